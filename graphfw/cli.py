@@ -1,4 +1,4 @@
-"""The command line: `python -m graphfw doctor`, `opt GRAPH`, `onnx info MODEL`."""
+"""The command line: `python -m graphfw doctor`, `opt GRAPH`, `compile GRAPH`, `onnx info MODEL`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor.set_defaults(module="graphfw.runtime.doctor")
     opt = groups.add_parser("opt", help="a graph's text through passes", add_help=False)
     opt.set_defaults(module="graphfw.runtime.commands.opt")
+    compile_ = groups.add_parser("compile", help="a graph's text compiled", add_help=False)
+    compile_.set_defaults(module="graphfw.runtime.commands.compile")
     options, rest = parser.parse_known_args(arguments)
     if sys.stdout is None:  # as Python has it where the descriptor is closed
         sys.stderr.write("there is nowhere to write: standard output is closed\n")

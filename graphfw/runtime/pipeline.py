@@ -38,6 +38,7 @@ from graphfw.runtime.kernels.steps import (
 from graphfw.runtime.kernels.views import view
 from graphfw.runtime.planning.blocks import Memory, allocate
 from graphfw.runtime.planning.copies import copied_whole, held, whole
+from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.once import Once, once
 from graphfw.runtime.planning.schedule import Schedule, schedule, written
 from graphfw.runtime.program import Program
@@ -46,11 +47,16 @@ _NEW_CONTENTS = "new contents of a variable"
 
 
 class Backend(Protocol):
-    """What an executor adds to the stages."""
+    """The part that an executor adds to the stages."""
 
     @property
     def target(self) -> Target:
         """The generator of native code, which lowering asks."""
+        ...
+
+    @property
+    def draws(self) -> Draws:
+        """The source of the random bits of a run."""
         ...
 
     @property

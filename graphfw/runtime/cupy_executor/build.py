@@ -174,10 +174,8 @@ class GpuProgram(GpuSteps):
     ) -> None:
         self.program = program
         self.is_body = is_body
-        make = partial(_body, options, capability)
-        backend = GpuBackend(program, options, capability, make)
-        self.stages = stages = Compilation(program, backend)
-        self.draws = backend.draws
+        self.stages = stages = compilation(program, options, capability)
+        self.draws = stages.backend.draws
         self.fetched = stages.lowered.fetched
         fixed = [variable for variable in program.variables if variable in program.kept]
         self.once = HoistedProgram(stages.hoisted, fixed)
@@ -341,6 +339,12 @@ class GpuProgram(GpuSteps):
 
 def _written_by(one: Work) -> frozenset[Storage]:
     return frozenset(one.outputs if isinstance(one, Node) else written(one.step))
+
+
+def compilation(program: Program, options: Options, capability: str) -> Compilation:
+    """Return the stages of a program's compilation for a GPU of this compute capability."""
+    make = partial(_body, options, capability)
+    return Compilation(program, GpuBackend(program, options, capability, make))
 
 
 def passes(capability: str) -> list[Pass]:
