@@ -18,6 +18,7 @@ from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Code, Item, Prepared, ReferenceStep, Step, Storage, Temp
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.schedule import written
+from graphfw.runtime.step_reports import label_of
 
 Stage: TypeAlias = Literal["partition", "lower", "hoist", "schedule", "allocate"]
 
@@ -71,9 +72,8 @@ class _Names:
             item = item.node
         if isinstance(item, Node):
             return f"{self.node(item)}, by eval"
-        ops = " ".join([node.op.name for node in item.nodes]) or "no op"
         read = [s for s, new in zip(item.operands, item.written, strict=True) if not new]
-        return f"{ops}: {self.all(dict.fromkeys(read))} -> {self.all(written(item))}"
+        return f"{label_of(item)}: {self.all(dict.fromkeys(read))} -> {self.all(written(item))}"
 
 
 def _partition(compilation: Compilation, names: _Names) -> Iterator[str]:
