@@ -27,6 +27,9 @@ import graphfw  # noqa: F401  now, with these settings
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-api", action="store_true", help="accept the public API as it is")
+    parser.addoption(
+        "--update-graphs", action="store_true", help="accept what commands make of tests/graphs"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before the plugin of doctests looks

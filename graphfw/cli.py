@@ -1,4 +1,4 @@
-"""The command line: `python -m graphfw doctor`, `python -m graphfw onnx info MODEL`."""
+"""The command line: `python -m graphfw doctor`, `opt GRAPH`, `compile GRAPH`, `onnx info MODEL`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphfw.errors import GraphfwError
+from graphfw.errors import GraphfwError, ParseError
 
 _INTERRUPTED = 130
 """The exit status that shells know of programs which Ctrl-C has ended."""
@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     onnx.set_defaults(module="graphfw.onnx.commands")
     doctor = groups.add_parser("doctor", help="what is there, and what to install", add_help=False)
     doctor.set_defaults(module="graphfw.runtime.doctor")
+    opt = groups.add_parser("opt", help="a graph's text through passes", add_help=False)
+    opt.set_defaults(module="graphfw.runtime.commands.opt")
+    compile_ = groups.add_parser("compile", help="a graph's text compiled", add_help=False)
+    compile_.set_defaults(module="graphfw.runtime.commands.compile")
     options, rest = parser.parse_known_args(arguments)
     if sys.stdout is None:  # as Python has it where the descriptor is closed
         sys.stderr.write("there is nowhere to write: standard output is closed\n")
@@ -65,7 +69,9 @@ def _end_output() -> None:
 
 
 def _told(error: GraphfwError) -> str:
-    """Return the text of an error, without lines of code: the user has written none."""
+    """Return the text of an error, without lines of Python, of which the user has written none."""
     error.operands = tuple([replace(operand, loc=None) for operand in error.operands])
-    lines = [line for line in str(error).splitlines() if not line.startswith("  at   ")]
+    lines = str(error).splitlines()
+    if not isinstance(error, ParseError):  # which names a line of a graph's text
+        lines = [line for line in lines if not line.startswith("  at   ")]
     return "\n".join([f"{type(error).__name__}: {lines[0]}", *lines[1:]])

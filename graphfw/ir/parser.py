@@ -160,7 +160,7 @@ class _Parser:
         statements = [(line, *split_comment(line.text)) for line in lines]
         statements = [item for item in statements if item[1]]
         if not statements:
-            raise ParseError("the text has no graph in it", fix=_HEADER_FIX)
+            raise ParseError("the text has no graph in it", at=lines[0], fix=_HEADER_FIX)
         first, *body = statements
         with _errors_at(first[0]):
             self.header(first[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
@@ -66,6 +66,7 @@ def run_pipeline(
     verify: Level | None = None,
     dump: str | os.PathLike[str] | None = None,
     all_passes: bool = False,
+    after: Callable[[Graph, PassReport], None] | None = None,
 ) -> PassResult:
     """Run passes over a derived graph, one after the other.
 
@@ -77,6 +78,7 @@ def run_pipeline(
             run; without it the environment's `GRAPHFW_DUMP`, else none. `GRAPHFW_STOP_AFTER=n`
             leaves out all but the first n passes, to find the one at fault.
         all_passes: Whether it leaves out none here.
+        after: Called after each pass with the graph that it returned and its report.
 
     Raises:
         PassError: A pass failed, broke the graph, or (at "values") changed a number. It names the
@@ -109,6 +111,8 @@ def run_pipeline(
                     sample.compare(one, graph, result)
             graph = result
             reports.append(report)
+            if after is not None:
+                after(graph, report)
             _write(folder, len(reports), one.name, graph)
         if level in ("ends", "first-run"):
             _check(graph, right, f"one of the passes {', '.join(r.name for r in reports)}")

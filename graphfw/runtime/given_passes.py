@@ -26,13 +26,24 @@ def checked_passes(passes: Sequence[Pass | str]) -> tuple[Pass, ...]:
     return tuple([_checked(one) for one in passes])
 
 
-def _checked(given: Pass | str) -> Pass:
-    one: Any = given
-    if isinstance(given, str):
-        # Not at the top: few sessions are given names, and reading packages' metadata is slow.
-        entry_points = import_module("graphfw.runtime.entry_points")
-        one = entry_points.load(GROUP, given, "pass", ArgumentError)
-        one = one() if isinstance(one, type) and issubclass(one, Pass) else one
+def named(name: str, hint: str = "") -> Pass:
+    """Return the pass that an installed package has under a name.
+
+    Args:
+        name: The name.
+        hint: How to correct a name that is not there, where the caller knows.
+
+    Raises:
+        ArgumentError: No package has a pass of the name.
+    """
+    # Not at the top: few sessions are given names, and reading packages' metadata is slow.
+    entry_points = import_module("graphfw.runtime.entry_points")
+    one = entry_points.load(GROUP, name, "pass", ArgumentError, hint)
+    return _checked(one() if isinstance(one, type) and issubclass(one, Pass) else one)
+
+
+def _checked(given: Any) -> Pass:
+    one = named(given) if isinstance(given, str) else given
     if isinstance(one, Pass):
         return one
     if isinstance(one, type) and issubclass(one, Pass):

@@ -184,10 +184,10 @@ def test_a_barrier_costs_nothing():
         again, other = emit_all(Barrier(2), kept, x, late)
         outputs = [gf.sin(kept), gf.cos(again.T) + 1, gf.tanh(other), late]
     build = Build(lower(outputs, [], [x, y], g, "off", lambda: DEFAULT), Options(), Arenas())
-    facts = build.partition.facts
+    facts = build.stages.partition.facts
     assert facts.root_of(again) is kept
     assert facts.waits(outputs[1].node.inputs[0].node) == [late]
-    names = [{node.op.name for node in group.nodes} for group in build.partition.groups]
+    names = [{node.op.name for node in group.nodes} for group in build.stages.partition.groups]
     assert not any("barrier" in group for group in names)
     (waiting,) = [group for group in names if "cos" in group]
     assert waiting.isdisjoint({"exp", "sin", "sum"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias, TypeGuard
@@ -16,30 +16,25 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
-from graphfw.ops.regions import Region
 from graphfw.passes.base import Pass
-from graphfw.passes.fuse import partition
 from graphfw.runtime.cupy_executor import attention
+from graphfw.runtime.cupy_executor.backend import GpuBackend
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandwrittenCode, module
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, TOGETHER
 from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
-from graphfw.runtime.cupy_executor.convolution import channels_last, wanted
+from graphfw.runtime.cupy_executor.convolution import channels_last
 from graphfw.runtime.cupy_executor.cudnn import CudnnCode
 from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 from graphfw.runtime.cupy_executor.products import ProductCode
-from graphfw.runtime.cupy_executor.regions import RegionCode, region_steps
+from graphfw.runtime.cupy_executor.regions import RegionCode
 from graphfw.runtime.cupy_executor.stored import array_dtype
-from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
-from graphfw.runtime.kernels.lower import CanCompile, lower
-from graphfw.runtime.kernels.steps import Item, ReferenceStep, Step, Storage, View
-from graphfw.runtime.kernels.views import is_whole, view
+from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.arena import Block
-from graphfw.runtime.planning.blocks import blocks_of
-from graphfw.runtime.planning.copies import copied, held
-from graphfw.runtime.planning.draws import Draws, drawn_keys
-from graphfw.runtime.planning.once import once
-from graphfw.runtime.planning.schedule import Level, Lifetime, schedule, written
+from graphfw.runtime.planning.blocks import allocate
+from graphfw.runtime.planning.once import Once
+from graphfw.runtime.planning.schedule import Level, Lifetime, written
 from graphfw.runtime.program import Program, body_program, without_passes
 
 
@@ -108,9 +103,9 @@ class GpuSteps(Protocol):
     work: list[Work]
     level_of: list[int]
     final: int
-    block_of: dict[Storage, int]
-    blocks: list[Block]
-    nbytes: list[DimLike]
+    block_of: Mapping[Storage, int]
+    blocks: Sequence[Block]
+    nbytes: Sequence[DimLike]
     nonzero: tuple[DimLike, ...]
     can_fail: bool
 
@@ -119,8 +114,7 @@ class HoistedProgram(GpuSteps):
     """The work done once for many runs: see `planning.once`.
 
     Args:
-        steps: The steps, in order.
-        kept: What runs read of what they make.
+        hoisted: The steps, and what runs read of what they make.
         variables: Those of the program.
 
     Attributes:
@@ -129,10 +123,9 @@ class HoistedProgram(GpuSteps):
         variables: The variables that it is made of.
     """
 
-    def __init__(
-        self, steps: Sequence[Step], kept: list[Storage], variables: Sequence[Variable]
-    ) -> None:
-        self.kept = kept
+    def __init__(self, hoisted: Once, variables: Sequence[Variable]) -> None:
+        steps = hoisted.steps
+        self.kept = hoisted.kept
         self.work = [_work(step) for step in steps]
         self.level_of = list(range(len(steps)))
         self.final = len(steps)
@@ -145,10 +138,10 @@ class HoistedProgram(GpuSteps):
             for storage in step.operands:
                 first = lifetimes.get(storage, Lifetime(number, number)).first
                 lifetimes[storage] = Lifetime(first, number)
-        elsewhere = dict.fromkeys([*kept, *self.constants, *self.variables], 0)
-        self.block_of, self.blocks, self.nbytes = blocks_of(
-            [Level([step], []) for step in steps], lifetimes, elsewhere, _no_node
-        )
+        elsewhere = {*self.kept, *self.constants, *self.variables}
+        levels = [Level((step,), ()) for step in steps]
+        memory = allocate(levels, lifetimes, elsewhere, _no_node)
+        self.block_of, self.blocks, self.nbytes = memory.block_of, memory.blocks, memory.nbytes
 
 
 class GpuProgram(GpuSteps):
@@ -162,6 +155,7 @@ class GpuProgram(GpuSteps):
 
     Attributes:
         program: The program.
+        stages: What the stages of the compilation have made.
         is_body: Whether it is what a loop or a branch computes.
         once: What is done once for many runs; of a body, once for all trips.
         work: What a run does, in order: a stream does one after the other.
@@ -180,42 +174,12 @@ class GpuProgram(GpuSteps):
     ) -> None:
         self.program = program
         self.is_body = is_body
-        graph = program.graph
-        self.draws = Draws(drawn_keys(graph))
-        cudnn = wanted(graph, options)
-        asks = not attention.why_not(capability)
-        inputs = {*graph.outputs, *[tensor for node in graph.nodes for tensor in node.inputs]}
-        precision = options.matmul_precision or "highest"
-        target = GpuTarget(self.draws, precision, cudnn, read=inputs if asks else None)
-        self._partition = partition(graph, CanCompile(target))
-        make = partial(_body, options, capability)
-        items: list[Item] = [
-            step
-            for item in lower(graph, self._partition, target)
-            for step in (
-                region_steps(item, self.view, make, target) if _is_region(item) else [item]
-            )
-        ]
-        count = program.fetch_count
-        self.fetched = self._held(graph.outputs[:count], items)
-        updates = [
-            (variable, self._whole(tensor, items))
-            for variable, tensor in zip(program.updated, graph.outputs[count:], strict=True)
-        ]
-        updated = {*program.updated}
-        fixed = [variable for variable in program.variables if variable not in updated]
-        made = {*self.fetched, *[storage for _, storage in updates]}
-        prepared = once(items, self.storage_of, fixed, made)
-        self.once = HoistedProgram(prepared.steps, prepared.kept, fixed)
-        plan = schedule(
-            prepared.rest,
-            self.storage_of,
-            updates,
-            self.fetched,
-            _copy_of,
-            apart=True,
-            may_overwrite=lambda step: isinstance(step.code, CudaCode),
-        )
+        self.stages = stages = compilation(program, options, capability)
+        self.draws = stages.backend.draws
+        self.fetched = stages.lowered.fetched
+        fixed = [variable for variable in program.variables if variable in program.kept]
+        self.once = HoistedProgram(stages.hoisted, fixed)
+        plan = stages.schedule
         self.updated = plan.updated
         new = frozenset(self.updated)
         self.levels = len(plan.levels)
@@ -245,11 +209,8 @@ class GpuProgram(GpuSteps):
         read += [self.storage_of(tensor) for node in nodes for tensor in node.inputs]
         self.constants = _constants(read)
         self.outside = [tensor for node in nodes for tensor in node.outputs]
-        elsewhere: list[Storage] = [*program.feeds, *program.variables, *self.constants]
-        elsewhere += [*self.once.kept, *self.outside, *self.outputs, self.draws.storage]
-        self.block_of, self.blocks, self.nbytes = blocks_of(
-            plan.levels, plan.lifetimes, dict.fromkeys(elsewhere, 0), self.storage_of
-        )
+        memory = stages.memory
+        self.block_of, self.blocks, self.nbytes = memory.block_of, memory.blocks, memory.nbytes
 
     @cached_property
     def alike(self) -> frozenset[str]:
@@ -338,7 +299,7 @@ class GpuProgram(GpuSteps):
 
     def view(self, tensor: Tensor) -> View:
         """Return where a tensor lies."""
-        return view(tensor, self._partition.facts)
+        return self.stages.view(tensor)
 
     def storage_of(self, tensor: Tensor) -> Storage:
         """Return the storage that a tensor lies in."""
@@ -375,28 +336,15 @@ class GpuProgram(GpuSteps):
         """The storage of the outputs: what is fetched, then new contents of variables."""
         return [*self.fetched, *self.updated]
 
-    def _whole(self, tensor: Tensor, items: list[Item]) -> Storage:
-        """Return a storage that holds a tensor's elements and no others, in their order."""
-        place = self.view(tensor)
-        if is_whole(place):
-            return place.storage
-        step, temp = copied(place, (tensor.node,), "new contents of a variable", CudaCode)
-        items.append(step)
-        return temp
-
-    def _held(self, outputs: Sequence[Tensor], items: list[Item]) -> list[Storage]:
-        """Return for each output a storage of its own that holds it, in its order."""
-        free = {s for item in items for s in written(item)}
-        places = [(tensor.node, self.view(tensor)) for tensor in outputs]
-        return held(places, free, items, "an output", CudaCode)
-
 
 def _written_by(one: Work) -> frozenset[Storage]:
     return frozenset(one.outputs if isinstance(one, Node) else written(one.step))
 
 
-def _is_region(item: Item) -> TypeGuard[ReferenceStep]:
-    return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
+def compilation(program: Program, options: Options, capability: str) -> Compilation:
+    """Return the stages of a program's compilation for a GPU of this compute capability."""
+    make = partial(_body, options, capability)
+    return Compilation(program, GpuBackend(program, options, capability, make))
 
 
 def passes(capability: str) -> list[Pass]:
@@ -431,12 +379,6 @@ def _possible(one: KernelStep) -> Sequence[str]:
 
 def _no_node(tensor: Tensor) -> NoReturn:
     raise AssertionError("what is done once are steps")
-
-
-def _copy_of(storage: Storage) -> tuple[Step, Storage]:
-    nodes = (storage.node,) if isinstance(storage, Tensor) else ()
-    place = View(storage, 0, (storage.size,), (1,))
-    return copied(place, nodes, "new contents of a variable", CudaCode)
 
 
 def _work(step: Step) -> Work:

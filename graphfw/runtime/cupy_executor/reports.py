@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from graphfw.errors import counted
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Node
 from graphfw.ir.variable import Variable
 from graphfw.runtime.cupy_executor import attention, cudnn
 from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
@@ -24,12 +24,12 @@ from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import GpuLayout
 from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.stored import runs_on_host
-from graphfw.runtime.kernels.steps import Storage, Temp
 from graphfw.runtime.limits import shown_bytes
-from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
+from graphfw.runtime.memory import Entry, MemoryReport, PerTrip, report
 from graphfw.runtime.places import place_of
 from graphfw.runtime.planning.once import known_bytes
 from graphfw.runtime.profile import Label
+from graphfw.runtime.step_reports import Reasons, entries, entry, label_of, ops_of
 
 
 def explain(build: GpuProgram, layout: GpuLayout | None, device: Device) -> str:
@@ -75,11 +75,14 @@ def _lines(build: GpuProgram, layout: GpuLayout | None, device: Device) -> list[
         + f"{others} operations by CuPy"
         + (f"; {regions} loops and branches" if regions else "")
     ]
+    reasons = Reasons(build.stages.partition)
     known = {} if layout is None else {region.node: region for region in layout.regions}
     along = {} if layout is None else _along(build, layout)
     for number, one in enumerate(build.work):
         region = known.get(one.code.node) if isinstance(one, RegionStep) else None
         lines.append(f"{number:>4}  {_line(one, env, device, region)}{along.get(number, '')}")
+        nodes = (one,) if isinstance(one, Node) else one.step.nodes
+        lines += [f"        {line}" for line in reasons.of(nodes)]
         bodies = one.code.builds if isinstance(one, RegionStep) else ()
         at = [None for _ in bodies] if region is None else region.bodies
         for body, own in zip(bodies, at, strict=True):
@@ -133,7 +136,7 @@ def _line(
     if isinstance(one, GemmStep):
         made = ", ".join([place_of(node) for node in one.step.nodes])
         return f"{one.code.title}: by cuBLASLt, made at {made}"
-    what = _names(one)
+    what = _label(one)
     if isinstance(one, RegionStep):
         return f"{what}: {_how(region)}, made at {place_of(one.code.node)}"
     if isinstance(one, CudnnStep):
@@ -162,12 +165,10 @@ def _asked(one: CudnnStep, env: Mapping[str, int] | None, device: Device) -> str
     return f"{one.code.title} by cuDNN{parts}, {scratch} of scratch memory{then}"
 
 
-def _names(one: Work) -> str:
-    names = [node.op.name for node in ((one,) if isinstance(one, Node) else one.step.nodes)]
-    counted = [
-        f"{name}×{n}" if (n := names.count(name)) > 1 else name for name in dict.fromkeys(names)
-    ]
-    return " ".join(counted) or "a copy"
+def _label(one: Work) -> str:
+    if isinstance(one, Node):
+        return one.op.name
+    return ops_of(one.step.nodes) if isinstance(one, RegionStep) else label_of(one.step)
 
 
 def labels(build: GpuProgram) -> list[Label]:
@@ -179,7 +180,7 @@ def labels(build: GpuProgram) -> list[Label]:
     for body in (build, *build.inner):
         for one in body.work:
             nodes = (one,) if isinstance(one, Node) else one.step.nodes
-            name = f"{'in a body: ' if body.is_body else ''}{_names(one)}"
+            name = f"{'in a body: ' if body.is_body else ''}{_label(one)}"
             found.append(Label(name, ", ".join(dict.fromkeys(map(place_of, nodes))), 0.0))
     return found
 
@@ -193,54 +194,28 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
         in_place: Whether new contents of variables go over the old ones.
     """
     end = max(build.levels - 1, 0)
-    entries: list[Entry] = []
-    sizes = layout.sizes
-
-    def add(storage: Storage, kind: Kind, first: int = 0, last: int = end) -> None:
-        nbytes = evaluate(storage.size, sizes) * storage.dtype.itemsize
-        name, place = storage.why if isinstance(storage, Temp) else "", ""
-        if isinstance(storage, Tensor):
-            name, place = storage.name or storage.node.op.name, place_of(storage.node)
-        entries.append(Entry(name, kind, nbytes, first, last, place))
-
-    fetched = frozenset(build.fetched)
-    for variable in build.program.variables:
-        add(variable, "variable")
-    once = build.once
+    sizes, once = layout.sizes, build.once
     # Of constants alone it is made but once, and then these are not needed any more.
-    for storage in {**build.constants, **(once.constants if once.variables else {})}:
-        add(storage, "constant")
-    for storage in once.kept:
-        add(storage, "prepared")
-    for one, level in zip(build.work, build.level_of, strict=True):
-        for tensor in one.outputs if isinstance(one, Node) else ():
-            if tensor not in fetched:
-                add(tensor, "outside", level, end)
+    constants = {**build.constants, **(once.constants if once.variables else {})}
+    found = entries(build.stages, sizes, constants, build.levels, in_place=in_place)
     for body in build.inner:
-        for storage in body.constants:
-            add(storage, "constant")
-        for storage in body.outside:
-            add(storage, "outside")
-    for storage in build.fetched if in_place else build.outputs:
-        add(storage, "output")
-    for storage, number in build.block_of.items():
-        block = build.blocks[number]
-        add(storage, "arena", block.first, min(block.last, end))
+        found += [entry(storage, "constant", sizes, 0, end) for storage in body.constants]
+        found += [entry(storage, "outside", sizes, 0, end) for storage in body.outside]
     if layout.scratch > layout.inside:
         nbytes = layout.scratch - layout.inside
-        entries.append(Entry("inside of loops and branches", "scratch", nbytes, 0, end, ""))
+        found.append(Entry("inside of loops and branches", "scratch", nbytes, 0, end, ""))
     scratch = layout.arena - layout.scratch
     if scratch:
-        entries.append(Entry("values kept by kernels", "scratch", scratch, 0, end, ""))
+        found.append(Entry("values kept by kernels", "scratch", scratch, 0, end, ""))
     per_trip = []
     for region in _regions_in(layout):
         name, place = region.node.op.name, place_of(region.node)
         if region.outside:
-            entries.append(Entry(f"inside of {name}", "outside", region.outside, 0, end, place))
+            found.append(Entry(f"inside of {name}", "outside", region.outside, 0, end, place))
         if region.per_trip:
             per_trip.append(PerTrip(region.per_trip, name, place))
     new = [evaluate(s.size, sizes) * s.dtype.itemsize for s in build.updated]
-    return report(entries, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
+    return report(found, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
 
 
 def _regions_in(layout: GpuLayout) -> Iterator[BoundRegion]:

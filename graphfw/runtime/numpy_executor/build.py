@@ -13,36 +13,26 @@ from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.ops.regions import Region
-from graphfw.passes.fuse import partition
 from graphfw.runtime.executor import Options
-from graphfw.runtime.kernels.lower import CanCompile, lower
-from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage, Table, View
-from graphfw.runtime.kernels.views import is_whole, view
-from graphfw.runtime.numpy_executor.choice import by_estimate
+from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, View
+from graphfw.runtime.numpy_executor.backend import CpuBackend
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
 from graphfw.runtime.numpy_executor.names import name_of
-from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
 from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
-from graphfw.runtime.numpy_executor.target import CpuTarget
-from graphfw.runtime.numpy_executor.tuning import Tuner
-from graphfw.runtime.planning.blocks import blocks_of
-from graphfw.runtime.planning.copies import copied, held, marked
-from graphfw.runtime.planning.draws import Draws, drawn_keys
-from graphfw.runtime.planning.schedule import Level, schedule, written
-from graphfw.runtime.planning.work import is_worth_a_copy
+from graphfw.runtime.pipeline import Compilation
+from graphfw.runtime.planning.copies import marked
+from graphfw.runtime.planning.schedule import Level
 from graphfw.runtime.program import Program
-
-_NEAR = 6 << 20
-"""So many bytes of weights a shared cache still holds when the next run reads them, prepared."""
 
 
 class Build:
     """A compiled program, for all sizes.
 
     Attributes:
+        stages: What the stages of the compilation have made.
         levels: What runs when.
         fetched: For each fetched output what holds it alone.
         bases: The number of the address of each storage that is not in the arena; see `Recipe`. The
@@ -66,56 +56,38 @@ class Build:
     ) -> None:
         self.program = program
         graph = program.graph
-        drawn = drawn_keys(graph)
-        draws = Draws(drawn)
-        tuner = Tuner(options.threads or default_threads(), graph, measured)
-        choose = tuner.choose if options.tune else by_estimate
-        target = CpuTarget(draws, options, choose, is_near=tuner.weights <= _NEAR)
-        self.partition = partition(graph, CanCompile(target))
-        items = lower(graph, self.partition, target, fixed=program.kept)
+        backend = CpuBackend(program, options, measured)
+        self.stages = stages = Compilation(program, backend)
+        plan = stages.schedule
+        self.fetched = stages.lowered.fetched
         self._lines = {_line(node): number for number, node in enumerate(program.source.nodes)}
-        count = program.fetch_count
-        self.fetched = self._fetched(graph.outputs[:count], items)
-        updates = [
-            (variable, self._whole(self.view(tensor), items))
-            for variable, tensor in zip(program.updated, graph.outputs[count:], strict=True)
-        ]
-        plan = schedule(
-            items,
-            self.storage_of,
-            updates,
-            self.fetched,
-            _copy_of,
-            may_overwrite=lambda step: not is_worth_a_copy(step),
-        )
         marks: list[Storage] = []
-        if updates:
+        self.levels = [*plan.levels]
+        if plan.updated:
             step, mark = marked(KernelCode)
-            plan.levels.append(Level([step], []))
+            self.levels.append(Level((step,), ()))
             marks.append(mark)
-        self.levels = plan.levels
         self.regions = {
             node: CompiledRegion(node.op, options, arenas)
-            for level in plan.levels
+            for level in self.levels
             for node in level.nodes
             if isinstance(node.op, Region)
         }
         self.lifetimes = plan.lifetimes
         self.updated = plan.updated
-        self.steps = [step for level in plan.levels for step in level.steps]
-        self.prepared = _prepared(self.steps)
+        self.steps = [step for level in self.levels for step in level.steps]
+        self.prepared = [one for one in stages.hoisted.kept if isinstance(one, Prepared)]
         self.constants = _constants(self.steps, self.prepared)
         outside = _made_outside(self.levels)
         direct = [k for k, storage in enumerate(self.fetched) if storage not in outside]
         lasting = [*self.constants, *self.prepared, *outside]
-        drawing: list[Storage] = [draws.storage] if draws else []
+        drawing: list[Storage] = [backend.draws.storage] if backend.draws else []
         given = [*program.feeds, *program.variables, *drawing]
         arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
         self.array_of = {storage: place for place, storage in enumerate(arrays)}
-        self.block_of, blocks, dims = blocks_of(
-            plan.levels, plan.lifetimes, self.bases, self.storage_of
-        )
+        memory = stages.memory
+        self.block_of = memory.block_of
         codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
         # Steps of equal structure share their code: it is named once.
         name_by_id = {number: name_of(code) for number, code in {id(c): c for c in codes}.items()}
@@ -123,6 +95,7 @@ class Build:
         self.codes = dict(zip(names, codes, strict=True))
         numbers = {name: number for number, name in enumerate(self.codes)}
         function_of = iter([numbers[name] for name in names])
+        dims = [*memory.nbytes]
         for tensor in graph.outputs:
             dims.extend((*tensor.shape, tensor.type.nbytes))
         for step in self.steps:
@@ -134,12 +107,12 @@ class Build:
             levels=tuple(
                 [
                     tuple([self._part(step, next(function_of)) for step in level.steps])
-                    for level in plan.levels
+                    for level in self.levels
                     if level.steps
                 ]
             ),
-            stretches=stretches(plan.levels),
-            blocks=tuple(blocks),
+            stretches=stretches(self.levels),
+            blocks=tuple(memory.blocks),
             symbols=program.symbols,
             sizes=sizes_of(dims, program.symbols),
             ranks=tuple([tensor.ndim for tensor in graph.outputs]),
@@ -150,8 +123,8 @@ class Build:
             prepared=tuple([self._prepared_part(one, next(function_of)) for one in self.prepared]),
             overwritten=tuple([self.array_of[variable] for variable in program.updated]),
             direct=tuple(direct),
-            drawn=drawn,
-            measured=tuner.found,
+            drawn=backend.drawn,
+            measured=backend.tuner.found,
         )
 
     def _part(self, step: Step, function: int) -> Part:
@@ -183,7 +156,7 @@ class Build:
 
     def view(self, tensor: Tensor) -> View:
         """Return where a tensor lies."""
-        return view(tensor, self.partition.facts)
+        return self.stages.view(tensor)
 
     def view_at(self, tensor: Tensor, layout: Layout) -> KnownView:
         """Return where a tensor lies at known sizes."""
@@ -207,41 +180,9 @@ class Build:
         """Return the storage that a tensor lies in."""
         return self.view(tensor).storage
 
-    def _whole(self, place: View, items: list[Item]) -> Storage:
-        """Return a storage that holds a view's elements and no others, in their order."""
-        if is_whole(place):
-            return place.storage
-        assert isinstance(place.storage, Tensor)
-        step, temp = copied(place, (place.storage.node,), "new contents of a variable", KernelCode)
-        items.append(step)
-        return temp
-
-    def _fetched(self, outputs: Sequence[Tensor], items: list[Item]) -> list[Storage]:
-        """Return for each fetched output a storage of its own that holds it, in its order."""
-        # What a trip makes is to lie where its loop says. A loop inside of it says so itself.
-        kept = [item for item in items if not (self.program.is_trip and _is_region(item))]
-        free = {s for item in kept for s in written(item)}
-        places = [(tensor.node, self.view(tensor)) for tensor in outputs]
-        return held(places, free, items, "a fetched value", KernelCode)
-
 
 def _line(node: Node) -> Loc:
     return node.loc._replace(merged=()) if node.loc.merged else node.loc
-
-
-def _is_region(item: Item) -> bool:
-    return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
-
-
-def _copy_of(storage: Storage) -> tuple[Step, Storage]:
-    nodes = (storage.node,) if isinstance(storage, Tensor) else ()
-    place = View(storage, 0, (storage.size,), (1,))
-    return copied(place, nodes, "new contents of a variable", KernelCode)
-
-
-def _prepared(steps: Sequence[Step]) -> list[Prepared]:
-    found = [s for step in steps for s in step.operands if isinstance(s, Prepared)]
-    return list(dict.fromkeys(found))
 
 
 def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Storage, Literal]:

@@ -11,6 +11,7 @@ from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Code, LlvmCode
 from graphfw.runtime.numpy_executor.codegen import Target
+from graphfw.runtime.pipeline_text import about
 
 
 def text_of(code: Code) -> str:
@@ -19,13 +20,7 @@ def text_of(code: Code) -> str:
     if isinstance(kernel, Kernel):
         return show(kernel).rstrip()
     facts = [*_lines(code, "  ")] or [f"  {code.key}"]
-    return "\n".join([_about(code), *facts])
-
-
-def _about(code: Any) -> str:
-    """Return the name of a class and what it says of itself first."""
-    kind = type(code)
-    return f"{kind.__name__}: {(kind.__doc__ or '').strip().partition(chr(10))[0]}".rstrip(": ")
+    return "\n".join([about(code), *facts])
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:
@@ -37,7 +32,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
             rest = [(one, own) for one, own in _fields(part) if one != "kernel"]
             yield from [f"{indent}  {one}: {_short(own)}" for one, own in rest]
         elif isinstance(part, LlvmCode):  # which this one calls
-            yield f"{indent}{name}: {_about(part)}"
+            yield f"{indent}{name}: {about(part)}"
             yield from _lines(part, indent + "  ")
         else:
             yield f"{indent}{name}: {_short(part)}"

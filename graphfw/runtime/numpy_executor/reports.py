@@ -12,10 +12,10 @@ from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.regions import Region
+from graphfw.runtime import step_reports
 from graphfw.runtime.executor import Replayed
-from graphfw.runtime.kernels.steps import Step, Storage, Temp
-from graphfw.runtime.memory import Entry, Kind, MemoryReport, PerTrip, report
+from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.memory import Entry, MemoryReport, PerTrip, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
@@ -29,58 +29,24 @@ from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.planning.work import work_of
 
+_NAMED = 6
+"""So many ops of a step are named."""
+
 
 def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
-    """Name a step after the ops inside."""
-    if isinstance(step, Node):
-        how = regions[step].how if step in regions else "outside of native code"
-        return f"{step.op.name} ({how})"
-    if not step.nodes:
-        return next((one.why for one in step.operands if isinstance(one, Temp)), "nothing")
-    (node, *others) = step.nodes
-    if isinstance(node.op, Region) and not others:
-        return f"{node.op.name} (its trips are one kernel)"
-    if not (others or node.inputs) and node.op.name in ("constant", "placeholder", "variable"):
-        return f"copy of a {node.op.name}"
-    names = [node.op.name for node in step.nodes]
-    counted = [
-        f"{name}×{names.count(name)}" if names.count(name) > 1 else name
-        for name in dict.fromkeys(names)
-    ]
-    text = " ".join(counted[:6])
-    return text + (f" +{len(counted) - 6}" if len(counted) > 6 else "")
+    """Return the name of a step: the ops inside; of a node what computes it, too."""
+    if isinstance(step, Step):
+        return step_reports.label_of(step, _NAMED)
+    how = regions[step].how if step in regions else "outside of native code"
+    return f"{step.op.name} ({how})"
 
 
 def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
     """Return the memory that a run takes."""
     env = layout.sizes
-    end = max(len(build.levels) - 1, 0)
-    entries: list[Entry] = []
-
-    def add(storage: Storage, kind: Kind, first: int = 0, last: int = end) -> None:
-        size = evaluate(nbytes(storage), env)
-        entries.append(Entry(_name(storage), kind, size, first, last, _place(storage)))
-
-    for variable in build.program.variables:
-        add(variable, "variable")
-    for storage in build.constants:
-        add(storage, "constant")
-    for one in build.prepared:
-        add(one, "prepared")
-    outputs = {*build.fetched}
-    updated = {*build.updated}
-    block_of = build.block_of
-    outside = {t for level in build.levels for node in level.nodes for t in node.outputs}
-    begun = {(block_of[s], first) for s, (first, _) in build.lifetimes.items() if s in block_of}
-    for storage, (first, last) in build.lifetimes.items():
-        if storage in outputs:
-            add(storage, "output", first, end)
-        elif storage in outside:
-            add(storage, "outside", first, end)
-        elif storage not in updated and storage in block_of:
-            # What is written over its dead operand is counted once.
-            over = last > first and (block_of[storage], last) in begun
-            add(storage, "arena", first, min(last, end) - over)
+    levels = len(build.levels)
+    end = max(levels - 1, 0)
+    entries = step_reports.entries(build.stages, env, build.constants, levels)
     scratch = layout.tables.scratch * threads
     if scratch:
         entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
@@ -94,7 +60,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
                 size = region.nbytes(env)
                 entries.append(Entry(name, "outside", size, depth, depth, place_of(node)))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
-    return report(entries, len(build.levels), layout.arena, spare, per_trip)
+    return report(entries, levels, layout.arena, spare, per_trip)
 
 
 class StepCost(NamedTuple):
@@ -138,7 +104,7 @@ def least_seconds(build: Build, sizes: Sequence[int]) -> float:
 def explain(build: Build, sizes: Sequence[int] | None) -> str:
     """Return a text: each step with what is inside, what it takes, and why it is not larger."""
     env = None if sizes is None else dict(zip(build.program.symbols, sizes, strict=True))
-    group_of = {node: group for group in build.partition.groups for node in group.nodes}
+    reasons = step_reports.Reasons(build.stages.partition)
     lines = [f"{counted(len(build.steps), 'native step')} in {counted(len(build.levels), 'level')}"]
     number = 0
     for depth, level in enumerate(build.levels):
@@ -155,10 +121,7 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
             nodes = _nodes_of(step)
             if nodes:
                 lines.append(f"       at {places_of(nodes)}")
-            group = group_of.get(nodes[-1]) if nodes else None
-            for tensor, reason in group.reasons.items() if group else ():
-                if tensor.node not in nodes:  # a product computes some of what it multiplies
-                    lines.append(f"       reads {tensor.node.op.name} {tensor.type}: {reason}")
+            lines += [f"       {line}" for line in reasons.of(nodes)]
             number += 1
             reason = why_not_native(step) if isinstance(step, Node) else ""
             if reason:
@@ -237,15 +200,3 @@ def source(build: Build) -> str:
         for key, numbers in users.items()
     ]
     return "\n\n".join(parts)
-
-
-def _name(storage: Storage) -> str:
-    if isinstance(storage, Temp):
-        return storage.why
-    node = storage.node
-    shown = f'"{storage.name}" ' if storage.name else ""
-    return f"{shown}{node.op.name} {storage.type}"
-
-
-def _place(storage: Storage) -> str:
-    return place_of(storage.node) if isinstance(storage, Tensor) else ""

@@ -1,27 +1,46 @@
-"""Which storages share a block of the arena."""
+"""The arena's blocks: which storages share one, and when each is needed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Block
 from graphfw.runtime.planning.schedule import Level, Lifetime
 
 
-def blocks_of(
+@record(eq=False)
+class Memory:
+    """The blocks of an arena.
+
+    Attributes:
+        block_of: For each storage in the arena the number of its block.
+        blocks: When each block is needed.
+        nbytes: The blocks' bytes.
+    """
+
+    block_of: Mapping[Storage, int]
+    blocks: Sequence[Block]
+    nbytes: Sequence[DimLike]
+
+
+def allocate(
     levels: Sequence[Level],
     lifetimes: Mapping[Storage, Lifetime],
-    elsewhere: Mapping[Storage, int],
+    elsewhere: Container[Storage],
     storage_of: Callable[[Tensor], Storage],
-) -> tuple[dict[Storage, int], list[Block], list[DimLike]]:
+) -> Memory:
     """Give each storage of the arena a block: its own, or that of an operand it may overwrite.
 
-    Returns:
-        The storages' blocks, from when to when each is needed, and their bytes.
+    Args:
+        levels: The steps.
+        lifetimes: When each storage that they write is needed.
+        elsewhere: Those of them that are not in the arena.
+        storage_of: The storage of an input of a node outside of native code.
     """
     heirs = _heirs(levels, lifetimes, elsewhere, storage_of)
     block_of: dict[Storage, int] = {}
@@ -38,13 +57,13 @@ def blocks_of(
         else:
             number = block_of[storage] = block_of[dead]
             blocks[number] = Block(blocks[number].first, last)
-    return block_of, blocks, sizes
+    return Memory(block_of, blocks, sizes)
 
 
 def _heirs(
     levels: Sequence[Level],
     lifetimes: Mapping[Storage, Lifetime],
-    elsewhere: Mapping[Storage, int],
+    elsewhere: Container[Storage],
     storage_of: Callable[[Tensor], Storage],
 ) -> dict[Storage, Storage]:
     """Find what may be written over an operand that nobody else reads then or later."""
@@ -56,7 +75,6 @@ def _heirs(
         for step in level.steps:
             for new, old in step.in_place:
                 heir, dead = step.operands[new], step.operands[old]
-                # A set's `isdisjoint` would walk all that lies elsewhere.
                 if (
                     heir not in elsewhere
                     and dead not in elsewhere

@@ -8,7 +8,7 @@ from graphfw.ir.affine import Variable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
-from graphfw.ir.tensor import Node
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, Kernel, Loop, Store
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
@@ -31,6 +31,12 @@ def copied(
     """
     target = Temp(view.storage.dtype, size_of(view.shape), why)
     return _copy(view, _in_a_row(target, view.shape), nodes, code), target
+
+
+def copied_whole(storage: Storage, why: str, code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
+    """Return a step that copies all of a storage, and where the copy lies; see `copied`."""
+    nodes = (storage.node,) if isinstance(storage, Tensor) else ()
+    return copied(View(storage, 0, (storage.size,), (1,)), nodes, why, code)
 
 
 def put(
@@ -92,6 +98,25 @@ def held(
             items.append(step)
             found.append(temp)
     return found
+
+
+def whole(
+    node: Node, place: View, items: list[Item], why: str, code: Callable[[Kernel], Code]
+) -> Storage:
+    """Return a storage that holds the elements of a view and no others, in their order.
+
+    Args:
+        node: What has made it.
+        place: The view.
+        items: What a run does; a step that copies is added.
+        why: What reports call a copy.
+        code: What a step's code is made by.
+    """
+    if is_whole(place):
+        return place.storage
+    step, temp = copied(place, (node,), why, code)
+    items.append(step)
+    return temp
 
 
 def marked(code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:

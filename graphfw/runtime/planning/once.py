@@ -30,9 +30,9 @@ class Once(NamedTuple):
         rest: What is done in each run.
     """
 
-    steps: list[Step]
-    kept: list[Storage]
-    rest: list[Item]
+    steps: Sequence[Step]
+    kept: Sequence[Storage]
+    rest: Sequence[Item]
 
 
 def once(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage
@@ -20,8 +21,8 @@ _FEW = 16
 class Level(NamedTuple):
     """Steps that need not wait for one another: native ones, then nodes outside of native code."""
 
-    steps: list[Step]
-    nodes: list[Node]
+    steps: Sequence[Step]
+    nodes: Sequence[Node]
 
 
 class Lifetime(NamedTuple):
@@ -31,7 +32,8 @@ class Lifetime(NamedTuple):
     last: int
 
 
-class Schedule(NamedTuple):
+@record(eq=False)
+class Schedule:
     """The levels of a plan.
 
     Attributes:
@@ -41,9 +43,9 @@ class Schedule(NamedTuple):
             written when nobody reads the variable any more, and nothing can fail.
     """
 
-    levels: list[Level]
-    lifetimes: dict[Storage, Lifetime]
-    updated: list[Storage]
+    levels: Sequence[Level]
+    lifetimes: Mapping[Storage, Lifetime]
+    updated: Sequence[Storage]
 
 
 def schedule(
@@ -174,17 +176,19 @@ def _numbers(
 
 
 def _levels(items: Sequence[Item], numbers: Sequence[int]) -> list[Level]:
-    levels = [Level([], []) for _ in range(max(numbers, default=-1) + 1)]
+    count = max(numbers, default=-1) + 1
+    steps: list[list[Step]] = [[] for _ in range(count)]
+    nodes: list[list[Node]] = [[] for _ in range(count)]
     for item, number in zip(items, numbers, strict=True):
         if isinstance(item, ReferenceStep):
-            levels[number].nodes.append(item.node)
+            nodes[number].append(item.node)
         else:
-            levels[number].steps.append(item)
-    for level in levels:
-        if 1 < len(level.steps) <= _FEW:
+            steps[number].append(item)
+    for level in steps:
+        if 1 < len(level) <= _FEW:
             # Threads take cells in this order: with long ones at the end some would wait for them.
-            level.steps.sort(key=_cell_seconds, reverse=True)
-    return levels
+            level.sort(key=_cell_seconds, reverse=True)
+    return [*map(Level, steps, nodes)]
 
 
 def _cell_seconds(step: Step) -> float:

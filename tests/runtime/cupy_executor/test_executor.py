@@ -10,6 +10,7 @@ from graphfw.errors import ExecutionError
 from graphfw.ir.dim_text import evaluate
 from graphfw.runtime.cupy_executor.codegen import launch as launching
 from tests.strict_xp import plain_array, strict_array
+from tests.support.gpu_programs import chain
 
 
 def both(g, fetches, feeds, runs=1, seed=0):
@@ -334,6 +335,19 @@ def test_a_plan_tells_about_itself(fake):
         report = plan.memory((5, 7), (5,))
         assert report.of("variable") == sum(v.type.nbytes for v in plan.program.variables)
         assert report.arena > 0
+
+
+def test_a_plan_tells_why_steps_are_not_larger_and_counts_what_is_overwritten_once(fake):
+    g, x, y = chain()
+    with gf.Session(g, executor="cupy") as session:
+        plan = session.compile(g.find("y"), [x])
+        assert (
+            "reads divide float32[]: it is one number, and others may need it sooner"
+            in plan.explain((500, 8))
+        )
+        report = plan.memory((500, 8))
+        kept = sum(e.nbytes for e in report.entries if e.kind != "arena")
+        assert max(report.timeline()) <= kept + report.arena == report.peak
 
 
 def test_node_by_node(fake, monkeypatch, rng):

@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ops.correlation import Conv, ConvWeight
 from graphfw.ops.window_reductions import WindowMax, WindowSum
-from graphfw.runtime.numpy_executor import build
+from graphfw.runtime.numpy_executor import backend
 from graphfw.runtime.numpy_executor.codegen import AVX512
 from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, pools, turning
 from tests.runtime.numpy_executor.convolution_runs import (
@@ -100,7 +100,7 @@ def test_panels_laid_out_ahead_or_not_give_the_same(rng, monkeypatch, ahead):
 
 @ways
 def test_one_plan_for_any_number_of_images(rng, monkeypatch, way):
-    monkeypatch.setattr(build, "by_estimate", by(way))
+    monkeypatch.setattr(backend, "by_estimate", by(way))
     w, b = drawn(rng, (40, 30, 3, 3)), drawn(rng, (40,))
     with gf.Graph() as g:
         x = gf.placeholder(("n", 30, 7, 16))
@@ -193,7 +193,7 @@ FOLLOWING = {
 @pytest.mark.parametrize("groups", [1, 3, 9])
 @pytest.mark.parametrize("following", FOLLOWING)
 def test_what_follows_a_convolution(rng, monkeypatch, following, groups, batch, way):
-    monkeypatch.setattr(build, "by_estimate", by(way))
+    monkeypatch.setattr(backend, "by_estimate", by(way))
     with gf.Graph() as g:
         x = gf.placeholder((batch, 9, 10, 13))
         r = gf.placeholder((batch, 18, 10, 13))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import build, identity, target
+from graphfw.runtime.numpy_executor import backend, identity, target
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, host
 from tests.runtime.numpy_executor.convolution_runs import (
     any_window,
@@ -178,7 +178,7 @@ def with_tiles(monkeypatch):
         found = [s for s in strategies if s.name == "tiles"]
         return (found or strategies)[0].make()
 
-    monkeypatch.setattr(build, "by_estimate", choose)
+    monkeypatch.setattr(backend, "by_estimate", choose)
 
 
 @sessions

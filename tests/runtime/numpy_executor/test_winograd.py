@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import build
+from graphfw.runtime.numpy_executor import backend
 from graphfw.runtime.numpy_executor.codegen import AVX512, Function, module
 from graphfw.runtime.numpy_executor.convolution import conv_steps
 from graphfw.runtime.numpy_executor.convolution.winograd import steps
@@ -52,7 +52,7 @@ def named(name):
 
 def used(monkeypatch, name):
     """Have sessions choose a strategy by its name."""
-    monkeypatch.setattr(build, "by_estimate", named(name))
+    monkeypatch.setattr(backend, "by_estimate", named(name))
 
 
 def convolved(op, x, w, name, **how):

@@ -6,7 +6,7 @@ from typing import Any
 
 from graphfw.ir.dtype import float32
 from graphfw.runtime.kernels.steps import Step, Temp
-from graphfw.runtime.planning.blocks import blocks_of
+from graphfw.runtime.planning.blocks import allocate
 from graphfw.runtime.planning.schedule import Level, Lifetime
 from tests.runtime.numpy_executor.small_code import ADD
 
@@ -35,8 +35,7 @@ def planned(chain, elsewhere):
     """Return the blocks of a chain of steps, each of which may write over what it reads."""
     levels = [Level([step(a, b)], []) for a, b in pairwise(chain)]
     lifetimes = {made: Lifetime(i, i + 1) for i, made in enumerate(chain[1:])}
-    block_of, _, _ = blocks_of(levels, lifetimes, elsewhere, lambda tensor: tensor)
-    return block_of
+    return allocate(levels, lifetimes, elsewhere, lambda tensor: tensor).block_of
 
 
 def test_what_is_written_over_an_operand_shares_its_block():

@@ -1,0 +1,1 @@
+"""The commands for graphs as text: `python -m graphfw opt` and `compile`."""

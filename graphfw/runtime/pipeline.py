@@ -1,0 +1,189 @@
+"""From an optimised graph to what runs: the stages of compilation, which the executors share.
+
+| stage | result |
+|---|---|
+| partition | the nodes that are computed together, and why not more |
+| lower | steps: kernels, calls of libraries, and nodes that an op's `eval` computes |
+| hoist | the steps that are done once for many runs |
+| schedule | levels of steps that need not wait for one another, updates last |
+| allocate | the blocks of the arena |
+
+An executor says by its `Backend` what is its own in these. What it makes of the last result, code
+and tables for its runs, is in `numpy_executor/build.py` and `cupy_executor/build.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol
+
+from graphfw.ir.records import record
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable
+from graphfw.ops.regions import Region
+from graphfw.passes.fuse import Partition, partition
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.lower import CanCompile, Target, lower
+from graphfw.runtime.kernels.steps import (
+    Code,
+    Item,
+    Prepared,
+    ReferenceStep,
+    Step,
+    Storage,
+    Temp,
+    View,
+)
+from graphfw.runtime.kernels.views import view
+from graphfw.runtime.planning.blocks import Memory, allocate
+from graphfw.runtime.planning.copies import copied_whole, held, whole
+from graphfw.runtime.planning.draws import Draws
+from graphfw.runtime.planning.once import Once, once
+from graphfw.runtime.planning.schedule import Schedule, schedule, written
+from graphfw.runtime.program import Program
+
+_NEW_CONTENTS = "new contents of a variable"
+
+
+class Backend(Protocol):
+    """The part that an executor adds to the stages."""
+
+    @property
+    def target(self) -> Target:
+        """The generator of native code, which lowering asks."""
+        ...
+
+    @property
+    def draws(self) -> Draws:
+        """The source of the random bits of a run."""
+        ...
+
+    @property
+    def hoists(self) -> bool:
+        """Whether steps that make the same in many runs are done once for these.
+
+        Where they are not, lowering hoists what lays an operand out.
+        """
+        ...
+
+    @property
+    def updates_last(self) -> bool:
+        """Whether the steps that write over variables come after all others.
+
+        Otherwise they come after those that can fail or read what they write over.
+        """
+        ...
+
+    def code(self, kernel: Kernel) -> Code:
+        """Return the code of a kernel that copies."""
+        ...
+
+    def expanded(self, item: Item, view: Callable[[Tensor], View]) -> Sequence[Item]:
+        """Return the steps in the place of one, such as of a loop that lowering has left alone.
+
+        Args:
+            item: The step.
+            view: Returns how a tensor lies.
+        """
+        ...
+
+    def may_overwrite(self, step: Step) -> bool:
+        """Whether a step may write over a variable; where it may not, a copy follows it."""
+        ...
+
+
+@record(eq=False)
+class Lowered:
+    """The steps of a program.
+
+    Attributes:
+        items: The steps, each after those whose results it reads.
+        fetched: For each fetched output a storage that holds it alone.
+        updates: The variables, and the storages of their new contents.
+    """
+
+    items: Sequence[Item]
+    fetched: Sequence[Storage]
+    updates: Sequence[tuple[Variable, Storage]]
+
+
+class Compilation:
+    """A program on its way through the stages; each is computed when it is first asked for.
+
+    Args:
+        program: The program.
+        backend: The executor's part.
+    """
+
+    def __init__(self, program: Program, backend: Backend) -> None:
+        self.program = program
+        self.backend = backend
+
+    @cached_property
+    def partition(self) -> Partition:
+        """The nodes that are computed together."""
+        return partition(self.program.graph, CanCompile(self.backend.target))
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The steps of the groups, and copies where what is handed out lies otherwise."""
+        program, backend = self.program, self.backend
+        steps = lower(program.graph, self.partition, backend.target, fixed=program.kept)
+        items = [one for item in steps for one in backend.expanded(item, self.view)]
+        # What an iteration makes is to lie where its loop says. A loop inside it says so itself.
+        own = [item for item in items if not (program.is_trip and _is_region(item))]
+        free = {storage for item in own for storage in written(item)}
+        outputs = [(tensor.node, self.view(tensor)) for tensor in program.graph.outputs]
+        count = program.fetch_count
+        fetched = held(outputs[:count], free, items, "a fetched value", backend.code)
+        new = [whole(*one, items, _NEW_CONTENTS, backend.code) for one in outputs[count:]]
+        return Lowered(items, fetched, [*zip(program.updated, new, strict=True)])
+
+    @cached_property
+    def hoisted(self) -> Once:
+        """The steps that are done once for many runs, and the rest."""
+        program, steps = self.program, self.lowered
+        if self.backend.hoists:
+            fixed = [variable for variable in program.variables if variable in program.kept]
+            made = {*steps.fetched, *[storage for _, storage in steps.updates]}
+            return once(steps.items, self.storage_of, fixed, made)
+        read = [s for item in steps.items if isinstance(item, Step) for s in item.operands]
+        prepared = dict.fromkeys([storage for storage in read if isinstance(storage, Prepared)])
+        return Once([storage.step for storage in prepared], [*prepared], steps.items)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The steps of a run in levels."""
+        return schedule(
+            self.hoisted.rest,
+            self.storage_of,
+            self.lowered.updates,
+            self.lowered.fetched,
+            self._copy,
+            apart=self.backend.updates_last,
+            may_overwrite=self.backend.may_overwrite,
+        )
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The blocks of the arena, where all lies that is neither handed out nor made by `eval`."""
+        plan = self.schedule
+        outside = [t for level in plan.levels for node in level.nodes for t in node.outputs]
+        elsewhere = {*outside, *self.lowered.fetched, *plan.updated}
+        return allocate(plan.levels, plan.lifetimes, elsewhere, self.storage_of)
+
+    def view(self, tensor: Tensor) -> View:
+        """Return how a tensor lies in its storage."""
+        return view(tensor, self.partition.facts)
+
+    def storage_of(self, tensor: Tensor) -> Storage:
+        """Return the storage that a tensor lies in."""
+        return self.view(tensor).storage
+
+    def _copy(self, storage: Storage) -> tuple[Step, Temp]:
+        return copied_whole(storage, _NEW_CONTENTS, self.backend.code)
+
+
+def _is_region(item: Item) -> bool:
+    return isinstance(item, ReferenceStep) and isinstance(item.node.op, Region)
