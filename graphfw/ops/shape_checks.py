@@ -12,9 +12,28 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
 from graphfw.ir.records import record
 from graphfw.ir.shape import shape_text, size_of
-from graphfw.ir.tensor import Node
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.checkpoints import Checkpoint
 from graphfw.ops.scans import Scan
+
+
+@record
+class FedSize:
+    """Where a symbol has its size from.
+
+    Attributes:
+        symbol: Its name.
+        placeholder: The placeholder that has it as a dim.
+        label: What messages call this placeholder.
+        axis: Which of its dims that is.
+        shape: The shape that is fed, as text.
+    """
+
+    symbol: str
+    placeholder: Tensor
+    label: str
+    axis: int
+    shape: str
 
 
 @record
@@ -55,17 +74,21 @@ class ShapeCheck:
             return False
         return 0 not in [size_at(length, sizes) for length in self.lengths]
 
-    def error(self, sizes: Mapping[str, int], why: Sequence[str]) -> ShapeError:
+    def error(self, sizes: Mapping[str, int], fed: Sequence[FedSize]) -> ShapeError:
         """Return the error of a check that fails.
 
         Args:
             sizes: What the symbols stand for.
-            why: Where these come from.
+            fed: Where these come from.
         """
         actual, said = size_at(self.actual, sizes), size_at(self.said, sizes)
-        reasons = [*why]
-        if self.node.loc.layer:
-            reasons.append(f"the layer {self.node.loc.layer} relies on it")
+        reasons = [
+            f"`{one.symbol}` is dim {one.axis} of {one.label}, which is fed {one.shape}"
+            for one in fed
+        ]
+        layer = self.node.loc.layer
+        if layer:
+            reasons.append(f"the layer {layer} relies on it")
         if self.node.op.name == "reshape":
             dims = [dim if dim == -1 else evaluate(dim, sizes) for dim in self.node.op.values[0]]
             rest = prod([dim for dim in dims if dim != -1])
@@ -77,11 +100,18 @@ class ShapeCheck:
                 fix=f"feed sizes that make the number of elements a multiple of {rest}",
             )
         shown = f"{self.said} = {said}" if isinstance(self.said, Dim) else str(said)
+        fix = "feed arrays that agree"
+        if len(fed) == 1 and is_symbol(self.actual) is not None:
+            fix = f"feed {fed[0].label} an array with {said} at dim {fed[0].axis}"
+        # Who uses a layer, or a model that was loaded, has not written what it relies on.
+        who, fix = (layer, fix) if layer else ("assert_shape", f"{fix}, or drop the assertion")
+        placeholders = dict.fromkeys([one.placeholder for one in fed])
         return ShapeError(
-            f"assert_shape: the dim `{self.actual}` is {actual} in this run, not {shown}",
+            f"{who}: the dim `{self.actual}` is {actual} in this run, not {shown}",
+            operands=[describe("fed", placeholder) for placeholder in placeholders],
             why="; ".join(reasons),
             at=self.node.loc,
-            fix="feed arrays that agree, or drop the assertion",
+            fix=fix,
         )
 
 

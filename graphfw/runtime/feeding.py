@@ -22,7 +22,7 @@ from graphfw.ir.dtype import DType, as_dtype, holds_stored
 from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given, fitted
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.shape_checks import ShapeCheck, size_at
+from graphfw.ops.shape_checks import FedSize, ShapeCheck, size_at
 from graphfw.runtime.program import Program, SizeSource
 
 _WEAK = (*PYTHON_SCALARS, list, tuple)
@@ -192,12 +192,17 @@ def check_promises(program: Program, sizes: dict[str, int]) -> None:
             sizes.setdefault(check.introduced, actual)
         if _fails(check, sizes):
             names = symbols_of(check.actual) | symbols_of(check.said)
-            why = [
-                f"`{source.symbol}` is dim {source.axis} of {label(program.feeds[source.feed])}"
-                for source in program.size_sources
-                if source.symbol in names
-            ]
-            raise check.error(sizes, why)
+            found = [source for source in program.size_sources if source.symbol in names]
+            raise check.error(sizes, [_fed_size(program, source, sizes) for source in found])
+
+
+def _fed_size(program: Program, source: SizeSource, sizes: Mapping[str, int]) -> FedSize:
+    placeholder = program.feeds[source.feed]
+    known = [_size(dim, sizes) for dim in placeholder.shape]
+    shape = shape_text(
+        [d if n is None else n for d, n in zip(placeholder.shape, known, strict=True)]
+    )
+    return FedSize(source.symbol, placeholder, label(placeholder), source.axis, shape)
 
 
 def _fails(check: ShapeCheck, sizes: Mapping[str, int]) -> bool:

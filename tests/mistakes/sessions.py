@@ -234,7 +234,7 @@ def an_index_that_is_out_of_range_in_a_run():
     gf.Session(g).run(y, {x: [1.0, 2.0, 3.0], i: 7})
 
 
-@mistake(RUN, gf.ShapeError, "assert_shape: the dim `n` is 4 in this run, not 3", fix="agree")
+@mistake(RUN, gf.ShapeError, "assert_shape: the dim `n` is 4 in this run, not 3", fix="3 at dim 0")
 def a_promise_that_does_not_hold():
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")

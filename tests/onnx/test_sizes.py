@@ -293,9 +293,26 @@ def test_sizes_that_are_not_equal_in_a_run(rng):
             gf.ShapeError, match="the dim `m` is 5 in this run, not n = 4"
         ) as caught:
             session.run(graph.outputs, {"x": normal(rng, 2, 4), "z": normal(rng, 5, 3)})
-        why = '`n` is dim 1 of "x"; `m` is dim 0 of "z"; the layer scores relies on it'
-        assert caught.value.why == why
+        assert caught.value.why == (
+            '`n` is dim 1 of "x", which is fed [2, 4]; `m` is dim 0 of "z", which is fed [5, 3]; '
+            "the layer scores relies on it"
+        )
+        assert caught.value.fix == "feed arrays that agree"
         assert session.run(graph.outputs, {"x": np.zeros((2, 4), F32), "z": np.ones((4, 3), F32)})
+
+
+@pytest.mark.parametrize("dims", [("b", "c"), (None, None)])
+def test_a_size_that_weights_do_not_have(rng, dims):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "scores")]
+    graph = gf.onnx.load(model(nodes, {"x": dims}, ["y"], {"w": normal(rng, 4, 2)}))
+    with gf.Session(graph) as session, pytest.raises(gf.ShapeError) as caught:
+        session.run(graph.outputs, {"x": normal(rng, 3, 5)})
+    error = caught.value
+    name = dims[1] or "x.shape[1]"
+    assert error.summary == f"scores: the dim `{name}` is 5 in this run, not 4"
+    assert f'fed  "x"  float32[{dims[0]}, {dims[1]}]' in str(error)
+    assert f'`{name}` is dim 1 of "x", which is fed [3, 5]' in error.why
+    assert error.fix == 'feed "x" an array with 4 at dim 1'
 
 
 def test_sizes_that_are_never_equal():

@@ -90,7 +90,7 @@ def test_a_reshape_is_checked_before_anything_is_computed() -> None:
         assert not seen
     error = caught.value
     assert error.summary == "reshape: 7 elements don't divide into shape [-1, 3]"
-    assert error.why == '`n` is dim 0 of "x"'
+    assert error.why == '`n` is dim 0 of "x", which is fed [7]'
     assert error.fix == "feed sizes that make the number of elements a multiple of 3"
     assert error.at.line == y.node.loc.line
 
