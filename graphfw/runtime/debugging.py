@@ -77,4 +77,4 @@ def checked_debug(debug: bool | Hook, executor: Executor, options: Options) -> N
             fix='use executor="numpy"',
         )
     if debug:
-        options.require_no_limit("debug=True")
+        options.require_no_limit("debug=True", "leave out one of the two")

@@ -73,7 +73,9 @@ class Options:
         """Whether nothing speaks against Winograd's algorithms."""
         return self.winograd and self.matmul_precision != "highest"
 
-    def require_no_limit(self, executor: str) -> None:
+    def require_no_limit(
+        self, executor: str, fix: str = 'leave it out, or use executor="numpy"'
+    ) -> None:
         """Refuse a memory limit, for executors that can't keep it.
 
         Raises:
@@ -81,8 +83,7 @@ class Options:
         """
         if self.memory_limit is not None:
             raise ExecutorError(
-                f"{executor} does not plan its memory, so it can't keep a memory_limit",
-                fix='leave it out, or use executor="numpy" without GRAPHFW_JIT=0',
+                f"{executor} does not plan its memory, so it can't keep a memory_limit", fix=fix
             )
 
 

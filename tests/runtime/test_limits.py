@@ -167,12 +167,14 @@ def test_a_limit_that_nobody_keeps_is_an_error(monkeypatch):
         x = gf.placeholder((3,), name="x")
         y = x + 1
     with gf.Session(g, executor="meta", memory_limit="1MB") as session:
-        with pytest.raises(ExecutorError, match="can't keep a memory_limit"):
+        with pytest.raises(ExecutorError, match="can't keep a memory_limit") as caught:
             session.compile(y, feeds=[x])
+    assert caught.value.fix == 'leave it out, or use executor="numpy"'
     monkeypatch.setenv("GRAPHFW_JIT", "0")
     with gf.Session(g, memory_limit="1MB") as session:
-        with pytest.raises(ExecutorError, match="GRAPHFW_JIT=0 does not plan its memory"):
+        with pytest.raises(ExecutorError, match="GRAPHFW_JIT=0 does not plan its mem") as caught:
             session.compile(y, feeds=[x])
+    assert caught.value.fix == "leave it out, or unset GRAPHFW_JIT"
 
 
 def test_dims_may_have_the_names_of_max_dims_own_arguments():

@@ -57,7 +57,7 @@ class CupyExecutor(Executor):
         if compiles():
             failures.require_capability(self._gpu)
             return GpuExecutable(program, options, self._gpu, self._capturing, self._halts)
-        options.require_no_limit("GRAPHFW_JIT=0")
+        options.require_no_limit("GRAPHFW_JIT=0", "leave it out, or unset GRAPHFW_JIT")
         with self._working():
             return _OnDevice(program, self._gpu)
 

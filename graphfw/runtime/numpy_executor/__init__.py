@@ -46,7 +46,7 @@ class NumpyExecutor(Executor):
 
     def load(self, program: Program, options: Options) -> Executable:
         if not compiles():
-            options.require_no_limit("GRAPHFW_JIT=0")
+            options.require_no_limit("GRAPHFW_JIT=0", "leave it out, or unset GRAPHFW_JIT")
             return ArrayExecutable(program, np)
         if options.memory_limit is None:
             return executable(program, options, self._arenas)
@@ -55,7 +55,10 @@ class NumpyExecutor(Executor):
         try:
             made: Executable = limited.LimitedExecutable(program, options, self._arenas)
         except OverflowError:
-            options.require_no_limit("a program with numbers of more than 64 bits")
+            options.require_no_limit(
+                "a program with numbers of more than 64 bits",
+                "leave it out, or use smaller numbers",
+            )
             raise
         return made
 
