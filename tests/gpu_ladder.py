@@ -290,7 +290,10 @@ def main(arguments: Sequence[str]) -> int:
             _tell(f"{name}\t{rung.what}")
         return 0
     *only_say, name = arguments
-    rung = RUNGS[name]
+    rung = RUNGS.get(name)
+    if rung is None:
+        _tell(f"there is no rung {name!r}: the rungs are {', '.join(RUNGS)}")
+        return 2
     if only_say:
         _tell(f"look at: {rung.look}")
         return 0

@@ -51,6 +51,12 @@ def test_a_gpu_that_fails_for_good_fails_the_rung(fake, capsys):
     assert "CUDA_LAUNCH_BLOCKING=1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--look", "nonsense"]])
+def test_a_rung_that_there_is_not_is_named(arguments, capsys):
+    assert gpu_ladder.main(arguments) == 2
+    assert capsys.readouterr().out.startswith("there is no rung 'nonsense': the rungs are context,")
+
+
 def test_rungs_are_named_in_order(capsys):
     assert gpu_ladder.main([]) == 0
     names = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
