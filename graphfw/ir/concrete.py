@@ -109,7 +109,7 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         raise MemoryError(text) from error
     if isinstance(error, ExecutionError) and error.names_node:  # that is in a body of this node
         again = copy.copy(error)
-        part = "" if error.trip is None else f"trip {error.trip} of "
+        part = "" if error.trip is None else f"iteration {error.trip} of "
         place = f"it is in {part}the {node.op.name} made at {node.loc.short()}"
         again.why = f"{error.why}; {place}" if error.why else place
         again.trip = None

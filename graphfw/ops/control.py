@@ -137,9 +137,9 @@ def while_loop(
     """Apply `body_fun` while `cond_fun` is true of its result.  -> the last value
 
     Both functions are called once, when the graph is built. The value may be any nested structure
-    of tensors, and keeps its structure, shapes and dtypes from trip to trip. Zero trips are right.
-    Gradients of any order flow, through any number of trips; for these the trips are repeated and
-    the value that each began with is kept.
+    of tensors, and keeps its structure, shapes and dtypes from iteration to iteration. There may be
+    no iteration at all. Gradients of any order flow, whatever the trip count; for these the
+    iterations are repeated and the value that each began with is kept.
 
     Args:
         cond_fun: Takes the value and returns a bool scalar.
@@ -279,17 +279,17 @@ def scan(
 
     `f` is called once, when the graph is built; it returns the next carry and what is stacked. The
     graph has one copy of it, whatever the length, which may be symbolic, or 0. Gradients of any
-    order flow; of each trip they keep what they need and can't make again cheaply.
+    order flow; of each iteration they keep what they need and can't make again cheaply.
 
     Args:
         f: Takes a carry and an element of each sequence; returns (carry, y).
         init: The first carry: tensors, or a nested structure of them.
         xs: Sequences, [length, *S] each: a structure of tensors, or None.
-        length: The number of trips, where `xs` is None.
+        length: The trip count, where `xs` is None.
         reverse: Go from the last element to the first; the stacks stay in the order of `xs`.
-        unroll: How many trips are made at once; more make a larger graph with fewer trips.
-        checkpoint_every: For gradients keep the carry only before every k-th trip, and make the
-            trips between again: less memory, one more forward computation.
+        unroll: How many iterations are made at once; more make a larger graph with fewer of them.
+        checkpoint_every: For gradients keep the carry only before every k-th iteration, and
+            repeat those between: less memory, one more forward computation.
 
     Returns:
         The last carry, and the stacks: [length, *S] for each y of shape S.
@@ -308,10 +308,10 @@ def scan(
     f = _callback("scan", "f", f, "f(carry, x)")
     for label, count in (("unroll", unroll), ("checkpoint_every", checkpoint_every)):
         is_count = count is None or (is_whole(count) and count >= 1)
-        demand(is_count, f"scan: {label}={count!r} is no number of trips", fix="use 1 or more")
+        demand(is_count, f"scan: {label}={count!r} is no number of iterations", fix="use 1 or more")
     demand(
         unroll == 1 or checkpoint_every is None,
-        "scan: unroll and checkpoint_every are two ways to make blocks of trips",
+        "scan: unroll and checkpoint_every are two ways to make blocks of iterations",
         fix="leave one of them out",
     )
     whole = checkpoint_every or (unroll if unroll > 1 else None)
@@ -366,21 +366,21 @@ def _scan(
 
 
 def _length(what: str, sequences: Sequence[Tensor], length: DimLike | None) -> DimLike:
-    """Return the number of trips, where all say the same."""
+    """Return the trip count, where all say the same."""
     said = length
     for t in sequences:
         if not t.shape:
             raise ShapeError(
                 f"{what}: xs has a scalar, which has no elements",
                 operands=[describe("xs", t)],
-                fix="use it in the function as it is, or stack what differs from trip to trip",
+                fix="use it in the function as it is, or stack what differs between iterations",
             )
         if said is None:
             said = t.shape[0]
         if t.shape[0] != said:
             raise ShapeError(
                 (
-                    f"{what}: there are {counted(said, 'trip')}, and a sequence has "
+                    f"{what}: there are {counted(said, 'iteration')}, and a sequence has "
                     f"{counted(t.shape[0], 'element')}"
                 ),
                 operands=[describe("xs", t) for t in sequences[:2]],
@@ -388,7 +388,7 @@ def _length(what: str, sequences: Sequence[Tensor], length: DimLike | None) -> D
             )
     if said is None:
         raise ArgumentError(
-            f"{what}: nothing says how many trips there are", fix="pass xs, or length="
+            f"{what}: nothing says how many iterations there are", fix="pass xs, or length="
         )
     if isinstance(said, int) and said < 0:
         raise ArgumentError(f"{what}: length={said} is negative", fix="use 0 or more")

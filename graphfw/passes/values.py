@@ -76,7 +76,7 @@ class Unknown(NamedTuple):
 
     def __str__(self) -> str:
         name, place = self.loop.op.name, self.loop.loc.short()
-        return f"the {name} made at {place} makes more than {counted(self.trips, 'trip')}"
+        return f"the {name} made at {place} makes more than {counted(self.trips, 'iteration')}"
 
 
 Value: TypeAlias = Array | Unknown

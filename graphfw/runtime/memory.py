@@ -41,12 +41,12 @@ class Entry(NamedTuple):
 
 
 class PerTrip(NamedTuple):
-    """The memory that a loop with a condition takes besides, for each trip that it makes in a run.
+    """The memory that a loop with a condition takes besides, for each of a run's iterations.
 
-    Its gradient needs what each trip began with and handed on. It is given back behind the loop.
+    Its gradient needs what each began with and handed on. It is given back behind the loop.
 
     Attributes:
-        nbytes: Bytes for each trip.
+        nbytes: Bytes for each iteration.
         name: What the loop computes: the name of its op.
         place: The source line that made it.
     """
@@ -68,8 +68,8 @@ class MemoryReport:
             made from them, the outputs, the arena and the scratch memory.
         spare: What comes on top when variables can't be written over, because another run reads
             them at that moment, or with `check_finite`.
-        per_trip: What comes on top of all that for each trip of loops that are differentiated, and
-            whose number of trips is known only in the run: `peak` and `memory_limit` leave it out.
+        per_trip: What comes on top of all that for each iteration of differentiated loops whose
+            trip count is known only in the run: `peak` and `memory_limit` leave it out.
     """
 
     entries: tuple[Entry, ...]
@@ -108,11 +108,12 @@ class MemoryReport:
             for a, b, c, d, e in rows
         ]
         total = f"peak {shown_bytes(self.peak)}, of which the arena is {shown_bytes(self.arena)}"
-        trips = [
-            f"and {shown_bytes(one.nbytes)} for each trip of the {one.name} made at {one.place}"
+        loops = [
+            f"and {shown_bytes(one.nbytes)} for each iteration of the {one.name} made at "
+            f"{one.place}"
             for one in self.per_trip
         ]
-        return "\n".join([total, *trips, *lines])
+        return "\n".join([total, *loops, *lines])
 
 
 def report(

@@ -109,7 +109,7 @@ def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
     """Call a function, and return its result and the linear function that is its derivative there.
 
     `fn` is called once, however often the linear function is, and runs compute it once: a `scan`
-    inside stacks what the linear function reads. Only loops whose number of trips is not known,
+    inside stacks what the linear function reads. Only loops whose trip count is not known,
     branches and checkpoints (and scans with these inside) run again with each call.
 
     Args:

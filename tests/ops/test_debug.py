@@ -337,9 +337,9 @@ def test_a_check_in_a_body_names_the_trip():
                 session.run(fetches, {x: [1.0, 2.0, -3.0, 4.0]})
             text = str(caught.value)
             assert "bad -3.0\n" in text
-            assert "it is in trip 2 of the scan made at test_debug.py" in text
+            assert "it is in iteration 2 of the scan made at test_debug.py" in text
             assert "in <lambda>" in text
-        with pytest.raises(ExecutionError, match="it is in trip 3 of the loop"):
+        with pytest.raises(ExecutionError, match="it is in iteration 3 of the loop"):
             session.run(k, {x: [5.0, 1.0, 1.0, 1.0]})
 
 

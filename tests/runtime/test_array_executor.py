@@ -278,7 +278,7 @@ def test_a_reshape_that_does_not_divide_in_a_trip():
     text = str(caught.value)
     assert text.startswith("reshape: 7 elements don't divide into shape [-1, 3]")
     assert "float32[7] in [0, 0]" in text
-    assert "trip 0 of the loop made at" in text
+    assert "iteration 0 of the loop made at" in text
     assert "gf.reshape(x, (-1, 3)) + 1),  # the line" in text
     assert issubclass(ExecutionError, RuntimeError)
 

@@ -88,7 +88,7 @@ def test_an_error_of_a_hook_names_the_node():
 
     text = failing(total, {x: [1.0, 2.0, 3.0]}, debug=hook)
     assert "the debug hook raised AssertionError: too large" in text
-    assert "it is in trip 2 of the scan" in text
+    assert "it is in iteration 2 of the scan" in text
     assert "in <lambda>" in text
 
 
@@ -106,7 +106,7 @@ def test_an_operation_that_fails_in_a_body_is_named_with_its_trip(debug):
     text = failing(total, {x: [0.0, 1.0, 5.0]}, debug=debug)
     assert "out of range" in text
     assert "found = gf.take(table, gf.astype(e, gf.int64))  # here" in text
-    assert "it is in trip 2 of the scan" in text
+    assert "it is in iteration 2 of the scan" in text
 
 
 def test_what_debug_can_not_be():
@@ -137,7 +137,7 @@ def test_a_nan_in_a_scan_is_named_with_its_trip(debug):
     text = failing(last, {x: X}, check_finite=True, debug=debug)
     assert "sqrt gives nan at index (1,)\n" in text
     assert "float32[3] in [-1, 8]" in text
-    assert "it is in trip 2 of the scan" in text
+    assert "it is in iteration 2 of the scan" in text
     assert "root = gf.sqrt(e)  # the culprit" in text
     assert "nan at index (1,)" in failing(slope, {x: X}, check_finite=True, debug=debug)
 
@@ -154,9 +154,9 @@ def test_a_nan_in_nested_bodies():
     feeds = {x: X, start: 3.0}
     text = failing(nested, feeds, check_finite=True)
     assert "log gives nan\n" in text
-    assert "it is in trip 1 of the scan" in text
-    assert "; it is in trip 2 of the scan" in text
-    assert "it is in trip 1 of the loop" in failing(loop, feeds, check_finite=True)
+    assert "it is in iteration 1 of the scan" in text
+    assert "; it is in iteration 2 of the scan" in text
+    assert "it is in iteration 1 of the loop" in failing(loop, feeds, check_finite=True)
     text = failing(branch, feeds, check_finite=True)
     assert "sqrt gives nan" in text
     assert "the branch made at" in text
@@ -171,7 +171,7 @@ def test_the_gradient_of_a_loop_names_the_forward_line():
     assert "gives inf" in text
     assert "it is the gradient of" in text
     assert "# forward" in text
-    assert "it is in trip 1 of the scan" in text
+    assert "it is in iteration 1 of the scan" in text
 
 
 def test_the_row_of_the_feed():

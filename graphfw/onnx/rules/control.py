@@ -114,7 +114,7 @@ def _looped(
         return None
     try:
         if trips is not None and (go is None or _is_true(node, go)):
-            return _counted(node, node.dim(trips, "the number of trips"), carried, carry)
+            return _counted(node, node.dim(trips, "the trip count"), carried, carry)
     except (_Open, ShapeError, DTypeError, ValueNeeded):
         pass
     if len(node.attr("body").output) == 1 + len(carried):
@@ -173,20 +173,20 @@ def _written_out(
     node: Call, trips: Tensor | None, go: Tensor | None, carried: list[Value], stacks: int
 ) -> tuple[Value, ...]:
     """Make the trips one by one: shapes or sequences change from trip to trip."""
-    count = _MOST_TRIPS if trips is None else node.integer(trips, "the number of trips")
+    count = _MOST_TRIPS if trips is None else node.integer(trips, "the trip count")
     on: Value = gf.constant(True) if go is None else go
     rows: list[list[Tensor]] = [[] for _ in range(stacks)]
     for number in range(count):
         if not node.known(node.tensor(on, _GOES_ON), _GOES_ON).reshape(-1)[0]:
             break
         if number == _MOST_TRIPS:
-            raise OnnxError(f"Loop: more than {_MOST_TRIPS:,} trips can't be written out")
+            raise OnnxError(f"Loop: more than {_MOST_TRIPS:,} iterations can't be written out")
         on, *made = node.subgraph(node.attr("body"), (gf.constant(number), on, *carried))
         carried = made[: len(carried)]
         for row, value in zip(rows, made[len(carried) :], strict=True):
             row.append(node.tensor(value, "what it stacks"))
     if not all(rows):
-        raise OnnxError("Loop: without trips the shapes of its stacks are not known")
+        raise OnnxError("Loop: without iterations the shapes of its stacks are not known")
     return (*carried, *[gf.stack(row) for row in rows])
 
 

@@ -88,7 +88,7 @@ def _lines(build: GpuProgram, layout: GpuLayout | None, device: Device) -> list[
     if once.kept:
         nbytes = sum([known_bytes(storage) for storage in once.kept])
         when = f"again when {_listed(once.variables)} changed" if once.variables else "for good"
-        when = "before the trips" if build.is_body else when
+        when = "before the iterations" if build.is_body else when
         lines.append(f"made once, {when}, {shown_bytes(nbytes)} that are kept:")
         lines += [f"      {_line(one, env, device)}" for one in once.work]
     return "\n".join(lines).splitlines()

@@ -141,7 +141,7 @@ class _Trips:
         self._follow()
         for (number, index), register in self._values.carried.items():
             if number in sums:
-                raise MisfitError("a trip reads a sum over lanes")
+                raise MisfitError("an iteration reads a sum over lanes")
             begin, name = self._values.outside(node.inputs[number], index), register.name
             self._carrying[name] = Carrying(name, begin, self._next[number, index])
             last = self._stored(node.outputs[number], index, Ref(register.dtype, name))
@@ -215,14 +215,14 @@ class _Trips:
         sizes = self._outputs[number].shape
         labels = tuple([self._lane_of(*axis) for axis in zip(index, sizes, strict=True)])
         if self._labels.setdefault(number, labels) != labels:
-            raise MisfitError("a trip reads elements of other lanes")
+            raise MisfitError("an iteration reads elements of other lanes")
 
     def _lane_of(self, place: Affine, size: DimLike) -> Variable | None:
         if not place.terms:
             return None
         lane = next((lane for lane in self._lanes if place == index_of(lane)), None)
         if lane is None:
-            raise MisfitError("a trip reads elements of other lanes")
+            raise MisfitError("an iteration reads elements of other lanes")
         if lane.extent != size:  # the others would not be computed
             raise MisfitError("lanes run along a part of what is carried")
         return lane
@@ -334,4 +334,4 @@ def _require_little(statements: Sequence[Statement]) -> None:
     roots = [root for statement in statements for root in roots_of(statement)]
     calls = [expr for expr in postorder(roots, lambda expr: False) if isinstance(expr, Call)]
     if sum([1 if is_cheap_call(call) else _LIBRARY for call in calls]) > _WORK:
-        raise MisfitError("a trip is a lot of work")
+        raise MisfitError("an iteration is a lot of work")

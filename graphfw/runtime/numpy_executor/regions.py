@@ -37,9 +37,9 @@ class CompiledRegion:
         if isinstance(op, Branch):
             self.how = "one of its bodies is run"
         elif self._kind.is_native:
-            self.how = "its trips are one native call"
+            self.how = "its iterations are one native call"
         else:
-            self.how = "Python makes its trips"
+            self.how = "Python makes its iterations"
 
     def ready(self, sizes: Sizes) -> BoundRegion:
         """Return a function that computes the node at some sizes."""

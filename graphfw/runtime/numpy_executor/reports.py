@@ -39,7 +39,7 @@ def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
         return next((one.why for one in step.operands if isinstance(one, Temp)), "nothing")
     (node, *others) = step.nodes
     if isinstance(node.op, Region) and not others:
-        return f"{node.op.name} (its trips are one kernel)"
+        return f"{node.op.name} (its iterations are one kernel)"
     if not (others or node.inputs) and node.op.name in ("constant", "placeholder", "variable"):
         return f"copy of a {node.op.name}"
     names = [node.op.name for node in step.nodes]

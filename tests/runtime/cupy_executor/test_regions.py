@@ -68,7 +68,7 @@ def test_scans_and_their_gradients(anywhere, rng, width, batch, reverse):
                 np.testing.assert_allclose(gf.to_numpy(b), a, rtol=1e-4, atol=1e-5)
         text = ours.explain(*sizes)
     assert "CuPy, made" not in text
-    assert "scan: 7 trips" in text
+    assert "scan: 7 iterations" in text
     assert "may be part of a CUDA graph" in text
 
 
@@ -116,7 +116,7 @@ def test_carries_that_are_swapped_or_constant(anywhere, rng):
 
         ends, stacks = gf.scan(step, (x, x + 1, x), length=5)
     text = agree(g, [*ends, *stacks], {x: normal(rng, 3, 3) * 0.3})
-    assert "5 trips" in text
+    assert "5 iterations" in text
 
 
 def test_carries_that_are_written_over(fake, session, rng):
@@ -161,7 +161,7 @@ def test_what_trips_have_in_common_is_made_once(fake, session, rng):
         _, far = gf.while_loop(lambda c: c[0] < most, lambda c: (c[0] + 1, step(c[1])), (0, x))
     feeds = {x: normal(rng, 1, 2, 5, 5), w: normal(rng, 2, 2, 3, 3) * 0.3, most: np.int64(3)}
     text = agree(g, [last, far], feeds, rtol=1e-4)
-    assert text.count("| made once, before the trips") == 2
+    assert text.count("| made once, before the iterations") == 2
     plan = session(g).compile(last, [x, w])
     fake.launches.clear()
     plan(feeds[x], feeds[w])
@@ -248,7 +248,7 @@ def test_branches_in_loops(anywhere, rng):
     data = 0.3 * normal(rng, 5, 3, 3) + 2 * np.eye(3, dtype=np.float32)
     data[::2] *= -1
     text = agree(g, [last, sums, slope], {xs: data}, rtol=2e-3)
-    assert "5 trips" in text
+    assert "5 iterations" in text
     assert "by Python, since in a body, branch: Python reads" in text
 
 
@@ -272,7 +272,7 @@ def test_loops_with_a_condition(anywhere, rng, limit):
         second = gf.grad(gf.sum(slope * slope), x)
     feeds = {x: 0.5 * normal(rng, 3, 3), most: np.float32(limit)}
     text = agree(g, [total, y, slope, second], feeds, rtol=2e-3)
-    assert "Python reads its condition before each trip" in text
+    assert "Python reads its condition before each iteration" in text
 
 
 def test_small_loops_are_made_in_blocks(fake, session, rng):
@@ -346,7 +346,7 @@ def test_what_fails_in_a_body_names_its_line(anywhere, monkeypatch, rng):
         feeds = {numbers: np.array([0, 1, 7, 2]), table: normal(rng, 5, 3)}
         with pytest.raises(ExecutionError, match="index 7 is out of range") as caught:
             session.run([last, rows], feeds, host=True)
-        assert "trip 2 of the scan" in str(caught.value)
+        assert "iteration 2 of the scan" in str(caught.value)
         assert "this line" in str(caught.value)
         with pytest.raises(ExecutionError, match="out of range"):
             session.run(n, feeds)
@@ -386,7 +386,9 @@ def test_a_check_in_a_body(anywhere, rng):
     with gf.Session(g, "cupy") as session:
         session.run(last, {x: rows})
         rows[2] = 5
-        with pytest.raises(ExecutionError, match=r"a row is too large(.|\n)*trip 2 of the scan"):
+        with pytest.raises(
+            ExecutionError, match=r"a row is too large(.|\n)*iteration 2 of the scan"
+        ):
             session.run(last, {x: rows})
 
 
@@ -432,7 +434,7 @@ def test_memory_of_trips_whose_number_nobody_knows(fake, session, rng):
     assert asked[3] - asked[2] == loop.nbytes
     assert asked[10] - asked[3] == 7 * loop.nbytes
     assert "test_regions.py" in loop.place
-    assert f"for each trip of the loop made at {loop.place}" in str(report)
+    assert f"for each iteration of the loop made at {loop.place}" in str(report)
     outside = sum([entry.nbytes for entry in report.entries if entry.kind == "outside"])
     assert outside >= 2 * w.type.nbytes, "what the pass back carries, in two places in turn"
 

@@ -198,7 +198,7 @@ def test_a_failure_inside_says_where_and_leaves_all_as_it_was(
         right = plan(value, [0, 1, 2])
         with pytest.raises(gf.ExecutionError) as caught:
             plan(value, [4, 1, 4])
-        assert "trip 0" in str(caught.value)
+        assert "iteration 0" in str(caught.value)
         np.testing.assert_array_equal(plan(value, [0, 1, 2]), right)
 
 

@@ -318,7 +318,7 @@ def test_plans_with_loops_that_are_kernels_are_recalled(rng, kept):
             plan = session.compile(rows, [x, xs])
             assert type(plan._run) is kind
             results.append(plan(np.ones(3, np.float32), np.arange(5, dtype=np.float32)))
-            assert "its trips are one kernel" in plan.explain()
+            assert "its iterations are one kernel" in plan.explain()
     np.testing.assert_array_equal(*results)
 
 

@@ -298,7 +298,7 @@ def test_a_loop_goes_on_after_a_trip_that_failed() -> None:
             for place in good:
                 carry = carry @ value + value[place]
             np.testing.assert_allclose(plan(good, value), carry)
-            with pytest.raises(gf.ExecutionError, match="trip 2 of the scan"):
+            with pytest.raises(gf.ExecutionError, match="iteration 2 of the scan"):
                 plan([0, 1, 9, 3, 0], value)
 
 

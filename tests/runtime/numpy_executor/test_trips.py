@@ -24,7 +24,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_kernel(plan: gf.Plan) -> bool:
     """Whether the trips of some loop are one kernel, and those of no loop are made otherwise."""
-    return "its trips are one kernel" in plan.explain() and "|" not in plan.explain()
+    return "its iterations are one kernel" in plan.explain() and "|" not in plan.explain()
 
 
 def runs(
@@ -48,7 +48,7 @@ def otherwise(
         patch.setattr(lower, "trip_steps", lambda *_: [])
         with gf.Session(graph) as session:
             plan = session.compile(fetches, feeds=list(feeds))
-            assert "its trips are one native call" in plan.explain()
+            assert "its iterations are one native call" in plan.explain()
             return plan(*feeds.values())
 
 
@@ -372,7 +372,7 @@ def test_loops_inside_of_loops() -> None:
     with gf.Session(graph) as session:
         plan = session.compile(y, feeds=[x, w])
         assert "| " in plan.explain()
-        assert "its trips are one kernel" in plan.explain()
+        assert "its iterations are one kernel" in plan.explain()
         got = plan(value, weight)
     for _ in range(5):
         value = np.tanh(np.tanh(np.tanh(value @ weight)))
@@ -455,9 +455,9 @@ def test_what_a_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with gf.Session(graph, verify="first-run") as session:
         plan = session.compile(y, feeds=[x])
         plan(value)
-        assert "scan (its trips are one kernel)" in plan.explain()
+        assert "scan (its iterations are one kernel)" in plan.explain()
         assert "next c0 = sin(c0)" in plan.source()
-        assert "its trips are one kernel" in str(plan.profile(value))
+        assert "its iterations are one kernel" in str(plan.profile(value))
         assert plan.memory().peak < 2000
 
 

@@ -46,7 +46,7 @@ def test_loops_of_unknown_length_in_blocks(name: str, monkeypatch: pytest.Monkey
     with gf.Session(graph) as session:
         plan = session.compile(results, feeds=[x, n])
         assert "| " in plan.explain()
-        assert "its trips are one kernel" in plan.explain()
+        assert "its iterations are one kernel" in plan.explain()
         for count in (0, 1, 15, 16, 17, 100):
             got = plan(row, count)
             with monkeypatch.context() as patch, gf.Session(graph) as reference:
@@ -61,7 +61,7 @@ def test_each_step_shows_a_line_of_the_loop() -> None:
     loop_line = y.node.loc.line
     with gf.Session(graph) as session:
         plan = session.compile(y, feeds=[x])
-        assert "its trips are one kernel" in plan.explain()
+        assert "its iterations are one kernel" in plan.explain()
         lines = re.findall(rf"at {Path(__file__).name}:(\d+)", plan.explain())
         assert set(lines) == {str(loop_line)}
 

@@ -73,7 +73,7 @@ class BoundLoop(BoundRegion):
         inside: Sequence[GpuLayouts],
     ) -> None:
         super().__init__(code.node, operands, [laid_out(layouts, env) for layouts in inside])
-        self.alone = "Python reads its condition before each trip"
+        self.alone = "Python reads its condition before each iteration"
         self._code = code
         self._results = [bytes_of(body.outputs, env) for body in code.op.passes]
         self._device = inside[0].device
@@ -89,7 +89,9 @@ class BoundLoop(BoundRegion):
     @property
     def how(self) -> str:
         passes = len(self._code.op.passes)
-        return f"trips of {self.launches} launches{f' in {passes} passes' if passes > 1 else ''}"
+        return (
+            f"iterations of {self.launches} launches{f' in {passes} passes' if passes > 1 else ''}"
+        )
 
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op = self._code.op

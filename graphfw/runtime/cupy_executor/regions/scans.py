@@ -151,7 +151,7 @@ class BoundScan(BoundRegion):
 
     @property
     def how(self) -> str:
-        return f"{counted(self._trips, 'trip')} of {self._each} launches"
+        return f"{counted(self._trips, 'iteration')} of {self._each} launches"
 
     def fill(self, rng: Rng, table: Any, begin: int) -> None:
         (body,) = self.bodies
