@@ -29,6 +29,16 @@ def rows(*sizes, name="x"):
     return gf.placeholder(("b", *sizes), name=name)
 
 
+def test_a_skip_connection_behind_functions_is_projected():
+    def block():
+        x = images(3)
+        y = nn.BatchNorm(8, axis=1)(nn.Conv2d(3, 8, 3, padding=1)(x))
+        return gf.relu(y) * 0.5 + x
+
+    fix = "make the channels of both as many: a 1×1 convolution, gf.nn.Conv2d(3, 8, 1), projects x2"
+    assert fix in text_of(block)
+
+
 def test_a_skip_connection_is_projected():
     def block():
         x = images(3)

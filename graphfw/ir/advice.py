@@ -11,7 +11,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 
 _STEPS = 8
-"""How many elementwise ops may follow the reduction."""
+"""How many elementwise ops may follow the reduction, or the layer."""
 
 _NODES = 64
 """How many nodes of one line are looked at: `quantile` has some dozens."""
@@ -34,14 +34,19 @@ def to_broadcast(op: Op, operands: Sequence[Any], labels: Sequence[str], failed:
         fix = _keep_dims(label, one, other.shape)
         if fix:
             return fix
-    if op.name != "add" or not (a.node.loc.layer or b.node.loc.layer):
+    if op.name != "add" or not (_is_of_layer(a) or _is_of_layer(b)):
         return ""
     # A skip connection leads around layers: what was made outside of them, or earlier.
     pair = ((labels[first], a), (labels[second], b))
     (label, shortcut), (_, result) = sorted(
-        pair, key=lambda one: (bool(one[1].node.loc.layer), one[1].node.serial)
+        pair, key=lambda one: (_is_of_layer(one[1]), one[1].node.serial)
     )
     return _project(label, shortcut.shape, result.shape, axis)
+
+
+def _is_of_layer(tensor: Tensor) -> bool:
+    """Say whether a layer made a tensor, or what it was made of element by element."""
+    return any(made.node.loc.layer for made in _made_elementwise(tensor))
 
 
 def _keep_dims(label: str, tensor: Tensor, other: Shape) -> str:
