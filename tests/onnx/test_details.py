@@ -146,6 +146,21 @@ def test_pads_that_cut_off_more_than_there_is(rng, compare):
             gf.onnx.load(padded(*pads))
 
 
+def test_pads_that_cut_off_more_than_is_fed(rng, compare):
+    proto = model(
+        [node("Pad", ["x"], ["y"], pads=[0, -2, 0, -1])], {"x": (2, "n")}, ["y"], opset=10
+    )
+    for size in (3, 4):
+        compare(proto, {"x": rng.standard_normal((2, size)).astype(np.float32)})
+    graph = gf.onnx.load(proto)
+    with gf.Session(graph) as session, pytest.raises(gf.ShapeError) as caught:
+        session.run(graph.outputs, {"x": np.ones((2, 2), np.float32)})
+    assert "Pad: the dim `n` is 2 in this run, not max(n, 3) = 3" in str(caught.value)
+    assert caught.value.fix == 'feed "x" an array with 3 at dim 1'
+    with pytest.raises(gf.GraphfwError):
+        gf.onnx.run(proto, {"x": np.ones((2, 2), np.float32)})
+
+
 def test_a_body_without_outputs_and_bools_for_numbers():
     body = helper.make_graph([], "empty", [], [])
     loop = node("Loop", ["trips", "", "x"], ["y"], body=body)

@@ -330,10 +330,14 @@ def _pad(
     for i, axis in enumerate(along):
         pairs[node.axis(axis, x.ndim)] = (widths[i], widths[count + i])
     mode: Any = node.choice("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    least: list[DimLike] = []
     for size, (low, high) in zip(x.shape, pairs, strict=True):
         cut = (_cut(low) or 0) - (_cut(high, end=True) or 0)
         fits = not always_le(size, cut - 1)
         node.require(fits, f"its pads {low} and {high} cut off {counted(cut, 'element')} of {size}")
+        least.append(dim_max(size, cut))
+    if least != [*x.shape]:  # a run finds out whether there is so much to cut off
+        x = gf.assert_shape(x, least)
     x = x[tuple([slice(_cut(low), _cut(high, end=True)) for low, high in pairs])]
     pairs = [(_more(low), _more(high)) for low, high in pairs]
     if mode != "constant":
