@@ -206,6 +206,9 @@ ask the dtype: x.dtype, gf.isdtype(x.dtype, kind)
     flexible character str_ bytes_ void object_ record datetime64 timedelta64 dtypes
     is_distributed is_same_size is_nonzero is_storage iterable complex32 chalf complex256
     clongdouble float128
+write its name, as in gf.astype(x, "int4"): numbers of 8 bits and less are kept, not computed with
+    int2 int4 uint2 uint4 float4_e2m1fn float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
+    float8_e8m0fnu
 not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
     *quantize* quantization quantizable qat intrinsic q_* q[a-z]* [qu]*int[0-9x]* bits* float8_*
     float6_* float4_* int[0-9] bit int_repr fbgemm_* choose_qparams*
