@@ -333,6 +333,17 @@ def test_a_gpu_that_fails_in_an_operation_of_cupy(jit, fake, graph, monkeypatch)
             session.run("y", {"x": np.zeros((2, 1000), np.float32)})
 
 
+def test_no_timeout_is_taken(fake, graph):
+    message = 'the executor "cupy" can\'t end a run, so it takes no timeout'
+    with pytest.raises(ExecutorError, match=message) as caught:
+        gf.Session(graph, "cupy", timeout=1)
+    assert caught.value.fix == 'leave the timeout out, or use executor="numpy"'
+    with gf.Session(graph, "cupy") as session:
+        plan = session.compile("y", graph.placeholders)
+        with pytest.raises(ExecutorError, match=message):
+            plan(np.zeros((3, 1000), np.float32), timeout=1)
+
+
 def test_a_session_with_a_limit(fake, graph, monkeypatch):
     with gf.Session(graph, "cupy", memory_limit="1MB") as session:
         plan = session.compile("y", graph.placeholders)
