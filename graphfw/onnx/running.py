@@ -77,11 +77,12 @@ def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
     }
     weights = {each.name for each in model.proto.graph.initializer}
     values.update({n: v for n, v in feeds.items() if n in weights})  # in place of its default
+    undeclared = _sizes([i for i in inputs if not _has_shape(i.type)], feeds, values)
     shapes: dict[str, tuple[int, ...]] = {}
     measures = False
     while True:
         try:
-            imported = Import(model, shapes, values, measures=measures)
+            imported = Import(model, undeclared | shapes, values, measures=measures)
             if shapes or _fits(imported, feeds):
                 return imported
             shapes = _sizes(inputs, feeds, values)
@@ -113,6 +114,14 @@ def _sizes(
     """Return the shapes of what is fed."""
     names = [i.name for i in inputs if i.name in feeds and i.name not in values]
     return {name: np.shape(feeds[name]) for name in names}
+
+
+def _has_shape(kind: onnx.TypeProto) -> bool:
+    """Say whether the model tells an input's shape, or at least how many dims it has."""
+    if kind.HasField("optional_type"):
+        return _has_shape(kind.optional_type.elem_type)
+    is_said: bool = kind.tensor_type.HasField("shape")
+    return is_said
 
 
 def _is_numbers(kind: onnx.TypeProto, fed: Any) -> bool:

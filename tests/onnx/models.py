@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-Shape = Sequence[int | str | None]
+Shape = Sequence[int | str | None] | None
 
 
 def model(

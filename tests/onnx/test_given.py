@@ -29,6 +29,16 @@ def test_a_value_in_place_of_a_default():
         assert session.run("y", {"x": x}).tolist() == [[5, 6]]
 
 
+def test_a_run_tells_the_shape_that_a_model_does_not():
+    twice = helper.make_node("Add", ["x", "x"], ["y"])
+    proto = model([twice], {"x": None}, ["y"])
+    with pytest.raises(gf.onnx.OnnxError, match="doesn't say what shape the input 'x' has"):
+        gf.onnx.load(proto)
+    for shape in ((), (3,), (2, 3)):
+        found = gf.onnx.run(proto, {"x": np.ones(shape, np.float32)})["y"]
+        np.testing.assert_array_equal(found, np.full(shape, 2, np.float32), strict=True)
+
+
 def test_a_run_that_takes_too_long(monkeypatch):
     """A model that anybody may have written, of a few bytes, need not keep the processor busy."""
     monkeypatch.delenv("GRAPHFW_VERIFY", raising=False)  # which would evaluate it to the end
