@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -155,7 +156,13 @@ class ArrayExecutable(Executable):
             if bad.startswith("nan"):
                 return ExecutionError(held, at=tensor.node.loc)
             given = given or (held if bad else "")
-        first = self._first_node(inputs, sizes, rng, "")
+        # As it was described: passes may have folded what makes it into a constant. Else as it is
+        # computed.
+        run = ArrayExecutable(replace(self.program, passes=tuple), self.xp)
+        first = run._first_node(inputs, sizes, rng, "")
+        if first is None:
+            run = self
+            first = run._first_node(inputs, sizes, rng, "")
         if first is None:
             return ExecutionError(
                 "a value that is not finite appeared, and not in a run node by node",
@@ -163,7 +170,7 @@ class ArrayExecutable(Executable):
                 "compiled sums are made in an order in which they overflow",
             )
         # An infinity may be meant, as in a mask, where nothing else goes wrong after it.
-        nan = self._first_node(inputs, sizes, rng, "nan")
+        nan = run._first_node(inputs, sizes, rng, "nan")
         first.why = "; ".join(filter(None, [first.why, given]))
         if nan is None or nan.summary == first.summary:
             return first

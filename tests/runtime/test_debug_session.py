@@ -162,6 +162,17 @@ def test_a_nan_in_nested_bodies():
     assert "the branch made at" in text
 
 
+def test_a_nan_that_passes_fold_into_a_constant():
+    with gf.Graph():
+        x = gf.placeholder((3,), name="x")
+        folded = x + gf.log(gf.constant(np.float32(-1)))  # folded
+        last, _ = gf.scan(lambda c, e: (gf.log(c - 1), e), gf.asarray(3.0), x)  # unrolled
+    for fetch, mark in ((folded, "# folded"), (last, "# unrolled")):
+        text = failing(fetch, {x: [1.0, 1.0, 1.0]}, check_finite=True)
+        assert "log gives nan" in text
+        assert mark in text
+
+
 def test_the_gradient_of_a_loop_names_the_forward_line():
     with gf.Graph():
         x = gf.placeholder((3,), name="x")
