@@ -50,8 +50,8 @@ class CompilableOps(Protocol):
         """Return in how many nanoseconds, about, a thread computes an element."""
         ...
 
-    def matmul(self, node: Node) -> bool:
-        """Whether there is native code for a matrix product or a convolution."""
+    def multiplies(self, node: Node) -> bool:
+        """Whether there is native code for a product and what follows it."""
         ...
 
     def keeps_rows(self, node: Node) -> bool:
@@ -198,7 +198,7 @@ class FusionFacts:
             is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
             return Role.UNPACK if is_given else Role.FALLBACK
         if op.name in PRODUCTS:
-            return Role.MATMUL if self.natives.matmul(node) else Role.FALLBACK
+            return Role.MATMUL if self.natives.multiplies(node) else Role.FALLBACK
         if self._is_pooled_product(node):
             self.role[product_of(node)] = Role.FUSED_CONV
             return Role.MATMUL
@@ -230,7 +230,7 @@ class FusionFacts:
             return False
         conv = product_of(node)
         is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
-        return is_free and self.natives.matmul(node)
+        return is_free and self.natives.multiplies(node)
 
     def _barrier(self, node: Node) -> Role:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""
