@@ -11,6 +11,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
+from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.regions import Region
 from graphfw.runtime.executor import Replayed
@@ -40,7 +41,7 @@ def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
     (node, *others) = step.nodes
     if isinstance(node.op, Region) and not others:
         return f"{node.op.name} (its trips are one kernel)"
-    if not (others or node.inputs) and node.op.name in ("constant", "placeholder", "variable"):
+    if not (others or node.inputs) and isinstance(node.op, Constant | Placeholder | VariableOp):
         return f"copy of a {node.op.name}"
     names = [node.op.name for node in step.nodes]
     counted = [
