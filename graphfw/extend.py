@@ -29,6 +29,8 @@ from graphfw.passes.rules import RuleSet, rule
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.feeding import host_array
+from graphfw.runtime.kernels.lowerings import lowers
+from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.program import Program
 
 __all__ = [
@@ -51,13 +53,16 @@ __all__ = [
     "Program",
     "Rng",
     "RuleSet",
+    "Step",
     "Trait",
+    "View",
     "along_axes",
     "bad",
     "broadcast",
     "derive",
     "host_array",
     "leading",
+    "lowers",
     "measure",
     "native",
     "ok",

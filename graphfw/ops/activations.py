@@ -22,7 +22,7 @@ from graphfw.ops.args import Axes, TensorLike, axes_of, converted, promoted, rul
 from graphfw.ops.composed import demand, demand_one_of, demand_probability, floats, wide
 from graphfw.ops.reduce import Max
 from graphfw.ops.select import where
-from graphfw.ops.table import Elementwise, unary
+from graphfw.ops.table import Elementwise, unary_function, unary_op
 
 __all__ = [
     "celu",
@@ -55,7 +55,7 @@ _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
 # A row, not `maximum(x, 0)`: its gradient at 0 is 0, where maximum shares it between both inputs.
-relu = unary(
+Relu = unary_op(
     "relu",
     doc="""The positive part max(x, 0), elementwise; its gradient at 0 is 0.  x: real -> same type
 
@@ -69,6 +69,7 @@ relu = unary(
     smooth=False,
     scalar=lambda k, x: k.max(x, 0),
 )
+relu = unary_function(Relu)
 
 
 @op("softplus")

@@ -12,7 +12,15 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops import numerics
 from graphfw.ops.args import TensorLike, as_tensor, ruled
 from graphfw.ops.dtypes import require_numeric
-from graphfw.ops.table import apply, binary, binary_op, unary
+from graphfw.ops.table import (
+    apply,
+    binary,
+    binary_function,
+    binary_op,
+    unary,
+    unary_function,
+    unary_op,
+)
 
 __all__ = [
     "abs",
@@ -43,7 +51,7 @@ __all__ = [
 
 # Sums and products.
 
-add = binary(
+Add = binary_op(
     "add",
     doc="""Add.  x1, x2: numeric, broadcast -> [*B]
 
@@ -55,19 +63,21 @@ add = binary(
     commutative=True,
     scalar="add",
 )
+add = binary_function(Add)
 subtract = binary(
     "subtract",
     doc="Subtract.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: -ct),
     scalar="sub",
 )
-multiply = binary(
+Multiply = binary_op(
     "multiply",
     doc="Multiply.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct * F.conj(b), lambda ct, y, a, b: ct * F.conj(a)),
     commutative=True,
     scalar="mul",
 )
+multiply = binary_function(Multiply)
 divide = binary(
     "divide",
     doc="Divide; integers become floats.  x1, x2: floating-point or complex, broadcast -> [*B]",
@@ -242,13 +252,14 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 # Signs and parts.
 
-negative = unary(
+Negative = unary_op(
     "negative",
     doc="Change the sign.  x: numeric [*A] -> [*A]",
     vjp=lambda ct, y, x: -ct,
     accepts="numeric",
     scalar="neg",
 )
+negative = unary_function(Negative)
 
 
 @public

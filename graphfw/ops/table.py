@@ -224,6 +224,13 @@ def unary(
         name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
         domain=domain, smooth=smooth, samples=samples,
     )  # fmt: skip
+    return unary_function(cls, shortcut=shortcut)
+
+
+def unary_function(
+    cls: type[Elementwise], *, shortcut: Callable[[Tensor], Tensor | None] | None = None
+) -> Callable[[TensorLike], Tensor]:
+    """Declare the public function of an op of one tensor that other modules know by its class."""
     row = cls()
 
     def function(x: TensorLike, /) -> Tensor:
@@ -232,7 +239,7 @@ def unary(
             return done
         return applied(row, (_convertible(row, tensor),), (tensor,))[0]
 
-    return public(_named(function, name, _documented(doc, accepts)))
+    return public(_named(function, cls.name, _documented(cls)))
 
 
 def binary_op(
@@ -323,13 +330,18 @@ def binary(
         commutative=commutative, widen=widen, domain=domain, ints=ints, smooth=smooth,
         samples=samples,
     )  # fmt: skip
+    return binary_function(cls)
+
+
+def binary_function(cls: type[Elementwise]) -> Callable[[TensorLike, TensorLike], Tensor]:
+    """Declare the public function of an op of two tensors that other modules know by its class."""
     row = cls()
 
     def function(x1: TensorLike, x2: TensorLike, /) -> Tensor:
         return apply(row, x1, x2)
 
     errors = "ShapeError: The shapes don't broadcast."
-    return public(_named(function, name, _documented(doc, accepts, errors)))
+    return public(_named(function, cls.name, _documented(cls, errors)))
 
 
 def apply(row: Elementwise, x1: TensorLike, x2: TensorLike) -> Tensor:
@@ -349,9 +361,9 @@ def _named(function: Callable[..., Tensor], name: str, doc: str) -> Callable[...
     return function
 
 
-def _documented(doc: str, accepts: str, *others: str) -> str:
+def _documented(cls: type[Elementwise], *others: str) -> str:
     """Return a docstring with the errors that a row's function raises."""
-    kind = () if accepts == "any" else ("DTypeError: A tensor is of another kind.",)
+    kind = () if cls.accepts == "any" else ("DTypeError: A tensor is of another kind.",)
     raises = (*kind, *others)
-    text = inspect.cleandoc(doc)
+    text = inspect.cleandoc(cls.__doc__ or "")
     return "\n    ".join([f"{text}\n\nRaises:", *raises]) if raises else text

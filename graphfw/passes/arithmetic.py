@@ -13,6 +13,8 @@ from graphfw.ir.dtype import DType, holds_stored
 from graphfw.ir.functions import F
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.cast import AsType
+from graphfw.ops.elementwise import Negative
 from graphfw.passes.rules import Rule, rule
 
 
@@ -126,9 +128,9 @@ def idempotent(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X + (-y), (-y) + x -> x - y."""
     x, y = inputs
-    if y.node.op.name == "negative":
+    if isinstance(y.node.op, Negative):
         return F.subtract(x, y.node.inputs[0])
-    if x.node.op.name == "negative":
+    if isinstance(x.node.op, Negative):
         return F.subtract(y, x.node.inputs[0])
     return None
 
@@ -137,7 +139,7 @@ def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 def subtract_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X - (-y) -> x + y."""
     x, y = inputs
-    return x + y.node.inputs[0] if y.node.op.name == "negative" else None
+    return x + y.node.inputs[0] if isinstance(y.node.op, Negative) else None
 
 
 @rule(("bitwise_and", "bitwise_or", "maximum", "minimum"), before="maximum(x, x)", after="x")
@@ -212,7 +214,7 @@ def astype_of_astype(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     From floats to integers it is not: what an integer can't hold depends on the float's width.
     """
     inner = inputs[0].node
-    if inner.op.name != "astype":
+    if not isinstance(inner.op, AsType):
         return None
     x = inner.inputs[0]
     first, middle, last = x.dtype, inputs[0].dtype, node.types[0].dtype

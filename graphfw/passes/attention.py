@@ -68,9 +68,9 @@ class DecomposeAttention(Pass):
     name = "decompose-attention"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        few = {n for n in graph.nodes if n.op.name == "attention" and _has_keys(n, _FEW_KEYS)}
+        few = {n for n in graph.nodes if isinstance(n.op, Attention) and _has_keys(n, _FEW_KEYS)}
         for node in graph.nodes:
-            if node.op.name == "attention_grad" and _has_keys(node, _FEW_KEYS_IN_GRADIENTS):
+            if isinstance(node.op, AttentionGrad) and _has_keys(node, _FEW_KEYS_IN_GRADIENTS):
                 few |= {node, node.inputs[_LSE].node}
         if not few:
             return graph

@@ -18,10 +18,12 @@ from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import ALIAS, ELEMENTWISE, PURE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.branches import Branch
 from graphfw.ops.checkpoints import Checkpoint
+from graphfw.ops.linalg import MatMul
 from graphfw.ops.regions import Region, zeros_like
 from graphfw.ops.scans import Scan
 from graphfw.ops.shape_checks import is_checked
@@ -227,7 +229,7 @@ class ConvertIfs(Pass):
             return None
         number, *given = inputs
         bodies = op.choices
-        if number.node.op.name == "constant":
+        if isinstance(number.node.op, Constant):
             chosen = int(number.node.op.values[0].array)
             bodies = (bodies[min(max(chosen, 0), len(bodies) - 1)],)
             if _promises(bodies[0].graph):  # which runs of a body check
@@ -370,7 +372,7 @@ def _is_worth(node: Node, is_run: bool) -> bool:
         for t in node.inputs:
             taken = taken + t.type.nbytes
         return always_le(node.types[0].nbytes, taken)
-    return is_run or bool(node.op.combine) or node.op.name == "matmul"
+    return is_run or bool(node.op.combine) or isinstance(node.op, MatMul)
 
 
 @record

@@ -14,7 +14,10 @@ from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.linalg import MatMul
+from graphfw.ops.movement import PermuteDims
 from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
 
@@ -64,10 +67,10 @@ class FoldConstants(Pass):
         found = {
             node
             for node in nodes
-            if node.op.name == "permute_dims" and self._is_large(node.outputs[0])
+            if isinstance(node.op, PermuteDims) and self._is_large(node.outputs[0])
         }
         found -= {t.node for t in graph.outputs}
-        readers = [node for node in nodes if node.op.name != "matmul"]
+        readers = [node for node in nodes if not isinstance(node.op, MatMul)]
         return found.difference([t.node for node in readers for t in node.inputs])
 
     def _is_large(self, tensor: Tensor) -> bool:
@@ -75,7 +78,7 @@ class FoldConstants(Pass):
 
     def _folds(self, node: Node, inputs: tuple[Tensor, ...]) -> bool:
         for tensor in inputs:
-            if tensor.node.op.name != "constant":
+            if not isinstance(tensor.node.op, Constant):
                 return False
         traits = node.op.traits
         if PURE not in traits or RANDOM in traits or SOURCE in traits or EFFECT in traits:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,16 @@ from graphfw.ir.constants import constant_array
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal, Scaling
+from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
+from graphfw.ops.correlation import Conv
+from graphfw.ops.linalg import MatMul
 from graphfw.passes.base import Pass
 
-_PRODUCTS = {"conv": (1, 0), "matmul": (-1, -1)}
+_PRODUCTS: Mapping[type[Op], tuple[int, int]] = {Conv: (1, 0), MatMul: (-1, -1)}
 """For each product: the axis of its channels, and the axis of the weight that makes them."""
 
 _SIDES = {"add": (0, 1), "divide": (0,), "multiply": (0, 1), "subtract": (0,)}
@@ -101,7 +104,7 @@ class _Scaled:
         op: Any = self.product.inputs[1].node.op
         if not self.multiplied:
             return op.value if np.isfinite(self.shift).all() else None
-        axis = _PRODUCTS[self.product.op.name][1] % len(op.value.shape)
+        axis = _PRODUCTS[type(self.product.op)][1] % len(op.value.shape)
         scaling = Scaling(op.value, self.factor, axis)
         is_finite = np.isfinite(self.shift).all() and scaling.is_finite()
         return Literal.of(scaling) if is_finite else None
@@ -111,19 +114,19 @@ class _Scaled:
         product = emit(self.product.op, x, constant(weight))
         if not self.shift.any():
             return product
-        behind = product.ndim - 1 - _PRODUCTS[self.product.op.name][0] % product.ndim
+        behind = product.ndim - 1 - _PRODUCTS[type(self.product.op)][0] % product.ndim
         shift = self.shift.astype(weight.dtype).reshape(-1, *[1] * behind)
         return F.add(product, constant(Literal(shift)))
 
 
 def _chains(nodes: Sequence[Node], fetched: set[Node]) -> dict[Node, _Scaled]:
     """Return the products, and each node whose value is one of them, scaled and shifted."""
-    if not any(node.op.name in _PRODUCTS for node in nodes):
+    if not any(type(node.op) in _PRODUCTS for node in nodes):
         return {}
     used = users(nodes)
     chains: dict[Node, _Scaled] = {}
     for node in nodes:
-        if node.op.name in _PRODUCTS and constant_array(node.inputs[1]) is not None:
+        if type(node.op) in _PRODUCTS and constant_array(node.inputs[1]) is not None:
             if node.types[0].dtype.name in ("float32", "float64"):
                 chains[node] = _Scaled(node, np.ones(1), np.zeros(1))
             continue
@@ -143,7 +146,7 @@ def _of_channels(product: Node, step: Node, tensor: Tensor) -> Array | None:
     if array is None or step.types[0].shape != product.types[0].shape:
         return None
     rank = len(product.types[0].shape)
-    channel = _PRODUCTS[product.op.name][0] % rank
+    channel = _PRODUCTS[type(product.op)][0] % rank
     sizes = (1,) * (rank - array.ndim) + array.shape
     if any(size != 1 for axis, size in enumerate(sizes) if axis != channel):
         return None

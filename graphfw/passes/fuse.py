@@ -15,6 +15,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.selection import Gather
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_concats import join_parts
@@ -106,7 +107,7 @@ def _wanted(graph: Graph, facts: FusionFacts) -> set[Node]:
         role = facts.role[node]
         if role in (Role.MATMUL, Role.FALLBACK):
             tensors.extend(facts.read_by(node))
-        elif node.op.name == "gather":
+        elif isinstance(node.op, Gather):
             numbered.append(node.inputs[0])
         elif role is Role.COPY:
             numbered.extend(node.inputs)

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.selection import Gather
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_loops import Axes, GroupReduction, Loops, loops_of
 from graphfw.passes.fuse_nodes import FusionFacts, Read, Role, Space
@@ -124,7 +125,7 @@ class Clusters:
     def add(self, node: Node) -> None:
         """Give a node a place: a group of those that it reads from, or one of its own."""
         alone = self._role_alone(node)
-        if not alone and node.op.name == "gather" and self._add_pick(node):
+        if not alone and isinstance(node.op, Gather) and self._add_pick(node):
             return
         self.put_alone(node)
         if not alone:

@@ -10,6 +10,7 @@ from collections import Counter
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node
+from graphfw.ops.combine import Concat
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role
@@ -23,7 +24,7 @@ def join_parts(clusters: Clusters, graph: Graph) -> None:
     """Give concatenations to the groups that compute all of their parts."""
     parts: Counter[Cluster] = Counter()
     for node in graph.nodes:
-        if node.op.name != "concat" or clusters.facts.role[node] is not Role.FALLBACK:
+        if not isinstance(node.op, Concat) or clusters.facts.role[node] is not Role.FALLBACK:
             continue
         alone, source = clusters.of(node), _source(clusters, node)
         if alone is not None and source is not None:

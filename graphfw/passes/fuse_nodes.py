@@ -13,9 +13,14 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.shape import broadcast
+from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
+from graphfw.ops.checkpoints import Barrier
 from graphfw.ops.counting import Arange
+from graphfw.ops.draws import RandomBits
+from graphfw.ops.movement import Reshape
+from graphfw.ops.packed_bits import UnpackBits
 from graphfw.ops.reduce import ArgExtreme, Reduction
 from graphfw.ops.selection import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse_iota import iota_value
@@ -50,8 +55,8 @@ class CompilableOps(Protocol):
         """Return in how many nanoseconds, about, a thread computes an element."""
         ...
 
-    def matmul(self, node: Node) -> bool:
-        """Whether there is native code for a matrix product or a convolution."""
+    def multiplies(self, node: Node) -> bool:
+        """Whether there is native code for a product and what follows it."""
         ...
 
     def keeps_rows(self, node: Node) -> bool:
@@ -183,22 +188,21 @@ class FusionFacts:
         op = node.op
         if SOURCE in op.traits:
             return Role.SOURCE
-        if op.name == "barrier":
+        if isinstance(op, Barrier):
             return self._barrier(node)
-        kinds = {t.dtype.kind for t in node.types} | {t.dtype.kind for t in node.inputs}
-        if "complex" in kinds:
+        if any(t.dtype.is_complex for t in (*node.types, *[x.type for x in node.inputs])):
             return self._view_or(node, Role.FALLBACK)
         if renames(node):
             # x[n] -> [n//3, 3] is checked when it runs.
-            proved = op.name != "reshape" or node.inputs[0].type.size == node.types[0].size
+            proved = not isinstance(op, Reshape) or node.inputs[0].type.size == node.types[0].size
             return self._view_or(node, Role.COPY if proved else Role.FALLBACK)
-        if op.name in ("arange", "dim_value"):
+        if isinstance(op, Arange | DimValue):
             return self._recipe(node)
-        if op.name == "unpack_bits":
+        if isinstance(op, UnpackBits):
             is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
             return Role.UNPACK if is_given else Role.FALLBACK
-        if op.name in PRODUCTS:
-            return Role.MATMUL if self.natives.matmul(node) else Role.FALLBACK
+        if isinstance(op, PRODUCTS):
+            return Role.MATMUL if self.natives.multiplies(node) else Role.FALLBACK
         if self._is_pooled_product(node):
             self.role[product_of(node)] = Role.FUSED_CONV
             return Role.MATMUL
@@ -208,9 +212,9 @@ class FusionFacts:
                 return Role.REDUCE
             self.short[node] = short
             return Role.POINTWISE
-        if op.name in ("gather", "random_bits"):
+        if isinstance(op, Gather | RandomBits):
             return Role.POINTWISE
-        if op.name == "index_add":
+        if isinstance(op, IndexAdd):
             base = fill_value(node.inputs[0])
             return Role.POINTWISE if base is not None and self.picking(node) else Role.FALLBACK
         if ELEMENTWISE not in op.traits or not self.natives.scalar(node):
@@ -230,7 +234,7 @@ class FusionFacts:
             return False
         conv = product_of(node)
         is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
-        return is_free and self.natives.matmul(node)
+        return is_free and self.natives.multiplies(node)
 
     def _barrier(self, node: Node) -> Role:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""
@@ -287,7 +291,7 @@ class FusionFacts:
             return otherwise
         source = self.layout_of(node.inputs[0])
         layouts = [view_of(t, source) for t in node.outputs]
-        is_proved = node.op.name == "reshape" or all(
+        is_proved = isinstance(node.op, Reshape) or all(
             renamed(t, standard_index(t)[0]) is not None for t in node.outputs
         )
         if not is_proved:
@@ -312,7 +316,7 @@ class FusionFacts:
         """
         found: Index | None = index
         while tensor in self.layout:
-            if tensor.node.op.name == "barrier":
+            if isinstance(tensor.node.op, Barrier):
                 tensor = tensor.node.inputs[tensor.index]
                 continue
             found = renamed(tensor, found) if found is not None else None
@@ -321,8 +325,7 @@ class FusionFacts:
 
     def picking(self, node: Node) -> RowGather | None:
         """Return how a gather or index_add picks one place of each row, if that is what it does."""
-        first = 1 if node.op.name == "gather" else 2
-        x, indices = node.inputs[0], node.inputs[first:]
+        x, indices = node.inputs[0], node.inputs[1 if isinstance(node.op, Gather) else 2 :]
         assert isinstance(node.op, Gathering)
         axis = node.op.axis
         if axis + len(indices) != x.ndim:
@@ -356,9 +359,9 @@ class FusionFacts:
             return self._reduce_space(node)
         if pick:
             return self._pick_space(node)
-        if op.name == "gather":
+        if isinstance(op, Gather):
             return self._gather_space(node)
-        if op.name == "index_add":
+        if isinstance(op, IndexAdd):
             return self._add_space(node)
         if node in self.short:
             sizes = _sizes(node.types[0].shape)
@@ -395,7 +398,7 @@ class FusionFacts:
         op, x = node.op, node.inputs[0]
         assert isinstance(op, Reduction | ArgExtreme)
         gone = op.axes if isinstance(op, Reduction) else (op.axis,)
-        while x.node.op.name == "reshape" and op.combine not in ("argmax", "argmin"):
+        while isinstance(x.node.op, Reshape) and op.combine not in ("argmax", "argmin"):
             source = x.node.inputs[0]
             before = None
             if source.type.size == x.type.size:

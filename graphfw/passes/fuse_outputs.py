@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.selection import Gather, IndexAdd
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Read, Role
@@ -270,7 +271,7 @@ class _Settling:
 
     def _is_plain(self, node: Node) -> bool:
         is_pointwise = self.facts.role[node] is Role.POINTWISE
-        return is_pointwise and node.op.name not in ("gather", "index_add")
+        return is_pointwise and not isinstance(node.op, Gather | IndexAdd)
 
     def _is_cheap(self, node: Node) -> bool:
         return self._is_plain(node) and self.natives.is_cheap(node)

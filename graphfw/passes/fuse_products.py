@@ -19,6 +19,7 @@ from collections.abc import Collection
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.linalg import MatMul
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role
@@ -39,7 +40,7 @@ def attach_products(clusters: Clusters, graph: Graph) -> None:
             continue
         if any([dim != 1 for dim in columns_of(node)]):
             _attach(clusters, node, demanded)
-            if node.op.name == "matmul":
+            if isinstance(node.op, MatMul):
                 _attach_sections(clusters, node, demanded)
 
 

@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.movement import PermuteDims
+from graphfw.ops.movement import PermuteDims, Reshape
 
 _CHAIN = 16
 """So many views of views are seen through; then there is a copy, so that walks stay short."""
@@ -57,7 +57,7 @@ def view_of(tensor: Tensor, source: TensorLayout) -> TensorLayout | None:
     x = node.inputs[0].shape
     if source.depth >= _CHAIN:
         return None
-    if node.op.name == "reshape":
+    if isinstance(node.op, Reshape):
         strides = _reshaped(x, shape, source.strides)
         return None if strides is None else source._replace(strides=strides, depth=source.depth + 1)
     variables = [Variable(f"d{axis}", dim) for axis, dim in enumerate(shape)]
@@ -79,7 +79,7 @@ def source_of(tensor: Tensor, place: TensorLayout) -> TensorLayout | None:
     None where the output has not all elements of the input, or these would not lie regularly.
     """
     op, x = tensor.node.op, tensor.node.inputs[0].shape
-    if op.name == "reshape":
+    if isinstance(op, Reshape):
         strides = _reshaped(tensor.shape, x, place.strides)
         return None if strides is None else place._replace(strides=strides)
     if isinstance(op, PermuteDims):

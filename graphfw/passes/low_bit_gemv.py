@@ -20,6 +20,7 @@ from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.linalg import MatMul
 from graphfw.ops.movement import PermuteDims
 from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import is_view
@@ -53,7 +54,7 @@ class GemvToReduction(Pass):
 
 def _side(node: Node, uses: Counter[Tensor]) -> int | None:
     """Return which operand of a product of one row or one column is a matrix in few bits."""
-    if node.op.name != "matmul" or node.types[0].dtype not in (float32, float64):
+    if not isinstance(node.op, MatMul) or node.types[0].dtype not in (float32, float64):
         return None
     (shape,) = [kind.shape for kind in node.types]
     for side, axis in ((1, -2), (0, -1)):

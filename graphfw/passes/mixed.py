@@ -127,7 +127,7 @@ class _Mixing:
         elif SOURCE not in op.traits and self._choice.computes_narrow(node):
             inputs = self._narrow_inputs(node)
             self._hits[self._choice.low.name] += 1
-        elif op.name == "astype" and isinstance(op, AsType):
+        elif isinstance(op, AsType):
             inputs = [self._here(node.inputs[0])]
             if inputs[0].dtype is op.to:
                 return (inputs[0],)
@@ -215,10 +215,10 @@ class _Mixing:
         node, key = tensor.node, (tensor.node, tensor.index, self._choice.low)
         if key in self._converted:
             return self._converted[key]
-        if node.op.name in VIEWS and self._choice.kinds[node] is PrecisionKind.FOLLOWS:
+        if isinstance(node.op, VIEWS) and self._choice.kinds[node] is PrecisionKind.FOLLOWS:
             # What it is a view of is converted, once for all views.
             made = emit(node.op, self._narrow(node.inputs[0], reader))
-        elif node in self._choice.weak and node.op.name == "astype":
+        elif node in self._choice.weak and isinstance(node.op, AsType):
             made = emit(AsType(self._choice.low), self._here(node.inputs[0]))
         elif (
             node in self._choice.weak

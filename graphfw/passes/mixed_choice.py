@@ -22,6 +22,9 @@ from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
+from graphfw.ops.cast import AsType
+from graphfw.ops.elementwise import Add
+from graphfw.ops.inputs import Identity
 from graphfw.ops.regions import Region
 from graphfw.passes.mixed_policy import (
     KINDS,
@@ -72,7 +75,7 @@ class PrecisionChoice:
             if said is None or isinstance(node.op, Region):  # inside are nodes of their own
                 continue
             found[node] = said
-            if node.op.name == "identity" and said.names(node):
+            if isinstance(node.op, Identity) and said.names(node):
                 # Its name is meant for what it is given.
                 found.setdefault(node.inputs[0].node, said)
         return found
@@ -127,7 +130,11 @@ class PrecisionChoice:
             node: The node.
             wide: What it reads in float32.
         """
-        if node.op.name in VIEWS or ELEMENTWISE not in node.op.traits or not _makes_floats(node):
+        if (
+            isinstance(node.op, VIEWS)
+            or ELEMENTWISE not in node.op.traits
+            or not _makes_floats(node)
+        ):
             return False
         wide = [t for t in wide if not (t.node in self.weak and t.size == 1)]
         return bool(wide) and all(t.node in self._derived for t in wide)
@@ -139,7 +146,7 @@ class PrecisionChoice:
         """
         if self.kinds[node] is not PrecisionKind.FOLLOWS or not _makes_floats(node):
             return False
-        if node.op.name in VIEWS:
+        if isinstance(node.op, VIEWS):
             return node.inputs[0].node in self._derived
         if ELEMENTWISE not in node.op.traits:
             return False
@@ -174,7 +181,6 @@ class PrecisionChoice:
         """Say whether a node is a weight or the like: rounded to 16 bits where it meets them."""
         if node.types[0].dtype is not float32 or len(node.types) > 1:
             return False
-        name = node.op.name
         if SOURCE in node.op.traits:
             said = self.said.get(node)
             if said is not None:
@@ -183,8 +189,8 @@ class PrecisionChoice:
             is_weight = isinstance(tensor, Variable) and tensor.trainable
             return is_weight or node in self.weak or self._goes_along(tensor)
         if self.kinds[node] is not PrecisionKind.FOLLOWS:
-            return name == "astype" and node.inputs[0].dtype.is_bool
-        return name in VIEWS and node.inputs[0].node in self.weak
+            return isinstance(node.op, AsType) and node.inputs[0].dtype.is_bool
+        return isinstance(node.op, VIEWS) and node.inputs[0].node in self.weak
 
     def _goes_along(self, tensor: Tensor) -> bool:
         """Say whether a constant may be rounded: one number if 16 bits hold it, many in range."""
@@ -212,7 +218,7 @@ class PrecisionChoice:
 
     def _moves_less(self, node: Node) -> bool:
         """Say whether a node moves elements that there are in 16 bits."""
-        if ELEMENTWISE in node.op.traits or node.op.name in VIEWS or node.op.combine:
+        if ELEMENTWISE in node.op.traits or isinstance(node.op, VIEWS) or node.op.combine:
             return False
         for tensor in node.inputs:
             above = tensor.node
@@ -226,10 +232,10 @@ class PrecisionChoice:
 
         In float32 what is kept would be twice as much.
         """
-        if node.op.name != "add" or not any(t.node in self.weak for t in node.inputs):
+        if not isinstance(node.op, Add) or not any(t.node in self.weak for t in node.inputs):
             return False
         (above,) = [t.node for t in node.inputs if t.node not in self.weak]
-        while above.op.name in VIEWS:
+        while isinstance(above.op, VIEWS):
             above = above.inputs[0].node
         return self.kinds[above] is PrecisionKind.NARROW
 
@@ -258,7 +264,7 @@ class PrecisionChoice:
                 above = tensor.node
                 while above not in found and not is_wide_operand(node, number):
                     found.add(above)
-                    if above.op.name in VIEWS:
+                    if isinstance(above.op, VIEWS):
                         above = above.inputs[0].node
         return found
 
@@ -275,6 +281,6 @@ def _makes_floats(node: Node) -> bool:
 
 def _is_smaller(tensor: Tensor, node: Node) -> bool:
     """Say whether a tensor has fewer elements than what a node makes, views left aside."""
-    while tensor.node.op.name in VIEWS:
+    while isinstance(tensor.node.op, VIEWS):
         tensor = tensor.node.inputs[0]
     return tensor.size != node.types[0].size

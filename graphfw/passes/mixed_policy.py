@@ -19,6 +19,9 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import nested
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
+from graphfw.ops.flip_roll import Flip
+from graphfw.ops.inputs import AssertShape, Identity, StopGradient
+from graphfw.ops.movement import BroadcastTo, PermuteDims, Reshape
 
 MixedName: TypeAlias = Literal["mixed-bf16", "mixed-fp16"]
 """The kinds of mixed precision."""
@@ -40,9 +43,7 @@ _ARITHMETIC = (
     *("abs", "add", "subtract", "multiply", "negative", "relu", "sign", "copysign", "clip"),
     *("maximum", "minimum", "where", "ceil", "floor", "round", "trunc"),
 )
-VIEWS = frozenset(
-    ("assert_shape", "broadcast_to", "flip", "identity", "permute_dims", "reshape", "stop_gradient")
-)
+VIEWS = (AssertShape, BroadcastTo, Flip, Identity, PermuteDims, Reshape, StopGradient)
 """Ops that only rename elements: as good before a conversion as behind it."""
 _MOVEMENT = (
     *("concat", "diagonal", "gather", "index_set", "roll", "slice", "slice_set", "split"),
@@ -56,7 +57,8 @@ _CHOICES = (
 
 KINDS: Mapping[str, PrecisionKind] = {
     **dict.fromkeys(_PRODUCTS, PrecisionKind.NARROW),
-    **dict.fromkeys((*_ARITHMETIC, *VIEWS, *_MOVEMENT, *_CHOICES), PrecisionKind.FOLLOWS),
+    **dict.fromkeys((*_ARITHMETIC, *_MOVEMENT, *_CHOICES), PrecisionKind.FOLLOWS),
+    **dict.fromkeys([view.name for view in VIEWS], PrecisionKind.FOLLOWS),
     **dict.fromkeys(("barrier", "custom_gradient"), PrecisionKind.PASSES),
 }
 """Of the operations by name; what is not here is WIDE."""

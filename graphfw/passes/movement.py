@@ -13,8 +13,9 @@ from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.combine import Concat, Split
-from graphfw.ops.movement import PermuteDims
-from graphfw.ops.reduce import Reduction
+from graphfw.ops.elementwise import Add
+from graphfw.ops.movement import BroadcastTo, PermuteDims, Reshape
+from graphfw.ops.reduce import Reduction, Sum
 from graphfw.ops.selection import Slice, SliceSet
 from graphfw.passes.rules import Rule, rule
 
@@ -37,7 +38,7 @@ def same_type(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 def reshape_of_reshape(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """reshape(reshape(x)) -> reshape(x)."""
     inner = inputs[0].node
-    if inner.op.name != "reshape":
+    if not isinstance(inner.op, Reshape):
         return None
     x, shape = inner.inputs[0], node.types[0].shape
     # With symbolic dims x[n] -> [n//2, 2] is checked when it runs: then nothing is proved here.
@@ -71,7 +72,7 @@ def permute_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """broadcast(broadcast(x)) -> broadcast(x)."""
     inner = inputs[0].node
-    if inner.op.name != "broadcast_to":
+    if not isinstance(inner.op, BroadcastTo):
         return None
     return F.broadcast_to(inner.inputs[0], node.types[0].shape)
 
@@ -81,7 +82,7 @@ def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | N
 def broadcast_of_expand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """broadcast(reshape(x, (1, 1, *x.shape))) -> broadcast(x), which adds leading dims itself."""
     inner = inputs[0].node
-    if inner.op.name != "reshape":
+    if not isinstance(inner.op, Reshape):
         return None
     x = inner.inputs[0]
     added = inputs[0].type.ndim - x.ndim
@@ -97,7 +98,7 @@ def elementwise_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor |
     if len(inputs) == 1:
         return None
     for place, tensor in enumerate(inputs):
-        if tensor.node.op.name != "broadcast_to":
+        if not isinstance(tensor.node.op, BroadcastTo):
             continue
         fewer = (*inputs[:place], tensor.node.inputs[0], *inputs[place + 1 :])
         if _broadcast([t.shape for t in fewer]) == node.types[0].shape:
@@ -122,7 +123,7 @@ def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
         return None
     # A sum begins with 0.0, and 0.0 + -0.0 is 0.0; a complex 1 * x is not always x.
     dtype = x.dtype
-    exact = dtype.is_integer if node.op.name == "sum" else not dtype.is_complex
+    exact = dtype.is_integer if isinstance(node.op, Sum) else not dtype.is_complex
     if not exact or dtype is not node.types[0].dtype:
         return None
     return F.reshape(x, node.types[0].shape)
@@ -205,7 +206,7 @@ def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
     todo = list(sums)
     while todo:
         inner = todo.pop().node
-        if inner.op.name == "add" and len(found) + len(todo) < _CONCAT_PARTS:
+        if isinstance(inner.op, Add) and len(found) + len(todo) < _CONCAT_PARTS:
             todo.extend(inner.inputs)
             continue
         if not isinstance(inner.op, SliceSet) or not set(inner.op.steps) <= {1}:

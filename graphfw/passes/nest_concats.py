@@ -23,7 +23,7 @@ class NestConcats(Pass):
     name = "nest-concats"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        concats = [node for node in graph.nodes if node.op.name == "concat"]
+        concats = [node for node in graph.nodes if isinstance(node.op, Concat)]
         if len(concats) < 2:
             return graph
         parts = _parts(concats)

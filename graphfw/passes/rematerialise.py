@@ -22,11 +22,15 @@ from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import EFFECT, ELEMENTWISE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
+from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.draws import RandomBits
+from graphfw.ops.host import HostCall
 from graphfw.ops.regions import Region
 from graphfw.ops.scans import Scan
+from graphfw.ops.selection import Gather
 from graphfw.passes.base import Pass
 
 _UNKNOWN = 64
@@ -103,7 +107,7 @@ def is_view(node: Node) -> bool:
 def is_cheap(node: Node) -> bool:
     """Whether a node takes no longer than reading and writing memory does."""
     op = node.op
-    return _is_plain(node) or bool(op.combine) or op.name == "random_bits"
+    return _is_plain(node) or bool(op.combine) or isinstance(op, RandomBits)
 
 
 def _is_plain(node: Node) -> bool:
@@ -303,7 +307,7 @@ def _can_repeat(op: Op) -> bool:
     """
     is_loop = isinstance(op, Region) and not isinstance(op, Scan)
     is_pure = PURE in op.traits and EFFECT not in op.traits
-    return is_pure and op.name not in ("gather", "host_call") and not is_loop
+    return is_pure and not isinstance(op, Gather | HostCall) and not is_loop
 
 
 class Rewriting:
@@ -351,7 +355,7 @@ class Rewriting:
         if copy is not None:
             return copy
         kept = self._new[tensor]
-        if not kept.node.inputs and kept.node.op.name not in ("variable", "placeholder"):
+        if not kept.node.inputs and not isinstance(kept.node.op, VariableOp | Placeholder):
             return kept  # rules see what constants are
         behind = self._behind.setdefault(tensor, {})
         if trigger not in behind:

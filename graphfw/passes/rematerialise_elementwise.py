@@ -17,6 +17,7 @@ from graphfw.ir.rebuild import rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ir.walk import ancestors
+from graphfw.ops.movement import Reshape
 from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import ForwardBackward, Rewriting, is_cheap, is_view
 
@@ -193,6 +194,6 @@ def _is_source(node: Node) -> bool:
 def _is_copy(node: Node) -> bool:
     """Whether a view may have to be laid out anew: the reshape of a tensor in another order."""
     before = node.inputs[0].node
-    while before.op.name == "reshape":
+    while isinstance(before.op, Reshape):
         before = before.inputs[0].node
-    return node.op.name == "reshape" and is_view(before)
+    return isinstance(node.op, Reshape) and is_view(before)

@@ -36,14 +36,14 @@ class ScalariseStacks(Pass):
     name = "scalarise-stacks"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any(node.op.name == "concat" for node in graph.nodes):
+        if not any(isinstance(node.op, Concat) for node in graph.nodes):
             return graph
         apart = self._taken_apart(graph)
         if not apart:
             return graph
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            if node.op.name == "slice" and inputs[0].node in apart:
+            if isinstance(node.op, Slice) and inputs[0].node in apart:
                 return _part(node, inputs[0].node, hits)
             # Nodes that are kept are the same ones in the new graph, or are copied with new inputs.
             if node in apart:
@@ -69,7 +69,7 @@ class ScalariseStacks(Pass):
         found: set[Node] = set()
         windows: dict[Node, set[Window]] = {}
         for node in reversed(live_nodes(graph)):
-            if node.op.name == "slice":
+            if isinstance(node.op, Slice):
                 windows.setdefault(node.inputs[0].node, set()).update(_windows(node))
             own = windows.get(node)
             if not own:
@@ -78,7 +78,7 @@ class ScalariseStacks(Pass):
                 for t in node.inputs:
                     if t.shape == node.types[0].shape:
                         windows.setdefault(t.node, set()).update(own)
-            elif node.op.name == "concat" and self._fits(node, own):
+            elif isinstance(node.op, Concat) and self._fits(node, own):
                 found.add(node)
         return found
 
@@ -126,7 +126,7 @@ def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:
     own = axis - (rank - len(x.shape))
     if own < 0 or (x.shape[own] == 1 and sum(sizes) != 1):  # it is broadcast along the axis
         return [x] * len(sizes)
-    if x.node.op.name == "concat" and _cuts(x.node) == (own, sizes):
+    if isinstance(x.node.op, Concat) and _cuts(x.node) == (own, sizes):
         return [*x.node.inputs]
     ends = [*accumulate(sizes)]
     before = (slice(None),) * own

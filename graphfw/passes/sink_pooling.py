@@ -26,12 +26,17 @@ from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
+from graphfw.ops.activations import Relu
 from graphfw.ops.correlation import Conv
+from graphfw.ops.elementwise import Add
 from graphfw.ops.window_reductions import (
+    WindowArgmax,
     WindowMax,
+    WindowPut,
     WindowReduction,
     WindowReluSum,
     WindowRoute,
+    WindowSum,
 )
 from graphfw.passes.base import Pass
 
@@ -58,7 +63,7 @@ class GlobalPoolToReduction(Pass):
             hits["reduced"] += 1
             (x,), op = inputs, node.op
             assert isinstance(op, WindowReduction)
-            reduce = F.sum if op.name == "window_sum" else F.max
+            reduce = F.sum if isinstance(op, WindowSum) else F.max
             return reduce(x, axis=tuple(range(x.ndim - len(op.window), x.ndim)), keepdims=True)
 
         return rebuild(graph, rewrite) if any(map(_is_whole, live_nodes(graph))) else graph
@@ -81,7 +86,7 @@ _Found = TypeVar("_Found")
 
 def _replaced(
     graph: Graph,
-    op: str,
+    op: type[Op],
     find: Callable[[Node, _Readers], _Found | None],
     make: Callable[[Op, tuple[Tensor, ...], _Found], Tensor],
     hit: Callable[[], None],
@@ -90,13 +95,13 @@ def _replaced(
 
     Args:
         graph: The graph.
-        op: The name of the op.
+        op: The op's class.
         find: What of a node decides how it is replaced, or None where it stays.
         make: The tensor, of the node's op, its inputs in the new graph, and what was found.
         hit: Called for each of them.
     """
     nodes = live_nodes(graph)
-    candidates = [node for node in nodes if node.op.name == op]
+    candidates = [node for node in nodes if isinstance(node.op, op)]
     if not candidates:
         return graph
     readers = _Readers(graph, nodes)
@@ -127,9 +132,11 @@ class SinkElementwiseBelowPool(Pass):
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(pool: Node, readers: _Readers) -> list[int] | None:
             steps, node = _steps(pool, readers)
-            return steps if steps and node.op.name == "conv" and self.is_worth(node, pool) else None
+            return (
+                steps if steps and isinstance(node.op, Conv) and self.is_worth(node, pool) else None
+            )
 
-        return _replaced(graph, "window_max", find, _before_steps, partial(hits.update, ["moved"]))
+        return _replaced(graph, WindowMax, find, _before_steps, partial(hits.update, ["moved"]))
 
 
 @record
@@ -155,7 +162,7 @@ class SinkConvBelowPool(Pass):
             x = emit(op, x)
             return emit(Conv(x.shape[2:], *conv.op.values[1:]), x, weight)
 
-        return _replaced(graph, "window_sum", find, make, partial(hits.update, ["moved"]))
+        return _replaced(graph, WindowSum, find, make, partial(hits.update, ["moved"]))
 
 
 @record
@@ -176,11 +183,11 @@ class FuseConvReluPool(Pass):
 
         def make(op: Op, inputs: tuple[Tensor, ...], added: Array) -> Tensor:
             x = inputs[0].node.inputs[0]
-            if x.node.op.name == "add":
-                x = next(t for t in x.node.inputs if t.node.op.name == "conv")
+            if isinstance(x.node.op, Add):
+                x = next(t for t in x.node.inputs if isinstance(t.node.op, Conv))
             return emit(WindowReluSum(*op.values), x, constant(added))
 
-        return _replaced(graph, "window_sum", find, make, partial(hits.update, ["joined"]))
+        return _replaced(graph, WindowSum, find, make, partial(hits.update, ["joined"]))
 
 
 @record
@@ -204,7 +211,7 @@ class FuseMaxPoolBackward(Pass):
             given, number = inputs
             return emit(WindowRoute(*number.node.op.values), given, number.node.inputs[0])
 
-        return _replaced(graph, "window_put", find, make, partial(hits.update, ["routed"]))
+        return _replaced(graph, WindowPut, find, make, partial(hits.update, ["routed"]))
 
 
 def _before_steps(op: Op, inputs: tuple[Tensor, ...], sides: list[int]) -> Tensor:
@@ -224,20 +231,20 @@ def _before_steps(op: Op, inputs: tuple[Tensor, ...], sides: list[int]) -> Tenso
 def _activated(pool: Node, readers: _Readers) -> tuple[Node, Array] | None:
     """Return the convolution, and what is added for each output, of which a pool sums the ReLUs."""
     relu = pool.inputs[0].node
-    if relu.op.name != "relu":
+    if not isinstance(relu.op, Relu):
         return None
     x, between = relu.inputs[0], [relu]
     added: Array | None = None
-    if x.node.op.name == "add":
+    if isinstance(x.node.op, Add):
         between.append(x.node)
         sides = x.node.inputs
-        x, other = sides if sides[0].node.op.name == "conv" else sides[::-1]
+        x, other = sides if isinstance(sides[0].node.op, Conv) else sides[::-1]
         added = constant_array(other)
         if added is None:
             return None
     between.append(x.node)
     alone = all(map(readers.is_one, between))
-    if x.node.op.name != "conv" or not alone or not isinstance(x.shape[1], int):
+    if not isinstance(x.node.op, Conv) or not alone or not isinstance(x.shape[1], int):
         return None
     dims = (x.shape[1], *[1] * (x.ndim - 2))
     if added is None:
@@ -247,7 +254,7 @@ def _activated(pool: Node, readers: _Readers) -> tuple[Node, Array] | None:
 
 def _is_of(argmax: Node, put: Node) -> bool:
     """Whether numbers are those of the elements that a `window_put` means."""
-    if argmax.op.name != "window_argmax":
+    if not isinstance(argmax.op, WindowArgmax):
         return False
     (x,), op = argmax.inputs, put.op
     return op.values == (*argmax.op.values, x.shape[x.ndim - len(argmax.op.values[0]) :])

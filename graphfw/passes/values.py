@@ -24,6 +24,7 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.cast import finfo
 from graphfw.ops.effects import quiet
+from graphfw.ops.inputs import AssertShape
 from graphfw.ops.measured import Measuring
 from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
@@ -313,7 +314,7 @@ def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
 def _promises(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield the `assert_shape`s, those in bodies among them."""
     for node in nodes:
-        if node.op.name == "assert_shape":
+        if isinstance(node.op, AssertShape):
             yield node
         for body in nested(node.op.values):
             yield from _promises(body.nodes)

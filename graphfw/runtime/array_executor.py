@@ -15,6 +15,7 @@ from graphfw.ir import concrete, forks, time_limits
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
+from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.effects import quiet
@@ -67,9 +68,9 @@ class ArrayExecutable(Executable):
         self._blank: list[Any] = [None] * self._slots.total
         self._nodes: list[Node] = []
         for node in program.graph.nodes:
-            if node.op.name == "constant":
+            if isinstance(node.op, Constant):
                 self._blank[self._slots.of[node]] = self._constant(node)
-            elif node.op.name not in ("placeholder", "variable"):
+            elif not isinstance(node.op, Placeholder | VariableOp):
                 self._nodes.append(node)
         self._inputs = len(program.feeds) + len(program.variables)
         outputs = zip(program.graph.outputs, program.copied, strict=True)
@@ -307,7 +308,7 @@ def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[t
         own = slots.of[node]
         last.update(dict.fromkeys(range(own, own + len(node.types)), number))
         for tensor in node.inputs:
-            if tensor.node.op.name != "constant":
+            if not isinstance(tensor.node.op, Constant):
                 last[slots.of[tensor.node] + tensor.index] = number
     for tensor in program.graph.outputs:
         last.pop(slots.of[tensor.node] + tensor.index, None)

@@ -14,6 +14,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, RANDOM, SOURCE
 from graphfw.ir.owners import named
 from graphfw.ir.records import record
+from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
@@ -143,7 +144,7 @@ def _computable(nodes: Sequence[Node], fed: set[Node]) -> list[Node]:
     """Return the nodes that need no placeholder but those that are fed."""
     found: dict[Node, None] = {}
     for node in nodes:
-        missing = node.op.name == "placeholder" and node not in fed
+        missing = isinstance(node.op, Placeholder) and node not in fed
         if not missing and all(t.node in found for t in node.inputs):
             found[node] = None
     return list(found)

@@ -9,6 +9,7 @@ from graphfw.errors import FeedError, FetchError, GraphError, a_type
 from graphfw.ir import concrete
 from graphfw.ir.graph import Graph
 from graphfw.ir.owners import owners
+from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 
@@ -127,7 +128,7 @@ def _placeholder(graph: Graph, key: Any) -> Tensor:
             why=owners(tensor.graph, graph, "the session's is"),
             fix="feed a placeholder of the session's graph",
         )
-    if tensor.node.op.name != "placeholder":
+    if not isinstance(tensor.node.op, Placeholder):
         raise FeedError(
             f"feed: only placeholders are fed, and this is the result of {tensor.node.op.name}",
             operands=[concrete.describe("feed", tensor)],

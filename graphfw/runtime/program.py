@@ -18,6 +18,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.records import record
+from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable, distinct_pairs
 from graphfw.ops.shape_checks import ShapeCheck, shape_checks
@@ -246,7 +247,7 @@ def _lowered(
 
 def _held(graph: Graph, updated: Sequence[Variable]) -> tuple[Variable, ...]:
     """Return the variables that a graph reads, and those that are updated."""
-    held = [node for node in graph.nodes if node.op.name == "variable"]
+    held = [node for node in graph.nodes if isinstance(node.op, VariableOp)]
     # An executor has tensors of its own in their place: see `Executor.with_kept_variables`.
     read = cast("list[Variable]", [t for node in held for t in node.outputs])
     return tuple(dict.fromkeys([*read, *updated]))
@@ -319,7 +320,7 @@ def without_passes(program: Program) -> Program:
 def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:
     fed = {t.node for t in feeds}
     for node in graph.nodes:
-        if node.op.name == "placeholder" and node not in fed:
+        if isinstance(node.op, Placeholder) and node not in fed:
             shown = f'"{node.name}"' if node.name else "a placeholder without a name"
             key = shown if node.name else "x"
             raise FeedError(

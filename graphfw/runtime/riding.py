@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import SOURCE
+from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
 from graphfw.ops.effects import Effect
@@ -29,7 +30,7 @@ def riding(graph: Graph, outputs: Sequence[Tensor], feeds: Sequence[Tensor]) -> 
     allowed = covered | _only_for_effects(graph) | {t.node for t in feeds}
 
     def is_there(node: Node) -> bool:
-        if node.op.name == "placeholder":
+        if isinstance(node.op, Placeholder):
             return node in fed
         return node in allowed or SOURCE in node.op.traits
 

@@ -25,6 +25,7 @@ from graphfw.ir.op import ALIAS, MEASURES, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.inputs import AssertShape
 from graphfw.ops.measured import Measuring
 from graphfw.passes.base import no_ambient
 from graphfw.runtime.program import Program, stage_program
@@ -170,7 +171,7 @@ class _Cut:
 
         whole = rebuild(derive(program.source, outputs), stand_in)
         graph = derive(whole, whole.outputs)
-        feeds = [n.outputs[0] for n in graph.nodes if n.op.name == "placeholder"]
+        feeds = [n.outputs[0] for n in graph.nodes if isinstance(n.op, Placeholder)]
         sources = tuple([source[t.node] if t.node in source else stands[t] for t in feeds])
         return stage_program(program, graph, feeds, updated), sources
 
@@ -238,7 +239,7 @@ def _levels(program: Program) -> Mapping[Node, int]:
             if node.op.fields:
                 needs += [symbols.get(name, 0) for name in node.op.symbols]
             levels[node] = max(needs, default=0)
-            if node.op.name == "assert_shape":
+            if isinstance(node.op, AssertShape):
                 symbols.update(_introduced(node, levels[node], program.symbols))
         if symbols == before:
             return levels

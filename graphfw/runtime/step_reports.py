@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from graphfw.ir.dim_text import evaluate
+from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node
 from graphfw.ops.regions import Region
 from graphfw.passes.fuse import Partition
@@ -22,7 +23,7 @@ def label_of(step: Step, most: int | None = None) -> str:
     (node, *others) = step.nodes
     if isinstance(node.op, Region) and not others:
         return f"{node.op.name} (its iterations are one kernel)"
-    if not (others or node.inputs) and node.op.name in ("constant", "placeholder", "variable"):
+    if not (others or node.inputs) and isinstance(node.op, Constant | Placeholder | VariableOp):
         return f"copy of a {node.op.name}"
     return ops_of(step.nodes, most)
 

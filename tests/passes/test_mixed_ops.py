@@ -17,7 +17,7 @@ from tests.support.samples import declared
 
 def test_every_name_in_the_table_is_an_op():
     assert set(KINDS) <= set(REGISTRY)
-    assert {name for name in VIEWS if KINDS[name] is not PrecisionKind.FOLLOWS} == set()
+    assert {view for view in VIEWS if KINDS[view.name] is not PrecisionKind.FOLLOWS} == set()
     for name, operands in _WIDE_OPERANDS.items():
         assert operands <= set(REGISTRY[name].labels)
 

@@ -18,9 +18,10 @@ from graphfw.runtime.cupy_executor.codegen import (
     variants,
 )
 from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch, takes_vectors
-from graphfw.runtime.cupy_executor.target import alone_steps
+from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.planning.draws import Draws
 from tests.support.cuda_machines import here
 from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_array
 
@@ -37,7 +38,7 @@ class Cuda(Interpreted):
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         if node.op.name in ("matmul", "fused_product"):
             return ()  # products that the interpreter does not multiply
-        return alone_steps(node, inputs, outputs, "highest")
+        return GpuTarget(Draws(()), "highest").alone(node, inputs, outputs)
 
 
 class CudaTarget:

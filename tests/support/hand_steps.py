@@ -11,9 +11,10 @@ from graphfw.ir.build import emit
 from graphfw.ir.op import Op
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import module
-from graphfw.runtime.cupy_executor.target import alone_steps
+from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.limits import Precision
+from graphfw.runtime.planning.draws import Draws
 from tests.support.cuda_kernels import run_once
 from tests.support.kernel_interpreter import Array, new_array
 
@@ -35,7 +36,7 @@ def computed(
         xs = [gf.placeholder(a.shape, a.dtype) for a in arrays]
         y = emit(op, *xs)
     views = [View(t, 0, t.shape, contiguous(t.shape)) for t in (*xs, y)]
-    steps = alone_steps(y.node, views[:-1], views[-1:], precision)
+    steps = GpuTarget(Draws(()), precision).alone(y.node, views[:-1], views[-1:])
     assert steps, "there are no kernels for it"
     memory: dict[Storage, Any] = dict(zip(xs, arrays, strict=True))
     for step in steps:

@@ -117,7 +117,7 @@ class Interpreted:
     def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
         return ()
 
-    def matmul(self, product: Product) -> list[Step]:
+    def product(self, product: Product) -> list[Step]:
         _, nodes, a, b, result, epilogue, *_ = product
         read = [a.storage, b.storage]
         written = [result] if result is not None else []

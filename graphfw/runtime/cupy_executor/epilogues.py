@@ -21,10 +21,15 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import COMMUTATIVE
 from graphfw.ir.rebuild import derive, live_nodes
+from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.args import converted
+from graphfw.ops.cast import AsType
+from graphfw.ops.elementwise import Add
 from graphfw.ops.fused_products import FusedProduct
 from graphfw.ops.inputs import placeholder
+from graphfw.ops.linalg import MatMul
+from graphfw.ops.movement import Reshape
 from graphfw.ops.reduce import Sum
 from graphfw.passes.base import Pass
 from graphfw.passes.pipelines import DEFAULT
@@ -134,7 +139,11 @@ class _Finder:
         Others are better left in 16 bits, and cast by what reads them.
         """
         reader = self._reader(unit)
-        if reader is None or reader.op.name != "astype" or reader.types[0].dtype is not float32:
+        if (
+            reader is None
+            or not isinstance(reader.op, AsType)
+            or reader.types[0].dtype is not float32
+        ):
             return
         result, factors = reader.types[0], unit.factors
         if all([isinstance(dim, int) for dim in result.shape]):
@@ -166,13 +175,13 @@ class _Finder:
     def _same_rows(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensors with a matrix's rows, in whatever shape, also those in float32."""
         found = [tensor]
-        if tensor.node.op.name == "reshape":
+        if isinstance(tensor.node.op, Reshape):
             found += [x for x in tensor.node.inputs if x.shape[-1:] == tensor.shape[-1:]]
         casts = [
             node.outputs[0]
             for source in found
             for node in self._readers[source]
-            if node.op.name == "astype" and node.types[0].dtype is float32
+            if isinstance(node.op, AsType) and node.types[0].dtype is float32
         ]
         return [*found, *[cast for cast in casts if cast in self._readers]]
 
@@ -234,12 +243,12 @@ class _Finder:
 
 def _is_product(node: Node) -> bool:
     is_float = node.types[0].dtype in _DTYPES
-    return node.op.name == "matmul" and is_float and node.inputs[1].ndim == 2
+    return isinstance(node.op, MatMul) and is_float and node.inputs[1].ndim == 2
 
 
 def _other_addend(node: Node | None, tensor: Tensor) -> Tensor | None:
     """Return the tensor that a node adds to another one, if it adds two."""
-    if node is None or node.op.name != "add":
+    if node is None or not isinstance(node.op, Add):
         return None
     a, b = node.inputs
     return None if a is b else b if a is tensor else a
@@ -283,7 +292,7 @@ def _matches(pattern: Tensor, tensor: Tensor, found: dict[Tensor, Tensor]) -> bo
         return found[pattern] is tensor
     node, mine = pattern.node, tensor.node
     wanted = constant_array(pattern)
-    if node.op.name == "placeholder":
+    if isinstance(node.op, Placeholder):
         is_like = tensor.dtype is pattern.dtype
     elif wanted is not None:
         array = constant_array(tensor)

@@ -117,4 +117,4 @@ class _KernelsOnly:
     def drawn(self, *_: object, **__: object) -> NoReturn:
         raise AssertionError("nothing random follows a product")
 
-    computes_operand = matmul = conv = drawn
+    computes_operand = product = drawn

@@ -43,11 +43,11 @@ def explain(build: GpuProgram, layout: GpuLayout | None, device: Device) -> str:
     lines = _lines(build, layout, device)
     nodes = [node for one in build.work if isinstance(one, KernelStep) for node in one.step.nodes]
     convolutions, _ = _asked_for(build)
-    if not convolutions and any([node.op.name in CONVOLUTIONS for node in nodes]):
+    if not convolutions and any([isinstance(node.op, CONVOLUTIONS) for node in nodes]):
         reason = cudnn.why_not() or "it would not do them better"
         lines.append(f"cuDNN is asked for no convolution: {reason}")
     lines += channels_last.said(build.program.graph)
-    of_attention = [node for node in nodes if node.op.name in attention.NAMES]
+    of_attention = [node for node in nodes if isinstance(node.op, attention.ATTENTION)]
     lines += attention.said(of_attention, device.capability)
     return "\n".join(lines)
 

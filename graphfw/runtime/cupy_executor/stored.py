@@ -12,6 +12,7 @@ from graphfw.ir.dtype import DType, DTypeLike, as_dtype, uint8
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, ELEMENTWISE
 from graphfw.ir.tensor import Node
+from graphfw.ops.host import HostCall
 from graphfw.ops.regions import Region
 from graphfw.runtime.program import Program
 
@@ -114,7 +115,7 @@ def runs_on_host(node: Node, *, has_kernels: bool = True) -> bool:
     if not _has_stored(node):
         return False
     is_own = type(op).__module__.startswith("graphfw.")
-    is_shown = EFFECT in op.traits or op.name == "host_call"
+    is_shown = EFFECT in op.traits or isinstance(op, HostCall)
     return not is_own or is_shown or (not has_kernels and ELEMENTWISE in op.traits)
 
 

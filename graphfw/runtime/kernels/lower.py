@@ -11,7 +11,9 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.linalg import MatMul
 from graphfw.ops.scans import Scan
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
@@ -60,7 +62,7 @@ class Target(KernelTarget, Protocol):
     most_numbers: int
 
     def multiplies(self, node: Node) -> bool:
-        """Whether it has code for a matrix product, a convolution, or what pools one with it."""
+        """Whether it has code for a product, or what pools one, and for what follows it."""
         ...
 
     def keeps_rows(self, node: Node) -> bool:
@@ -79,15 +81,11 @@ class Target(KernelTarget, Protocol):
         ...
 
     def computes_operand(self, product: Product) -> bool:
-        """Whether the code of a matrix product has its prologue compute the operand."""
+        """Whether the code of a product has its prologue compute the operand."""
         ...
 
-    def matmul(self, product: Product) -> Sequence[Step]:
-        """Return the steps of a matrix product, [*B, M, K] times [*B, K, N]."""
-        ...
-
-    def conv(self, product: Product) -> Sequence[Step]:
-        """Return the steps of a convolution, pooled or not, of [N, C, *S] by [O, C/G, *K]."""
+    def product(self, product: Product) -> Sequence[Step]:
+        """Return the steps of a product, for whose node `multiplies` holds."""
         ...
 
 
@@ -118,8 +116,8 @@ class CanCompile:
         """Return in how many nanoseconds, about, a thread computes an element."""
         return self._form(node)[2]
 
-    def matmul(self, node: Node) -> bool:
-        """Whether there is native code for a matrix product or a convolution."""
+    def multiplies(self, node: Node) -> bool:
+        """Whether there is native code for a product and what follows it."""
         return self._target.multiplies(node)
 
     def keeps_rows(self, node: Node) -> bool:
@@ -364,14 +362,12 @@ class _Lowering:
     ) -> list[Step]:
         """Return the steps of a product, which may be one that is pooled, and what follows it."""
         found = self._multiplication(node, nodes, product, epilogue)
-        if node.op.name != "matmul":
-            return [*self.target.conv(found)]
         for operand in (found.left, found.right):
             before = self.prologues.get(operand.storage)
             if before is None:
                 continue
             found = found._replace(nodes=(*before.nodes, *nodes), prologue=before)
-        return [*self.target.matmul(found)]
+        return [*self.target.product(found)]
 
     def _multiplication(
         self,
@@ -384,8 +380,8 @@ class _Lowering:
         operands = self.facts.read_by(node)
         left, right = [view(tensor, self.facts) for tensor in operands]
         root = self.facts.root_of(operands[1])
-        fixed = root in self.fixed or root.node.op.name == "constant"
-        if node.op.name == "matmul":
+        fixed = root in self.fixed or isinstance(root.node.op, Constant)
+        if isinstance(node.op, MatMul):
             batch = node.types[0].shape[:-2]
             left, right = with_batch(left, batch), with_batch(right, batch)
         return Product(node, nodes, left, right, product, epilogue, fixed)

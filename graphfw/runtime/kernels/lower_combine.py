@@ -11,6 +11,7 @@ from typing import NamedTuple
 from graphfw.ir.affine import Variable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.selection import Gather
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous
@@ -102,7 +103,7 @@ def can_follow(group: Group, facts: FusionFacts) -> bool:
         group.kind == "kernel"
         and group.rows is None
         and all([facts.role[node] is Role.POINTWISE for node in group.nodes])
-        and all([node.op.name != "gather" for node in group.nodes])
+        and all([not isinstance(node.op, Gather) for node in group.nodes])
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.checkpoints import Barrier
 from graphfw.ops.combine import Concat
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
@@ -78,7 +79,7 @@ class Joins:
             return
         found = {tensor: place}
         for view in self._views.get(tensor, ()):
-            if view.node.op.name == "barrier":
+            if isinstance(view.node.op, Barrier):
                 found[view] = found[view.node.inputs[view.index]]
                 continue
             layout = view_of(view, found[view.node.inputs[0]])
@@ -100,7 +101,7 @@ class Joins:
 
 
 def _is_join(group: Group) -> bool:
-    return group.kind == "reference" and group.nodes[0].op.name == "concat"
+    return group.kind == "reference" and isinstance(group.nodes[0].op, Concat)
 
 
 def _is_worth(tensor: Tensor, place: TensorLayout) -> bool:

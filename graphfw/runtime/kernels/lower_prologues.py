@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.linalg import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.ir import Kernel, Loop, Param, Store
@@ -40,7 +41,7 @@ def multiplied(
     if len(users) != 1 or facts.role[users[0]] is not Role.MATMUL:
         return None
     (node,) = users
-    if node.op.name != "matmul" or facts.waits(node):
+    if not isinstance(node.op, MatMul) or facts.waits(node):
         return None
     left, right = [facts.root_of(operand) for operand in node.inputs]
     return node if left is not right else None

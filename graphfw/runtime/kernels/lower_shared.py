@@ -16,8 +16,11 @@ import numpy as np
 
 from graphfw.ir.constants import fill_value
 from graphfw.ir.op import Op
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
+from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.linalg import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.lower_combine import Lines
@@ -114,7 +117,7 @@ class Structures:
             raise _NotShared
         for node in group.nodes:
             role, op = facts.role[node], node.op
-            is_product = role is Role.MATMUL and op.name == "matmul"
+            is_product = role is Role.MATMUL and isinstance(op, MatMul)
             if not is_product and (role not in _SHARED or node in facts.short):
                 raise _NotShared
             if role is Role.POINTWISE and op.scalar is None:
@@ -141,7 +144,7 @@ class Structures:
         if tensor in facts.inside:
             raise _NotShared
         if tensor in facts.layout:  # a view
-            source = node.inputs[tensor.index if node.op.name == "barrier" else 0]
+            source = node.inputs[tensor.index if isinstance(node.op, Barrier) else 0]
             before = self._number(source, numbers, key)
             key.append(("view", self._op(node.op), tensor.index, before))
         elif facts.role[node] is Role.GENERATED:
@@ -149,7 +152,7 @@ class Structures:
             key.append(("computed", self._op(node.op), tuple(read)))
         elif facts.role[node] is Role.UNPACK:
             raise _NotShared
-        elif node.op.name == "constant":
+        elif isinstance(node.op, Constant):
             key.append(("constant", self._fill(tensor)))
         else:
             key.append("fixed" if tensor in self._fixed else "read")

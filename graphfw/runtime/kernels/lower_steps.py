@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.correlation import Conv
 from graphfw.passes.fuse_pools import product_of
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -152,7 +153,7 @@ def epilogue(
     """
     finisher = _Finisher(draft, target, product)
     kinds = {type(one) for one in draft.statements()}
-    most = 2 if product_of(product.node).op.name == "conv" else 1
+    most = 2 if isinstance(product_of(product.node).op, Conv) else 1
     if len(finisher.outer) > most or len(finisher.inner) != 1 or Kept in kinds:
         return None
     done = finisher.result()

@@ -16,8 +16,12 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import float32, int64
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import size_of
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.checkpoints import Barrier
 from graphfw.ops.combine import Concat
+from graphfw.ops.elementwise import Add
+from graphfw.ops.movement import Reshape
 from graphfw.ops.scans import Scan
 from graphfw.ops.selection import Gather, SliceSet
 from graphfw.passes.fuse_nodes import FusionFacts
@@ -130,7 +134,7 @@ class TripValues:
                 own += 1
             elif node.op.combine == "sum":
                 found.append((root, at))
-            elif node.op.name == "add":
+            elif isinstance(node.op, Add):
                 todo += [_behind_views(t, broadcast_index(at, t.shape)) for t in node.inputs]
             else:
                 return []
@@ -163,7 +167,7 @@ class TripValues:
             return []
         if node.op.combine:
             return self._few(node, index)
-        if node.op.name == "gather":
+        if isinstance(node.op, Gather):
             return self._of_gather(root, index)
         is_complex = any([t.dtype.is_complex for t in (*node.inputs, root)])
         if ELEMENTWISE not in node.op.traits or node.op.scalar is None or is_complex:
@@ -210,12 +214,12 @@ class TripValues:
         node, place = root.node, self._places.get(root)
         if place is not None:
             return self._given(place, index)
-        if node.op.name == "constant":
+        if isinstance(node.op, Constant):
             fill, layout = filled(root), own_layout(root)
             return fill or widened(Element(root.dtype, placed(root, index, 0, layout.strides)))
         if node.op.combine:
             return joined(node, xs)
-        if node.op.name == "gather":
+        if isinstance(node.op, Gather):
             return xs[-1]
         # Of what other dtypes may not hold, eval makes an error.
         number = counted(node, index) if root.dtype.name in _COUNTS else None
@@ -242,14 +246,16 @@ def _behind_views(tensor: Tensor, index: Index) -> Entry:
     """Return the element that is seen through views and what joins tensors."""
     while True:
         node = tensor.node
-        if node.op.name == "barrier":  # in a trip all is computed at once
+        if isinstance(node.op, Barrier):  # in a trip all is computed at once
             tensor = node.inputs[tensor.index]
-        elif node.op.name == "concat":
+        elif isinstance(node.op, Concat):
             tensor, index = _part(node, index)
-        elif node.op.name == "slice_set":
+        elif isinstance(node.op, SliceSet):
             tensor, index = _set_or_not(node, index)
         elif renames(node):
-            proved = node.op.name != "reshape" or node.inputs[0].type.size == tensor.type.size
+            proved = (
+                not isinstance(node.op, Reshape) or node.inputs[0].type.size == tensor.type.size
+            )
             found = renamed(tensor, index) if proved else None
             if found is None:
                 raise MisfitError(f"{node.op.name} reads its elements in an order of its own")

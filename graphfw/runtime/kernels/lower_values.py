@@ -17,7 +17,7 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64, uint8
 from graphfw.ir.records import record
-from graphfw.ir.sources import DimValue
+from graphfw.ir.sources import Constant, DimValue
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.combine import Concat
 from graphfw.ops.counting import Arange
@@ -256,9 +256,9 @@ class Values:
             (whole,) = node.outputs
             place = placed(self._storage(whole), index, 0, contiguous(whole.shape))
             return Element(whole.dtype, place)
-        if op.name == "gather":
+        if isinstance(op, Gather):
             return self._gathered(node, index)
-        if op.name == "index_add":
+        if isinstance(op, IndexAdd):
             return self._added(node, index)
         if node in self.facts.short:
             return self._written_out(node, index)
@@ -383,7 +383,7 @@ def _as_value(place: Affine) -> Expr:
 
 def filled(root: Tensor) -> Expr | None:
     """Return the value of a constant whose elements are all the same."""
-    fill = fill_value(root) if root.node.op.name == "constant" else None
+    fill = fill_value(root) if isinstance(root.node.op, Constant) else None
     if fill is None:
         return None
     if root.dtype.is_storage:

@@ -48,7 +48,9 @@ def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[Vi
 
 def is_joined(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
     """Whether a node is a `concat` whose parts have been written where they belong."""
-    if node.op.name != "concat" or all([x.storage is not outputs[0].storage for x in inputs]):
+    if not isinstance(node.op, Concat) or all(
+        [x.storage is not outputs[0].storage for x in inputs]
+    ):
         return False
     return not misplaced(node, inputs, outputs[0])
 

@@ -10,6 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Literal
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.ops.regions import Region
@@ -190,7 +191,7 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
     found: dict[Storage, Literal] = {}
     for step in (*steps, *[one.step for one in prepared]):
         for storage in step.operands:
-            if isinstance(storage, Tensor) and storage.node.op.name == "constant":
+            if isinstance(storage, Tensor) and isinstance(storage.node.op, Constant):
                 op: Any = storage.node.op
                 found[storage] = op.value
             elif isinstance(storage, Table):

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, always_ge, dim_max, dim_min
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.combine import Concat
 from graphfw.ops.flip_roll import Roll
-from graphfw.ops.selection import Window
+from graphfw.ops.selection import Slice, Window
 from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.kernels.views import is_whole, misplaced
 
@@ -47,13 +48,13 @@ class Moves(NamedTuple):
 
 def moves_of(node: Node, inputs: Sequence[View], output: View) -> Moves | None:
     """Return the copies of a `concat`, `roll`, `slice` or `slice_set`; None if too many."""
-    if node.op.name == "concat":
+    if isinstance(node.op, Concat):
         parts = misplaced(node, inputs, output)
         return Moves([Box(x, place.offset, place.strides) for x, place in parts])
-    if node.op.name == "roll":
+    if isinstance(node.op, Roll):
         return _rolled(node, inputs[0], output)
     window = _Window.of(node, inputs[0])
-    if node.op.name == "slice":  # of which it is not known whether it lies inside of x
+    if isinstance(node.op, Slice):  # of which it is not known whether it lies inside of x
         box = Box(window.of_view(inputs[0]), output.offset, output.strides)
         return Moves([box], window.wrong)
     x, values = inputs

@@ -13,8 +13,9 @@ from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.attention import config
 from graphfw.runtime.cupy_executor.attention.config import WIDEST, KernelConfig, Mask
 from graphfw.runtime.cupy_executor.codegen import HandwrittenCode, Launch, module
-from graphfw.runtime.cupy_executor.target import alone_steps
+from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.kernels.steps import Step, Storage, View
+from graphfw.runtime.planning.draws import Draws
 from tests.support.cuda_compilers import compiled
 from tests.support.cuda_kernels import run_once
 from tests.support.kernel_interpreter import new_array
@@ -44,7 +45,7 @@ def steps_of(
     memory.update(zip(given, map(whole_of, inputs), strict=True))
     read = [lying(*pair) for pair in zip(given, inputs, strict=True)]
     written = [View(t, 0, t.shape, contiguous(t.shape)) for t in made]
-    return list(alone_steps(made[0].node, read, written, precision)), list(made)
+    return list(GpuTarget(Draws(()), precision).alone(made[0].node, read, written)), list(made)
 
 
 def check(

@@ -10,13 +10,14 @@ import graphfw as gf
 from graphfw.ops.correlation import Conv, ConvWeight
 from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowPut
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.cupy_executor import target
+from graphfw.runtime.cupy_executor import convolution
 from graphfw.runtime.cupy_executor.codegen import module
 from graphfw.runtime.cupy_executor.convolution import codes, fused_conv_steps
 from graphfw.runtime.cupy_executor.convolution.codes import engine
 from graphfw.runtime.cupy_executor.convolution.epilogue import CudaEpilogue
-from graphfw.runtime.cupy_executor.target import alone_steps
+from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.kernels.steps import View
+from graphfw.runtime.planning.draws import Draws
 from tests.support.cuda_compilers import compiled
 from tests.support.hand_steps import computed
 
@@ -236,7 +237,7 @@ def test_what_follows_is_done_to_sums(fake, dtype, groups, keeps, monkeypatch, r
         def kept(node, nodes, x, weight, product, *rest):
             return fused_conv_steps(node, nodes, x, weight, node.outputs[0], *rest)
 
-        monkeypatch.setattr(target, "fused_conv_steps", kept)
+        monkeypatch.setattr(convolution, "fused_conv_steps", kept)
     count = 3 if keeps else "n"
     with gf.Graph() as g:
         x = gf.placeholder((count, 4, 6, 5), dtype, name="x")
@@ -343,7 +344,7 @@ def test_how_it_is_launched(images, tile, wide):
         x = gf.placeholder((images, 64, 56, 56), gf.float16)
         y = gf.conv(x, gf.ones((128, 64, 3, 3), dtype=gf.float16), padding=1)
     views = [View(t, 0, t.shape, contiguous(t.shape)) for t in (*y.node.inputs, y)]
-    step = alone_steps(y.node, views[:2], views[2:], "highest")[1]
+    step = GpuTarget(Draws(()), "highest").alone(y.node, views[:2], views[2:])[1]
     launch = step.code.launch(step.params)
     assert (launch.variant, launch.is_wide) == (tile, wide)
     rows, columns = (128, 128) if tile == "large" else (64, 64)

@@ -5,9 +5,10 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dtype import float32
-from graphfw.runtime.cupy_executor import target
+from graphfw.ops.sorting import Sort
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant, module
 from graphfw.runtime.kernels.ir import Buffer
+from graphfw.runtime.kernels.lowerings import Lowering, _nodes
 from graphfw.runtime.kernels.steps import Step
 from tests.strict_xp import plain_array
 from tests.support.cuda_compilers import compiled
@@ -51,7 +52,7 @@ CODE = HandwrittenCode(
 )
 
 
-def backwards(node, inputs, outputs, precision):
+def backwards(node, inputs, outputs, settings):
     (x,), (y,) = inputs, outputs
     return [Step((node,), CODE, (x.storage, y.storage), (False, True), x.shape, 1, can_fail=True)]
 
@@ -67,7 +68,7 @@ def test_a_kernel_alone(shape, times, rng):
 
 
 def test_a_kernel_among_others(anywhere, monkeypatch, rng):
-    monkeypatch.setattr(target, "_ALONE", {**target._ALONE, "sort": backwards})
+    monkeypatch.setitem(_nodes, Sort, {"cupy": Lowering(backwards)})
     with gf.Graph() as g:
         x = gf.placeholder(("n", 5), name="x")
         y = gf.sort(gf.abs(x), axis=1) + 1.0
@@ -100,7 +101,7 @@ def test_gpus_compilers_take_it():
 
 def test_a_block_may_be_given_much_memory(fake, monkeypatch):
     columns = 20_000
-    monkeypatch.setattr(target, "_ALONE", {"sort": backwards})
+    monkeypatch.setitem(_nodes, Sort, {"cupy": Lowering(backwards)})
     with gf.Graph() as g:
         x = gf.placeholder(("n", columns), name="x")
         y = gf.sort(x, axis=1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
+from graphfw.ops.attention_core import Attention, AttentionGrad
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.attention.axes import knows_lengths, strides_of
 from graphfw.runtime.cupy_executor.attention.config import form_of
@@ -48,11 +49,13 @@ def declined(node: Node) -> str:
     """
     if not node.inputs[0].dtype.is_low_precision:
         return "its floats have 16 bits"
-    if len(node.inputs) > (3 if node.op.name == "attention" else 7):
+    if len(node.inputs) > (3 if isinstance(node.op, Attention) else 7):
         return "it has no place for what masks make of the logs of sums"
     if not knows_lengths(node):
         return "it compiles kernels for each length, and lengths are symbols here"
-    return "it makes delta itself, of the result alone" if node.op.name == "attention_grad" else ""
+    return (
+        "it makes delta itself, of the result alone" if isinstance(node.op, AttentionGrad) else ""
+    )
 
 
 def preferred(

@@ -19,6 +19,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.args import converted
 from graphfw.ops.attention_core import AttentionGrad
 from graphfw.ops.cast import AsType
+from graphfw.ops.elementwise import Multiply
 from graphfw.ops.fused_attention import AttentionBackward, summed_axes
 from graphfw.ops.reduce import Sum
 from graphfw.passes.base import Pass
@@ -104,7 +105,7 @@ def _result(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     if not d_out.dtype.is_low_precision or delta.node.op != Sum((delta.ndim,), False):
         return None
     product = delta.node.inputs[0].node
-    if product.op.name != "multiply":
+    if not isinstance(product.op, Multiply):
         return None
     for one, other in (product.inputs, product.inputs[::-1]):
         out = other.node.inputs[0] if _is_cast(other) else other

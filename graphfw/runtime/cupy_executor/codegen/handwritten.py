@@ -8,7 +8,7 @@ To add one for an op:
 2. Make a `HandwrittenCode`: that text, the buffers, how many run-time integers there are, the
    calls that make variants of the function, and what chooses among these at given sizes and says
    how it is launched.
-3. Return steps with this code from a function in the table `_ALONE` of `cupy_executor.target`.
+3. Return steps with this code from a function of `cupy_executor.lowerings`, registered by `lowers`.
    Operands, `written`, and params are as of any other step; `can_fail=True` where the function may
    set `*failed` to 1, `cells=1`.
 

@@ -17,6 +17,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.shape import permuted
+from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.cast import AsType
@@ -97,12 +98,12 @@ class ChannelsLastRegion(NamedTuple):
     @property
     def convolutions(self) -> int:
         """How many convolutions there are, and gradients of some."""
-        return sum([node.op.name in CONVOLUTIONS for node in self.nodes])
+        return sum([isinstance(node.op, CONVOLUTIONS) for node in self.nodes])
 
     @property
     def wanting(self) -> int:
         """For how many of these cuDNN would turn images: not for products."""
-        found = [node for node in self.nodes if node.op.name in CONVOLUTIONS]
+        found = [node for node in self.nodes if isinstance(node.op, CONVOLUTIONS)]
         return sum([not is_matrix_product(node) for node in found])
 
     @property
@@ -114,7 +115,7 @@ class ChannelsLastRegion(NamedTuple):
 def regions(graph: Graph) -> list[ChannelsLastRegion]:
     """Return the regions of a graph that have convolutions for which cuDNN is asked."""
     nodes = live_nodes(graph)
-    if not any([node.op.name in CONVOLUTIONS for node in nodes]):
+    if not any([isinstance(node.op, CONVOLUTIONS) for node in nodes]):
         return []
     carriers = {node: how for node in nodes if (how := channels_last_form(node)) is not None}
     groups: dict[Node, list[Node]] = {node: [node] for node in carriers}
@@ -126,7 +127,7 @@ def regions(graph: Graph) -> list[ChannelsLastRegion]:
                 _join(groups, groups[node], groups[tensor.node])
     edges, found = _Edges(nodes, {*graph.outputs}), list[ChannelsLastRegion]()
     for members in {id(group): {*group} for group in groups.values()}.values():
-        if any([node.op.name in CONVOLUTIONS for node in members]):
+        if any([isinstance(node.op, CONVOLUTIONS) for node in members]):
             inside = {node: carriers[node] for node in nodes if node in members}
             edges.trim(inside)
             found.append(ChannelsLastRegion(inside, edges.of(inside)))
@@ -160,7 +161,7 @@ class _Edges:
         while not is_settled:
             is_settled = True
             for node, how in [*inside.items()]:
-                if node.op.name in CONVOLUTIONS:
+                if isinstance(node.op, CONVOLUTIONS):
                     continue
                 around = {*node.inputs, *node.outputs}
                 edges = sum([self.is_edge(tensor, inside) for tensor in around])
@@ -212,7 +213,7 @@ def _is_free(tensor: Tensor) -> bool:
     op, order = tensor.node.op, pixels_last(tensor.ndim)
     if isinstance(op, PermuteDims):
         return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])
-    return op.name == "constant"
+    return isinstance(op, Constant)
 
 
 def _written(tensor: Tensor) -> Tensor:

@@ -25,14 +25,21 @@ from graphfw.ops.movement import BroadcastTo, PermuteDims
 from graphfw.ops.pixels import PixelConv, PixelConvWeight, channels_second, pixels_last
 from graphfw.ops.reduce import Reduction
 from graphfw.ops.selection import Slice, SliceSet
-from graphfw.ops.window_reductions import Padded, WindowPut
+from graphfw.ops.window_reductions import (
+    Padded,
+    WindowArgmax,
+    WindowMax,
+    WindowPut,
+    WindowSum,
+    WindowTake,
+)
 from graphfw.runtime.cupy_executor.convolution.codes import RANK
 from graphfw.runtime.cupy_executor.convolution.common import engine_of, is_depthwise
 
 CHANNELS = 1
 """Which axis is that of the channels."""
 
-_WINDOWED = ("window_argmax", "window_max", "window_put", "window_sum", "window_take")
+_WINDOWED = (WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake)
 
 _EVEN = 8
 """Kernels of one element are matrices for cuBLASLt where these have so many rows and columns, or a
@@ -110,14 +117,14 @@ def channels_last_form(node: Node) -> ChannelsLastForm | None:
 def is_asked(node: Node) -> bool:
     """Whether a node is a convolution of 16-bit floats for which cuDNN is asked, by its op."""
     op = node.op
-    if op.name not in ("conv", "conv_weight") or not node.types[0].dtype.is_low_precision:
+    if not isinstance(op, Conv | ConvWeight) or not node.types[0].dtype.is_low_precision:
         return False
     assert isinstance(op, Correlation)
-    kernels = node.types[0] if op.name == "conv_weight" else node.inputs[1].type
+    kernels = node.types[0] if isinstance(op, ConvWeight) else node.inputs[1].type
     if engine_of(node, "highest") is None or is_depthwise(op, *kernels.shape[:2]):
         return False
     is_plain = all([spread == 1 for spread in op.spreads])
-    return is_plain or (op.name == "conv" and all([stride == 1 for stride in op.strides]))
+    return is_plain or (isinstance(op, Conv) and all([stride == 1 for stride in op.strides]))
 
 
 def _elementwise(node: Node) -> ChannelsLastForm | None:
@@ -209,7 +216,7 @@ def _windows(node: Node, op: Padded) -> ChannelsLastForm | None:
     """
     shapes, spatial = _shapes(node), len(op.window)
     is_over_images = all([len(shape) == spatial + 2 for shape in shapes])
-    is_known = op.name in _WINDOWED and spatial < RANK
+    is_known = isinstance(op, _WINDOWED) and spatial < RANK
     if not (is_known and is_over_images and any(map(moves, shapes))):
         return None
     fields: dict[str, Any] = {

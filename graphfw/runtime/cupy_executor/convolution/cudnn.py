@@ -32,7 +32,7 @@ _WINOGRAD = ("WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6")
 
 def wanted(graph: Graph, options: Options) -> Numerics | None:
     """Return what convolutions may be computed by; None where cuDNN is not asked for any."""
-    if not any([node.op.name in CONVOLUTIONS for node in graph.nodes]) or cudnn.why_not():
+    if not any([isinstance(node.op, CONVOLUTIONS) for node in graph.nodes]) or cudnn.why_not():
         return None
     return Numerics(options.matmul_precision or "highest", options.may_use_winograd)
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ops.correlation import Conv, ConvWeight, Correlation
-from graphfw.ops.pixels import pixels_last
+from graphfw.ops.pixels import PixelConv, PixelConvWeight, pixels_last
 from graphfw.runtime.cupy_executor.convolution.common import in_group
 from graphfw.runtime.cupy_executor.cudnn import ALIGNED
 from graphfw.runtime.kernels.steps import View
@@ -24,7 +24,7 @@ from graphfw.runtime.limits import Precision
 
 CudnnConvKind: TypeAlias = Literal["fprop", "dgrad", "wgrad"]
 
-CONVOLUTIONS = ("conv", "conv_weight", "pixel_conv", "pixel_conv_weight")
+CONVOLUTIONS = (Conv, ConvWeight, PixelConv, PixelConvWeight)
 """The ops that are such convolutions."""
 
 OPERANDS = ("image", "filter", "response")

@@ -14,7 +14,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import Putting
+from graphfw.ops.selection import IndexAdd, Putting
 from graphfw.runtime.cupy_executor.codegen import (
     NOTHING,
     CudaCode,
@@ -70,7 +70,7 @@ def scatter_steps(
     params = [*x.shape, values.shape[1], x.offset, *x.strides, values.offset, *values.strides]
     step = Step(
         nodes=(node,),
-        code=_put_code(output.storage.dtype, adds=node.op.name == "index_add"),
+        code=_put_code(output.storage.dtype, adds=isinstance(node.op, IndexAdd)),
         operands=(output.storage, x.storage, values.storage, keys, order),
         written=(True, False, False, False, False),
         params=tuple(params),

@@ -15,7 +15,7 @@ from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import Putting
+from graphfw.ops.selection import IndexAdd, Putting
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
@@ -225,7 +225,7 @@ def _all(f: Writer, value: str) -> str:
 def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the steps of an `index_add` or `index_set` node, to be run one after the other."""
     (output,), (x, values, *indices) = outputs, inputs
-    adds, dtype = node.op.name == "index_add", output.storage.dtype
+    adds, dtype = isinstance(node.op, IndexAdd), output.storage.dtype
     if dtype.is_complex:
         return []
     assert isinstance(node.op, Putting)

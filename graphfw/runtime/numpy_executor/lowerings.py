@@ -1,0 +1,238 @@
+"""The ops that have native code of their own for this processor, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.tensor import Node
+from graphfw.ops.attention_core import Attention, AttentionGrad
+from graphfw.ops.combine import Concat
+from graphfw.ops.correlation import Conv, ConvWeight
+from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from graphfw.ops.flip_roll import Roll
+from graphfw.ops.linalg import MatMul
+from graphfw.ops.selection import IndexAdd, IndexSet, Slice, SliceSet
+from graphfw.ops.unpooling import MaxUnpool
+from graphfw.ops.window_reductions import (
+    WindowArgmax,
+    WindowMax,
+    WindowPut,
+    WindowReluSum,
+    WindowRoute,
+    WindowSum,
+    WindowTake,
+)
+from graphfw.ops.windows import Fold
+from graphfw.runtime.kernels.lowerings import lowers, multiplies
+from graphfw.runtime.kernels.steps import Product, Step, View
+from graphfw.runtime.limits import Precision
+from graphfw.runtime.numpy_executor import attention, convolution
+from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
+from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
+from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
+from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, tiles_for
+from graphfw.runtime.numpy_executor.special.joining import joining_steps
+from graphfw.runtime.numpy_executor.special.scans import scan_steps
+from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
+
+
+class CpuSettings(NamedTuple):
+    """How lowerings are to compute.
+
+    Attributes:
+        precision: See `Options`.
+        winograd: Whether convolutions may use Winograd's algorithm.
+        choose: What chooses where a node can be computed in several ways.
+        is_near: Whether caches hold all weights from run to run.
+    """
+
+    precision: Precision = "highest"
+    winograd: bool = False
+    choose: Choose = by_estimate
+    is_near: bool = False
+
+
+# Copies, scatters and scans.
+
+
+@lowers(Concat, Roll, Slice, SliceSet, target="numpy", fills=True)
+def _copies(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return joining_steps(node, inputs, outputs)
+
+
+@lowers(IndexAdd, IndexSet, MaxUnpool, target="numpy")
+def _scatters(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return scatter_steps(node, inputs, outputs)
+
+
+@lowers(CumulativeSum, CumulativeProd, Recurrence, target="numpy")
+def _scans(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return scan_steps(node, inputs, outputs)
+
+
+# Attention.
+
+
+@lowers(Attention, target="numpy")
+def _attention(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    q, k, v, *mask = inputs
+    out, *sums = outputs
+    if not attention.is_native(*[t.dtype for t in node.inputs[:3]]):
+        return []
+    storages = [view.storage for view in sums]
+    return attention.attention_steps(node, q, k, v, mask[0] if mask else None, out, *storages)
+
+
+@lowers(AttentionGrad, target="numpy")
+def _attention_grad(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    q, k, v, lse, rest, delta, d_out, *mask = inputs
+    if not attention.is_native(*[t.dtype for t in node.inputs[:3]]):
+        return []
+    return attention.attention_grad_steps(
+        node, q, k, v, lse, rest, delta, d_out, mask[0] if mask else None, *outputs
+    )
+
+
+# Pooling.
+
+
+@lowers(WindowMax, WindowSum, target="numpy", fills=True)
+def _pools(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return convolution.pool_steps(node, inputs, outputs)
+
+
+@lowers(Fold, WindowArgmax, WindowPut, WindowTake, target="numpy")
+def _chooses(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return convolution.choosing_steps(node, inputs, outputs)
+
+
+@lowers(WindowRoute, target="numpy")
+def _routes(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return convolution.route_steps(node, inputs, outputs)
+
+
+# Convolution. Its modules are imported when they are first asked.
+
+
+def _why_no_convolution(node: Node) -> str:
+    return convolution.why_not_spread(node)
+
+
+def _why_no_gradient(node: Node) -> str:
+    return convolution.why_not_weight(node)
+
+
+@lowers(Conv, target="numpy", why_not=_why_no_convolution)
+def _convolution(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return convolution.spread_steps(
+        node,
+        inputs,
+        outputs,
+        winograd=settings.winograd,
+        precision=settings.precision,
+        tiles=tiles_here(),
+        choose=settings.choose,
+    )
+
+
+@lowers(ConvWeight, target="numpy", why_not=_why_no_gradient)
+def _convolution_gradient(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return convolution.conv_weight_steps(node, inputs, outputs, winograd=settings.winograd)
+
+
+# Products, and what follows them.
+
+
+def _is_product(node: Node, settings: CpuSettings) -> bool:
+    return supported(node.types[0].dtype)
+
+
+@multiplies(MatMul, target="numpy", when=_is_product)
+def _matrix_product(product: Product, settings: CpuSettings) -> Sequence[Step]:
+    return matmul_steps(
+        *product[1:6],
+        fixed_b=product.is_fixed,
+        precision=settings.precision,
+        tiles=tiles_here(),
+        pairs=pairs_here(),
+        prologue=product.prologue,
+    )
+
+
+def _is_convolution(node: Node, settings: CpuSettings) -> bool:
+    return not convolution.why_not(node)
+
+
+def _keeps_channels(node: Node, settings: CpuSettings) -> bool:
+    return convolution.reduced_while_computed(
+        node, winograd=settings.winograd, tiles=_tiles(node, settings)
+    )
+
+
+@multiplies(Conv, target="numpy", when=_is_convolution, keeps_rows=_keeps_channels)
+def _fused_convolution(product: Product, settings: CpuSettings) -> Sequence[Step]:
+    node, nodes, x, weight, result, epilogue, is_fixed, _ = product
+    assert isinstance(node.op, Conv)
+    return convolution.conv_steps(
+        nodes,
+        node.op,
+        x,
+        weight,
+        result,
+        epilogue,
+        fixed_weight=is_fixed,
+        is_near=settings.is_near,
+        winograd=settings.winograd,
+        precision=settings.precision,
+        tiles=tiles_here(),
+        choose=settings.choose,
+    )
+
+
+def _is_pooled_sum(node: Node, settings: CpuSettings) -> bool:
+    return convolution.may_be_pooled(node.inputs[0].node, node)
+
+
+def _is_pooled_maximum(node: Node, settings: CpuSettings) -> bool:
+    conv = node.inputs[0].node
+    return convolution.pools_while_computed(
+        conv, node, winograd=settings.winograd, tiles=_tiles(conv, settings)
+    )
+
+
+def _pooled_convolution(product: Product, settings: CpuSettings) -> Sequence[Step]:
+    node, nodes, x, weight, result, epilogue, is_fixed, _ = product
+    conv = node.inputs[0].node
+    return convolution.pooled_steps(
+        (conv, *nodes), conv, node, x, weight, result, epilogue, fixed_weight=is_fixed
+    )
+
+
+multiplies(WindowReluSum, target="numpy", when=_is_pooled_sum)(_pooled_convolution)
+multiplies(WindowMax, target="numpy", when=_is_pooled_maximum)(_pooled_convolution)
+
+
+def _tiles(conv: Node, settings: CpuSettings) -> Tiles | None:
+    form = tiles_here()
+    return None if form is None else tiles_for(form, conv.types[0].dtype, settings.precision)
