@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -167,6 +167,8 @@ class _Lowering:
         # What products compute as they multiply it.
         self.prologues: dict[Storage, Prologue] = {}
         self.structures = Structures(self.facts, fixed)
+        # By the ops of groups, the numbers that their kernels have.
+        self.numbers: dict[Hashable, set[tuple[bytes, ...]]] = {}
 
     def steps(self) -> list[Item]:
         """Return the steps of all groups."""
@@ -246,7 +248,9 @@ class _Lowering:
         across = {one.node: one for one in values.across}
         stores = [t for t in group.outputs if t.node not in across]
         partial = [across[t.node] for t in group.outputs if t.node in across]
-        draft = with_tables(drafted(values, stores, partial), self.target.most_numbers)
+        ops = (group.form, *[node.op for node in group.nodes])
+        alike = self.numbers.setdefault(ops, set())
+        draft = with_tables(drafted(values, stores, partial), self.target.most_numbers, alike)
         turn_if_narrow(draft, self.target.narrow)
         steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
         done = finished(draft, self.target)

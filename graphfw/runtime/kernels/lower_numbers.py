@@ -25,12 +25,23 @@ class Entry(Expr):
     place: int
 
 
-def with_tables(draft: Draft, most: int) -> Draft:
+_ALIKE = 8
+"""So many kernels of the same ops may have numbers of their own in their code."""
+
+
+def with_tables(draft: Draft, most: int, alike: set[tuple[bytes, ...]]) -> Draft:
     """Return a draft whose numbers are read from memory, if it has more than `most` of a dtype.
 
     Floats alone: of integers a generator of code may make use. Few numbers stay in the code, where
     they cost nothing to read. Of many there are kernels that only they tell apart, such as the
-    pieces of a long sum of scaled terms; and so many don't fit into registers anyway.
+    pieces of a long sum of scaled terms; and so many don't fit into registers anyway. Where many
+    kernels of the same ops differ in their numbers, those that follow read even few from memory,
+    and so are one.
+
+    Args:
+        draft: The draft.
+        most: Up to so many numbers stay in the code.
+        alike: The numbers of the drafts before of the same ops; those of this one are added.
     """
     found: dict[DType, dict[bytes, int]] = {}
     values = [statement.value for statement in draft.statements()]
@@ -42,6 +53,9 @@ def with_tables(draft: Draft, most: int) -> Draft:
     for const in consts:
         numbers = found.setdefault(const.dtype, {})
         numbers.setdefault(_bits(const), len(numbers))
+    if found:
+        alike.add(tuple([bits for numbers in found.values() for bits in numbers]))
+    most = 0 if len(alike) > _ALIKE else most
     found = {dtype: numbers for dtype, numbers in found.items() if len(numbers) > most}
     if not found:
         return draft

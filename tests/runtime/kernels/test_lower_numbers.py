@@ -74,3 +74,24 @@ def test_kernels_that_differ_in_numbers_are_one(shape):
         if shape == "side by side":
             np.testing.assert_array_equal(found[i], expected)
     np.testing.assert_array_equal(found[-1], expected)
+
+
+def test_small_kernels_that_differ_in_numbers_become_one():
+    """Functions that are long in code are in small groups, which hold few numbers each."""
+    n = 300
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        outputs = [gf.sin(x * (1 + i / 256)) for i in range(n)]
+    plan = gf.Session(g, verify="off").compile(outputs, feeds=[x])
+    assert len(plan._run.loaded.recipe.functions) <= 24
+    array = np.array([1.0, -2.0, 0.5], np.float32)
+    for i, found in enumerate(plan(array)):
+        np.testing.assert_allclose(found, np.sin(array * np.float32(1 + i / 256)), rtol=1e-5)
+
+
+def test_few_kernels_keep_their_numbers_in_the_code():
+    with gf.Graph() as g:
+        x = gf.placeholder((4, 5), name="x")
+        outputs = [F.sum(x * number, axis=1) for number in (0.5, 0.25)]
+    for item in assert_lowered(g, outputs, {}, how="native"):
+        assert not any(isinstance(s, Table) for s in getattr(item, "operands", ()))
