@@ -13,7 +13,7 @@ from graphfw.ir.op import NONDIFF
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
-from graphfw.ops.table import binary, unary
+from graphfw.ops.table import binary, unary, unary_function, unary_op
 
 __all__ = [
     "bitwise_and",
@@ -186,7 +186,7 @@ bitwise_right_shift = binary(
     accepts="integer",
     scalar="shr",
 )
-bitwise_invert = unary(
+BitwiseInvert = unary_op(
     "bitwise_invert",
     doc="Flip every bit; of bools, the truth.  x: integer or bool [*A] -> [*A]",
     vjp=NONDIFF,
@@ -194,6 +194,7 @@ bitwise_invert = unary(
     accepts="integer or bool",
     scalar="not",
 )
+bitwise_invert = unary_function(BitwiseInvert)
 
 
 @public

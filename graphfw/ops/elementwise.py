@@ -64,12 +64,13 @@ Add = binary_op(
     scalar="add",
 )
 add = binary_function(Add)
-subtract = binary(
+Subtract = binary_op(
     "subtract",
     doc="Subtract.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: -ct),
     scalar="sub",
 )
+subtract = binary_function(Subtract)
 Multiply = binary_op(
     "multiply",
     doc="Multiply.  x1, x2: numeric, broadcast -> [*B]",
@@ -78,7 +79,7 @@ Multiply = binary_op(
     scalar="mul",
 )
 multiply = binary_function(Multiply)
-divide = binary(
+Divide = binary_op(
     "divide",
     doc="Divide; integers become floats.  x1, x2: floating-point or complex, broadcast -> [*B]",
     vjp=(
@@ -89,6 +90,7 @@ divide = binary(
     domain=(0.5, 2.0),
     scalar="div",
 )
+divide = binary_function(Divide)
 
 
 def _chain_multiply(xp: Any, a: Any, b: Any) -> Any:
@@ -383,7 +385,7 @@ def _extreme_rules(beaten: str) -> tuple[Any, Any]:
     return lambda ct, y, a, b: rule(ct, a, b), lambda ct, y, a, b: rule(ct, b, a)
 
 
-maximum = binary(
+Maximum = binary_op(
     "maximum",
     doc="""The larger of two; NaN if one is NaN.  x1, x2: real, broadcast -> [*B]
 
@@ -394,7 +396,8 @@ maximum = binary(
     smooth=False,
     scalar="max",
 )
-minimum = binary(
+maximum = binary_function(Maximum)
+Minimum = binary_op(
     "minimum",
     doc="""The smaller of two; NaN if one is NaN.  x1, x2: real, broadcast -> [*B]
 
@@ -405,6 +408,7 @@ minimum = binary(
     smooth=False,
     scalar="min",
 )
+minimum = binary_function(Minimum)
 
 # Rounding.
 

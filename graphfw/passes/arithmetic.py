@@ -14,6 +14,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.cast import AsType
+from graphfw.ops.compare import BitwiseInvert
 from graphfw.ops.elementwise import Negative
 from graphfw.passes.rules import Rule, rule
 
@@ -175,7 +176,7 @@ def where_same(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 def where_inverted(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """where(not c, x, y) -> where(c, y, x)."""
     condition, x, y = inputs
-    if condition.node.op.name not in ("bitwise_invert", "logical_not"):
+    if not isinstance(condition.node.op, BitwiseInvert):
         return None
     source = condition.node.inputs[0]
     return emit(node.op, source, y, x) if source.dtype.is_bool else None

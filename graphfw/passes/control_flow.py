@@ -23,6 +23,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.branches import Branch
 from graphfw.ops.checkpoints import Checkpoint
+from graphfw.ops.combine import Concat
 from graphfw.ops.linalg import MatMul
 from graphfw.ops.regions import Region, zeros_like
 from graphfw.ops.scans import Scan
@@ -270,10 +271,10 @@ def _promises(graph: Graph) -> bool:
 
 def _is_plain(node: Node) -> bool:
     """Return whether a node is elementwise, moves elements or is a constant; none of them fails."""
-    traits, name = node.op.traits, node.op.name
+    traits = node.op.traits
     if PURE not in traits or RANDOM in traits or is_checked(node):
         return False
-    return ELEMENTWISE in traits or ALIAS in traits or name in ("concat", "constant")
+    return ELEMENTWISE in traits or ALIAS in traits or isinstance(node.op, Concat | Constant)
 
 
 @record

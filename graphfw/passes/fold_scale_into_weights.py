@@ -25,13 +25,19 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.correlation import Conv
+from graphfw.ops.elementwise import Add, Divide, Multiply, Subtract
 from graphfw.ops.linalg import MatMul
 from graphfw.passes.base import Pass
 
 _PRODUCTS: Mapping[type[Op], tuple[int, int]] = {Conv: (1, 0), MatMul: (-1, -1)}
 """For each product: the axis of its channels, and the axis of the weight that makes them."""
 
-_SIDES = {"add": (0, 1), "divide": (0,), "multiply": (0, 1), "subtract": (0,)}
+_SIDES: Mapping[type[Op], tuple[int, ...]] = {
+    Add: (0, 1),
+    Divide: (0,),
+    Multiply: (0, 1),
+    Subtract: (0,),
+}
 """Steps that keep a product scaled and shifted, and at which of their inputs it may stand."""
 
 
@@ -86,17 +92,17 @@ class _Scaled:
         """Whether a scaled weight, with one shift behind it, is less than what is there."""
         return self.multiplied > 0 or self.shifted > 1
 
-    def followed_by(self, step: str, by: Array) -> _Scaled:
+    def followed_by(self, step: Op, by: Array) -> _Scaled:
         """Return it with one step more."""
-        if step in ("multiply", "divide"):
-            factor = by if step == "multiply" else 1 / by
+        if isinstance(step, Multiply | Divide):
+            factor = by if isinstance(step, Multiply) else 1 / by
             return dataclasses.replace(
                 self,
                 factor=self.factor * factor,
                 shift=self.shift * factor,
                 multiplied=self.multiplied + 1,
             )
-        shift = self.shift + (by if step == "add" else -by)
+        shift = self.shift + (by if isinstance(step, Add) else -by)
         return dataclasses.replace(self, shift=shift, shifted=self.shifted + 1)
 
     def weight(self) -> Literal | None:
@@ -130,13 +136,13 @@ def _chains(nodes: Sequence[Node], fetched: set[Node]) -> dict[Node, _Scaled]:
             if node.types[0].dtype.name in ("float32", "float64"):
                 chains[node] = _Scaled(node, np.ones(1), np.zeros(1))
             continue
-        for side in _SIDES.get(node.op.name, ()):
+        for side in _SIDES.get(type(node.op), ()):
             before = node.inputs[side].node
             # A value that others read as well is needed as it is.
             if before in chains and len(used[before]) == 1 and before not in fetched:
                 by = _of_channels(chains[before].product, node, node.inputs[1 - side])
                 if by is not None:
-                    chains[node] = chains[before].followed_by(node.op.name, by)
+                    chains[node] = chains[before].followed_by(node.op, by)
     return chains
 
 

@@ -10,7 +10,7 @@ move, what stands between a convolution and its pooling becomes part of that.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.activations import Relu
 from graphfw.ops.correlation import Conv
-from graphfw.ops.elementwise import Add
+from graphfw.ops.elementwise import Add, Maximum, Minimum, Subtract
 from graphfw.ops.window_reductions import (
     WindowArgmax,
     WindowMax,
@@ -40,12 +40,12 @@ from graphfw.ops.window_reductions import (
 )
 from graphfw.passes.base import Pass
 
-_RISING = {
-    "add": (0, 1),
-    "maximum": (0, 1),
-    "minimum": (0, 1),
-    "relu": (0,),
-    "subtract": (0,),
+_RISING: Mapping[type[Op], tuple[int, ...]] = {
+    Add: (0, 1),
+    Maximum: (0, 1),
+    Minimum: (0, 1),
+    Relu: (0,),
+    Subtract: (0,),
 }
 """Ops that keep the order of an input, and of which: the other is the same in a whole plane."""
 
@@ -288,7 +288,7 @@ def _steps(pool: Node, readers: _Readers) -> tuple[list[int], Node]:
     assert isinstance(pool.op, WindowMax)
     rank, node = len(pool.op.window), x.node
     while readers.is_one(node):
-        sides = _RISING.get(node.op.name, ())
+        sides = _RISING.get(type(node.op), ())
         rising = [side for side in sides if node.inputs[side].type == x.type]
         side = next((side for side in rising if _is_plain(node, side, rank)), None)
         if side is None:

@@ -12,6 +12,7 @@ from graphfw.errors import ArgumentError
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.parser import parse
+from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level
@@ -53,7 +54,7 @@ def read_program(
 
 
 def _placeholders(graph: Graph) -> list[Tensor]:
-    return [t for node in graph.nodes if node.op.name == "placeholder" for t in node.outputs]
+    return [t for node in graph.nodes if isinstance(node.op, Placeholder) for t in node.outputs]
 
 
 def _text(name: str) -> str:
