@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
-from graphfw.runtime.numpy_executor.convolution.windows import P, windows
+from graphfw.runtime.numpy_executor.convolution.seeing import Spatial, Step
+from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
@@ -85,7 +85,7 @@ class WithWindows:
 class PanelsCode(WithWindows):
     """A cell: some places of k of a panel, of one group of one image.
 
-    Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `windows.P`.
+    Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `ConvParams`.
     """
 
     @property
@@ -101,7 +101,9 @@ class PanelsCode(WithWindows):
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, width = Body(), self.shape.columns
-        n, k, groups = (body.array("%params", i) for i in (P.N, P.K, P.GROUPS))
+        n, k, groups = (
+            body.array("%params", i) for i in (ConvParams.N, ConvParams.K, ConvParams.GROUPS)
+        )
         pieces, panels = body.ceil(k, AT_ONCE), body.ceil(n, width)
         begin = body.mul(body.rem("%cell", pieces), AT_ONCE)
         rest = body.div("%cell", pieces)
@@ -120,7 +122,9 @@ class PanelsCode(WithWindows):
 def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
     """Where the channels of one group of one image begin."""
     image, group = body.div(member, groups), body.rem(member, groups)
-    offset, image_gap, group_gap = (body.array("%params", i) for i in (P.X, P.X_BATCH, P.X_GROUP))
+    offset, image_gap, group_gap = (
+        body.array("%params", i) for i in (ConvParams.X, ConvParams.X_BATCH, ConvParams.X_GROUP)
+    )
     offset = body.add(offset, body.mul(image, image_gap))
     offset = body.add(offset, body.mul(group, group_gap))
     return body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, shape.stored.itemsize))
@@ -185,7 +189,7 @@ class _Cell:
         self.out_size = code.shape.stored.itemsize
         self.body = body = Body()
         self.calls = Calls(body)
-        self.m, self.n, self.k = (self.param(i) for i in (P.M, P.N, P.K))
+        self.m, self.n, self.k = (self.param(i) for i in (ConvParams.M, ConvParams.N, ConvParams.K))
         self.block = body.at("%scratch", code.panel_bytes)
         self.line = code.shape.columns * code.shape.size
         self.panel = body.mul(self.k, self.line)
@@ -197,22 +201,25 @@ class _Cell:
     def text(self, symbol: str) -> str:
         """Find the cell's part of the result; go through it in chunks of columns."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
-        row_blocks, column_blocks = self.param(P.ROW_BLOCKS), self.param(P.COLUMN_BLOCKS)
+        row_blocks, column_blocks = (
+            self.param(ConvParams.ROW_BLOCKS),
+            self.param(ConvParams.COLUMN_BLOCKS),
+        )
         # Neighbouring cells differ in their columns: they read the same kernels.
         first, last = body.share(body.ceil(self.n, width), "%cell", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
         rest = body.div("%cell", column_blocks)
         first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
-        together = self.param(P.TOGETHER)
+        together = self.param(ConvParams.TOGETHER)
         begin = body.mul(body.div(rest, row_blocks), together)
-        end = body.min(body.add(begin, together), self.param(P.MEMBERS))
+        end = body.min(body.add(begin, together), self.param(ConvParams.MEMBERS))
         with body.loop(begin, end) as member:
             image, kernels = self.operands(member)
             kernels = body.at(kernels, body.mul(body.mul(rows[0], self.k), self.size))
             row = body.add(body.mul(member, self.m), rows[0])
-            with body.loop(*columns, self.param(P.CHUNK_COLUMNS)) as column:
-                most = self.param(P.CHUNK_COLUMNS)
+            with body.loop(*columns, self.param(ConvParams.CHUNK_COLUMNS)) as column:
+                most = self.param(ConvParams.CHUNK_COLUMNS)
                 count = body.min(body.sub(columns[1], column), most)
                 self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, kernels))
         return body.function(
@@ -222,7 +229,7 @@ class _Cell:
 
     def operands(self, member: str) -> tuple[str, str]:
         """Where the channels of one group of one image begin, and its kernels."""
-        body, groups = self.body, self.param(P.GROUPS)
+        body, groups = self.body, self.param(ConvParams.GROUPS)
         if self.code.is_ahead:
             panels = body.mul(member, body.ceil(self.n, self.shape.columns))
             x = body.at(body.array("%buffers", 0, "ptr"), body.mul(panels, self.panel))
@@ -238,7 +245,7 @@ class _Cell:
     ) -> None:
         """Compute a chunk, then what is done to its elements; `row` counts over all members."""
         body, code = self.body, self.code
-        block_row = body.mul(self.param(P.CHUNK_COLUMNS), self.size)
+        block_row = body.mul(self.param(ConvParams.CHUNK_COLUMNS), self.size)
         if code.is_joined:
             self.compute(operands, rows, column, columns, (self.block, block_row))
             self.images(block_row, row, rows, column, columns)
@@ -254,7 +261,7 @@ class _Cell:
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
         """Take a chunk with places of several images apart; `row` counts over one image."""
-        body, places = self.body, self.param(P.PLACES)
+        body, places = self.body, self.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
         with body.loop(body.div(column, places), body.ceil(end, places)) as image:
             before = body.mul(image, places)
@@ -275,7 +282,7 @@ class _Cell:
     def place(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
         """Where a part of the result goes, to a block if not kept; the bytes from row to row."""
         body, kept = self.body, self.calls.kept
-        gap = body.mul(self.param(P.PLACES), self.out_size)
+        gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)
         whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
         whole = body.at(whole, body.mul(column, self.out_size))
         return body.select(kept, whole, block, "ptr"), body.select(kept, gap, block_row)
@@ -292,7 +299,7 @@ class _Cell:
         body, (c, c_row) = self.body, to
         before = body.add(body.mul(row, c_row), body.mul(column, self.out_size))
         begin = body.at(c, body.sub("0", before))
-        params = body.at("%params", 8 * (P.DIMS + D.COUNT * self.code.rank))
+        params = body.at("%params", 8 * (ConvParams.COUNT + Spatial.COUNT * self.code.rank))
         body.line(
             f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {begin}, ptr {params}, "
             f"i64 {row}, i64 {body.add(row, rows)}, i64 {column}, "

@@ -22,10 +22,11 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.windows import Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution import seeing
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing
+from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial
 from graphfw.runtime.numpy_executor.convolution.sliding import written_width
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
@@ -39,15 +40,19 @@ _ADDS = ("window_put", "fold")
 """These add to an image; the others read one."""
 
 
-class C:
-    """The places of a cell's run-time integers; distances are in elements."""
+class ArgmaxParams(ParamBlock):
+    """The integers of a work item.
 
-    PLANES, TOGETHER, EACH, SIZE = range(4)
-    """All planes, those of a cell, how many make up one of the slower leading dim; a plane's
+    `Spatial` of each dim follow; then of each operand that is read its first element and its
+    strides, dim by dim.
+    """
+
+    PLANES: int
+    TOGETHER: int
+    EACH: int
+    SIZE: int
+    """All planes, those of a work item, how many make up one of the slower leading dim; a plane's
     elements in memory."""
-    DIMS = 4
-    """From here on: the integers of each spatial dim, see `D`; then of each operand that is read
-    its first element and its distances, dim by dim."""
 
 
 @record
@@ -140,7 +145,7 @@ class _Choosing(Seeing):
         # An image that is added to holds what is computed with.
         shape, self.adds = code.shape, code.name in _ADDS
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
-        super().__init__(seen, code.rank, code.step or 1, C.DIMS, is_long=code.is_long)
+        super().__init__(seen, code.rank, code.step or 1, ArgmaxParams.COUNT, is_long=code.is_long)
         self.code = code
         self.given = Elements(self.body, shape, shape.stored)
         self.kind = shape.vector
@@ -149,7 +154,7 @@ class _Choosing(Seeing):
     def _operands(self) -> list[_Operand]:
         """Read where the operands lie."""
         name, rank, body = self.code.name, self.code.rank, self.body
-        places = itertools.count(C.DIMS + D.COUNT * rank)
+        places = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
         for number in range(1 if name in ("window_argmax", "fold") else 2):
             item = 8 if number else self.given.dtype.itemsize
@@ -164,7 +169,9 @@ class _Choosing(Seeing):
 
     def text(self, symbol: str) -> str:
         body = self.body
-        planes, together = (body.array("%params", i) for i in (C.PLANES, C.TOGETHER))
+        planes, together = (
+            body.array("%params", i) for i in (ArgmaxParams.PLANES, ArgmaxParams.TOGETHER)
+        )
         begin = body.mul("%cell", together)
         with body.loop(begin, body.min(body.add(begin, together), planes)) as plane:
             self.plane(plane)
@@ -173,14 +180,14 @@ class _Choosing(Seeing):
     def plane(self, plane: str) -> None:
         """Go through a plane, strip by strip; each is as wide as a vector."""
         body, code, lanes = self.body, self.code, self.shape.lanes
-        each = body.max(body.array("%params", C.EACH), 1)
+        each = body.max(body.array("%params", ArgmaxParams.EACH), 1)
         lead = (body.div(plane, each), body.rem(plane, each))
         starts = [self.offset(one.start, one.lead, lead) for one in self.operands]
-        rows, places = "1", self.dims[-1][D.PLACES]
+        rows, places = "1", self.dims[-1][Spatial.POSITIONS]
         for dim in self.dims[:-1]:
-            rows = body.mul(rows, dim[D.PLACES])
+            rows = body.mul(rows, dim[Spatial.POSITIONS])
         result = body.array("%buffers", len(self.operands), "ptr")
-        size, item = body.array("%params", C.SIZE), code.shape.stored.itemsize
+        size, item = body.array("%params", ArgmaxParams.SIZE), code.shape.stored.itemsize
         if not self.adds:
             image = starts[0]
             line = 8 if code.name == "window_argmax" else item
@@ -215,7 +222,7 @@ class _Choosing(Seeing):
 
     def along(self, place: str, run: str, taps: tuple[str, ...]) -> _Along:
         """Find what a strip sees along a row."""
-        body, size = self.body, self.dims[-1][D.SIZE]
+        body, size = self.body, self.dims[-1][Spatial.SIZE]
         offset, low, high = self.seen_along(place, taps[0])
         if len(taps) == 1:
             return _Along(taps, offset, self.masks(low, body.min(high, run), 1))
@@ -235,12 +242,12 @@ class _Choosing(Seeing):
     ) -> None:
         """Do the places of a strip, in one row."""
         body, name, (row, place, run) = self.body, self.code.name, where
-        outer = self.split(row, D.PLACES, self.dims[:-1])
+        outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
         there = [self.offset(start, one.places, [*outer, place]) for start, one in pairs]
         kept, item = self.stored.mask(run), self.given.dtype.itemsize
         taps = self.elements(image, outer, (place, run), known)
-        flat = body.add(body.mul(row, self.dims[-1][D.PLACES]), place)
+        flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), place)
         if name == "window_argmax":
             chosen = self.largest(taps)
             self.store_numbers(chosen, body.at(result, body.mul(flat, 8)), kept)
@@ -269,7 +276,7 @@ class _Choosing(Seeing):
         known: Sequence[_Along],
     ) -> Iterator[_Tap]:
         """Go through the elements of the window of which there are any."""
-        body, last = self.body, self.dims[-1][D.KERNEL]
+        body, last = self.body, self.dims[-1][Spatial.TAPS]
         with ExitStack() as loops:
             tap = [
                 loops.enter_context(self.taps(dim, (at, at)))
@@ -279,7 +286,7 @@ class _Choosing(Seeing):
             loops.enter_context(body.where(body.opposite(is_outside)))
             before = "0"
             for dim, index in zip(self.dims[:-1], tap, strict=True):
-                before = body.add(body.mul(before, dim[D.KERNEL]), index)
+                before = body.add(body.mul(before, dim[Spatial.TAPS]), index)
             before = body.mul(before, last)
             if not known:
                 end = body.sub(body.add(*run), 1)

@@ -6,7 +6,8 @@ import itertools
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
+from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -14,13 +15,18 @@ MOST = 32
 """So many elements of a kernel at most are written out: each has a vector of sums."""
 
 
-class H:
-    """The places of a cell's run-time integers; distances are in elements."""
+class DepthwiseParams(ParamBlock):
+    """The integers of a work item. `Spatial` of each dim follow."""
 
-    IMAGES, ROWS, MULTIPLE = range(3)
-    X, X_BATCH, X_CHANNEL, Y, Y_BATCH, Y_OUTPUT = range(3, 9)
-    DIMS = 9
-    """From here on: the integers of each spatial dim, see `D`."""
+    IMAGES: int
+    ROWS: int
+    MULTIPLE: int
+    X: int
+    X_BATCH: int
+    X_CHANNEL: int
+    Y: int
+    Y_BATCH: int
+    Y_OUTPUT: int
 
 
 @record
@@ -56,7 +62,7 @@ class _Depthwise(Seeing):
     """Writes the function."""
 
     def __init__(self, code: DepthwiseCode) -> None:
-        super().__init__(code.shape, len(code.kernel), code.step, H.DIMS)
+        super().__init__(code.shape, len(code.kernel), code.step, DepthwiseParams.COUNT)
         self.code = code
         self.item = code.shape.stored.itemsize
 
@@ -66,19 +72,25 @@ class _Depthwise(Seeing):
 
     def text(self, symbol: str) -> str:
         body, shape = self.body, self.shape
-        images, rows, multiple = (body.array("%params", i) for i in (H.IMAGES, H.ROWS, H.MULTIPLE))
+        images, rows, multiple = (
+            body.array("%params", i)
+            for i in (DepthwiseParams.IMAGES, DepthwiseParams.ROWS, DepthwiseParams.MULTIPLE)
+        )
         x, y, result = (body.array("%buffers", i, "ptr") for i in range(3))
-        channel = body.mul(body.div("%cell", multiple), self.bytes_of(H.X_CHANNEL))
-        x = body.at(body.at(x, self.bytes_of(H.X)), channel)
-        y = body.at(body.at(y, self.bytes_of(H.Y)), body.mul("%cell", self.bytes_of(H.Y_OUTPUT)))
+        channel = body.mul(body.div("%cell", multiple), self.bytes_of(DepthwiseParams.X_CHANNEL))
+        x = body.at(body.at(x, self.bytes_of(DepthwiseParams.X)), channel)
+        y = body.at(
+            body.at(y, self.bytes_of(DepthwiseParams.Y)),
+            body.mul("%cell", self.bytes_of(DepthwiseParams.Y_OUTPUT)),
+        )
         taps = list(itertools.product(*map(range, self.code.kernel)))
         totals = {tap: body.slot(shape.vector) for tap in taps}
         for total in totals.values():
             body.set(total, "zeroinitializer", shape.vector)
-        places = self.dims[-1][D.PLACES]
+        places = self.dims[-1][Spatial.POSITIONS]
         with body.loop(0, images) as image:
-            source = body.at(x, body.mul(image, self.bytes_of(H.X_BATCH)))
-            plane = body.at(y, body.mul(image, self.bytes_of(H.Y_BATCH)))
+            source = body.at(x, body.mul(image, self.bytes_of(DepthwiseParams.X_BATCH)))
+            plane = body.at(y, body.mul(image, self.bytes_of(DepthwiseParams.Y_BATCH)))
             with body.loop(0, places, shape.lanes) as place:
                 run = body.min(body.sub(places, place), shape.lanes)
                 along = []
@@ -106,7 +118,7 @@ class _Depthwise(Seeing):
     ) -> None:
         """Add what a vector of places in a row sees, times `factor`."""
         body, vector = self.body, self.shape.vector
-        outer = self.split(row, D.PLACES, self.dims[:-1])
+        outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         for tap in itertools.product(*map(range, self.code.kernel[:-1])):
             here, is_outside = self.row_seen(source, outer, [str(k) for k in tap])
             with body.where(body.opposite(is_outside)):

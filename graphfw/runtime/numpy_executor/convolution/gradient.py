@@ -11,13 +11,13 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import ConvWeight
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.convolution.depthwise import MOST, DepthwiseCode
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
 from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, tiled_steps
 from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
-from graphfw.runtime.numpy_executor.convolution.windows import P
 from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -38,19 +38,40 @@ _SUMS = 1 << 17
 """About so many sums are under way in a cell: the L2 cache holds them."""
 
 
-class G(P):
-    """The places of a cell's run-time integers: those of `windows.P`, but for these."""
+class GradientParams(ParamBlock):
+    """The integers of a work item: as many as `ConvParams`, and the same first nine."""
 
-    TOTAL, CHUNK, SPAN, TOGETHER, ROWS = range(9, 14)
-    """The places of all images, and over how many of them a cell adds up; into how many elements of
-    the window panels divide, and how often; how many outputs a cell does."""
+    M: int
+    N: int
+    K: int
+    GROUPS: int
+    CHANNELS: int
+    X: int
+    X_BATCH: int
+    X_GROUP: int
+    X_CHANNEL: int
+    TOTAL: int
+    CHUNK: int
+    SPAN: int
+    TOGETHER: int
+    ROWS: int
+    """The output positions of all images, and over how many of them a work item adds up; into how
+    many elements of the window panels divide, and how often; how many outputs it does."""
+    UNUSED: int
 
 
-class R:
-    """The places of the integers of a cell that lays out results; distances are in elements."""
+class PackParams(ParamBlock):
+    """The integers of a work item that packs the cotangent into panels."""
 
-    OUTPUTS, IMAGES, PLACES, GROUPS = range(4)
-    Y, Y_BATCH, Y_OUTPUT, Y_PLACE, TOGETHER = range(4, 9)
+    OUTPUTS: int
+    IMAGES: int
+    POSITIONS: int
+    GROUPS: int
+    Y: int
+    Y_BATCH: int
+    Y_OUTPUT: int
+    Y_POSITION: int
+    TOGETHER: int
 
 
 @record
@@ -87,14 +108,14 @@ class ResultsCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, shape, item = Body(), self.shape, self.shape.stored.itemsize
-        outputs, images, places, groups = (body.array("%params", i) for i in range(R.Y))
+        outputs, images, places, groups = (body.array("%params", i) for i in range(PackParams.Y))
         start, batch, output, place = (
             body.mul(body.array("%params", i), item)
-            for i in (R.Y, R.Y_BATCH, R.Y_OUTPUT, R.Y_PLACE)
+            for i in (PackParams.Y, PackParams.Y_BATCH, PackParams.Y_OUTPUT, PackParams.Y_POSITION)
         )
         panels = body.mul(body.ceil(outputs, shape.columns), groups)
         panel, number = body.rem("%cell", panels), body.div("%cell", panels)
-        together = body.array("%params", R.TOGETHER)
+        together = body.array("%params", PackParams.TOGETHER)
         begin = body.mul(number, together)
         end = body.min(body.add(begin, together), images)
         each = body.div(panels, groups)
@@ -170,9 +191,12 @@ class GradientCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, width = Body(), self.shape.columns
-        m, n, k, groups = (body.array("%params", i) for i in (G.M, G.N, G.K, G.GROUPS))
+        m, n, k, groups = (
+            body.array("%params", i)
+            for i in (GradientParams.M, GradientParams.N, GradientParams.K, GradientParams.GROUPS)
+        )
         total, chunk, span, together, most = (
-            body.array("%params", i) for i in range(G.TOTAL, G.ROWS + 1)
+            body.array("%params", i) for i in range(GradientParams.TOTAL, GradientParams.ROWS + 1)
         )
         counts = [body.ceil(span, width), body.ceil(m, most), groups]
         number, found = "%cell", []
@@ -261,7 +285,10 @@ class GradientCode:
         """Write sums where they belong: in the result the window's elements are the fastest."""
         shape, (first, count) = self.shape, wanted
         kind = shape.stored if self.is_whole else shape.dtype
-        channels, k, together = (body.array("%params", i) for i in (G.CHANNELS, G.K, G.TOGETHER))
+        channels, k, together = (
+            body.array("%params", i)
+            for i in (GradientParams.CHANNELS, GradientParams.K, GradientParams.TOGETHER)
+        )
         taps = body.div(k, body.max(channels, 1))
         offsets = body.slot(f"[{shape.columns} x i64]")
         with body.loop(0, count) as column:
@@ -352,7 +379,7 @@ def conv_weight_steps(
         *(m, n, k, groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
         *(total, chunk, span, turns, rows),
-        *[0] * (P.DIMS - G.ROWS - 1),
+        0,
         *numbers(dims),
     )
     operands, written = (x.storage, laid_out, to), (False, False, True)

@@ -21,6 +21,7 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import GAP, TilesCode, turned
 from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
@@ -51,11 +52,14 @@ _ROUNDS = 4
 """In so many rounds the images are done then."""
 
 
-class M:
-    """The places of the integers of a cell that multiplies."""
+class SumParams(ParamBlock):
+    """The integers of a work item that multiplies."""
 
-    OUTPUTS, CHANNELS, TILES, CHUNK = range(4)
-    """The last: over how many tiles a cell adds up."""
+    OUTPUTS: int
+    CHANNELS: int
+    TILES: int
+    CHUNK: int
+    """The last: over how many tiles a work item adds up."""
 
 
 @record
@@ -109,7 +113,8 @@ class _Sums:
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.columns * self.shape.size
         self.outputs, self.channels, self.tiles = (
-            body.array("%params", i) for i in (M.OUTPUTS, M.CHANNELS, M.TILES)
+            body.array("%params", i)
+            for i in (SumParams.OUTPUTS, SumParams.CHANNELS, SumParams.TILES)
         )
 
     def text(self, symbol: str) -> str:
@@ -122,7 +127,7 @@ class _Sums:
         for count in blocks:
             firsts.append(body.mul(body.rem(part, count), _PANELS))
             part = body.div(part, count)
-        chunk = body.array("%params", M.CHUNK)
+        chunk = body.array("%params", SumParams.CHUNK)
         begin = body.mul(part, chunk)
         tiles = body.max(body.min(body.sub(self.tiles, begin), chunk), "0")
         ends = [

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
@@ -25,14 +26,25 @@ def turned(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
-class T:
-    """The places of the integers of a cell that transforms; distances are in elements."""
+class TransformParams(ParamBlock):
+    """The integers of a work item that transforms."""
 
-    CHANNELS, OFFSET, BATCH, CHANNEL, ROW = range(5)
-    HEIGHT, WIDTH, BEFORE_DOWN, BEFORE_ACROSS = range(5, 9)
-    DOWN, ACROSS, STRIPS, TOGETHER, TILES = range(9, 14)
-    """Tiles along both dims of an image; of all images the rows of tiles, those of a cell, and the
-    tiles."""
+    CHANNELS: int
+    OFFSET: int
+    BATCH: int
+    CHANNEL: int
+    ROW: int
+    HEIGHT: int
+    WIDTH: int
+    PADDING_DOWN: int
+    PADDING_ACROSS: int
+    DOWN: int
+    ACROSS: int
+    STRIPS: int
+    TOGETHER: int
+    TILES: int
+    """Tiles along both dims of an image; of all images the rows of tiles, those of a work item,
+    and the tiles."""
 
 
 @record
@@ -85,7 +97,7 @@ class _Tiles:
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.lanes * self.shape.size
-        columns = body.add(body.mul(self.param(T.ACROSS), F4.places), 2)
+        columns = body.add(body.mul(self.param(TransformParams.ACROSS), F4.places), 2)
         self.room = body.mul(body.ceil(columns, self.shape.lanes), self.shape.lanes)
 
     def param(self, place: int) -> str:
@@ -97,25 +109,28 @@ class _Tiles:
         return self.body.mul(self.param(place), self.shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:
-        body, shape, down = self.body, self.shape, self.param(T.DOWN)
-        channels, tiles = self.param(T.CHANNELS), self.param(T.TILES)
+        body, shape, down = self.body, self.shape, self.param(TransformParams.DOWN)
+        channels, tiles = self.param(TransformParams.CHANNELS), self.param(TransformParams.TILES)
         panels = body.ceil(channels, shape.columns)
         panel, number = body.rem("%cell", panels), body.div("%cell", panels)
-        begin = body.mul(number, self.param(T.TOGETHER))
-        end = body.min(body.add(begin, self.param(T.TOGETHER)), self.param(T.STRIPS))
+        begin = body.mul(number, self.param(TransformParams.TOGETHER))
+        end = body.min(
+            body.add(begin, self.param(TransformParams.TOGETHER)),
+            self.param(TransformParams.STRIPS),
+        )
         first = body.mul(panel, shape.columns)
         whole = body.mul(panels, body.mul(tiles, shape.columns))
         plane = body.mul(body.add(whole, GAP), shape.size)
-        x = body.at(body.array("%buffers", 0, "ptr"), self.distance(T.OFFSET))
+        x = body.at(body.array("%buffers", 0, "ptr"), self.distance(TransformParams.OFFSET))
         to = body.array("%buffers", 1, "ptr")
         to = body.at(to, body.mul(body.mul(panel, tiles), shape.columns * shape.size))
         last = body.min(body.add(first, shape.columns), channels)
         with body.loop(begin, end) as strip, body.loop(first, last, shape.lanes) as channel:
             image, row = body.div(strip, down), body.rem(strip, down)
-            source = body.at(x, body.mul(image, self.distance(T.BATCH)))
+            source = body.at(x, body.mul(image, self.distance(TransformParams.BATCH)))
             self.strip(source, channel, row)
             self.columns()
-            tile = body.mul(strip, self.param(T.ACROSS))
+            tile = body.mul(strip, self.param(TransformParams.ACROSS))
             here = body.at(to, body.mul(tile, shape.columns * shape.size))
             here = body.at(here, body.mul(body.sub(channel, first), shape.size))
             self.rows(here, plane)
@@ -124,21 +139,25 @@ class _Tiles:
     def strip(self, image: str, channel: str, row: str) -> None:
         """Lay out what a row of tiles sees of a group of channels: `[line][column][channel]`."""
         body, lanes, item = self.body, self.shape.lanes, self.shape.stored.itemsize
-        left = body.sub(body.sub(self.param(T.CHANNELS), channel), 1)
+        left = body.sub(body.sub(self.param(TransformParams.CHANNELS), channel), 1)
         sources = [
             body.at(
-                image, body.mul(body.add(channel, body.min(str(n), left)), self.distance(T.CHANNEL))
+                image,
+                body.mul(
+                    body.add(channel, body.min(str(n), left)),
+                    self.distance(TransformParams.CHANNEL),
+                ),
             )
             for n in range(lanes)
         ]
-        top = body.sub(body.mul(row, F4.places), self.param(T.BEFORE_DOWN))
-        before = self.param(T.BEFORE_ACROSS)
+        top = body.sub(body.mul(row, F4.places), self.param(TransformParams.PADDING_DOWN))
+        before = self.param(TransformParams.PADDING_ACROSS)
         with body.loop(0, str(self.seen)) as line:
             y = body.add(top, line)
             # As an unsigned number a negative one is large.
-            is_inside = body.test("ult", y, self.param(T.HEIGHT))
-            width = body.select(is_inside, self.param(T.WIDTH), "0")
-            here = body.mul(y, self.distance(T.ROW))
+            is_inside = body.test("ult", y, self.param(TransformParams.HEIGHT))
+            width = body.select(is_inside, self.param(TransformParams.WIDTH), "0")
+            here = body.mul(y, self.distance(TransformParams.ROW))
             to = body.at("%scratch", body.mul(body.mul(line, self.room), self.line))
             with body.loop(0, self.room, lanes) as column:
                 x = body.sub(column, before)
@@ -166,7 +185,7 @@ class _Tiles:
         """Transform the rows of each tile."""
         body, gap = self.body, self.body.mul(self.room, self.line)
         source = body.at("%scratch", body.mul(gap, self.seen))
-        with body.loop(0, self.param(T.ACROSS)) as tile:
+        with body.loop(0, self.param(TransformParams.ACROSS)) as tile:
             first = body.at(source, body.mul(tile, F4.places * self.line))
             there = body.at(to, body.mul(tile, self.shape.columns * self.shape.size))
             for i in range(F4.size):

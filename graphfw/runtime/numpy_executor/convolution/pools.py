@@ -17,9 +17,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -71,16 +72,25 @@ def scratch_bytes(parts: DimLike, vectors: DimLike, shape: Shape) -> DimLike:
     return (parts + 1) * vectors * (shape.lanes * shape.size)
 
 
-class Q:
-    """The places of a cell's run-time integers; distances are in elements."""
+class PoolParams(ParamBlock):
+    """The integers of a work item. `Spatial` of each dim follow."""
 
-    PLANES, ROWS, PARTS, TOGETHER, EACH = range(5)
-    """All planes, the rows of one, the parts of a row, those of a cell; the planes of an image."""
-    X, X_BATCH, X_CHANNEL, Y, Y_BATCH, Y_CHANNEL = range(5, 11)
-    DEEP, ROOM = range(11, 13)
-    """See `deep`; how many vectors of scratch memory a part has."""
-    DIMS = 13
-    """From here on: the integers of each spatial dim, see `D`."""
+    PLANES: int
+    ROWS: int
+    PARTS: int
+    TOGETHER: int
+    EACH: int
+    """All planes, the rows of one, the parts of a row, those of a work item; the planes of an
+    image."""
+    X: int
+    X_BATCH: int
+    X_CHANNEL: int
+    Y: int
+    Y_BATCH: int
+    Y_CHANNEL: int
+    DEEP: int
+    ROOM: int
+    """See `deep`; how many vectors of workspace a part has."""
 
 
 @record
@@ -137,14 +147,14 @@ class _Pool(Seeing):
     """Writes the function."""
 
     def __init__(self, code: PoolCode) -> None:
-        super().__init__(code.shape, code.rank, code.stride, Q.DIMS, is_long=code.is_long)
+        super().__init__(code.shape, code.rank, code.stride, PoolParams.COUNT, is_long=code.is_long)
         self.code = code
         self.item = code.shape.stored.itemsize
         self.size = code.shape.size
         self.neutral = -math.inf if code.kind == "maxima" else 0.0
         self.neutral_vector = splat(code.shape.element, self.number(self.neutral), code.shape.lanes)
-        self.room = self.body.mul(self.param(Q.ROOM), code.shape.lanes * self.size)
-        self.deep = self.param(Q.DEEP)
+        self.room = self.body.mul(self.param(PoolParams.ROOM), code.shape.lanes * self.size)
+        self.deep = self.param(PoolParams.DEEP)
         self.nothing = self.body.at("%scratch", self.body.mul(self.room, self.deep))
 
     def param(self, place: int) -> str:
@@ -152,21 +162,21 @@ class _Pool(Seeing):
         return self.body.array("%params", place)
 
     def text(self, symbol: str) -> str:
-        body, count = self.body, self.param(Q.PARTS)
-        together, each = self.param(Q.TOGETHER), self.param(Q.EACH)
-        parts = body.mul(self.param(Q.ROWS), count)
+        body, count = self.body, self.param(PoolParams.PARTS)
+        together, each = self.param(PoolParams.TOGETHER), self.param(PoolParams.EACH)
+        parts = body.mul(self.param(PoolParams.ROWS), count)
         begin = body.mul("%cell", together)
-        end = body.min(body.add(begin, together), body.mul(self.param(Q.PLANES), parts))
-        line = body.mul(self.dims[-1][D.PLACES], self.item)
+        end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), parts))
+        line = body.mul(self.dims[-1][Spatial.POSITIONS], self.item)
         x, y = (body.array("%buffers", i, "ptr") for i in range(2))
-        with body.loop(0, self.param(Q.ROOM)) as n:
+        with body.loop(0, self.param(PoolParams.ROOM)) as n:
             place = body.mul(n, self.shape.lanes * self.item)
             self.stored.store(self.neutral_vector, body.at(self.nothing, place))
         with body.loop(body.div(begin, parts), body.ceil(end, parts)) as plane:
             before = body.mul(plane, parts)
             at = body.div(plane, each), body.rem(plane, each)
-            image = self.plane(x, (Q.X, Q.X_BATCH, Q.X_CHANNEL), at)
-            result = self.plane(y, (Q.Y, Q.Y_BATCH, Q.Y_CHANNEL), at)
+            image = self.plane(x, (PoolParams.X, PoolParams.X_BATCH, PoolParams.X_CHANNEL), at)
+            result = self.plane(y, (PoolParams.Y, PoolParams.Y_BATCH, PoolParams.Y_CHANNEL), at)
             first = body.max(body.sub(begin, before), "0")
             last = body.min(body.sub(end, before), parts)
             with body.loop(first, last, self.deep) as begun:
@@ -179,7 +189,7 @@ class _Pool(Seeing):
                             place = body.mul(body.rem(part, count), self.code.part)
                         here = body.mul(body.sub(part, begun), self.room)
                         here = body.at("%scratch", here)
-                        run = self.dims[-1][D.PLACES]
+                        run = self.dims[-1][Spatial.POSITIONS]
                         if self.code.part:
                             run = body.min(body.sub(run, place), self.code.part)
                         if is_second:
@@ -187,7 +197,7 @@ class _Pool(Seeing):
                             there = body.at(there, body.mul(place, self.item))
                             self.windows(here, there, run)
                         else:
-                            places = [*self.split(row, D.PLACES, self.dims[:-1]), place]
+                            places = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), place]
                             self.rows(image, places, run, here)
         return body.cell(symbol)
 
@@ -207,17 +217,17 @@ class _Pool(Seeing):
         body, dim = self.body, self.dims[-1]
         start, _ = self.index(dim, place[-1], "0")
         last = body.add(place[-1], body.sub(run, 1))
-        end, _ = self.index(dim, last, body.sub(dim[D.KERNEL], 1))
+        end, _ = self.index(dim, last, body.sub(dim[Spatial.TAPS], 1))
         end = body.add(end, 1)
         begin = body.max(start, "0")
-        count = body.max(body.sub(body.min(end, dim[D.SIZE]), begin), "0")
+        count = body.max(body.sub(body.min(end, dim[Spatial.SIZE]), begin), "0")
         before = body.sub(body.min(begin, end), start)
         # What lies around the image first: vectors may reach into what is written then.
         for first, stop in (("0", before), (body.add(before, count), body.sub(end, start))):
             with body.loop(first, stop, self.shape.lanes) as n:
                 self.computed.store(self.neutral_vector, body.at(to, body.mul(n, self.size)))
         to = body.at(to, body.mul(before, self.size))
-        gap = body.mul(dim[D.IN_MEMORY], self.item)
+        gap = body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)
         image = body.at(image, body.mul(begin, gap))
         seen: list[str] = []
         if self.code.rows is not None:
@@ -273,7 +283,7 @@ class _Pool(Seeing):
         body, dim = self.body, self.dims[-1]
 
         def strip(place: str, mask: str) -> None:
-            first = body.mul(body.mul(place, dim[D.STRIDE]), self.size)
+            first = body.mul(body.mul(place, dim[Spatial.STRIDE]), self.size)
             value = self.strip(body.at(row, first), self.shape.lanes if self.step else 1)
             there = body.at(to, body.mul(place, self.item))
             if not self.step:
@@ -292,12 +302,12 @@ class _Pool(Seeing):
     def strip(self, here: str, lanes: int) -> str:
         """Reduce what a vector of places sees, or one place: the first lane."""
         body, total = self.body, self.start(lanes)
-        gap = body.mul(self.dims[-1][D.DILATION], self.size)
+        gap = body.mul(self.dims[-1][Spatial.DILATION], self.size)
         if self.code.width:
             places = [body.at(here, body.mul(gap, k)) for k in range(self.code.width)]
             self.add(total, [self.seen_from(place, lanes) for place in places])
         else:
-            end = self.dims[-1][D.KERNEL]
+            end = self.dims[-1][Spatial.TAPS]
             with body.long_loop("0", end) if self.is_long else body.loop(0, end) as k:
                 self.add(total, [self.seen_from(body.at(here, body.mul(gap, k)), lanes)])
         value = self.result(total)

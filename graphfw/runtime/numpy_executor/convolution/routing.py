@@ -19,6 +19,7 @@ from graphfw.ops.window_reductions import Padded, WindowArgmax, WindowPut
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import splat
 from graphfw.runtime.numpy_executor.convolution.choosing import steps_of
 from graphfw.runtime.numpy_executor.convolution.pooling import leading
@@ -37,15 +38,27 @@ _FEWEST = 4
 """So many lanes a vector has at least: shorter rows are masked."""
 
 
-class R:
-    """The places of a cell's run-time integers; distances are in elements."""
+class PoolGradParams(ParamBlock):
+    """The integers of a work item."""
 
-    PLANES, TOGETHER, EACH = range(3)
-    """All planes, those of a cell, how many make up one of the slower leading dim."""
-    HEIGHT, WIDTH, ROWS, PLACES = range(3, 7)
-    """The sizes of a plane of the image, and of one of places."""
-    GIVEN, SEEN = 7, 11
-    """From here on: where an operand begins, its distances of the two leading dims, of rows."""
+    PLANES: int
+    TOGETHER: int
+    EACH: int
+    """All planes, those of a work item, how many make up one of the slower leading dim."""
+    HEIGHT: int
+    WIDTH: int
+    ROWS: int
+    POSITIONS: int
+    """The sizes of a plane of the image, and of one of the output."""
+    COTANGENT: int
+    COTANGENT_OUTER: int
+    COTANGENT_PLANE: int
+    COTANGENT_ROW: int
+    """Where the first operand begins, its strides of the two leading dims and of rows."""
+    IMAGE: int
+    IMAGE_OUTER: int
+    IMAGE_PLANE: int
+    IMAGE_ROW: int
 
 
 @record
@@ -89,8 +102,8 @@ class _Route:
         self.code, self.body = code, Body()
         self.item = code.shape.stored.itemsize
         self.memory = Elements(self.body, code.shape, code.shape.stored)
-        self.seen_line = self.bytes(R.SEEN + 3)
-        self.line = self.bytes(R.WIDTH)
+        self.seen_line = self.bytes(PoolGradParams.IMAGE_ROW)
+        self.line = self.bytes(PoolGradParams.WIDTH)
 
     def param(self, place: int) -> str:
         """Read a run-time integer."""
@@ -102,8 +115,10 @@ class _Route:
 
     def text(self, symbol: str) -> str:
         body = self.body
-        begin = body.mul("%cell", self.param(R.TOGETHER))
-        end = body.min(body.add(begin, self.param(R.TOGETHER)), self.param(R.PLANES))
+        begin = body.mul("%cell", self.param(PoolGradParams.TOGETHER))
+        end = body.min(
+            body.add(begin, self.param(PoolGradParams.TOGETHER)), self.param(PoolGradParams.PLANES)
+        )
         with body.loop(begin, end) as plane:
             self.plane(plane)
         return body.cell(symbol)
@@ -111,23 +126,26 @@ class _Route:
     def plane(self, plane: str) -> None:
         """Go through a plane row by row of places; what no window sees is 0."""
         body, rows = self.body, self.code.rows
-        given, seen = (self.start(n, at, plane) for n, at in enumerate((R.GIVEN, R.SEEN)))
-        size = body.mul(self.param(R.HEIGHT), self.line)
+        given, seen = (
+            self.start(n, at, plane)
+            for n, at in enumerate((PoolGradParams.COTANGENT, PoolGradParams.IMAGE))
+        )
+        size = body.mul(self.param(PoolGradParams.HEIGHT), self.line)
         result = body.at(body.array("%buffers", 2, "ptr"), body.mul(plane, size))
-        with body.loop(0, self.param(R.ROWS)) as row:
+        with body.loop(0, self.param(PoolGradParams.ROWS)) as row:
             self.row(
                 _Row(
-                    body.at(given, body.mul(row, self.bytes(R.GIVEN + 3))),
+                    body.at(given, body.mul(row, self.bytes(PoolGradParams.COTANGENT_ROW))),
                     body.at(seen, body.mul(row, body.mul(self.seen_line, rows))),
                     body.at(result, body.mul(row, body.mul(self.line, rows))),
                 )
             )
-        done = body.mul(body.mul(self.param(R.ROWS), rows), self.line)
+        done = body.mul(body.mul(self.param(PoolGradParams.ROWS), rows), self.line)
         self.clear(body.at(result, done), body.sub(size, done))
 
     def start(self, number: int, first: int, plane: str) -> str:
         """Where a plane of an operand begins."""
-        body, each = self.body, self.body.max(self.param(R.EACH), 1)
+        body, each = self.body, self.body.max(self.param(PoolGradParams.EACH), 1)
         at = body.at(body.array("%buffers", number, "ptr"), self.bytes(first))
         at = body.at(at, body.mul(body.div(plane, each), self.bytes(first + 1)))
         return body.at(at, body.mul(body.rem(plane, each), self.bytes(first + 2)))
@@ -137,7 +155,7 @@ class _Route:
 
     def row(self, row: _Row) -> None:
         """Do a row of places, vector by vector; the last one may do some once more."""
-        body, lanes, places = self.body, self.code.shape.lanes, self.param(R.PLACES)
+        body, lanes, places = self.body, self.code.shape.lanes, self.param(PoolGradParams.POSITIONS)
         few = body.test("slt", places, lanes)
         with body.where(few):
             self.strip(row, "0", places)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias
 
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import Body
@@ -15,11 +16,20 @@ Step: TypeAlias = Literal[1, 2, 0]
 """The stride along the last dim, where that is contiguous in memory; 0 for all other cases."""
 
 
-class D:
-    """The run-time integers of a spatial dim; distances in memory are in elements."""
+class Spatial(ParamBlock):
+    """The integers of a spatial dim."""
 
-    SIZE, IN_MEMORY, PLACES, KERNEL, STRIDE, DILATION, BEFORE = range(7)
-    COUNT = 7
+    SIZE: int
+    """The size of the image."""
+    ELEMENT_STRIDE: int
+    """The distance of its elements in memory."""
+    POSITIONS: int
+    """The size of the output."""
+    TAPS: int
+    """The size of the window."""
+    STRIDE: int
+    DILATION: int
+    PADDING: int
 
 
 _LONG = 1024
@@ -51,7 +61,7 @@ class Seeing:
         self.stored = Elements(body, shape, shape.stored)
         self.computed = Elements(body, shape, shape.dtype)
         self.dims = [
-            [body.array("%params", first + D.COUNT * dim + i) for i in range(D.COUNT)]
+            [body.array("%params", first + Spatial.COUNT * dim + i) for i in range(Spatial.COUNT)]
             for dim in range(rank)
         ]
 
@@ -79,7 +89,7 @@ class Seeing:
             index, offset = self.index(dim, p, k)
             image = body.at(image, offset)
             # As an unsigned number a negative one is large.
-            off = body.test("uge", index, dim[D.SIZE])
+            off = body.test("uge", index, dim[Spatial.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
         return image, is_outside
 
@@ -94,31 +104,31 @@ class Seeing:
         """
         body = self.body
         if not self.is_long:
-            return body.loop(0, dim[D.KERNEL])
+            return body.loop(0, dim[Spatial.TAPS])
         (first, _), (last, _) = [self.index(dim, place, "0") for place in places]
-        begin = body.ceil(body.max(body.sub("0", last), "0"), dim[D.DILATION])
-        end = body.ceil(body.max(body.sub(dim[D.SIZE], first), "0"), dim[D.DILATION])
-        return body.long_loop(begin, body.min(end, dim[D.KERNEL]))
+        begin = body.ceil(body.max(body.sub("0", last), "0"), dim[Spatial.DILATION])
+        end = body.ceil(body.max(body.sub(dim[Spatial.SIZE], first), "0"), dim[Spatial.DILATION])
+        return body.long_loop(begin, body.min(end, dim[Spatial.TAPS]))
 
     def seen_along(self, place: str, tap: str) -> tuple[str, str, str]:
         """The same along a row, of an offset in bytes: place l of a run sees index + l * stride."""
         body, dim = self.body, self.dims[-1]
         index, offset = self.index(dim, place, tap)
-        stride = self.step or dim[D.STRIDE]
+        stride = self.step or dim[Spatial.STRIDE]
         low = body.ceil(body.max(body.sub("0", index), "0"), stride)
-        return offset, low, body.ceil(body.max(body.sub(dim[D.SIZE], index), "0"), stride)
+        return offset, low, body.ceil(body.max(body.sub(dim[Spatial.SIZE], index), "0"), stride)
 
     def index(self, dim: list[str], place: str, tap: str) -> tuple[str, str]:
         """Return the element that a place sees along a dim, and its offset in bytes."""
         body = self.body
-        index = body.add(body.mul(place, dim[D.STRIDE]), body.mul(tap, dim[D.DILATION]))
-        index = body.sub(index, dim[D.BEFORE])
-        distance = body.mul(dim[D.IN_MEMORY], self.shape.stored.itemsize)
+        index = body.add(body.mul(place, dim[Spatial.STRIDE]), body.mul(tap, dim[Spatial.DILATION]))
+        index = body.sub(index, dim[Spatial.PADDING])
+        distance = body.mul(dim[Spatial.ELEMENT_STRIDE], self.shape.stored.itemsize)
         return index, body.mul(index, distance)
 
     def distance(self) -> str:
         """The bytes between elements that neighbouring places see."""
-        stride, in_memory = self.dims[-1][D.STRIDE], self.dims[-1][D.IN_MEMORY]
+        stride, in_memory = self.dims[-1][Spatial.STRIDE], self.dims[-1][Spatial.ELEMENT_STRIDE]
         return self.body.mul(self.body.mul(stride, in_memory), self.shape.stored.itemsize)
 
     def is_inside(self, low: str, high: str, run: str) -> str:

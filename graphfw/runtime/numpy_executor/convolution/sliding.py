@@ -14,7 +14,8 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
+from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
@@ -48,14 +49,22 @@ def written_width(kernel: int) -> int:
     return kernel if kernel <= _WIDEST else 0
 
 
-class S:
-    """The places of a cell's run-time integers; distances are in elements."""
+class SlidingParams(ParamBlock):
+    """The integers of a work item.
 
-    PLANES, ROWS, TOGETHER, OUTPUTS, MULTIPLE = range(5)
-    X, X_BATCH, X_CHANNEL, KERNEL, KERNEL_OUTPUT = range(5, 10)
-    DIMS = 10
-    """From here on: the integers of each spatial dim, see `D`; the kernel's distances; then the
-    epilogue's."""
+    `Spatial` of each dim follow, the weight's strides, then the epilogue's.
+    """
+
+    PLANES: int
+    ROWS: int
+    TOGETHER: int
+    OUTPUTS: int
+    MULTIPLE: int
+    X: int
+    X_BATCH: int
+    X_CHANNEL: int
+    WEIGHT: int
+    WEIGHT_OUTPUT: int
 
 
 @record
@@ -112,11 +121,11 @@ class _Slide(Seeing):
     """Writes the function of a cell."""
 
     def __init__(self, code: SlideCell) -> None:
-        super().__init__(code.shape, code.rank, code.step, S.DIMS)
+        super().__init__(code.shape, code.rank, code.step, SlidingParams.COUNT)
         self.code = code
         self.calls = Calls(self.body)
         self.item = code.shape.stored.itemsize
-        gaps = S.DIMS + D.COUNT * code.rank
+        gaps = SlidingParams.COUNT + Spatial.COUNT * code.rank
         self.gaps = [self.param(gaps + dim) for dim in range(code.rank)]
 
     def param(self, place: int) -> str:
@@ -124,10 +133,14 @@ class _Slide(Seeing):
         return self.body.array("%params", place)
 
     def text(self, symbol: str) -> str:
-        body, rows, places = self.body, self.param(S.ROWS), self.dims[-1][D.PLACES]
-        together = self.param(S.TOGETHER)
+        body, rows, places = (
+            self.body,
+            self.param(SlidingParams.ROWS),
+            self.dims[-1][Spatial.POSITIONS],
+        )
+        together = self.param(SlidingParams.TOGETHER)
         begin = body.mul("%cell", together)
-        end = body.min(body.add(begin, together), body.mul(self.param(S.PLANES), rows))
+        end = body.min(body.add(begin, together), body.mul(self.param(SlidingParams.PLANES), rows))
         line = body.mul(places, self.item)
         with body.loop(body.div(begin, rows), body.ceil(end, rows)) as plane:
             before = body.mul(plane, rows)
@@ -141,7 +154,7 @@ class _Slide(Seeing):
             self.plane(self.operands(plane), (first, last), to, line)
             with body.where(self.calls.is_followed):
                 product = body.select(self.calls.kept, whole, to, "ptr")
-                params = S.DIMS + (D.COUNT + 1) * self.code.rank
+                params = SlidingParams.COUNT + (Spatial.COUNT + 1) * self.code.rank
                 body.line(
                     f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, "
                     f"ptr {body.at('%params', 8 * params)}, i64 {plane}, i64 {body.add(plane, 1)}, "
@@ -154,21 +167,23 @@ class _Slide(Seeing):
 
     def operands(self, plane: str) -> tuple[str, str]:
         """Where the channel lies that a plane of the result sees, and its kernel."""
-        body, outputs = self.body, self.param(S.OUTPUTS)
+        body, outputs = self.body, self.param(SlidingParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
-        channel = body.div(output, self.param(S.MULTIPLE))
-        offset = body.add(self.param(S.X), body.mul(image, self.param(S.X_BATCH)))
-        offset = body.add(offset, body.mul(channel, self.param(S.X_CHANNEL)))
+        channel = body.div(output, self.param(SlidingParams.MULTIPLE))
+        offset = body.add(
+            self.param(SlidingParams.X), body.mul(image, self.param(SlidingParams.X_BATCH))
+        )
+        offset = body.add(offset, body.mul(channel, self.param(SlidingParams.X_CHANNEL)))
         x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.item))
         if self.code.kind != "products":
             return x, ""
-        offset = body.mul(output, self.param(S.KERNEL_OUTPUT))
-        offset = body.add(self.param(S.KERNEL), offset)
+        offset = body.mul(output, self.param(SlidingParams.WEIGHT_OUTPUT))
+        offset = body.add(self.param(SlidingParams.WEIGHT), offset)
         return x, body.at(body.array("%buffers", 1, "ptr"), body.mul(offset, self.item))
 
     def plane(self, operands: tuple[str, str], rows: tuple[str, str], to: str, line: str) -> None:
         """Compute some rows of a plane, two vectors wide; one by one where elements lie apart."""
-        body, places = self.body, self.dims[-1][D.PLACES]
+        body, places = self.body, self.dims[-1][Spatial.POSITIONS]
         if not self.step:
             with body.loop(0, places) as place:
                 there = body.at(to, body.mul(place, self.item))
@@ -196,7 +211,7 @@ class _Slide(Seeing):
         bits = [
             body.test("eq", run, width),
             body.test("sge", first, 0),
-            body.test("sle", end, dim[D.SIZE]),
+            body.test("sle", end, dim[Spatial.SIZE]),
         ]
         both = body.let(f"and i1 {bits[0]}, {bits[1]}")
         return body.let(f"and i1 {both}, {bits[2]}")
@@ -220,9 +235,11 @@ class _Slide(Seeing):
             totals = [body.slot(kind) for _ in range(vectors or 1)]
             for total in totals:
                 body.set(total, "zeroinitializer" if vectors else "0.0", kind)
-            place = self.split(row, D.PLACES, self.dims[:-1])
+            place = self.split(row, Spatial.POSITIONS, self.dims[:-1])
             with ExitStack() as loops:
-                tap = [loops.enter_context(body.loop(0, dim[D.KERNEL])) for dim in self.dims[:-1]]
+                tap = [
+                    loops.enter_context(body.loop(0, dim[Spatial.TAPS])) for dim in self.dims[:-1]
+                ]
                 here, is_outside = self.row_seen(image, place, tap)
                 loops.enter_context(body.where(body.opposite(is_outside)))
                 if known:
@@ -230,7 +247,7 @@ class _Slide(Seeing):
                         factor = self.factor(kernel, [*tap, str(k)], vectors)
                         self.add(totals, body.at(here, offset), masks, factor)
                 else:
-                    along = loops.enter_context(body.loop(0, self.dims[-1][D.KERNEL]))
+                    along = loops.enter_context(body.loop(0, self.dims[-1][Spatial.TAPS]))
                     offset, masks = self.along(run, along, reading)
                     factor = self.factor(kernel, [*tap, along], vectors)
                     self.add(totals, body.at(here, offset), masks, factor)

@@ -13,17 +13,17 @@ from typing import ClassVar
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, WithWindows, image_at
-from graphfw.runtime.numpy_executor.convolution.seeing import D
-from graphfw.runtime.numpy_executor.convolution.tiled_image import PAIRS, E, Layout
+from graphfw.runtime.numpy_executor.convolution.seeing import Spatial
+from graphfw.runtime.numpy_executor.convolution.tiled_image import PAIRS, AmxImageParams, Layout
 from graphfw.runtime.numpy_executor.convolution.tiled_kernels import (
     DEPTH,
     HEAD,
     ROWS,
-    K,
+    AmxWeightParams,
     RowsCode,
     kernels_at,
 )
-from graphfw.runtime.numpy_executor.convolution.windows import P
+from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
@@ -57,8 +57,9 @@ class TiledCell(WithWindows, Called):
     """How a cell is computed: some outputs and rows of places, of images and groups.
 
     Operands: x; the blocks of kernels, see `tiled_kernels`; the weight; the words of x and for each
-    cell of `ImagePartsCode` whether it could split. Integers: those of `windows.P`, of which
-    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `E` and `K`.
+    cell of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which `ROW_BLOCKS`
+    and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `AmxImageParams` and
+    `AmxWeightParams`.
 
     Attributes:
         tiles: How products are made of parts.
@@ -120,9 +121,11 @@ class _Tiled:
         self.body = body = Body()
         self.calls = Calls(body)
         self.layout = layout = Layout(body, code.rank, code.tiles)
-        self.m, self.k, self.channels = (self.param(i) for i in (P.M, P.K, P.CHANNELS))
-        self.width = layout.dims[-1][D.PLACES]
-        self.weight = body.at("%params", 8 * E.end(code.rank))
+        self.m, self.k, self.channels = (
+            self.param(i) for i in (ConvParams.M, ConvParams.K, ConvParams.CHANNELS)
+        )
+        self.width = layout.dims[-1][Spatial.POSITIONS]
+        self.weight = body.at("%params", 8 * AmxImageParams.end(code.rank))
         # The tiles of k: of each element of the window those of all channels.
         self.taps = body.div(self.k, body.max(self.channels, 1))
         self.deep = body.ceil(self.channels, SIDE)
@@ -142,16 +145,19 @@ class _Tiled:
     def text(self, symbol: str) -> str:
         """Find the cell's rows, outputs and images; go through them in this order."""
         body = self.body
-        row_cuts, output_cuts = self.param(P.COLUMN_BLOCKS), self.param(P.ROW_BLOCKS)
+        row_cuts, output_cuts = (
+            self.param(ConvParams.COLUMN_BLOCKS),
+            self.param(ConvParams.ROW_BLOCKS),
+        )
         total = "1"
         for dim in self.layout.dims[:-1]:
-            total = body.mul(total, dim[D.PLACES])
+            total = body.mul(total, dim[Spatial.POSITIONS])
         rows = body.share(total, "%cell", row_cuts)
         rest = body.div("%cell", row_cuts)
         blocks = body.share(body.ceil(self.m, SIDE), rest, output_cuts)
-        group = self.param(P.TOGETHER)
+        group = self.param(ConvParams.TOGETHER)
         first = body.mul(body.div(rest, output_cuts), group)
-        last = body.min(body.add(first, group), self.param(P.MEMBERS))
+        last = body.min(body.add(first, group), self.param(ConvParams.MEMBERS))
         self.offsets()
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
@@ -193,7 +199,7 @@ class _Tiled:
 
     def compute(self, member: str, block: str, rows: _Rows, fits: str) -> None:
         """Compute a block of outputs in some rows of places; then what is done to its elements."""
-        body, groups = self.body, self.param(P.GROUPS)
+        body, groups = self.body, self.param(ConvParams.GROUPS)
         group, first = body.rem(member, groups), body.mul(block, SIDE)
         count = body.min(body.sub(self.m, first), SIDE)
         number = body.add(body.mul(group, body.ceil(self.m, SIDE)), block)
@@ -229,7 +235,7 @@ class _Tiled:
     def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
         """Multiply numbers as they are, some places of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
-        image = image_at(body, self.shape, self.param(P.GROUPS), member)
+        image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
         kernels = kernels_at(body, self.shape, self.weight, output, 2)
         first, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
         with body.loop(0, body.max(self.k, "1"), DEPTH) as begin:
@@ -260,7 +266,7 @@ class _Tiled:
         """Write what has been computed where it belongs; then do to it what is to be done."""
         body, kept = self.body, self.calls.kept
         column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
-        places = self.param(P.PLACES)
+        places = self.param(ConvParams.POSITIONS)
         gap = body.mul(body.select(kept, places, body.mul(self.layout.rows, self.width)), self.item)
         before = body.add(body.mul(row, gap), body.mul(column, self.item))
         whole = body.at(body.array("%buffers", 5, "ptr"), before)
@@ -268,7 +274,10 @@ class _Tiled:
         self.put(to, gap, outputs, rows, by_tiles)
         with body.where(self.calls.is_followed):
             begin = body.at(to, body.sub("0", before))
-            params = body.at("%params", 8 * (E.end(self.code.rank) + K.count(self.code.rank)))
+            params = body.at(
+                "%params",
+                8 * (AmxImageParams.end(self.code.rank) + AmxWeightParams.count(self.code.rank)),
+            )
             body.line(
                 f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {begin}, ptr {params}, "
                 f"i64 {row}, i64 {body.add(row, outputs)}, i64 {column}, "

@@ -18,11 +18,12 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.convolution.cell import image_at
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Step
-from graphfw.runtime.numpy_executor.convolution.windows import P
+from graphfw.runtime.numpy_executor.convolution.seeing import Spatial, Step
+from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
 from graphfw.runtime.numpy_executor.matmul import parts
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import Body, declared
@@ -45,23 +46,33 @@ SLACK = 64
 _WORDS, _MASK = f"<{SIDE} x i32>", f"<{SIDE} x i1>"
 
 
-class E:
-    """The run-time integers that are behind those of the dims; `E.DIMS` and on for each dim."""
+class AmxDim(ParamBlock):
+    """The integers of a spatial dim of the image in memory."""
 
-    PAIRS, TOGETHER, PITCH, PLANE, COLUMNS, ROWS = range(6)
-    DIMS = 6
-    EXTENT, PHASES, CYCLE = range(3)
-    COUNT = 3
+    EXTENT: int
+    PHASES: int
+    CYCLE: int
+
+
+class AmxImageParams(ParamBlock):
+    """The integers after those of a convolution; `AmxDim` of each dim follow."""
+
+    PAIRS: int
+    TOGETHER: int
+    PITCH: int
+    PLANE: int
+    COLUMNS: int
+    ROWS: int
 
     @staticmethod
     def first(rank: int) -> int:
-        """Where they begin."""
-        return P.DIMS + D.COUNT * rank
+        """Return where they begin."""
+        return ConvParams.COUNT + Spatial.COUNT * rank
 
     @staticmethod
     def end(rank: int) -> int:
-        """Where others begin."""
-        return E.first(rank) + E.DIMS + E.COUNT * rank
+        """Return where others begin."""
+        return AmxImageParams.first(rank) + AmxImageParams.COUNT + AmxDim.COUNT * rank
 
 
 class Extent(NamedTuple):
@@ -126,26 +137,32 @@ class Words(NamedTuple):
         return tiles.parts * self.pairs * self.pitch
 
     def numbers(self, columns: int, rows: int) -> tuple[DimLike, ...]:
-        """The integers of `E`."""
+        """The integers of `AmxImageParams`."""
         each = [number for extent in self.extents for number in extent]
         return (self.pairs, self.together, self.pitch, self.plane, columns, rows, *each)
 
 
 class Layout:
-    """Reads the integers of `E` and of the dims, in a function that has `%params`."""
+    """Reads the integers of `AmxImageParams` and of the dims, in a function that has `%params`."""
 
     def __init__(self, body: Body, rank: int, tiles: Tiles) -> None:
         self.body = body
-        first = E.first(rank)
+        first = AmxImageParams.first(rank)
         self.pairs, self.together, self.pitch, self.plane, self.columns, self.rows = (
-            body.array("%params", first + i) for i in range(E.DIMS)
+            body.array("%params", first + i) for i in range(AmxImageParams.COUNT)
         )
         self.dims = [
-            [body.array("%params", P.DIMS + D.COUNT * dim + i) for i in range(D.COUNT)]
+            [
+                body.array("%params", ConvParams.COUNT + Spatial.COUNT * dim + i)
+                for i in range(Spatial.COUNT)
+            ]
             for dim in range(rank)
         ]
         self.extents = [
-            [body.array("%params", first + E.DIMS + E.COUNT * dim + i) for i in range(E.COUNT)]
+            [
+                body.array("%params", first + AmxImageParams.COUNT + AmxDim.COUNT * dim + i)
+                for i in range(AmxDim.COUNT)
+            ]
             for dim in range(rank)
         ]
         self.part = body.mul(body.mul(self.pairs, self.pitch), 4)
@@ -169,19 +186,19 @@ class Layout:
     def tap(self, number: str) -> str:
         """How many bytes behind the first word of a place that lies which it sees of a tap."""
         body = self.body
-        taps = self.split(number, [dim[D.KERNEL] for dim in self.dims])
+        taps = self.split(number, [dim[Spatial.TAPS] for dim in self.dims])
         phases, steps = [], []
         for tap, dim, extent in zip(taps, self.dims, self.extents, strict=True):
-            phases.append(body.rem(tap, extent[E.CYCLE]))
-            steps.append(body.div(body.mul(tap, dim[D.DILATION]), dim[D.STRIDE]))
-        phase = self.joined(phases, [extent[E.PHASES] for extent in self.extents])
-        step = self.joined(steps, [extent[E.EXTENT] for extent in self.extents])
+            phases.append(body.rem(tap, extent[AmxDim.CYCLE]))
+            steps.append(body.div(body.mul(tap, dim[Spatial.DILATION]), dim[Spatial.STRIDE]))
+        phase = self.joined(phases, [extent[AmxDim.PHASES] for extent in self.extents])
+        step = self.joined(steps, [extent[AmxDim.EXTENT] for extent in self.extents])
         return body.mul(body.add(body.mul(phase, self.plane), step), 4)
 
     def row(self, number: str) -> str:
         """How many words a row of places begins behind the first."""
-        rows = self.split(number, [dim[D.PLACES] for dim in self.dims[:-1]])
-        return self.joined([*rows, "0"], [extent[E.EXTENT] for extent in self.extents])
+        rows = self.split(number, [dim[Spatial.POSITIONS] for dim in self.dims[:-1]])
+        return self.joined([*rows, "0"], [extent[AmxDim.EXTENT] for extent in self.extents])
 
 
 @record
@@ -224,26 +241,28 @@ class _Image:
         self.layout = Layout(body, code.rank, code.tiles)
         self.splitter = parts.Splitter(body, code.tiles.parts, END)
         self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
-        self.channels, channel = (body.array("%params", i) for i in (P.CHANNELS, P.X_CHANNEL))
+        self.channels, channel = (
+            body.array("%params", i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)
+        )
         self.channel = body.mul(channel, self.item)
 
     def text(self, symbol: str) -> str:
         body, layout = self.body, self.layout
         sets, together = body.div(layout.pairs, layout.together), layout.together
         member, first = body.div("%cell", sets), body.mul(body.rem("%cell", sets), together)
-        image = image_at(body, self.code.shape, body.array("%params", P.GROUPS), member)
+        image = image_at(body, self.code.shape, body.array("%params", ConvParams.GROUPS), member)
         words = body.at(body.array("%buffers", 1, "ptr"), body.mul(member, layout.group))
         phases = "1"
         for extent in layout.extents:
-            phases = body.mul(phases, extent[E.PHASES])
+            phases = body.mul(phases, extent[AmxDim.PHASES])
         rows = "1"
         for extent in layout.extents[:-1]:
-            rows = body.mul(rows, extent[E.EXTENT])
+            rows = body.mul(rows, extent[AmxDim.EXTENT])
         with body.loop(first, body.add(first, together)) as pair:
             x = body.at(image, body.mul(body.mul(pair, 2), self.channel))
             to = body.at(words, body.mul(body.mul(pair, layout.pitch), 4))
             with body.loop(0, phases) as phase, body.loop(0, rows) as row:
-                word = body.mul(row, layout.extents[-1][E.EXTENT])
+                word = body.mul(row, layout.extents[-1][AmxDim.EXTENT])
                 there = body.add(body.mul(phase, layout.plane), word)
                 self.row(x, pair, phase, row, body.at(to, body.mul(there, 4)))
         flag = body.let(f"zext i1 {self.splitter.verdict()} to i64")
@@ -254,25 +273,30 @@ class _Image:
     def row(self, x: str, pair: str, phase: str, row: str, to: str) -> None:
         """Write the words of a pair, in a row of a phase."""
         body, layout = self.body, self.layout
-        phases = layout.split(phase, [extent[E.PHASES] for extent in layout.extents])
-        rows = layout.split(row, [extent[E.EXTENT] for extent in layout.extents[:-1]])
+        phases = layout.split(phase, [extent[AmxDim.PHASES] for extent in layout.extents])
+        rows = layout.split(row, [extent[AmxDim.EXTENT] for extent in layout.extents[:-1]])
         firsts = [
-            body.sub(body.rem(body.mul(q, dim[D.DILATION]), dim[D.STRIDE]), dim[D.BEFORE])
+            body.sub(
+                body.rem(body.mul(q, dim[Spatial.DILATION]), dim[Spatial.STRIDE]),
+                dim[Spatial.PADDING],
+            )
             for q, dim in zip(phases, layout.dims, strict=True)
         ]
         is_outside = "false"
         for first, along, dim in zip(firsts[:-1], rows, layout.dims, strict=False):
-            index = body.add(first, body.mul(along, dim[D.STRIDE]))
+            index = body.add(first, body.mul(along, dim[Spatial.STRIDE]))
             # As an unsigned number a negative one is large.
-            off = body.test("uge", index, dim[D.SIZE])
+            off = body.test("uge", index, dim[Spatial.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
-            x = body.at(x, body.mul(index, body.mul(dim[D.IN_MEMORY], self.item)))
-        dim, width = layout.dims[-1], layout.extents[-1][E.EXTENT]
-        low = body.ceil(body.max(body.sub("0", firsts[-1]), "0"), dim[D.STRIDE])
-        high = body.ceil(body.max(body.sub(dim[D.SIZE], firsts[-1]), "0"), dim[D.STRIDE])
+            x = body.at(x, body.mul(index, body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)))
+        dim, width = layout.dims[-1], layout.extents[-1][AmxDim.EXTENT]
+        low = body.ceil(body.max(body.sub("0", firsts[-1]), "0"), dim[Spatial.STRIDE])
+        high = body.ceil(
+            body.max(body.sub(dim[Spatial.SIZE], firsts[-1]), "0"), dim[Spatial.STRIDE]
+        )
         high = body.select(is_outside, "0", high)
-        x = body.at(x, body.mul(firsts[-1], body.mul(dim[D.IN_MEMORY], self.item)))
-        step = body.mul(body.mul(dim[D.STRIDE], dim[D.IN_MEMORY]), self.item)
+        x = body.at(x, body.mul(firsts[-1], body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)))
+        step = body.mul(body.mul(dim[Spatial.STRIDE], dim[Spatial.ELEMENT_STRIDE]), self.item)
         with body.loop(0, width, SIDE) as place:
             masks = self.masks(body.sub(low, place), body.sub(high, place))
             here = body.at(x, body.mul(place, step))

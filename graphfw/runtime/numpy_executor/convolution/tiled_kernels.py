@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.tiled_image import END
 from graphfw.runtime.numpy_executor.matmul import parts
 from graphfw.runtime.numpy_executor.matmul.called import Called
@@ -27,17 +28,18 @@ ROWS = SIDE * DEPTH * 4
 """The bytes that `RowsCode` writes at most, for one block."""
 
 
-class K:
-    """The run-time integers that say how kernels lie; distances are in elements."""
+class AmxWeightParams(ParamBlock):
+    """The integers of a weight; its size and its stride along each spatial dim follow."""
 
-    OFFSET, OUTPUT, CHANNEL, CHANNELS = range(4)
-    DIMS = 4
-    """From here on: the kernel's size and its distance of each spatial dim."""
+    OFFSET: int
+    OUTPUT: int
+    CHANNEL: int
+    CHANNELS: int
 
     @staticmethod
     def count(rank: int) -> int:
-        """How many there are."""
-        return K.DIMS + 2 * rank
+        """Return how many there are with those of the dims."""
+        return AmxWeightParams.COUNT + 2 * rank
 
 
 @record
@@ -47,7 +49,7 @@ class RowsCode(Called):
         @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
 
     writes n places of k of some outputs, the first of which is at `from`; `DEPTH` elements lie from
-    row to row. `numbers` are those of `K`.
+    row to row. `numbers` are those of `AmxWeightParams`.
 
     Attributes:
         shape: The vectors.
@@ -71,15 +73,19 @@ class RowsCode(Called):
         """Return the LLVM module."""
         body, shape = Body(), self.shape
         stored, item = Elements(body, shape, shape.stored), shape.stored.itemsize
-        numbers = [body.array("%numbers", i) for i in range(K.count(self.rank))]
-        output, channel = (body.mul(numbers[i], item) for i in (K.OUTPUT, K.CHANNEL))
-        channels, last = body.max(numbers[K.CHANNELS], 1), body.add("%k", "%n")
+        numbers = [body.array("%numbers", i) for i in range(AmxWeightParams.count(self.rank))]
+        output, channel = (
+            body.mul(numbers[i], item) for i in (AmxWeightParams.OUTPUT, AmxWeightParams.CHANNEL)
+        )
+        channels, last = body.max(numbers[AmxWeightParams.CHANNELS], 1), body.add("%k", "%n")
         with body.loop(body.div("%k", channels), body.ceil(last, channels)) as tap:
             before = body.mul(tap, channels)
             begin, end = body.max(before, "%k"), body.min(body.add(before, channels), last)
             rest, first = tap, "%from"
             for dim in reversed(range(self.rank)):
-                size, distance = numbers[K.DIMS + 2 * dim : K.DIMS + 2 * dim + 2]
+                size, distance = numbers[
+                    AmxWeightParams.COUNT + 2 * dim : AmxWeightParams.COUNT + 2 * dim + 2
+                ]
                 along = body.mul(body.rem(rest, size), body.mul(distance, item))
                 rest, first = body.div(rest, size), body.at(first, along)
             with body.loop(0, "%rows") as row:
@@ -98,7 +104,7 @@ class KernelPartsCode:
     """A cell: one block of outputs of a group.
 
     Operands: the weight, the blocks. Integers: the outputs of a group, the elements of the window,
-    then those of `K`.
+    then those of `AmxWeightParams`.
 
     Attributes:
         shape: The vectors.
@@ -131,7 +137,7 @@ class KernelPartsCode:
         body, split = Body(), self.shape._replace(stored=self.shape.dtype)
         outputs, taps = (body.array("%params", i) for i in range(2))
         numbers = body.at("%params", 16)
-        channels = body.array(numbers, K.CHANNELS)
+        channels = body.array(numbers, AmxWeightParams.CHANNELS)
         blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.parts
         group, first = body.div("%cell", blocks), body.mul(body.rem("%cell", blocks), SIDE)
         output = body.add(body.mul(group, outputs), first)
@@ -164,6 +170,8 @@ class KernelPartsCode:
 
 def kernels_at(body: Body, shape: Shape, numbers: str, output: str, operand: int) -> str:
     """Return where the kernels of an output, counted over all groups, begin in an operand."""
-    offset = body.mul(output, body.array(numbers, K.OUTPUT))
-    offset = body.mul(body.add(offset, body.array(numbers, K.OFFSET)), shape.stored.itemsize)
+    offset = body.mul(output, body.array(numbers, AmxWeightParams.OUTPUT))
+    offset = body.mul(
+        body.add(offset, body.array(numbers, AmxWeightParams.OFFSET)), shape.stored.itemsize
+    )
     return body.at(body.array("%buffers", operand, "ptr"), offset)

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.convolution.cell import depth
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
@@ -24,21 +25,32 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
 
 
-class T:
-    """The places of a cell's run-time integers; distances are in elements."""
+class PixelMajor(ParamBlock):
+    """The integers of a work item. `PixelMajorDim` of each dim follow, then the epilogue's."""
 
-    M, K, GROUPS, CHANNELS, IMAGES, ROWS, WIDTH = range(7)
-    X, X_BATCH, X_GROUP, X_CHANNEL = range(7, 11)
-    ROW_BLOCKS, OUTPUT_BLOCKS, TOGETHER = range(11, 14)
-    DIMS = 14
-    """From here on: for each spatial dim what `R` says; then the epilogue's."""
+    M: int
+    K: int
+    GROUPS: int
+    CHANNELS: int
+    IMAGES: int
+    ROWS: int
+    WIDTH: int
+    X: int
+    X_BATCH: int
+    X_GROUP: int
+    X_CHANNEL: int
+    ROW_BLOCKS: int
+    OUTPUT_BLOCKS: int
+    TOGETHER: int
 
 
-class R:
-    """The run-time integers of a spatial dim: sizes, and how far apart neighbours lie in memory."""
+class PixelMajorDim(ParamBlock):
+    """The integers of a spatial dim: sizes, and distances of neighbours in memory."""
 
-    PLACES, KERNEL, PLACE, TAP = range(4)
-    COUNT = 4
+    POSITIONS: int
+    TAPS: int
+    POSITION_STRIDE: int
+    TAP_STRIDE: int
 
 
 @record
@@ -155,13 +167,18 @@ class Turned:
         self.item = code.shape.stored.itemsize
         self.body = body = Body()
         self.calls = Calls(body)
-        self.m, self.k, self.rows, self.width = (self.param(i) for i in (T.M, T.K, T.ROWS, T.WIDTH))
+        self.m, self.k, self.rows, self.width = (
+            self.param(i) for i in (PixelMajor.M, PixelMajor.K, PixelMajor.ROWS, PixelMajor.WIDTH)
+        )
         self.dims = [
-            [self.param(T.DIMS + R.COUNT * dim + i) for i in range(R.COUNT)]
+            [
+                self.param(PixelMajor.COUNT + PixelMajorDim.COUNT * dim + i)
+                for i in range(PixelMajorDim.COUNT)
+            ]
             for dim in range(code.rank)
         ]
         self.line = code.shape.columns * code.shape.size
-        self.together = self.param(T.TOGETHER)
+        self.together = self.param(PixelMajor.TOGETHER)
         self.list = "%scratch"
         # Lists and blocks begin at multiples of 64 bytes.
         self.block = body.at(self.list, body.mul(body.ceil(self.k, 8), 64))
@@ -176,23 +193,33 @@ class Turned:
 
     def result_block(self) -> Result:
         """Return what is transposed at last."""
-        return Result(self.rows, self.width, self.block, T.DIMS + R.COUNT * self.code.rank)
+        return Result(
+            self.rows,
+            self.width,
+            self.block,
+            PixelMajor.COUNT + PixelMajorDim.COUNT * self.code.rank,
+        )
 
     def text(self, symbol: str) -> str:
         """Find the cell's rows and outputs; go through the rows of each image."""
         body, rows = self.body, self.result.rows
-        outputs, row_blocks = self.param(T.OUTPUT_BLOCKS), self.param(T.ROW_BLOCKS)
+        outputs, row_blocks = (
+            self.param(PixelMajor.OUTPUT_BLOCKS),
+            self.param(PixelMajor.ROW_BLOCKS),
+        )
         panels = body.share(body.ceil(self.m, self.shape.columns), "%cell", outputs)
         rest = body.div("%cell", outputs)
-        begin, end = body.share(body.mul(self.param(T.IMAGES), rows), rest, row_blocks)
+        begin, end = body.share(body.mul(self.param(PixelMajor.IMAGES), rows), rest, row_blocks)
         group = body.div(rest, row_blocks)
         self.offsets()
         with body.loop(body.div(begin, rows), body.ceil(end, rows)) as image:
             before = body.mul(image, rows)
             first = body.max(body.sub(begin, before), "0")
             last = body.min(body.sub(end, before), rows)
-            offset = body.add(self.param(T.X), body.mul(image, self.param(T.X_BATCH)))
-            offset = body.add(offset, body.mul(group, self.param(T.X_GROUP)))
+            offset = body.add(
+                self.param(PixelMajor.X), body.mul(image, self.param(PixelMajor.X_BATCH))
+            )
+            offset = body.add(offset, body.mul(group, self.param(PixelMajor.X_GROUP)))
             x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.size))
             self.image(x, image, group, panels, (first, last))
         return body.function(
@@ -213,11 +240,11 @@ class Turned:
 
     def offsets(self) -> None:
         """List where what the window sees lies, in bytes: of each channel all elements."""
-        body, channels = self.body, self.param(T.CHANNELS)
-        gap = body.mul(self.param(T.X_CHANNEL), self.size)
+        body, channels = self.body, self.param(PixelMajor.CHANNELS)
+        gap = body.mul(self.param(PixelMajor.X_CHANNEL), self.size)
         taps = body.div(self.k, body.max(channels, 1))
         with body.loop(0, taps) as tap:
-            begin = self.place(tap, R.KERNEL, R.TAP, self.dims)
+            begin = self.place(tap, PixelMajorDim.TAPS, PixelMajorDim.TAP_STRIDE, self.dims)
             to = body.at(self.list, body.mul(tap, 8))
             with body.loop(0, channels) as channel:
                 offset = body.add(begin, body.mul(channel, gap))
@@ -241,7 +268,7 @@ class Turned:
         kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
         left = body.min(body.sub(self.m, body.mul(panel, width)), width)
         narrow = body.test("sle", left, self.shape.lanes)
-        gap = body.mul(self.dims[-1][R.PLACE], self.size)
+        gap = body.mul(self.dims[-1][PixelMajorDim.POSITION_STRIDE], self.size)
         pieces = body.max(body.ceil(self.k, depth(self.shape)), "1")
         with body.loop(0, pieces) as piece:
             begin = body.div(body.mul(self.k, piece), pieces)
@@ -256,7 +283,12 @@ class Turned:
             body.set(ahead, body.at(b, nbytes), "ptr")
             last = body.at(b, body.mul(nbytes, 2))
             with body.loop(*rows) as row:
-                here = body.at(x, self.place(row, R.PLACES, R.PLACE, self.dims[:-1]))
+                here = body.at(
+                    x,
+                    self.place(
+                        row, PixelMajorDim.POSITIONS, PixelMajorDim.POSITION_STRIDE, self.dims[:-1]
+                    ),
+                )
                 to = self.row_block(row, rows[0])
                 with self.calls.tiles(self.width, narrow) as (tile, along):
                     asked = body.get(ahead, "ptr")
@@ -280,7 +312,7 @@ class Turned:
         """Transpose what has been computed; then do to its elements what is to be done."""
         body, kept = self.body, self.calls.kept
         height, width, block, params_before = self.result
-        member = body.add(body.mul(image, self.param(T.GROUPS)), group)
+        member = body.add(body.mul(image, self.param(PixelMajor.GROUPS)), group)
         output = body.mul(panel, self.shape.columns)
         outputs = body.min(body.sub(self.m, output), self.shape.columns)
         column = body.mul(rows[0], width)

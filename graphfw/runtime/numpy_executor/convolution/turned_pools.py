@@ -11,17 +11,25 @@ from __future__ import annotations
 import itertools
 
 from graphfw.ir.records import record
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
-from graphfw.runtime.numpy_executor.convolution.turned import R, Result, T, Turned, TurnedCell
+from graphfw.runtime.numpy_executor.convolution.turned import (
+    PixelMajor,
+    PixelMajorDim,
+    Result,
+    Turned,
+    TurnedCell,
+)
 from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 
 
-class W:
-    """The run-time integers of windows along a dim, behind those of the spatial dims."""
+class PoolWindow(ParamBlock):
+    """The integers of a pooling window along a dim; they follow those of the spatial dims."""
 
-    PLACES, STRIDE, BEFORE = range(3)
-    COUNT = 3
+    POSITIONS: int
+    STRIDE: int
+    PADDING: int
 
 
 @record
@@ -62,23 +70,30 @@ class _TurnedPool(Turned):
 
     def window_param(self, axis: int, which: int) -> str:
         """Read a run-time integer of the windows."""
-        return self.param(T.DIMS + R.COUNT * self.code.rank + W.COUNT * axis + which)
+        return self.param(
+            PixelMajor.COUNT
+            + PixelMajorDim.COUNT * self.code.rank
+            + PoolWindow.COUNT * axis
+            + which
+        )
 
     def result_block(self) -> Result:
         body = self.body
-        rows, width = (self.window_param(axis, W.PLACES) for axis in range(2))
+        rows, width = (self.window_param(axis, PoolWindow.POSITIONS) for axis in range(2))
         # So many rows of places the windows of a chunk see.
-        more = body.mul(body.sub(self.together, 1), self.window_param(0, W.STRIDE))
+        more = body.mul(body.sub(self.together, 1), self.window_param(0, PoolWindow.STRIDE))
         self.depth = body.add(more, self.window[0])
         nbytes = body.mul(body.mul(self.depth, self.width), self.line)
-        params = T.DIMS + R.COUNT * self.code.rank + 2 * W.COUNT
+        params = PixelMajor.COUNT + PixelMajorDim.COUNT * self.code.rank + 2 * PoolWindow.COUNT
         return Result(rows, width, body.at(self.block, nbytes), params)
 
     def image(
         self, x: str, image: str, group: str, panels: tuple[str, str], rows: tuple[str, str]
     ) -> None:
         body, done = self.body, self.body.slot()
-        stride, before = (self.window_param(0, which) for which in (W.STRIDE, W.BEFORE))
+        stride, before = (
+            self.window_param(0, which) for which in (PoolWindow.STRIDE, PoolWindow.PADDING)
+        )
         with body.loop(*panels) as panel:
             body.set(done, 0)
             added = self.added(group, panel) if self.is_sum else []
@@ -136,7 +151,9 @@ class _TurnedPool(Turned):
         that may as well be taken twice.
         """
         body = self.body
-        stride, before = (self.window_param(axis, which) for which in (W.STRIDE, W.BEFORE))
+        stride, before = (
+            self.window_param(axis, which) for which in (PoolWindow.STRIDE, PoolWindow.PADDING)
+        )
         first, last = body.sub(body.mul(place, stride), before), body.sub(size, 1)
         indices = [body.add(first, tap) for tap in range(self.window[axis])]
         return [body.min(body.max(index, "0"), last) for index in indices]

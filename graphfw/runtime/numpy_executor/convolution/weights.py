@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-class W:
-    """The places of its run-time integers; distances are in elements."""
+class WeightParams(ParamBlock):
+    """The integers of a work item; the weight's size and stride of each spatial dim follow."""
 
-    TILE, OUTPUTS, TILES, BLOCKS, DEPTH, CHANNELS, TAPS, OFFSET, OUTPUT, CHANNEL = range(10)
-    DIMS = 10
-    """From here on: the kernel's size and its distance of each spatial dim."""
+    TILE: int
+    OUTPUTS: int
+    TILES: int
+    BLOCKS: int
+    DEPTH: int
+    CHANNELS: int
+    TAPS: int
+    OFFSET: int
+    OUTPUT: int
+    CHANNEL: int
 
 
 @record
@@ -46,9 +54,9 @@ class WeightsCode:
         body, shape = Body(), self.shape
         item = shape.stored.itemsize
         stored = Elements(body, shape, shape.stored)
-        numbers = [body.array("%params", i) for i in range(W.DIMS + 2 * self.rank)]
+        numbers = [body.array("%params", i) for i in range(WeightParams.COUNT + 2 * self.rank)]
         tile, outputs, tiles, blocks, depth, channels, taps, offset, output, channel = numbers[
-            : W.DIMS
+            : WeightParams.COUNT
         ]
         output, channel = body.mul(output, item), body.mul(channel, item)
         group, number = body.div("%cell", tiles), body.rem("%cell", tiles)
@@ -75,7 +83,9 @@ class WeightsCode:
                 rest, here = body.div(place, channels), source
                 here = body.at(here, body.mul(body.rem(place, channels), channel))
                 for dim in reversed(range(self.rank)):
-                    size, distance = numbers[W.DIMS + 2 * dim : W.DIMS + 2 * dim + 2]
+                    size, distance = numbers[
+                        WeightParams.COUNT + 2 * dim : WeightParams.COUNT + 2 * dim + 2
+                    ]
                     index = body.rem(rest, size)
                     rest = body.div(rest, size)
                     here = body.at(here, body.mul(body.mul(index, distance), item))

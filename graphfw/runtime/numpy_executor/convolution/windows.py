@@ -13,21 +13,32 @@ goes through all channels.
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.convolution.seeing import D, Seeing, Step
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
+from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 _AHEAD = 8
 """How many channels ahead memory is asked for: they lie too far apart to be guessed."""
 
 
-class P:
-    """The places of a cell's run-time integers; distances are in elements."""
+class ConvParams(ParamBlock):
+    """The integers of a convolution. `Spatial` of each dim follow, then the epilogue's."""
 
-    M, N, K, GROUPS, CHANNELS = range(5)
-    X, X_BATCH, X_GROUP, X_CHANNEL = range(5, 9)
-    ROW_BLOCKS, COLUMN_BLOCKS, TOGETHER, MEMBERS, CHUNK_COLUMNS, PLACES = range(9, 15)
-    DIMS = 15
-    """From here on: the integers of each spatial dim, see `D`; then the epilogue's."""
+    M: int
+    N: int
+    K: int
+    GROUPS: int
+    CHANNELS: int
+    X: int
+    X_BATCH: int
+    X_GROUP: int
+    X_CHANNEL: int
+    ROW_BLOCKS: int
+    COLUMN_BLOCKS: int
+    TOGETHER: int
+    MEMBERS: int
+    CHUNK_COLUMNS: int
+    POSITIONS: int
 
 
 def windows(symbol: str, shape: Shape, rank: int, step: Step) -> str:
@@ -39,13 +50,13 @@ class _Windows(Seeing):
     """Writes the function."""
 
     def __init__(self, shape: Shape, rank: int, step: Step) -> None:
-        super().__init__(shape, rank, step, P.DIMS)
-        self.channels = self.body.array("%params", P.CHANNELS)
-        plane = self.body.array("%params", P.X_CHANNEL)
+        super().__init__(shape, rank, step, ConvParams.COUNT)
+        self.channels = self.body.array("%params", ConvParams.CHANNELS)
+        plane = self.body.array("%params", ConvParams.X_CHANNEL)
         self.plane = self.body.mul(plane, shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:
-        body, places = self.body, self.dims[-1][D.PLACES]
+        body, places = self.body, self.dims[-1][Spatial.POSITIONS]
         end = body.add("%column", "%columns")
         first = body.div("%column", places)
         with body.loop(first, body.ceil(end, places)) as row:
@@ -53,7 +64,7 @@ class _Windows(Seeing):
             stop = body.min(body.mul(body.add(row, 1), places), end)
             to = body.at("%to", body.mul(body.sub(begin, "%column"), self.shape.size))
             along = body.sub(begin, body.mul(row, places))
-            place = [*self.split(row, D.PLACES, self.dims[:-1]), along]
+            place = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), along]
             run = body.sub(stop, begin)
             few = body.test("sle", run, self.shape.lanes)
             for vectors, bit in ((1, few), (2, body.opposite(few))):
@@ -75,7 +86,7 @@ class _Windows(Seeing):
             before = body.mul(tap, self.channels)
             begin = body.max(body.sub("%k", before), "0")
             end = body.min(body.sub(last, before), self.channels)
-            source, low, high = self.seen("%image", place, self.split(tap, D.KERNEL, self.dims))
+            source, low, high = self.seen("%image", place, self.split(tap, Spatial.TAPS, self.dims))
             source = body.at(source, body.mul(begin, self.plane))
             line = body.sub(body.add(before, begin), "%k")
             there = body.at(to, body.mul(line, self.shape.columns * self.shape.size))

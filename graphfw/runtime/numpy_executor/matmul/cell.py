@@ -25,6 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region, own_buffers
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
+from graphfw.runtime.numpy_executor.matmul.params import MatMulParams
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import LINE, Ahead, Shape
@@ -49,17 +50,6 @@ element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and 
 FILLED = 1 << 19
 """The bytes of columns of b that are computed at a time, so that they stay in the L2 cache. Where
 few rows are multiplied by what is computed inline, more columns are done at a time."""
-
-
-class P:
-    """The places of a cell's run-time integers; lengths are in elements."""
-
-    M, N, K, A, A_ROW, A_K, B, B_K, B_COLUMN = range(9)
-    ROW_BLOCKS, COLUMN_BLOCKS, GROUP, BATCH, SPLITS, CHUNK_ROWS, CHUNK_COLUMNS = range(9, 16)
-    SECTIONS = 16
-    """Of the columns: a cell has some of the first, and those at the same places of the others."""
-    DIMS = 17
-    """From here on: extent, stride in a, stride in b of each batch dim; then the epilogue's."""
 
 
 def few_rows(shape: Shape, layout: Layout) -> tuple[int, int]:
@@ -202,32 +192,34 @@ class _Cell:
         self.out_size = code.shape.stored.itemsize if code.rounds else self.size
         self.body = body = Body()
         self.calls = Calls(body)
-        self.m, self.n, self.k = (self.param(i) for i in (P.M, P.N, P.K))
-        self.sections = self.param(P.SECTIONS)
+        self.m, self.n, self.k = (
+            self.param(i) for i in (MatMulParams.M, MatMulParams.N, MatMulParams.K)
+        )
+        self.sections = self.param(MatMulParams.SECTIONS)
         self.section = body.div(self.n, self.sections)
         a_size = code.shape.stored.itemsize
         b_size = self.size if code.layout == "packed" else a_size
-        self.a = self.matrix(0, P.A, a_size)
-        self.b = self.matrix(1, P.B, b_size)
+        self.a = self.matrix(0, MatMulParams.A, a_size)
+        self.b = self.matrix(1, MatMulParams.B, b_size)
         if code.layout == "packed":
             self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.places))
         self.sizes = a_size, b_size
         # What is computed of an operand lies before the chunk of the product.
         self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
         if code.computed != "no":
-            most = self.param(P.CHUNK_ROWS) if code.computed == "a" else self.filled
+            most = self.param(MatMulParams.CHUNK_ROWS) if code.computed == "a" else self.filled
             self.area = body.mul(body.mul(most, self.k), a_size)
             nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
             self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
         if code.inline is not None:
-            self.calls.given = body.at("%params", 8 * (P.DIMS + 3 * code.batch_dims))
+            self.calls.given = body.at("%params", 8 * (MatMulParams.COUNT + 3 * code.batch_dims))
             self.calls.operands = own_buffers(body, code.inline.operands, "null")
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
     @cached_property
     def filled(self) -> str:
         """How many columns of b are computed at a time: see `FILLED`."""
-        usual = self.param(P.CHUNK_COLUMNS)
+        usual = self.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.inline is None:
             return usual
         body, width = self.body, self.shape.columns
@@ -250,16 +242,19 @@ class _Cell:
         body, width, height = self.body, self.shape.columns, self.calls.unit
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
-        row_blocks, column_blocks = self.param(P.ROW_BLOCKS), self.param(P.COLUMN_BLOCKS)
+        row_blocks, column_blocks = (
+            self.param(MatMulParams.ROW_BLOCKS),
+            self.param(MatMulParams.COLUMN_BLOCKS),
+        )
         first, last = body.share(body.ceil(self.section, width), "%cell", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.section)
         rest = body.div("%cell", column_blocks)
         first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
-        batch = self.param(P.BATCH)
-        group = self.param(P.GROUP)
+        batch = self.param(MatMulParams.BATCH)
+        group = self.param(MatMulParams.GROUP)
         begin = body.mul(body.div(rest, row_blocks), group)
-        end = body.min(body.add(begin, group), body.mul(batch, self.param(P.SPLITS)))
+        end = body.min(body.add(begin, group), body.mul(batch, self.param(MatMulParams.SPLITS)))
         with body.loop(begin, end) as member:
             a, b, count, place = self.operands(member, batch)
             one = Chunk(a, b, "", "", "", count, "", "")
@@ -289,7 +284,7 @@ class _Cell:
         """
         body = self.body
         part, rest = body.div(member, batch), body.rem(member, batch)
-        splits = self.param(P.SPLITS)
+        splits = self.param(MatMulParams.SPLITS)
         begin, end = part_of(body, self.shape, self.k, part, splits)
         # Of `a` the places of k are its columns, of `b` its rows.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
@@ -297,7 +292,7 @@ class _Cell:
         if self.code.layout != "columns":
             start = body.add(body.mul(rest, self.k), begin), "0"
         for dim in reversed(range(self.code.batch_dims)):
-            place = P.DIMS + 3 * dim
+            place = MatMulParams.COUNT + 3 * dim
             extent = self.param(place)
             index = body.rem(rest, extent)
             rest = body.div(rest, extent)
@@ -319,7 +314,7 @@ class _Cell:
     ) -> None:
         """Go through a cell's rows, and for some of them through its columns, `width` at a time."""
         body, a = self.body, one.a
-        with self.pieces(rows, self.param(P.CHUNK_ROWS)) as (row, height):
+        with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
             if self.code.computed == "a":
                 a_here = self.computed_a(member, row, height)
             else:
@@ -335,7 +330,7 @@ class _Cell:
         body, a = self.body, one.a
         with self.pieces(columns, self.filled) as (column, width):
             b = self.computed_b(member, column, width)
-            with self.pieces(rows, self.param(P.CHUNK_ROWS)) as (row, height):
+            with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
                 a_here = a._replace(address=body.at(a.address, body.mul(row, a.row)))
                 here = one._replace(a=a_here, b=b, rows=height, column=column, columns=width)
                 self.chunk(member, row, here)
@@ -345,7 +340,7 @@ class _Cell:
 
         Likewise of few rows that nothing but the product itself has to hold.
         """
-        body, usual = self.body, self.param(P.CHUNK_COLUMNS)
+        body, usual = self.body, self.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.few != "maybe" and self.code.inline is None:
             return usual
         is_few = body.test("eq", self.m, 1)
@@ -407,7 +402,7 @@ class _Cell:
         before = body.mul(columns[0], self.sizes[0])
         before = body.add(body.mul(rows[0], row_bytes), before)
         begin = body.at(to, body.sub("0", before))
-        params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
+        params = body.at("%params", 8 * (MatMulParams.COUNT + 3 * self.code.batch_dims))
         body.line(
             f"call fastcc void {self.calls.before}(ptr %buffers, ptr {begin}, ptr {params}, "
             f"i64 {rows[0]}, i64 {body.add(*rows)}, i64 {columns[0]}, i64 {body.add(*columns)}, "
@@ -419,7 +414,7 @@ class _Cell:
         body, code, kept = self.body, self.code, self.calls.kept
         # The row of the product with the batch joined.
         row = body.add(body.mul(member, self.m), first)
-        block_gap = body.mul(self.param(P.CHUNK_COLUMNS), self.size)
+        block_gap = body.mul(self.param(MatMulParams.CHUNK_COLUMNS), self.size)
         block_row = body.mul(block_gap, self.sections)
         # What is rounded in the block stays where it was computed.
         gap = body.select(kept, body.mul(self.section, self.out_size), block_gap)
@@ -488,7 +483,7 @@ class _Cell:
             before = body.add(body.mul(rows[0], c[1]), before)
         begin = body.at(c[0], body.sub("0", before))
         product = body.select(self.calls.kept, body.array("%buffers", 2, "ptr"), begin, "ptr")
-        params = body.at("%params", 8 * (P.DIMS + 3 * self.code.batch_dims))
+        params = body.at("%params", 8 * (MatMulParams.COUNT + 3 * self.code.batch_dims))
         if self.code.computed != "no" or self.code.inline is not None:
             params = body.at(params, body.mul(self.calls.before_params, 8))
         body.line(

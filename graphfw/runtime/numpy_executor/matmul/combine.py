@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.epilogue import Region
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-class C:
-    """The places of a cell's run-time integers."""
+class SplitKParams(ParamBlock):
+    """The integers of a work item; the epilogue's follow."""
 
-    ROWS, N, SPLITS, PER_CELL, EPILOGUE = range(5)
+    ROWS: int
+    N: int
+    SPLITS: int
+    ROWS_PER_ITEM: int
 
 
 @record
@@ -46,7 +50,13 @@ class CombineCode:
     def _cell(self, symbol: str) -> str:
         body, size = Body(), self.shape.size
         rows, n, splits, per_cell = (
-            body.array("%params", i) for i in (C.ROWS, C.N, C.SPLITS, C.PER_CELL)
+            body.array("%params", i)
+            for i in (
+                SplitKParams.ROWS,
+                SplitKParams.N,
+                SplitKParams.SPLITS,
+                SplitKParams.ROWS_PER_ITEM,
+            )
         )
         first = body.mul("%cell", per_cell)
         last = body.min(body.add(first, per_cell), rows)
@@ -65,8 +75,9 @@ class CombineCode:
             for number, operand in enumerate(self.region.operands):
                 value = product if operand < 0 else body.array("%buffers", operand, "ptr")
                 body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {number}"), value, "ptr")
+            params = body.at("%params", 8 * SplitKParams.COUNT)
             body.line(
-                f"call i32 @epilogue(ptr {buffers}, ptr {body.at('%params', 8 * C.EPILOGUE)}, "
+                f"call i32 @epilogue(ptr {buffers}, ptr {params}, "
                 f"i64 {first}, i64 {last}, i64 0, i64 {n}, ptr %scratch)"
             )
         return body.cell(symbol)

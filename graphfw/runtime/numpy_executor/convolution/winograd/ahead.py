@@ -10,7 +10,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     transform,
 )
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
-from graphfw.runtime.numpy_executor.convolution.winograd.layout import P
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
 from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
@@ -44,7 +44,7 @@ class AheadCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body = Body()
-        channels, lanes = body.array("%params", P.CHANNELS), self.shape.lanes
+        channels, lanes = body.array("%params", WinogradParams.CHANNELS), self.shape.lanes
         groups = body.ceil(channels, lanes)
         number, first = body.div("%cell", groups), body.mul(body.rem("%cell", groups), lanes)
         bounds = first, body.min(body.add(first, lanes), channels)

@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
-from graphfw.runtime.numpy_executor.convolution.winograd.layout import P, Planes, planes
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
+    Planes,
+    WinogradParams,
+    planes,
+)
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
@@ -22,13 +26,14 @@ class Block(NamedTuple):
 def block_of(body: Body, algorithm: Algorithm, number: str) -> Block:
     """Return the block of a number."""
     across, down = (
-        body.ceil(body.array("%params", places), algorithm.places) for places in (P.ACROSS, P.DOWN)
+        body.ceil(body.array("%params", places), algorithm.places)
+        for places in (WinogradParams.ACROSS, WinogradParams.DOWN)
     )
     found = []
     for total, place in (
-        (across, P.BLOCK_ACROSS),
-        (down, P.BLOCK_DOWN),
-        (body.array("%params", P.IMAGES), P.BLOCK_IMAGES),
+        (across, WinogradParams.BLOCK_ACROSS),
+        (down, WinogradParams.BLOCK_DOWN),
+        (body.array("%params", WinogradParams.IMAGES), WinogradParams.BLOCK_IMAGES),
     ):
         blocks = body.ceil(total, body.array("%params", place))
         found.append(body.share(total, number, blocks))
@@ -38,8 +43,14 @@ def block_of(body: Body, algorithm: Algorithm, number: str) -> Block:
 
 def block_count(body: Body, algorithm: Algorithm) -> str:
     """How many blocks of tiles there are."""
-    count = body.ceil(body.array("%params", P.IMAGES), body.array("%params", P.BLOCK_IMAGES))
-    for places, block in ((P.ACROSS, P.BLOCK_ACROSS), (P.DOWN, P.BLOCK_DOWN)):
+    count = body.ceil(
+        body.array("%params", WinogradParams.IMAGES),
+        body.array("%params", WinogradParams.BLOCK_IMAGES),
+    )
+    for places, block in (
+        (WinogradParams.ACROSS, WinogradParams.BLOCK_ACROSS),
+        (WinogradParams.DOWN, WinogradParams.BLOCK_DOWN),
+    ):
         tiles = body.ceil(body.array("%params", places), algorithm.places)
         count = body.mul(count, body.ceil(tiles, body.array("%params", block)))
     return count
@@ -47,7 +58,9 @@ def block_count(body: Body, algorithm: Algorithm) -> str:
 
 def seen_planes(body: Body, shape: Shape, address: str) -> Planes:
     """Return the transformed tiles of a block."""
-    channels, room = (body.array("%params", place) for place in (P.CHANNELS, P.ROOM))
+    channels, room = (
+        body.array("%params", place) for place in (WinogradParams.CHANNELS, WinogradParams.ROOM)
+    )
     columns = body.mul(body.ceil(channels, shape.lanes), shape.lanes)
     return planes(body, shape, address, columns, room)
 
@@ -57,7 +70,9 @@ def transform(
 ) -> None:
     """Transform a block of tiles, of the channels from one up to another."""
     size, x = code.shape.size, body.array("%buffers", 0, "ptr")
-    offset, batch = (body.mul(body.array("%params", i), size) for i in (P.X, P.X_BATCH))
+    offset, batch = (
+        body.mul(body.array("%params", i), size) for i in (WinogradParams.X, WinogradParams.X_BATCH)
+    )
     rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
     tiles = body.mul(rows, columns)
     with body.loop(*block.images) as image:

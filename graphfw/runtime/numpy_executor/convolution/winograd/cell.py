@@ -22,7 +22,11 @@ from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     transform,
 )
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
-from graphfw.runtime.numpy_executor.convolution.winograd.layout import P, Planes, planes
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
+    Planes,
+    WinogradParams,
+    planes,
+)
 from graphfw.runtime.numpy_executor.convolution.winograd.results import ResultsCode
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
@@ -96,11 +100,17 @@ class _Cell:
         self.body = body = Body()
         self.calls = Calls(body)
         self.channels, self.outputs, self.room, self.chunk = (
-            body.array("%params", i) for i in (P.CHANNELS, P.OUTPUTS, P.ROOM, P.CHUNK)
+            body.array("%params", i)
+            for i in (
+                WinogradParams.CHANNELS,
+                WinogradParams.OUTPUTS,
+                WinogradParams.ROOM,
+                WinogradParams.CHUNK,
+            )
         )
         self.panel = body.mul(self.channels, self.shape.columns * self.size)
         width = body.mul(self.chunk, self.shape.columns)
-        address = self.scratch(P.PRODUCTS)
+        address = self.scratch(WinogradParams.PRODUCTS)
         self.products = planes(body, self.shape, address, width, self.room)
 
     def scratch(self, place: int) -> str:
@@ -110,14 +120,14 @@ class _Cell:
     def text(self, symbol: str) -> str:
         """Find the cell's tiles and outputs; go through the outputs chunk by chunk."""
         body, code = self.body, self.code
-        output_blocks = body.array("%params", P.OUTPUT_BLOCKS)
+        output_blocks = body.array("%params", WinogradParams.OUTPUT_BLOCKS)
         panels = body.ceil(self.outputs, self.shape.columns)
         # Neighbouring cells differ in their tiles: they read the same kernels.
         blocks = block_count(body, code.algorithm)
         number, rest = body.rem("%cell", blocks), body.div("%cell", blocks)
         block = block_of(body, code.algorithm, number)
         first, last = body.share(body.ceil(panels, self.chunk), rest, output_blocks)
-        is_ahead = body.test("ne", body.array("%params", P.IS_AHEAD), 0)
+        is_ahead = body.test("ne", body.array("%params", WinogradParams.IS_AHEAD), 0)
         seen = self.seen(number, is_ahead)
         with body.where(body.opposite(is_ahead)):
             transform(body, code.images, block, ("0", self.channels), seen)
@@ -134,7 +144,7 @@ class _Cell:
     def seen(self, number: str, is_ahead: str) -> Planes:
         """Where the transformed tiles of a block lie."""
         body = self.body
-        found = seen_planes(body, self.shape, self.scratch(P.SEEN))
+        found = seen_planes(body, self.shape, self.scratch(WinogradParams.SEEN))
         before = body.mul(body.mul(number, found.plane), self.code.algorithm.products)
         there = body.at(body.array("%buffers", 0, "ptr"), before)
         return found._replace(address=body.select(is_ahead, there, found.address, "ptr"))
@@ -177,7 +187,9 @@ class _Cell:
     def transform(self, block: Block, begin: str, count: str) -> None:
         """Make places of the products of a chunk, and do what follows."""
         body, m, lanes = self.body, self.code.algorithm.places, self.shape.lanes
-        across, down = (body.array("%params", place) for place in (P.ACROSS, P.DOWN))
+        across, down = (
+            body.array("%params", place) for place in (WinogradParams.ACROSS, WinogradParams.DOWN)
+        )
         rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
         top, left = (body.mul(low, m) for low, _ in (block.down, block.across))
         height = body.sub(body.min(body.mul(block.down[1], m), down), top)
@@ -187,7 +199,7 @@ class _Cell:
         kept, size = self.calls.kept, self.size
         places = body.mul(across, down)
         first = body.add(body.mul(top, across), left)
-        line = body.mul(body.select(kept, places, body.array("%params", P.LINE)), size)
+        line = body.mul(body.select(kept, places, body.array("%params", WinogradParams.LINE)), size)
         row = body.mul(body.select(kept, across, width), size)
         # Rows of places lie one after the other where the block has all columns of an image.
         is_whole = body.test("eq", width, across)
@@ -201,7 +213,7 @@ class _Cell:
             member = body.add(body.mul(image, self.outputs), output)
             before = body.mul(body.add(body.mul(member, places), first), size)
             whole = body.at(body.array("%buffers", 2, "ptr"), before)
-            to = body.select(kept, whole, self.scratch(P.ROWS), "ptr")
+            to = body.select(kept, whole, self.scratch(WinogradParams.ROWS), "ptr")
             body.line(
                 f"call fastcc void @{self.code.results.name}(ptr {source}, "
                 f"i64 {self.products.gap}, i64 {self.products.plane}, i64 {rows}, i64 {columns}, "
@@ -215,7 +227,7 @@ class _Cell:
                 body.line(
                     f"call fastcc void {self.calls.follow}(ptr %buffers, "
                     f"ptr {body.at(here, body.sub('0', before))}, "
-                    f"ptr {body.at('%params', 8 * P.COUNT)}, "
+                    f"ptr {body.at('%params', 8 * WinogradParams.COUNT)}, "
                     f"i64 {member}, i64 {body.add(member, outputs)}, "
                     f"i64 {place}, i64 {body.add(place, length)}, ptr %scratch)"
                 )

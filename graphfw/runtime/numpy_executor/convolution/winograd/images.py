@@ -16,7 +16,7 @@ from __future__ import annotations
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
-from graphfw.runtime.numpy_executor.convolution.winograd.layout import P
+from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
@@ -61,9 +61,12 @@ class _Images:
         self.body = body = Body()
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.line = self.shape.lanes * self.shape.size
-        self.height, self.width = (body.array("%params", i) for i in (P.HEIGHT, P.WIDTH))
+        self.height, self.width = (
+            body.array("%params", i) for i in (WinogradParams.HEIGHT, WinogradParams.WIDTH)
+        )
         self.x_channel, self.x_row = (
-            body.mul(body.array("%params", i), self.shape.size) for i in (P.X_CHANNEL, P.X_ROW)
+            body.mul(body.array("%params", i), self.shape.size)
+            for i in (WinogradParams.X_CHANNEL, WinogradParams.X_ROW)
         )
 
     def text(self, symbol: str) -> str:
@@ -98,7 +101,10 @@ class _Images:
         ]
         top, left = (
             body.sub(body.mul(first, m), body.array("%params", before))
-            for first, before in (("%down", P.BEFORE_DOWN), ("%across", P.BEFORE_ACROSS))
+            for first, before in (
+                ("%down", WinogradParams.PADDING_DOWN),
+                ("%across", WinogradParams.PADDING_ACROSS),
+            )
         )
         with body.loop(0, lines) as line:
             y = body.add(top, line)

@@ -6,6 +6,7 @@ import itertools
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped_twice
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
@@ -13,10 +14,17 @@ from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-class K:
-    """The places of its run-time integers; distances are in elements."""
+class WinogradWeightParams(ParamBlock):
+    """The integers of a work item."""
 
-    OUTPUTS, CHANNELS, CHUNK, OFFSET, OUTPUT, CHANNEL, DOWN, ACROSS = range(8)
+    OUTPUTS: int
+    CHANNELS: int
+    CHUNK: int
+    OFFSET: int
+    OUTPUT: int
+    CHANNEL: int
+    DOWN: int
+    ACROSS: int
 
 
 @record

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.text import Body
 from graphfw.runtime.numpy_executor.matmul.tile import Shape
 
 
-class P:
-    """The places of a cell's run-time integers; distances are in elements."""
+class WinogradParams(ParamBlock):
+    """The integers of a work item; the epilogue's follow."""
 
-    CHANNELS, OUTPUTS, IMAGES = range(3)
-    X, X_BATCH, X_CHANNEL, X_ROW = range(3, 7)
-    HEIGHT, WIDTH, BEFORE_DOWN, BEFORE_ACROSS = range(7, 11)
-    DOWN, ACROSS = 11, 12
-    """The places of the result along both dims."""
-    BLOCK_IMAGES, BLOCK_DOWN, BLOCK_ACROSS, ROOM = range(13, 17)
+    CHANNELS: int
+    OUTPUTS: int
+    IMAGES: int
+    X: int
+    X_BATCH: int
+    X_CHANNEL: int
+    X_ROW: int
+    HEIGHT: int
+    WIDTH: int
+    PADDING_DOWN: int
+    PADDING_ACROSS: int
+    DOWN: int
+    ACROSS: int
+    """The output positions along both dims."""
+    BLOCK_IMAGES: int
+    BLOCK_DOWN: int
+    BLOCK_ACROSS: int
+    ROOM: int
     """A block of tiles: of how many images, how many along both dims, the product of all."""
-    OUTPUT_BLOCKS, CHUNK = 17, 18
+    OUTPUT_BLOCKS: int
+    CHUNK: int
     """Into how many blocks the outputs are cut; how many panels are done at a time."""
-    SEEN, PRODUCTS, ROWS, LINE = range(19, 23)
+    SEEN: int
+    PRODUCTS: int
+    ROWS: int
+    LINE: int
     """Where in scratch memory what follows the strips begins; the elements of a row of results."""
-    IS_AHEAD = 23
+    IS_AHEAD: int
     """Whether the tiles of images have been transformed before."""
-    COUNT = 24
-    """From here on the epilogue's."""
 
 
 class Planes(NamedTuple):
