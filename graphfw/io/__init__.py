@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphfw.io.checkpoint import read_and_verify, read_checkpoint, write_checkpoint
-    from graphfw.io.entries import Mismatch, check_entries
+    from graphfw.io.entries import EntryMismatch, check_entries
 
-__all__ = ["Mismatch", "check_entries", "read_and_verify", "read_checkpoint", "write_checkpoint"]
+__all__ = [
+    "EntryMismatch",
+    "check_entries",
+    "read_and_verify",
+    "read_checkpoint",
+    "write_checkpoint",
+]
 
-_ENTRIES = {"Mismatch", "check_entries"}
+_ENTRIES = {"EntryMismatch", "check_entries"}
 
 
 def __getattr__(name: str) -> Any:

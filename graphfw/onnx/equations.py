@@ -14,16 +14,16 @@ from typing import TypeAlias
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import matched
-from graphfw.onnx.node import Call, Value
+from graphfw.onnx.node import ModelNode, Value
 
 Labels: TypeAlias = Sequence[Hashable]
 """A label for each dim of an input: dims with the same are equal; None: nothing is said of it."""
 
-Labelling: TypeAlias = Callable[[Call, Sequence[Tensor | None]], Sequence[Labels]]
+Labelling: TypeAlias = Callable[[ModelNode, Sequence[Tensor | None]], Sequence[Labels]]
 """Returns the labels of a node's inputs; of fewer, where nothing is said of the last ones."""
 
 
-def with_equal_sizes(node: Call, inputs: Sequence[Value]) -> Sequence[Value]:
+def with_equal_sizes(node: ModelNode, inputs: Sequence[Value]) -> Sequence[Value]:
     """Return a node's inputs, with assertions where their sizes are not known to be equal."""
     rule = _RULES.get((node.domain, node.op_type))
     tensors = [x if isinstance(x, Tensor) else None for x in inputs]
@@ -54,7 +54,7 @@ def _written(spec: str, x: Tensor | None) -> Labels:
 
 
 def _lettered(*specs: str) -> Labelling:
-    def rule(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+    def rule(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
         return [_written(spec, x) for spec, x in zip(specs, xs, strict=False)]
 
     return rule
@@ -70,7 +70,7 @@ def _broadcast(x: Tensor | None, labels: Sequence[str]) -> Labels:
 def _product(first: int = 0, second: int = 1) -> Labelling:
     """Return the rule of a product of matrices, which are these inputs."""
 
-    def rule(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+    def rule(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
         labels: list[Labels] = [() if x is None else (None,) * x.ndim for x in xs]
         a, b = xs[first], xs[second]
         moved = node.attr("transBatchA", 0) or node.attr("transBatchB", 0)  # the FusedMatMul's
@@ -95,7 +95,7 @@ def _unless_one(sizes: Sequence[DimLike], labels: Labels) -> Labels:
     return [None if size == 1 else label for size, label in zip(sizes, labels, strict=True)]
 
 
-def _gemm(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _gemm(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     a = _written("km" if node.attr("transA", 0) else "mk", xs[0])
     b = _written("nk" if node.attr("transB", 0) else "kn", xs[1])
     return [a, b, *[_broadcast(x, "mn") for x in xs[2:]]]
@@ -104,7 +104,7 @@ def _gemm(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
 def _convolution(x: int = 0, w: int = 1, bias: int = 2) -> Labelling:
     """Return the rule of a convolution, of which these are the inputs."""
 
-    def rule(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+    def rule(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
         labels: list[Labels] = [() if each is None else (None,) * each.ndim for each in xs]
         # With groups a kernel sees a part of the channels: `gf.conv` tells whether it fits.
         inner = "c" if node.attr("group", 1) == 1 else "."
@@ -116,7 +116,7 @@ def _convolution(x: int = 0, w: int = 1, bias: int = 2) -> Labelling:
     return rule
 
 
-def _trailing(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _trailing(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     """A scale and a bias broadcast to the input."""
     x = xs[0]
     if x is None:
@@ -125,7 +125,7 @@ def _trailing(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     return [labels, *[_broadcast(each, labels) for each in xs[1:]]]
 
 
-def _quantised(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _quantised(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     """Scales and zero points may be one for each place along an axis."""
     x, *others = xs
     if x is None:
@@ -137,7 +137,7 @@ def _quantised(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     return [labels, *[() if each is None else _broadcast(each, "a") for each in others]]
 
 
-def _recurrent(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _recurrent(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     batch_first = bool(node.attr("layout", 0))
     state = "bdh" if batch_first else "dbh"
     x = "bti" if batch_first else "tbi"
@@ -145,7 +145,7 @@ def _recurrent(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     return _lettered(*specs)(node, xs)
 
 
-def _einsum(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _einsum(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     terms = "".join(node.attr("equation").split()).partition("->")[0].split(",")
     if "..." in node.attr("equation") or len(terms) != len(xs):
         return ()
@@ -155,7 +155,7 @@ def _einsum(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     ]
 
 
-def _scatter_nd(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _scatter_nd(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     x, indices, updates = xs
     if x is None or indices is None or updates is None or not indices.ndim:
         return ()
@@ -167,7 +167,7 @@ def _scatter_nd(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     return [dims, [*places, None], labels]
 
 
-def _scan(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _scan(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     count = node.attr("num_scan_inputs")
     if node.version < 9 or not 0 < count <= len(xs):
         return ()
@@ -181,12 +181,12 @@ def _scan(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     return labels
 
 
-def _reversed(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _reversed(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     batch = node.attr("batch_axis", 1)
     return _lettered("b*" if batch == 0 else ".b*", "b")(node, xs)
 
 
-def _group_norm(node: Call, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
+def _group_norm(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
     # Before opset 21 there was a scale for each group.
     return _lettered("nc*", *("cc" if node.version >= 21 else ".."))(node, xs)
 

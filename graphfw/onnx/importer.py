@@ -31,7 +31,7 @@ from graphfw.onnx import functions, given, rules, signature
 from graphfw.onnx.equations import with_equal_sizes
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.facts import Facts
-from graphfw.onnx.node import Call, Chosen, Maps, Strings, Value, tensors_of
+from graphfw.onnx.node import Chosen, Maps, ModelNode, Strings, Value, tensors_of
 from graphfw.onnx.reader import Model, opsets, read_model
 from graphfw.onnx.rewriting import pruned
 from graphfw.onnx.table import find_reader
@@ -84,18 +84,18 @@ def load(
 
 
 @dataclass(frozen=True)
-class Place:
+class Context:
     """The surroundings of a list of nodes: opsets, a function's attributes, the depth."""
 
     opsets: Mapping[str, int]
     attributes: Mapping[str, AttributeProto]
     depth: int
 
-    def inside(self) -> Place:
+    def inside(self) -> Context:
         """Return the place of a graph inside of a node of this one."""
         if self.depth >= _DEEPEST:
             raise OnnxError(f"functions and bodies are nested more than {_DEEPEST} deep")
-        return Place(self.opsets, self.attributes, self.depth + 1)
+        return Context(self.opsets, self.attributes, self.depth + 1)
 
 
 class Import:
@@ -160,7 +160,7 @@ class Import:
             for info in proto.input:
                 if info.name not in scope or info.name in values:
                     scope[info.name] = self._input(info, shapes, values)
-            place = Place(self._model.opsets, {}, 0)
+            place = Context(self._model.opsets, {}, 0)
             self._run(nodes, scope, place)
             self.graph.metadata = {p.key: p.value for p in self._model.proto.metadata_props}
             self._name_outputs(outputs, scope)
@@ -259,7 +259,7 @@ class Import:
 
     # Nodes.
 
-    def _run(self, nodes: Sequence[NodeProto], scope: dict[str, Value], place: Place) -> None:
+    def _run(self, nodes: Sequence[NodeProto], scope: dict[str, Value], place: Context) -> None:
         for node in nodes:
             self._nodes += 1
             functions.check_count(self._nodes)
@@ -283,7 +283,7 @@ class Import:
                     raise OnnxError(f"{_title(node)} makes {name!r}, which was made before")
                 scope[name] = value
 
-    def _holds_weight(self, node: NodeProto, place: Place) -> bool:
+    def _holds_weight(self, node: NodeProto, place: Context) -> bool:
         """Whether a node of the model itself holds an array: some exporters keep weights so."""
         only = node.attribute[0] if len(node.attribute) == 1 else None
         return (
@@ -295,7 +295,7 @@ class Import:
             and node.output[0] != ""
         )
 
-    def _built(self, node: NodeProto, scope: dict[str, Value], place: Place) -> Sequence[Value]:
+    def _built(self, node: NodeProto, scope: dict[str, Value], place: Context) -> Sequence[Value]:
         if any(a.ref_attr_name for a in node.attribute):
             node = self._resolved(node, place)
         inputs = [_looked_up(name, scope) if name else None for name in node.input]
@@ -320,7 +320,9 @@ class Import:
         versions = {"": onnx.defs.onnx_opset_version(), **place.opsets, **found[1]}
         return self._expanded(found[0], node, inputs, place, versions)
 
-    def _call(self, node: NodeProto, version: int, scope: dict[str, Value], place: Place) -> Call:
+    def _call(
+        self, node: NodeProto, version: int, scope: dict[str, Value], place: Context
+    ) -> ModelNode:
         def subgraph(graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
             inner = dict(scope)  # a body sees what is around it
             arrays = [(t.name, self._model.array(t)) for t in graph.initializer]
@@ -333,7 +335,7 @@ class Import:
             return [_looked_up(info.name, inner) for info in graph.output]
 
         attributes = {a.name: self._attribute(a) for a in node.attribute}
-        return Call(
+        return ModelNode(
             node, version, attributes, self._facts, subgraph, lambda name: _looked_up(name, scope)
         )
 
@@ -342,19 +344,19 @@ class Import:
         function: FunctionProto,
         node: NodeProto,
         inputs: Sequence[Value],
-        place: Place,
+        place: Context,
         versions: Mapping[str, int],
     ) -> list[Value]:
         attributes = {a.name: a for a in function.attribute_proto}
         attributes.update({a.name: a for a in node.attribute})
-        inner = Place(versions, attributes, place.inside().depth)
+        inner = Context(versions, attributes, place.inside().depth)
         scope: dict[str, Value] = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs, strict=False))
         self._run(function.node, scope, inner)
         wanted = dict(zip(function.output, node.output, strict=False))
         return [_looked_up(n, scope) if wanted.get(n) else scope.get(n) for n in function.output]
 
-    def _resolved(self, node: NodeProto, place: Place) -> NodeProto:
+    def _resolved(self, node: NodeProto, place: Context) -> NodeProto:
         """Return a function's node with the attributes that the function was given."""
         made = NodeProto()
         made.CopyFrom(node)

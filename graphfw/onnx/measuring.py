@@ -11,11 +11,11 @@ import graphfw as gf
 from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.ops.measured import Sizes, measure
 
 
-def is_measured(node: Call, *xs: Tensor) -> bool:
+def is_measured(node: ModelNode, *xs: Tensor) -> bool:
     """Say whether runs find out what depends on these values."""
     values = [node.facts.value(x) for x in xs]
     is_known = all(value is not None and value.dtype != object for value in values)
@@ -23,7 +23,7 @@ def is_measured(node: Call, *xs: Tensor) -> bool:
 
 
 def dims_of(
-    node: Call, x: Tensor, what: str, in_runs: Callable[[Tensor], Tensor] | None = None
+    node: ModelNode, x: Tensor, what: str, in_runs: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[DimLike, ...]:
     """Return the elements of a tensor of sizes; those that depend on values are measured.
 
@@ -47,7 +47,7 @@ def dims_of(
     return tuple([next(found) if entry is None else entry for entry in entries])
 
 
-def measured(node: Call, numbers: Tensor, what: str) -> tuple[DimLike, ...]:
+def measured(node: ModelNode, numbers: Tensor, what: str) -> tuple[DimLike, ...]:
     """Return the elements of a vector as sizes that runs find out."""
     (count,) = numbers.shape
     assert isinstance(count, int)
@@ -85,7 +85,7 @@ def _is_in_body() -> bool:
     return graph.root is not graph
 
 
-def _entries(node: Call, x: Tensor) -> list[DimLike | None] | None:
+def _entries(node: ModelNode, x: Tensor) -> list[DimLike | None] | None:
     """Return the known elements of a tensor, one by one; None if not even their number is known."""
     value = node.facts.value(x)
     if value is not None:

@@ -202,7 +202,7 @@ def tensors_of(value: Value) -> Iterator[Tensor]:
             yield from tensors_of(item)
 
 
-class Call:
+class ModelNode:
     """One node of a model, while it is built.
 
     Attributes:

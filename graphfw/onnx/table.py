@@ -22,11 +22,11 @@ from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx import optional
 from graphfw.onnx.fitting import fitted
-from graphfw.onnx.node import Call, Strings, Value
+from graphfw.onnx.node import ModelNode, Strings, Value
 from graphfw.onnx.signature import default_of
 
 Read: TypeAlias = Callable[..., Any]
-"""Called with a `Call` and its inputs; returns the outputs' values, or the only one's."""
+"""Called with a `ModelNode` and its inputs; returns the outputs' values, or the only one's."""
 
 Write: TypeAlias = Callable[..., Any]
 """Called with the `Builder`, a node and its inputs' values; returns those of its outputs."""
@@ -166,7 +166,7 @@ class Rule:
     result: DType | None = None
     moves: bool = False
 
-    def read(self, call: Call, *inputs: Tensor) -> Tensor:
+    def read(self, call: ModelNode, *inputs: Tensor) -> Tensor:
         """Build a node of the operator."""
         for x in inputs if self.operands else ():
             call.require(
@@ -178,7 +178,7 @@ class Rule:
         }
         return self.function(*aligned(call, *inputs), **arguments)
 
-    def _value(self, call: Call, name: str) -> Any:
+    def _value(self, call: ModelNode, name: str) -> Any:
         return call.attr(name, default_of(call.domain, call.op_type, call.version, name))
 
     def write(self, b: Any, node: Node, *inputs: Any) -> Any:
@@ -209,7 +209,7 @@ def write_only(*rules: Rule) -> None:
         writes(rule.function.__name__, operands=rule.operands)(rule.write)
 
 
-def aligned(call: Call, *xs: Tensor) -> tuple[Tensor, ...]:
+def aligned(call: ModelNode, *xs: Tensor) -> tuple[Tensor, ...]:
     """Return operands with sizes that broadcast.
 
     Opsets before 7 broadcast where a node says so, the second operand along axes from one on.
@@ -238,7 +238,7 @@ def _moving(read: Read) -> Read:
     """Return a reader for strings as well: it moves their places in a table."""
 
     @functools.wraps(read)
-    def moved(node: Call, *inputs: Value) -> Any:
+    def moved(node: ModelNode, *inputs: Value) -> Any:
         if not any(isinstance(x, Strings) for x in inputs):
             return read(node, *inputs)
         node.require(node.attr("reduction", "none") == "none", "strings can't be reduced")

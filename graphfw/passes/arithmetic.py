@@ -16,7 +16,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.cast import AsType
 from graphfw.ops.compare import BitwiseInvert
 from graphfw.ops.elementwise import Negative
-from graphfw.passes.rules import Rule, rule
+from graphfw.passes.rules import RewriteRule, rule
 
 
 def spread(tensor: Tensor, node: Node) -> Tensor:
@@ -228,7 +228,7 @@ def astype_of_astype(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.astype(x, last)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[RewriteRule, ...] = (
     neutral_operand,
     divide_by_power_of_two,
     involution,

@@ -17,7 +17,7 @@ from graphfw.ops.elementwise import Add
 from graphfw.ops.movement import BroadcastTo, PermuteDims, Reshape
 from graphfw.ops.reduce import Reduction, Sum
 from graphfw.ops.selection import Slice, SliceSet
-from graphfw.passes.rules import Rule, rule
+from graphfw.passes.rules import RewriteRule, rule
 
 
 @rule(("identity", "stop_gradient", "custom_gradient"), before="stop_gradient(identity(x)) * y",
@@ -261,7 +261,7 @@ def _untransposed(x: Tensor, tall: int) -> Tensor | None:
     return emit(node.op, *made) if is_turned else None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[RewriteRule, ...] = (
     nothing_done,
     same_type,
     reshape_of_reshape,

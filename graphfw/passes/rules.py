@@ -25,7 +25,7 @@ The node's own `inputs` are those of the old graph: rules look at its op and typ
 
 
 @record
-class Rule:
+class RewriteRule:
     """A local rewrite.
 
     Attributes:
@@ -55,16 +55,16 @@ def rule(
     before: str,
     after: str,
     takes: str = "x: float32[3, n]",
-) -> Callable[[Apply], Rule]:
-    """Make a `Rule` of a function.
+) -> Callable[[Apply], RewriteRule]:
+    """Make a `RewriteRule` of a function.
 
     A rule must keep every value: NaN, infinities, the sign of zero, integers that overflow. Only
     the bits inside a NaN are free. It asks for ops by name and for traits, never for classes.
     """
     roots = root if isinstance(root, tuple) else (root,)
 
-    def decorate(apply: Apply) -> Rule:
-        return Rule(apply.__name__, roots, before, after, takes, apply)
+    def decorate(apply: Apply) -> RewriteRule:
+        return RewriteRule(apply.__name__, roots, before, after, takes, apply)
 
     return decorate
 
@@ -74,7 +74,7 @@ class RuleSet(Pass):
     """The pass that applies rules until none fits any more, in one walk from inputs to outputs."""
 
     name: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RewriteRule, ...]
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         return rebuild(graph, _Driver(self, 10 * len(graph.nodes) + 100, hits).rewrite)
@@ -93,7 +93,7 @@ class _Driver:
         self.left = budget
         self.hits = hits
         self.recent: deque[str] = deque(maxlen=16)
-        self.by_op: dict[str, tuple[Rule, ...]] = {}
+        self.by_op: dict[str, tuple[RewriteRule, ...]] = {}
 
     def rewrite(self, node: Node, inputs: Outputs) -> Outputs | None:
         """Return a node's replacement, settled, or None to keep it."""
@@ -140,7 +140,7 @@ class _Driver:
                 return made
         return None
 
-    def _count(self, rule: Rule, node: Node, made: Outputs) -> None:
+    def _count(self, rule: RewriteRule, node: Node, made: Outputs) -> None:
         types = tuple([t.type for t in made])
         if types != node.types:
             message = f"the rule {rule.name} makes {types} of {node.op.name}, which is {node.types}"

@@ -31,7 +31,7 @@ _SMALL = 2048
 """Below so many elements a new array costs no more than writing over an old one."""
 
 
-class Step(NamedTuple):
+class NodeCall(NamedTuple):
     """One node, ready to be called.
 
     Attributes:
@@ -84,7 +84,7 @@ class ArrayExecutable(Executable):
             for node, slots in zip(self._nodes, freed, strict=True)
         ]
         self._symbolic = [i for i, node in enumerate(self._nodes) if node.op.symbols]
-        self._layouts: OrderedDict[tuple[int, ...], list[Step]] = OrderedDict()
+        self._layouts: OrderedDict[tuple[int, ...], list[NodeCall]] = OrderedDict()
         self._lock = forks.renewed_lock()
 
     def __call__(
@@ -215,7 +215,7 @@ class ArrayExecutable(Executable):
         row = bad.partition("(")[2].partition(",")[0]
         return f": row {row} of {' and '.join(names[:3])}" if names else ""
 
-    def _layout(self, sizes: tuple[int, ...]) -> list[Step]:
+    def _layout(self, sizes: tuple[int, ...]) -> list[NodeCall]:
         """Bind the ops to sizes that have not been seen lately."""
         steps = self._bind(sizes)
         with self._lock:
@@ -224,7 +224,7 @@ class ArrayExecutable(Executable):
                 self._layouts.popitem(last=False)
         return steps
 
-    def _bind(self, sizes: tuple[int, ...]) -> list[Step]:
+    def _bind(self, sizes: tuple[int, ...]) -> list[NodeCall]:
         if not self._symbolic:
             return self._steps
         env = dict(zip(self.program.symbols, sizes, strict=True))
@@ -238,9 +238,9 @@ class ArrayExecutable(Executable):
             steps[i] = self._step(node, bound, steps[i].freed, steps[i].into)
         return steps
 
-    def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> Step:
+    def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> NodeCall:
         kernel = op.kernel(self.xp, *[t.dtype for t in node.inputs])
-        return Step(
+        return NodeCall(
             kernel,
             _picker([self._slots.of[t.node] + t.index for t in node.inputs]),
             self._slots.of[node],

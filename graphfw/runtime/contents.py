@@ -215,7 +215,7 @@ class Loading(NamedTuple):
     format: str | None
 
 
-class Loaded(NamedTuple):
+class LoadedContents(NamedTuple):
     """The contents that a saved state has for the variables of a graph.
 
     Attributes:
@@ -226,12 +226,12 @@ class Loaded(NamedTuple):
     """
 
     arrays: Mapping[Variable, Array]
-    mismatch: io.Mismatch
+    mismatch: io.EntryMismatch
     step: int | None
     seed: int | None
 
 
-def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading) -> Loaded:
+def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading) -> LoadedContents:
     """Return the contents that a state holds for variables, by their names.
 
     Raises:
@@ -272,7 +272,7 @@ def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading
     found = {named[n]: array for n, array in arrays.items() if n in named}
     if how.format is None:
         _check_layout(source, state, found)
-    return Loaded(
+    return LoadedContents(
         found,
         mismatch,
         number_in(state, STEP, 0, source),

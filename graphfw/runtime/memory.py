@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal[
 ]
 
 
-class Entry(NamedTuple):
+class MemoryEntry(NamedTuple):
     """One array.
 
     Attributes:
@@ -72,7 +72,7 @@ class MemoryReport:
             trip count is known only in the run: `peak` and `memory_limit` leave it out.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MemoryEntry, ...]
     levels: int
     arena: int
     peak: int
@@ -117,7 +117,7 @@ class MemoryReport:
 
 
 def report(
-    entries: Sequence[Entry],
+    entries: Sequence[MemoryEntry],
     levels: int,
     arena: int,
     spare: int,

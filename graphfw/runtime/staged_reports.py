@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphfw.errors import ExecutorError
 from graphfw.ir.dim import DimLike, substitute, symbols_of
 from graphfw.ops.shape_checks import ShapeCheck
-from graphfw.runtime.memory import Entry, Kind, MemoryReport
+from graphfw.runtime.memory import Kind, MemoryEntry, MemoryReport
 from graphfw.runtime.places import place_of
 from graphfw.runtime.profile import Event, Profile, Timing
 from graphfw.runtime.stages import Measurement, Stages
@@ -51,7 +51,7 @@ def bound(one: Measurement, env: dict[str, int]) -> None:
 def memory(stages: Stages, reports: Sequence[MemoryReport], env: Mapping[str, int]) -> MemoryReport:
     """Join the reports of stages: one comes after the other."""
     levels = sum([max(each.levels, 1) for each in reports])
-    entries: dict[Entry, None] = {}
+    entries: dict[MemoryEntry, None] = {}
     peak = begin = 0
     held: dict[int, int] = {}
     for stage, own in zip(stages.stages, reports, strict=True):
@@ -63,7 +63,7 @@ def memory(stages: Stages, reports: Sequence[MemoryReport], env: Mapping[str, in
                 entries[e._replace(first=e.first + begin, last=e.last + begin)] = None
         carried = sum(held.values())
         if carried:
-            entries[Entry("held for later stages", "output", carried, begin, end, "")] = None
+            entries[MemoryEntry("held for later stages", "output", carried, begin, end, "")] = None
         peak = max(peak, own.peak - own.of(*_LASTING) + carried)
         made = dict(zip(stage.gives, [t.type for t in stage.program.source.outputs], strict=True))
         for one in stage.measurements:

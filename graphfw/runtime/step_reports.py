@@ -10,7 +10,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.regions import Region
 from graphfw.passes.fuse import Partition
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
-from graphfw.runtime.memory import Entry, Kind
+from graphfw.runtime.memory import Kind, MemoryEntry
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.places import place_of
 from graphfw.runtime.planning.blocks import nbytes
@@ -57,14 +57,16 @@ class Reasons:
                 yield f"reads {tensor.node.op.name} {tensor.type}: {reason}"
 
 
-def entry(storage: Storage, kind: Kind, sizes: Mapping[str, int], first: int, last: int) -> Entry:
+def entry(
+    storage: Storage, kind: Kind, sizes: Mapping[str, int], first: int, last: int
+) -> MemoryEntry:
     """Return the line of a storage in a report of memory."""
     if isinstance(storage, Temp):
         name, place = storage.why, ""
     else:
         shown = f'"{storage.name}" ' if storage.name else ""
         name, place = f"{shown}{storage.node.op.name} {storage.type}", place_of(storage.node)
-    return Entry(name, kind, evaluate(nbytes(storage), sizes), first, last, place)
+    return MemoryEntry(name, kind, evaluate(nbytes(storage), sizes), first, last, place)
 
 
 def entries(
@@ -74,7 +76,7 @@ def entries(
     levels: int,
     *,
     in_place: bool = True,
-) -> list[Entry]:
+) -> list[MemoryEntry]:
     """Return the arrays of a run.
 
     Args:
@@ -86,7 +88,7 @@ def entries(
     """
     plan, block_of = stages.schedule, stages.memory.block_of
     end = max(levels - 1, 0)
-    found: list[Entry] = []
+    found: list[MemoryEntry] = []
 
     def add(storages: Iterable[Storage], kind: Kind) -> None:
         found.extend([entry(storage, kind, sizes, 0, end) for storage in storages])

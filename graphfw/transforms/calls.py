@@ -21,7 +21,7 @@ from graphfw.transforms import forward
 from graphfw.transforms.grad import cotangents, stand_in
 
 
-class Call(NamedTuple):
+class DifferentiatedCall(NamedTuple):
     """A call of a function that is differentiated.
 
     Attributes:
@@ -39,7 +39,9 @@ class Call(NamedTuple):
     aux: tuple[Any, ...]
 
     @classmethod
-    def of(cls, what: str, fn: Any, primals: tuple[Any, ...], has_aux: bool = False) -> Call:
+    def of(
+        cls, what: str, fn: Any, primals: tuple[Any, ...], has_aux: bool = False
+    ) -> DifferentiatedCall:
         """Call the function.
 
         Raises:

@@ -10,7 +10,7 @@ from graphfw.hints.calls import explained
 from graphfw.ir.modes import unintercepted
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import demand
-from graphfw.transforms.calls import Call
+from graphfw.transforms.calls import DifferentiatedCall
 
 
 @explained
@@ -41,7 +41,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pullback(gf.asarray([1.0, 1.0]))
     (Tensor([3., 3.], dtype=float32), Tensor(3., dtype=float32))
     """
-    call = Call.of("vjp", fn, primals, has_aux)
+    call = DifferentiatedCall.of("vjp", fn, primals, has_aux)
 
     @unintercepted
     def pullback(cts: Any) -> Any:
@@ -91,7 +91,7 @@ def jvp(
 
 def pushed(
     what: str, fn: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False
-) -> tuple[Call, Sequence[Tensor], Sequence[Tensor | None]]:
+) -> tuple[DifferentiatedCall, Sequence[Tensor], Sequence[Tensor | None]]:
     """Call a function, and return the call, its results and their tangents: see `jvp`."""
     for label, value in (("primals", primals), ("tangents", tangents)):
         demand(
@@ -99,7 +99,7 @@ def pushed(
             f"{what}: {label} is {a_type(value)}, not a tuple with an entry for each argument",
             fix="of one argument the tuple is (x,)",
         )
-    call = Call.of(what, fn, tuple(primals), has_aux)
+    call = DifferentiatedCall.of(what, fn, tuple(primals), has_aux)
     return call, *call.push(call.tangents(tuple(tangents)))
 
 
@@ -129,7 +129,7 @@ def linearize(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> A
     >>> float(y), float(slope(1.0)), float(slope(10.0))
     (9.0, 6.0, 60.0)
     """
-    call = Call.of("linearize", fn, primals, has_aux)
+    call = DifferentiatedCall.of("linearize", fn, primals, has_aux)
 
     @unintercepted
     def fn_jvp(*tangents: Any) -> Any:

@@ -15,7 +15,7 @@ from graphfw.ir.modes import unintercepted
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import is_whole
 from graphfw.ops.composed import callback, demand, demand_one_of
-from graphfw.transforms.calls import Call
+from graphfw.transforms.calls import DifferentiatedCall
 from graphfw.transforms.functional import pushed
 from graphfw.transforms.vmap import vmap
 
@@ -82,7 +82,7 @@ def jacobian(
                 full[i] = value
             return called(*full)
 
-        call = Call.of("jacobian", partial, chosen)
+        call = DifferentiatedCall.of("jacobian", partial, chosen)
         _check(call, holomorphic)
         if mode == "forward" or (mode == "auto" and _is_forward_less(call)):
             columns = [_columns(call, place) for place in range(len(call.xs))]
@@ -182,7 +182,7 @@ def hvp(
 
     @unintercepted
     def gradient(*args: Any) -> Any:
-        call = Call.of("hvp", fn, args)
+        call = DifferentiatedCall.of("hvp", fn, args)
         y, *others = call.ys.tensors
         if others or y.shape != () or not y.dtype.is_inexact:
             raise GradientError(
@@ -210,7 +210,7 @@ def _numbers(argnums: Sequence[int], count: int) -> list[int]:
     return [number % count for number in numbers]
 
 
-def _check(call: Call, holomorphic: bool) -> None:
+def _check(call: DifferentiatedCall, holomorphic: bool) -> None:
     """See that what is differentiated, and by what, has the dtypes for it."""
     for role, tensors in (("an argument", call.xs), ("a result", call.ys.tensors)):
         for t in tensors:
@@ -233,7 +233,7 @@ def _check(call: Call, holomorphic: bool) -> None:
             )
 
 
-def _is_forward_less(call: Call) -> bool:
+def _is_forward_less(call: DifferentiatedCall) -> bool:
     """Say whether it is known that there are fewer elements to start from than results."""
     elements, results = [
         sum([t.size for t in tensors], start=0) for tensors in (call.xs, call.ys.tensors)
@@ -241,7 +241,7 @@ def _is_forward_less(call: Call) -> bool:
     return elements != results and always_le(elements, results)
 
 
-def _columns(call: Call, place: int) -> Sequence[Tensor | None]:
+def _columns(call: DifferentiatedCall, place: int) -> Sequence[Tensor | None]:
     """Return the derivatives of all results by an argument: [*Y, *X] each."""
     x = call.xs[place]
 
@@ -254,7 +254,7 @@ def _columns(call: Call, place: int) -> Sequence[Tensor | None]:
     return [F.reshape(t, (*y.shape, *x.shape)) for t, y in zip(found, call.ys.tensors, strict=True)]
 
 
-def _rows(call: Call, place: int, holomorphic: bool) -> list[Tensor | None]:
+def _rows(call: DifferentiatedCall, place: int, holomorphic: bool) -> list[Tensor | None]:
     """Return the derivatives of a result by all arguments: [*Y, *X] each."""
     y = call.ys.tensors[place]
 

@@ -23,16 +23,16 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    BoundsCheck,
     Call,
     Carried,
     Carry,
-    Check,
     Const,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -321,7 +321,7 @@ class _Run:
         for item in self.kernel.body:
             self.positions = dict(positions)
             self.values = {}
-            if not isinstance(item, Loop):
+            if not isinstance(item, InnerLoop):
                 self._do([item], cell, in_loop=False, count=1, first=0)
                 continue
             extents = [self.size(axis.extent) for axis in self.kernel.inner]
@@ -367,7 +367,7 @@ class _Run:
                 assert in_loop
                 self.refs[statement.name] = value
                 self.kept.add(statement.name)
-            elif isinstance(statement, Check):
+            elif isinstance(statement, BoundsCheck):
                 assert statement.value.dtype.name == "int64"
                 if ((value < 0) | (value >= self.size(statement.bound))).any():
                     raise Failed
@@ -446,7 +446,7 @@ class _Run:
 
 def _statements(kernel: Kernel) -> Iterable[Any]:
     for item in kernel.body:
-        yield from item.body if isinstance(item, Loop) else (item,)
+        yield from item.body if isinstance(item, InnerLoop) else (item,)
 
 
 _IDENTITY = {"sum": 0, "prod": 1, "all": True, "any": False}

@@ -17,17 +17,17 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    BoundsCheck,
     Buffer,
     Call,
     Carried,
     Carry,
-    Check,
     Const,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -42,7 +42,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     AVX512,
     BASE,
     KernelCode,
-    Target,
+    Processor,
     host,
     scratch_bytes,
 )
@@ -163,7 +163,7 @@ def run(
     kernel: Kernel,
     arrays: Sequence[np.ndarray],
     params: Sequence[int],
-    target: Target | CudaTarget | None = None,
+    target: Processor | CudaTarget | None = None,
     threads: int = 1,
 ) -> int:
     """Run all cells of a kernel, the last first; return the sum of what they return."""
@@ -206,14 +206,14 @@ class Meaning:
     def run(self) -> list[np.ndarray]:
         """Return the contents of all buffers afterwards."""
         for item in self.kernel.body:
-            if isinstance(item, Loop) and any(isinstance(s, Carry) for s in item.body):
+            if isinstance(item, InnerLoop) and any(isinstance(s, Carry) for s in item.body):
                 self.in_order(item)
                 continue
-            for statement in item.body if isinstance(item, Loop) else (item,):
-                self.statement(statement, isinstance(item, Loop))
+            for statement in item.body if isinstance(item, InnerLoop) else (item,):
+                self.statement(statement, isinstance(item, InnerLoop))
         return self.arrays
 
-    def in_order(self, loop: Loop) -> None:
+    def in_order(self, loop: InnerLoop) -> None:
         """Go through a loop in which each position is given what the one before has made."""
         (axis,) = self.kernel.inner
         every = self.positions[axis.name]
@@ -236,7 +236,7 @@ class Meaning:
             self.names[statement.name] = reduced(statement.kind, full, self.inner)
         elif isinstance(statement, Keep):
             self.names[statement.name] = value
-        elif isinstance(statement, Check):
+        elif isinstance(statement, BoundsCheck):
             bound = size(statement.bound, self.params)
             assert ((value >= 0) & (value < bound)).all(), "a check that fails"
         elif isinstance(statement, Store):
@@ -323,7 +323,7 @@ def check(
     params: Sequence[int],
     *,
     rtol: float = 0,
-    target: Target | CudaTarget | None = None,
+    target: Processor | CudaTarget | None = None,
 ) -> list[np.ndarray]:
     """Run a kernel and compare all buffers with what it means; return them.
 

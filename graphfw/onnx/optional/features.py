@@ -14,7 +14,7 @@ import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import sized
-from graphfw.onnx.node import Call, Map, Maps, Strings, Value, as_value
+from graphfw.onnx.node import Map, Maps, ModelNode, Strings, Value, as_value
 from graphfw.onnx.table import reads
 
 ML = "ai.onnx.ml"
@@ -32,18 +32,18 @@ _ZERO = 1e-7
 
 
 @reads("ArrayFeatureExtractor", domain=ML, moves=True)
-def _extract(node: Call, x: Tensor, places: Tensor) -> Tensor:
+def _extract(node: ModelNode, x: Tensor, places: Tensor) -> Tensor:
     made = gf.take(x, gf.reshape(places, (-1,)), axis=-1)
     return gf.reshape(made, (1, -1)) if x.ndim == 1 else made
 
 
 @reads("Binarizer", domain=ML)
-def _binarize(node: Call, x: Tensor) -> Tensor:
+def _binarize(node: ModelNode, x: Tensor) -> Tensor:
     return gf.astype(x > node.attr("threshold", 0.0), x.dtype)
 
 
 @reads("FeatureVectorizer", domain=ML)
-def _vectorize(node: Call, *xs: Tensor) -> Tensor:
+def _vectorize(node: ModelNode, *xs: Tensor) -> Tensor:
     sizes = node.attr("inputdimensions", ())
     node.require(
         len(sizes) == len(xs),
@@ -55,7 +55,7 @@ def _vectorize(node: Call, *xs: Tensor) -> Tensor:
 
 
 @reads("Imputer", domain=ML)
-def _impute(node: Call, x: Tensor) -> Tensor:
+def _impute(node: ModelNode, x: Tensor) -> Tensor:
     kind = "floats" if x.dtype.is_floating else "int64s"
     values = np.asarray(node.attr(f"imputed_value_{kind}", ()), x.dtype.dtype)
     node.require(len(values), f"it has no imputed_value_{kind}")
@@ -68,7 +68,7 @@ def _impute(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("Normalizer", domain=ML)
-def _normalise(node: Call, x: Tensor) -> Tensor:
+def _normalise(node: ModelNode, x: Tensor) -> Tensor:
     x = gf.astype(x, gf.float32)
     kind = node.choice("norm", "MAX", ("L1", "L2", "MAX"))
     if kind == "MAX":
@@ -81,7 +81,7 @@ def _normalise(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("OneHotEncoder", domain=ML)
-def _one_hot(node: Call, x: Value) -> Tensor:
+def _one_hot(node: ModelNode, x: Value) -> Tensor:
     strings, numbers = node.attr("cats_strings", ()), node.attr("cats_int64s", ())
     is_lenient = bool(node.attr("zeros", 1))
     if isinstance(x, Strings):
@@ -99,7 +99,7 @@ def _one_hot(node: Call, x: Value) -> Tensor:
 
 
 @reads("Scaler", domain=ML)
-def _scale(node: Call, x: Tensor) -> Tensor:
+def _scale(node: ModelNode, x: Tensor) -> Tensor:
     offset, scale = (np.asarray(node.attr(n, ()), np.float32) for n in ("offset", "scale"))
     node.require(len(offset) == len(scale) > 0, "offset and scale have different lengths")
     x = x if len(scale) == 1 else sized(x, x.ndim - 1, len(scale))
@@ -110,7 +110,7 @@ def _scale(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("ZipMap", domain=ML)
-def _zip_map(node: Call, x: Tensor) -> Maps:
+def _zip_map(node: ModelNode, x: Tensor) -> Maps:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_int64s", ())
     row = gf.reshape(x, (1, -1)) if x.ndim == 1 else x
     fits = row.ndim == 2 and (not isinstance(row.shape[1], int) or row.shape[1] == len(labels))
@@ -119,7 +119,7 @@ def _zip_map(node: Call, x: Tensor) -> Maps:
 
 
 @reads("DictVectorizer", domain=ML)
-def _vectorize_map(node: Call, x: Map) -> Value:
+def _vectorize_map(node: ModelNode, x: Map) -> Value:
     """Lay out the values in the order of a vocabulary.  -> [1, words]"""
     keys = node.attr("string_vocabulary", ()) or node.attr("int64_vocabulary", ())
     unknown = [key for key in x.items if key not in keys]
@@ -128,7 +128,7 @@ def _vectorize_map(node: Call, x: Map) -> Value:
 
 
 @reads("CastMap", domain=ML)
-def _cast_map(node: Call, x: Map) -> Value:
+def _cast_map(node: ModelNode, x: Map) -> Value:
     """Lay out the values in the order of their keys, or each at its key.  -> [1, values]"""
     if node.choice("map_form", "DENSE", ("DENSE", "SPARSE")) == "DENSE":
         row = [x.items[key] for key in sorted(x.items)]
@@ -149,13 +149,13 @@ def _cast_map(node: Call, x: Map) -> Value:
 
 
 @reads("LinearRegressor", domain=ML)
-def _linear_regressor(node: Call, x: Tensor) -> Tensor:
+def _linear_regressor(node: ModelNode, x: Tensor) -> Tensor:
     made = _linear(node, x, node.attr("targets", 1))
     return transformed(made, node.choice("post_transform", "NONE", POST_TRANSFORMS))
 
 
 @reads("LinearClassifier", domain=ML)
-def _linear_classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
+def _linear_classifier(node: ModelNode, x: Tensor) -> tuple[Value, Tensor]:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_ints", ())
     count = len(node.attr("intercepts", ())) or len(labels)
     scores = _linear(node, x, count)
@@ -166,7 +166,7 @@ def _linear_classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
     return labelled(node, gf.argmax(scores, axis=-1), labels), transformed(scores, transform)
 
 
-def _linear(node: Call, x: Tensor, count: int) -> Tensor:
+def _linear(node: ModelNode, x: Tensor, count: int) -> Tensor:
     """Return products with the coefficients.  x: [N, F] -> [N, count]"""
     weights = np.asarray(node.attr("coefficients"), np.float32)
     node.require(
@@ -187,7 +187,7 @@ def _linear(node: Call, x: Tensor, count: int) -> Tensor:
 # What classifiers and regressors share
 
 
-def labelled(node: Call, places: Tensor, labels: Sequence[Any]) -> Value:
+def labelled(node: ModelNode, places: Tensor, labels: Sequence[Any]) -> Value:
     """Return the labels at places."""
     node.require(len(labels), "it has no labels")
     if isinstance(labels[0], str):
@@ -196,7 +196,7 @@ def labelled(node: Call, places: Tensor, labels: Sequence[Any]) -> Value:
 
 
 def two_classes(
-    node: Call,
+    node: ModelNode,
     score: Tensor,
     labels: Sequence[Any],
     transform: str,

@@ -10,13 +10,13 @@ import numpy as np
 import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Strings, Value
+from graphfw.onnx.node import ModelNode, Strings, Value
 from graphfw.onnx.optional.features import ML
 from graphfw.onnx.table import reads
 
 
 @reads("LabelEncoder", domain=ML)
-def _encode(node: Call, x: Tensor | Strings) -> Value:
+def _encode(node: ModelNode, x: Tensor | Strings) -> Value:
     """Replace each key by its value."""
     if "classes_strings" in node.attributes:  # opset 1
         strings = node.attr("classes_strings")
@@ -37,7 +37,7 @@ def _encode(node: Call, x: Tensor | Strings) -> Value:
     return _mapped(node, x, keys, values, default)
 
 
-def _column(node: Call, what: str) -> Any:
+def _column(node: ModelNode, what: str) -> Any:
     """Return the keys or the values, in whichever attribute they are."""
     for kind, dtype in (("strings", object), ("int64s", np.int64), ("floats", np.float32)):
         if f"{what}_{kind}" in node.attributes:
@@ -46,13 +46,13 @@ def _column(node: Call, what: str) -> Any:
 
 
 @reads("CategoryMapper", domain=ML)
-def _category(node: Call, x: Tensor | Strings) -> Value:
+def _category(node: ModelNode, x: Tensor | Strings) -> Value:
     strings, numbers = node.attr("cats_strings", ()), node.attr("cats_int64s", ())
     node.require(len(strings) == len(numbers), "cats_strings and cats_int64s differ in length")
     return _replaced(node, x, strings, np.asarray(numbers, np.int64))
 
 
-def _replaced(node: Call, x: Tensor | Strings, strings: Sequence[str], numbers: Any) -> Value:
+def _replaced(node: ModelNode, x: Tensor | Strings, strings: Sequence[str], numbers: Any) -> Value:
     """Replace strings by their numbers, or numbers by their strings."""
     texts = np.asarray(strings, object)
     if isinstance(x, Strings):
@@ -60,7 +60,7 @@ def _replaced(node: Call, x: Tensor | Strings, strings: Sequence[str], numbers: 
     return _mapped(node, x, numbers, texts, node.attr("default_string", "_Unused"))
 
 
-def _mapped(node: Call, x: Tensor | Strings, keys: Any, values: Any, default: Any) -> Value:
+def _mapped(node: ModelNode, x: Tensor | Strings, keys: Any, values: Any, default: Any) -> Value:
     """Replace each key by its value, and what is no key by the default."""
     node.require(
         (keys.dtype == object) == isinstance(x, Strings), "its keys are not of the type of x"

@@ -10,18 +10,18 @@ import numpy as np
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call, Strings, Value
+from graphfw.onnx.node import ModelNode, Strings, Value
 from graphfw.onnx.optional.regex import Pattern, PatternError
 from graphfw.onnx.table import reads
 
 
 @reads("StringConcat")
-def _concat(node: Call, a: Strings, b: Strings) -> Strings:
+def _concat(node: ModelNode, a: Strings, b: Strings) -> Strings:
     return Strings(np.asarray(a.array + b.array, object))
 
 
 @reads("StringSplit")
-def _split(node: Call, x: Strings) -> tuple[Strings, Tensor]:
+def _split(node: ModelNode, x: Strings) -> tuple[Strings, Tensor]:
     delimiter = node.attr("delimiter", "") or None
     most = node.attr("maxsplit", -1)
     parts = [v.split(delimiter, most) for v in x.array.ravel()]
@@ -32,7 +32,7 @@ def _split(node: Call, x: Strings) -> tuple[Strings, Tensor]:
 
 
 @reads("StringNormalizer")
-def _normalise(node: Call, x: Strings) -> Strings:
+def _normalise(node: ModelNode, x: Strings) -> Strings:
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(node.attr("case_change_action", "NONE"))
     stops = set(node.attr("stopwords", ()))
     is_sensitive = bool(node.attr("is_case_sensitive", 0))
@@ -45,7 +45,7 @@ def _normalise(node: Call, x: Strings) -> Strings:
 
 
 @reads("RegexFullMatch")
-def _match(node: Call, x: Strings) -> Tensor:
+def _match(node: ModelNode, x: Strings) -> Tensor:
     try:
         pattern = Pattern(node.attr("pattern"))
         found = [pattern.matches(text) for text in x.array.ravel()]
@@ -58,7 +58,7 @@ _MOST_COUNTS = 1 << 20
 
 
 @reads("TfIdfVectorizer")
-def _tf_idf(node: Call, x: Value) -> Tensor:
+def _tf_idf(node: ModelNode, x: Value) -> Tensor:
     """Count n-grams.  x: [C] or [N, C] -> [..., the largest index + 1]"""
     shortest, longest = node.attr("min_gram_length"), node.attr("max_gram_length")
     skips, starts = node.attr("max_skip_count"), [*node.attr("ngram_counts"), None]

@@ -15,7 +15,7 @@ import numpy as np
 import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Value
+from graphfw.onnx.node import ModelNode, Value
 from graphfw.onnx.optional.features import ML, POST_TRANSFORMS, labelled, paired, transformed
 from graphfw.onnx.table import reads
 
@@ -31,7 +31,7 @@ _TRIPS, _ERROR = 100, 0.005
 
 
 @reads("SVMRegressor", domain=ML)
-def _regressor(node: Call, x: Tensor) -> Tensor:
+def _regressor(node: ModelNode, x: Tensor) -> Tensor:
     """Return a number for each row, or with one_class its sign.  x: [N, F] -> [N, 1]
 
     ONNX Runtime ignores the post_transform, which is applied here as to other regressors.
@@ -53,7 +53,7 @@ def _regressor(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("SVMClassifier", domain=ML)
-def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
+def _classifier(node: ModelNode, x: Tensor) -> tuple[Value, Tensor]:
     """Return labels and scores.  x: [N, F] -> [N], [N, classes or pairs of classes]
 
     With a row of coefficients for each class and no vectors, the label is that of the largest
@@ -85,18 +85,18 @@ def _rows(x: Tensor) -> Tensor:
     return gf.astype(gf.reshape(x, (1, -1)) if x.ndim == 1 else x, gf.float32)
 
 
-def _floats(node: Call, name: str) -> Array:
+def _floats(node: ModelNode, name: str) -> Array:
     return np.asarray(node.attr(name, ()), np.float32)
 
 
-def _vectors(node: Call, count: int) -> Array:
+def _vectors(node: ModelNode, count: int) -> Array:
     """Return the support vectors.  -> [count, F]"""
     values = _floats(node, "support_vectors")
     node.require(len(values) and not len(values) % count, f"they are not {count} support_vectors")
     return values.reshape(count, -1)
 
 
-def _kernel(node: Call, x: Tensor, vectors: Array) -> Tensor:
+def _kernel(node: ModelNode, x: Tensor, vectors: Array) -> Tensor:
     """Compare rows with vectors.  x: [N, F], vectors: [V, F] -> [N, V]"""
     kind = node.choice("kernel_type", "LINEAR", _KERNELS)
     gamma, shift, degree = node.numbers("kernel_params", (0.0, 0.0, 0.0))
@@ -109,7 +109,7 @@ def _kernel(node: Call, x: Tensor, vectors: Array) -> Tensor:
     return gf.tanh(made * gamma + shift) if kind == "SIGMOID" else made
 
 
-def _linear(node: Call, x: Tensor, count: int) -> Tensor:
+def _linear(node: ModelNode, x: Tensor, count: int) -> Tensor:
     """Return the scores of a model that has a row of coefficients for each class."""
     weights, rho = _floats(node, "coefficients"), _floats(node, "rho")
     node.require(len(rho) > 0, "it has no rho")
@@ -120,7 +120,7 @@ def _linear(node: Call, x: Tensor, count: int) -> Tensor:
     return x @ gf.constant(weights.reshape(count, -1).T.copy()) + float(rho[0])
 
 
-def _against(node: Call, x: Tensor, counts: Sequence[int]) -> Tensor:
+def _against(node: ModelNode, x: Tensor, counts: Sequence[int]) -> Tensor:
     """Return for each pair of classes by how much the first one is more likely.  -> [N, pairs]
 
     The coefficients are [classes - 1, V]: the vectors of a class have one for each other class, in
@@ -159,7 +159,7 @@ def _votes(scores: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
 
 
 def _probabilities(
-    node: Call, scores: Tensor, pairs: Sequence[tuple[int, int]], classes: int
+    node: ModelNode, scores: Tensor, pairs: Sequence[tuple[int, int]], classes: int
 ) -> Tensor:
     """Return each class's probability.  scores: [N, pairs] -> [N, classes]
 

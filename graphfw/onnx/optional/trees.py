@@ -9,7 +9,7 @@ import numpy as np
 import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call, Value
+from graphfw.onnx.node import ModelNode, Value
 from graphfw.onnx.optional.features import ML, POST_TRANSFORMS, labelled, transformed, two_classes
 from graphfw.onnx.table import reads
 
@@ -50,7 +50,7 @@ class _Trees(NamedTuple):
 
 
 @reads("TreeEnsemble", domain=ML)
-def _tree_ensemble(node: Call, x: Tensor) -> Tensor:
+def _tree_ensemble(node: ModelNode, x: Tensor) -> Tensor:
     splits, modes = np.asarray(node.attr("nodes_splits")), np.asarray(node.attr("nodes_modes"))
     weights = np.asarray(node.attr("leaf_weights"))
     count, leaves = len(splits), len(weights)
@@ -88,7 +88,7 @@ def _tree_ensemble(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("TreeEnsembleRegressor", domain=ML)
-def _regressor(node: Call, x: Tensor) -> Tensor:
+def _regressor(node: ModelNode, x: Tensor) -> Tensor:
     count = node.attr("n_targets", 1)
     trees = _read(node, "target", count)
     how = node.choice("aggregate_function", "SUM", ("AVERAGE", "MAX", "MIN", "SUM"))
@@ -103,7 +103,7 @@ def _regressor(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("TreeEnsembleClassifier", domain=ML)
-def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
+def _classifier(node: ModelNode, x: Tensor) -> tuple[Value, Tensor]:
     labels = node.attr("classlabels_strings", ()) or node.attr("classlabels_int64s", ())
     trees = _read(node, "class", max(len(labels), 1))
     transform = node.choice("post_transform", "NONE", POST_TRANSFORMS)
@@ -128,7 +128,7 @@ def _classifier(node: Call, x: Tensor) -> tuple[Value, Tensor]:
     return labelled(node, places, labels), transformed(total, transform)
 
 
-def _read(node: Call, what: str, targets: int) -> _Trees:
+def _read(node: ModelNode, what: str, targets: int) -> _Trees:
     """Return the trees as opsets 1 and 3 write them: nodes with the numbers of their trees."""
     trees = np.asarray(node.attr("nodes_treeids"), np.int64)
     count = len(trees)
@@ -185,7 +185,7 @@ def _read(node: Call, what: str, targets: int) -> _Trees:
 
 
 def _tables(
-    node: Call, targets: int, count: int, leaves: Array, ids: Any, weights: Array
+    node: ModelNode, targets: int, count: int, leaves: Array, ids: Any, weights: Array
 ) -> tuple[Array, Array]:
     """Return each leaf's weights for all targets, and whether it has one for each."""
     places = np.asarray(ids, np.int64)
@@ -200,7 +200,7 @@ def _tables(
     return table, given
 
 
-def _aggregated(node: Call, x: Tensor, trees: _Trees, how: str) -> Tensor:
+def _aggregated(node: ModelNode, x: Tensor, trees: _Trees, how: str) -> Tensor:
     """Aggregate the weights of the leaves that each row reaches.  x: [N, F] -> [N, targets]
 
     All rows go down all trees at once, a level at a time.
@@ -254,7 +254,7 @@ def _compared(value: Tensor, split: Tensor, mode: Tensor, kinds: list[int]) -> T
     return made
 
 
-def _depth(node: Call, trees: _Trees) -> int:
+def _depth(node: ModelNode, trees: _Trees) -> int:
     """Return how many levels the deepest tree has."""
     count = len(trees.yes)
     for table in (trees.feature, trees.split, trees.mode, trees.missing):
@@ -282,7 +282,7 @@ def _depth(node: Call, trees: _Trees) -> int:
     return depth
 
 
-def _members(node: Call, modes: Array, leaves: int, dtype: Any) -> Array | None:
+def _members(node: ModelNode, modes: Array, leaves: int, dtype: Any) -> Array | None:
     """Return the members of each node's set, padded with NaN, which equals nothing."""
     values = node.attr("membership_values", None)
     if values is None or not (modes == _MEMBER).any():
@@ -300,13 +300,13 @@ def _members(node: Call, modes: Array, leaves: int, dtype: Any) -> Array | None:
     return table
 
 
-def _tensor_or(node: Call, name: str, default: Any) -> Array:
+def _tensor_or(node: ModelNode, name: str, default: Any) -> Array:
     """Return numbers that opset 3 may have as a tensor of another name."""
     tensor = node.attr(f"{name}_as_tensor", None)
     return np.asarray(node.attr(name, default) if tensor is None else tensor)
 
 
-def _ints(node: Call, name: str, count: int) -> Array:
+def _ints(node: ModelNode, name: str, count: int) -> Array:
     values = np.asarray(node.attr(name), np.int64)
     node.require(len(values) == count, f"{name} has {counted(len(values), 'element')}, not {count}")
     return values

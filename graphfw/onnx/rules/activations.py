@@ -5,7 +5,7 @@ from __future__ import annotations
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.fitting import fitted
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import Attribute, Rule, read_only, reads
 
 read_only(
@@ -21,12 +21,12 @@ read_only(
 
 
 @reads("HardSigmoid")
-def _hard_sigmoid(node: Call, x: Tensor) -> Tensor:
+def _hard_sigmoid(node: ModelNode, x: Tensor) -> Tensor:
     return gf.clip(x * node.attr("alpha", 0.2) + node.attr("beta", 0.5), 0, 1)
 
 
 @reads("PRelu")
-def _prelu(node: Call, x: Tensor, slope: Tensor) -> Tensor:
+def _prelu(node: ModelNode, x: Tensor, slope: Tensor) -> Tensor:
     if node.version < 7 and slope.ndim == 1:
         slope = gf.reshape(slope, (-1, *[1] * (x.ndim - 2)))
     x, slope = fitted(x, slope)
@@ -34,14 +34,14 @@ def _prelu(node: Call, x: Tensor, slope: Tensor) -> Tensor:
 
 
 @reads("Selu")
-def _selu(node: Call, x: Tensor) -> Tensor:
+def _selu(node: ModelNode, x: Tensor) -> Tensor:
     alpha = node.attr("alpha", 1.67326319217681884765625)
     gamma = node.attr("gamma", 1.05070102214813232421875)
     return gf.multiply(gf.elu(x, alpha=alpha), gamma)
 
 
 @reads("Shrink")
-def _shrink(node: Call, x: Tensor) -> Tensor:
+def _shrink(node: ModelNode, x: Tensor) -> Tensor:
     bias, bound = node.attr("bias", 0.0), node.attr("lambd", 0.5)
     low, high = gf.less(x, -bound), gf.greater(x, bound)
     zero = gf.zeros_like(x)
@@ -52,10 +52,10 @@ def _shrink(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("Swish")
-def _swish(node: Call, x: Tensor) -> Tensor:
+def _swish(node: ModelNode, x: Tensor) -> Tensor:
     return x * gf.sigmoid(x * node.attr("alpha", 1.0))
 
 
 @reads("ThresholdedRelu")
-def _thresholded_relu(node: Call, x: Tensor) -> Tensor:
+def _thresholded_relu(node: ModelNode, x: Tensor) -> Tensor:
     return gf.where(gf.greater(x, node.attr("alpha", 1.0)), x, gf.zeros_like(x))

@@ -8,14 +8,14 @@ import graphfw as gf
 from graphfw.errors import counted
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.rules.contrib import CONTRIB, rotated
 from graphfw.onnx.table import reads
 
 
 @reads("Attention", domain=CONTRIB)
 def _attention(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     weights: Tensor,
     bias: Tensor | None = None,
@@ -46,7 +46,7 @@ def _attention(
 
 @reads("MultiHeadAttention", domain=CONTRIB)
 def _multi_head(
-    node: Call,
+    node: ModelNode,
     query: Tensor,
     key: Tensor | None = None,
     value: Tensor | None = None,
@@ -83,7 +83,7 @@ def _multi_head(
 
 @reads("GroupQueryAttention", domain=CONTRIB)
 def _group_query(
-    node: Call,
+    node: ModelNode,
     query: Tensor,
     key: Tensor | None,
     value: Tensor | None,
@@ -139,7 +139,7 @@ def _group_query(
     return _joined(made), k, v
 
 
-def _heads(node: Call, x: Tensor, count: int) -> Tensor:
+def _heads(node: ModelNode, x: Tensor, count: int) -> Tensor:
     """[B, T, heads * E] -> [B, heads, T, E]"""
     fits = x.ndim == 3 and count > 0 and (not isinstance(x.shape[2], int) or not x.shape[2] % count)
     node.require(fits, f"{x.shape} can't be shared out to {counted(count, 'head')}")
@@ -152,7 +152,7 @@ def _joined(x: Tensor) -> Tensor:
     return gf.reshape(gf.swapaxes(x, 1, 2), (b, length, heads * width))
 
 
-def _masked(node: Call, mask: Tensor | None, keys: DimLike) -> Tensor | None:
+def _masked(node: ModelNode, mask: Tensor | None, keys: DimLike) -> Tensor | None:
     """Return the addend of the scores for a mask of ints.
 
     mask: [B, S] or [B, T, S] with 1 for keys to see, or [B] with the numbers of keys
@@ -170,7 +170,7 @@ def _masked(node: Call, mask: Tensor | None, keys: DimLike) -> Tensor | None:
 
 
 def _attended(
-    node: Call, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, more: Tensor | None
+    node: ModelNode, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, more: Tensor | None
 ) -> Tensor:
     """Attend.  q: [B, heads, T, E] -> [B, T, heads * E]"""
     if node.attr("unidirectional", 0):

@@ -7,13 +7,13 @@ from graphfw.ir.dtype import float32, int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.errors import Unsupported
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
 from graphfw.onnx.types import dtype_of
 
 
 @reads("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-def _random(node: Call, like: Tensor | None = None) -> Tensor:
+def _random(node: ModelNode, like: Tensor | None = None) -> Tensor:
     shape = node.attr("shape") if like is None else like.shape
     default = gf.float32 if like is None or not like.dtype.is_floating else like.dtype
     dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else default
@@ -25,13 +25,13 @@ def _random(node: Call, like: Tensor | None = None) -> Tensor:
 
 
 @reads("Bernoulli")
-def _bernoulli(node: Call, x: Tensor) -> Tensor:
+def _bernoulli(node: ModelNode, x: Tensor) -> Tensor:
     dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
     return gf.astype(gf.random.uniform(x.shape, dtype=x.dtype) < x, dtype)
 
 
 @reads("Multinomial")
-def _multinomial(node: Call, x: Tensor) -> Tensor:
+def _multinomial(node: ModelNode, x: Tensor) -> Tensor:
     count = node.attr("sample_size", 1)
     logits = gf.expand_dims(x, 1)  # by the Gumbel-max trick
     noise = gf.random.uniform((x.shape[0], count, x.shape[1]), dtype=x.dtype)
@@ -41,7 +41,7 @@ def _multinomial(node: Call, x: Tensor) -> Tensor:
 
 @reads("Dropout")
 def _dropout(
-    node: Call, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
+    node: ModelNode, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     trains = training is not None and bool(node.known(training, "training_mode").reshape(-1)[0])
     rate = 0.5 if ratio is None else ratio

@@ -12,7 +12,7 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.rules.convolution import convolved
 from graphfw.onnx.rules.normalise import standardised
 from graphfw.onnx.rules.products import gemm
@@ -35,7 +35,7 @@ _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
 
 
 @reads("FusedMatMul", "TransposeMatMul", domain=CONTRIB)
-def _fused_matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def _fused_matmul(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     a, b = (
         _turned(node, x, side) if x.ndim > 1 else x  # a vector stays
         for x, side in ((a, "A"), (b, "B"))
@@ -45,33 +45,33 @@ def _fused_matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
     return product if alpha == 1 else product * alpha
 
 
-def _turned(node: Call, x: Tensor, side: str) -> Tensor:
+def _turned(node: ModelNode, x: Tensor, side: str) -> Tensor:
     if node.attr(f"transBatch{side}", 0):  # [M, *B, K], as if it were [*B, M, K]
         x = gf.moveaxis(x, 0, -2)
     return x.mT if node.attr(f"trans{side}", 0) else x
 
 
 @reads("FusedGemm", domain=CONTRIB)
-def _fused_gemm(node: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def _fused_gemm(node: ModelNode, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     alpha = [node.attr("activation_alpha", 0.0)] if "activation_alpha" in node.attributes else []
     return _activated(node, gemm(node, a, b, c), alpha)
 
 
 @reads("FusedConv", domain=CONTRIB)
 def _fused_conv(
-    node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None, more: Tensor | None = None
+    node: ModelNode, x: Tensor, w: Tensor, bias: Tensor | None = None, more: Tensor | None = None
 ) -> Tensor:
     y = convolved(node, x, w, bias)
     return _activated(node, y if more is None else y + more, node.attr("activation_params", ()))
 
 
-def _activated(node: Call, x: Tensor, parameters: Any) -> Tensor:
+def _activated(node: ModelNode, x: Tensor, parameters: Any) -> Tensor:
     return _ACTIVATIONS[node.choice("activation", "", _ACTIVATIONS)](x, *parameters)
 
 
 @reads("MatMulNBits", domain=CONTRIB)
 def _matmul_bits(
-    node: Call,
+    node: ModelNode,
     a: Tensor,
     b: Tensor,
     scales: Tensor,
@@ -118,22 +118,22 @@ def _unpacked(x: Tensor, bits: int) -> Tensor:
 
 
 @reads("BiasGelu", domain=CONTRIB)
-def _bias_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
+def _bias_gelu(node: ModelNode, x: Tensor, bias: Tensor) -> Tensor:
     return gf.gelu(x + bias)
 
 
 @reads("Gelu", domain=CONTRIB)
-def _gelu(node: Call, x: Tensor) -> Tensor:
+def _gelu(node: ModelNode, x: Tensor) -> Tensor:
     return gf.gelu(x)
 
 
 @reads("FastGelu", domain=CONTRIB)
-def _fast_gelu(node: Call, x: Tensor, bias: Tensor | None = None) -> Tensor:
+def _fast_gelu(node: ModelNode, x: Tensor, bias: Tensor | None = None) -> Tensor:
     return gf.gelu(x if bias is None else x + bias, approximate="tanh")
 
 
 @reads("QuickGelu", domain=CONTRIB)
-def _quick_gelu(node: Call, x: Tensor) -> Tensor:
+def _quick_gelu(node: ModelNode, x: Tensor) -> Tensor:
     return x * gf.sigmoid(x * node.attr("alpha", 1.702))
 
 
@@ -141,7 +141,7 @@ def _quick_gelu(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("SimplifiedLayerNormalization")
-def _simplified(node: Call, x: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+def _simplified(node: ModelNode, x: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", -1), x.ndim)
     y, _, spread = standardised(x, axis, node.attr("epsilon", 1e-5), is_centred=False)
     return y * scale, spread
@@ -149,7 +149,7 @@ def _simplified(node: Call, x: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
 
 @reads("SkipLayerNormalization", domain=CONTRIB)
 def _skip(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     skip: Tensor,
     scale: Tensor,
@@ -164,7 +164,7 @@ def _skip(
 
 @reads("SkipSimplifiedLayerNormalization", domain=CONTRIB)
 def _skip_simplified(
-    node: Call, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None
+    node: ModelNode, x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     total = x + skip if bias is None else x + skip + bias
     last = total.ndim - 1
@@ -174,7 +174,7 @@ def _skip_simplified(
 
 @reads("EmbedLayerNormalization", domain=CONTRIB)
 def _embed(
-    node: Call,
+    node: ModelNode,
     words: Tensor,
     segments: Tensor | None,
     word_table: Tensor,
@@ -206,7 +206,7 @@ def _embed(
 
 
 @reads("RotaryEmbedding", domain=CONTRIB)
-def _rotary(node: Call, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotary(node: ModelNode, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate pairs of elements by their position.  x: [B, T, heads * D] or [B, heads, T, D]"""
     width = 2 * cos.shape[1]
     if x.ndim == 3:
@@ -217,7 +217,7 @@ def _rotary(node: Call, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> 
     return rotated(node, x, places, cos, sin)
 
 
-def rotated(node: Call, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotated(node: ModelNode, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn pairs of elements by their place.
 
     x: [B, heads, T, D]; places: [B, T], or [1] with the first; cos, sin: [places, D / 2]

@@ -17,7 +17,7 @@ from graphfw.ir.types import TensorType
 from graphfw.onnx.builder import LAST, Builder, Val, fields, positions
 from graphfw.onnx.errors import OnnxError, ValueNeeded
 from graphfw.onnx.fitting import alike
-from graphfw.onnx.node import Call, Value
+from graphfw.onnx.node import ModelNode, Value
 from graphfw.onnx.table import reads, writes
 
 _MOST_TRIPS = 10_000
@@ -25,7 +25,7 @@ _MOST_TRIPS = 10_000
 
 
 @reads("If")
-def _if(node: Call, condition: Tensor) -> tuple[Value, ...]:
+def _if(node: ModelNode, condition: Tensor) -> tuple[Value, ...]:
     branches = node.attr("then_branch"), node.attr("else_branch")
     known = node.facts.value(condition)
     if known is not None:
@@ -68,7 +68,7 @@ class _Open(Exception):
 
 @reads("Loop")
 def _loop(
-    node: Call, trips: Tensor | None = None, go: Tensor | None = None, *carried: Value
+    node: ModelNode, trips: Tensor | None = None, go: Tensor | None = None, *carried: Value
 ) -> Any:
     body = node.attr("body")
     stacks = len(body.output) - 1 - len(carried)
@@ -107,7 +107,7 @@ def _of_the_sizes_of(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[An
 
 
 def _looped(
-    node: Call, trips: Tensor | None, go: Tensor | None, carried: Sequence[Value], carry: Carry
+    node: ModelNode, trips: Tensor | None, go: Tensor | None, carried: Sequence[Value], carry: Carry
 ) -> tuple[Tensor, ...] | None:
     """Make one node of a loop, or return None where it can't be one."""
     if not all(isinstance(x, Tensor) for x in carried):
@@ -128,13 +128,13 @@ def _looped(
 _GOES_ON = "whether it goes on"
 
 
-def _is_true(node: Call, condition: Tensor) -> bool:
+def _is_true(node: ModelNode, condition: Tensor) -> bool:
     known = node.facts.value(condition)
     return known is not None and bool(known.reshape(-1)[0])
 
 
 def _counted(
-    node: Call, trips: DimLike, carried: Sequence[Any], carry: Carry
+    node: ModelNode, trips: DimLike, carried: Sequence[Any], carry: Carry
 ) -> tuple[Tensor, ...]:
     """Make a loop whose number of trips is known before it begins."""
 
@@ -149,7 +149,7 @@ def _counted(
 
 
 def _conditional(
-    node: Call, trips: Tensor | None, go: Tensor | None, carried: Sequence[Any], carry: Carry
+    node: ModelNode, trips: Tensor | None, go: Tensor | None, carried: Sequence[Any], carry: Carry
 ) -> tuple[Tensor, ...]:
     """Make a loop that its body ends."""
 
@@ -170,7 +170,7 @@ def _conditional(
 
 
 def _written_out(
-    node: Call, trips: Tensor | None, go: Tensor | None, carried: list[Value], stacks: int
+    node: ModelNode, trips: Tensor | None, go: Tensor | None, carried: list[Value], stacks: int
 ) -> tuple[Value, ...]:
     """Make the trips one by one: shapes or sequences change from trip to trip."""
     count = _MOST_TRIPS if trips is None else node.integer(trips, "the trip count")
@@ -306,7 +306,7 @@ def _reversed(b: Builder, x: Val) -> Val:
 
 
 @reads("Scan")
-def _scan(node: Call, *inputs: Tensor) -> tuple[Tensor, ...]:
+def _scan(node: ModelNode, *inputs: Tensor) -> tuple[Tensor, ...]:
     if node.version > 8:
         return _scanned(node, inputs)
     if inputs[0] is not None:
@@ -315,7 +315,7 @@ def _scan(node: Call, *inputs: Tensor) -> tuple[Tensor, ...]:
     return made
 
 
-def _scanned(node: Call, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _scanned(node: ModelNode, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     body, count = node.attr("body"), node.attr("num_scan_inputs")
     node.require(
         0 < count <= len(inputs), f"num_scan_inputs is {count} of {counted(len(inputs), 'input')}"

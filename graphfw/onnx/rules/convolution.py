@@ -15,7 +15,7 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.onnx.builder import LAST, Builder, Val, fields
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.fitting import sized
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
 from graphfw.ops.windows import Windows
 
@@ -25,11 +25,11 @@ _AUTO_PADS = ("NOTSET", "SAME_LOWER", "SAME_UPPER", "VALID")
 
 
 @reads("Conv")
-def _conv(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+def _conv(node: ModelNode, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     return convolved(node, x, w, bias)
 
 
-def convolved(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+def convolved(node: ModelNode, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """Convolve as the node's attributes say."""
     kernel = _kernel(node, w)
     stride, dilation = steps(node, len(kernel))
@@ -45,7 +45,7 @@ def convolved(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> T
     )
 
 
-def steps(node: Call, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def steps(node: ModelNode, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the strides and the dilations of a node over so many spatial dims."""
     stride, dilation = (node.numbers(n, (1,) * rank) for n in ("strides", "dilations"))
     positive = min((*stride, *dilation), default=1) > 0
@@ -53,7 +53,7 @@ def steps(node: Call, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return stride, dilation
 
 
-def _kernel(node: Call, w: Tensor) -> list[int]:
+def _kernel(node: ModelNode, w: Tensor) -> list[int]:
     """Return the spatial sizes of the weights.  w: [M, C, *kernel]"""
     node.require(w.ndim >= 3, f"its weights have {counted(w.ndim, 'dim')}, and no spatial ones")
     sizes = [size for size in w.shape[2:] if isinstance(size, int)]
@@ -66,7 +66,7 @@ def _kernel(node: Call, w: Tensor) -> list[int]:
 
 
 def padding(
-    node: Call,
+    node: ModelNode,
     sizes: Sequence[DimLike],
     kernel: Sequence[int],
     stride: Sequence[int],
@@ -192,7 +192,7 @@ def _end(
 
 
 @reads("ConvTranspose")
-def _conv_transpose(node: Call, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+def _conv_transpose(node: ModelNode, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     kernel = _kernel(node, w)
     rank = len(kernel)
     node.require(x.ndim == rank + 2, f"x has {counted(x.ndim, 'dim')}, and its weights {w.ndim}")
@@ -357,7 +357,7 @@ _MOST_TAPS = 1024
 
 @reads("DeformConv")
 def _deform_conv(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     w: Tensor,
     offset: Tensor,

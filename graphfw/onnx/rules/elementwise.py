@@ -14,7 +14,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.fitting import fitted
-from graphfw.onnx.node import Call, Strings, Value
+from graphfw.onnx.node import ModelNode, Strings, Value
 from graphfw.onnx.table import Rule, aligned, read_only, reads, two_way, write_only, writes
 from graphfw.onnx.types import converted, dtype_of
 
@@ -76,7 +76,7 @@ write_only(
 
 
 @reads("Div")
-def _read_div(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def _read_div(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     a, b = aligned(node, a, b)
     return _towards_zero(a, b) if a.dtype.is_integer else gf.divide(a, b)
 
@@ -90,7 +90,7 @@ def _towards_zero(a: Tensor, b: Tensor) -> Tensor:
 
 
 @reads("Pow")
-def _read_pow(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def _read_pow(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     """Return a to the power b, in a's dtype."""
     a, b = aligned(node, a, b)
     if a.dtype == b.dtype:
@@ -120,7 +120,7 @@ def _is_not_negative(x: Tensor) -> bool:
 
 
 @reads("Equal")
-def _read_equal(node: Call, a: Value, b: Value) -> Tensor:
+def _read_equal(node: ModelNode, a: Value, b: Value) -> Tensor:
     if isinstance(a, Strings) and isinstance(b, Strings):
         number = {text: place for place, text in enumerate([*a.table, *b.table])}
         a, b = _numbered(a, number), _numbered(b, number)
@@ -137,7 +137,7 @@ def _write_not_equal(b: Builder, node: Node, x1: Val, x2: Val) -> Val:
 
 
 @reads("Mod")
-def _read_mod(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def _read_mod(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     a, b = fitted(a, b)
     if not node.attr("fmod", 0):
         return gf.remainder(a, b)
@@ -186,14 +186,14 @@ def _rest(b: Builder, x: Val, y: Val) -> Val:
 
 
 @reads("Sum", "Mean", "Max", "Min")
-def _read_variadic(node: Call, *xs: Tensor) -> Tensor:
+def _read_variadic(node: ModelNode, *xs: Tensor) -> Tensor:
     name = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}[node.op_type]
     made: Tensor = functools.reduce(getattr(gf, name), fitted(*xs))
     return made / len(xs) if node.op_type == "Mean" else made
 
 
 @reads("BitShift")
-def _read_bit_shift(node: Call, a: Tensor, b: Tensor) -> Tensor:
+def _read_bit_shift(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     bits = a.dtype.itemsize * 8
     direction = node.choice("direction", "", ("LEFT", "RIGHT"))
     if direction == "RIGHT" and a.dtype.kind == "int":
@@ -230,7 +230,7 @@ def _write_shift(b: Builder, node: Node, x: Val, by: Val) -> Val:
 
 @reads("Clip")
 def _read_clip(
-    node: Call, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
+    node: ModelNode, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
 ) -> Tensor:
     if node.version < 11:
         return gf.clip(x, node.attr("min", -gf.inf), node.attr("max", gf.inf))
@@ -260,7 +260,7 @@ def _is_end(bound: Any, dtype: DType, side: int) -> bool:
 
 
 @reads("IsInf")
-def _read_is_inf(node: Call, x: Tensor) -> Tensor:
+def _read_is_inf(node: ModelNode, x: Tensor) -> Tensor:
     infinite = gf.isinf(x)
     if not node.attr("detect_positive", 1):
         infinite = gf.logical_and(infinite, gf.less(x, 0))
@@ -289,7 +289,7 @@ def _write_rsqrt(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("Cast", "CastLike")
-def _read_cast(node: Call, x: Value, like: Value = None) -> Value:
+def _read_cast(node: ModelNode, x: Value, like: Value = None) -> Value:
     to = node.attr("to", 0) if like is None else _STRINGS
     if isinstance(like, Tensor):
         wanted = like.dtype
@@ -307,7 +307,7 @@ _STRINGS = 8
 """ONNX's number for the type of strings."""
 
 
-def _as_text(node: Call, x: Value) -> Strings:
+def _as_text(node: ModelNode, x: Value) -> Strings:
     if isinstance(x, Strings):
         return x
     value = node.known(node.tensor(x, "x"), "x")
@@ -330,7 +330,7 @@ def _write_cast(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("BitCast")
-def _bit_cast(node: Call, x: Tensor) -> Tensor:
+def _bit_cast(node: ModelNode, x: Tensor) -> Tensor:
     wanted = dtype_of(node.attr("to"))
     kind = gf.TensorType(wanted, x.shape)
     made: Tensor = gf.host_call(

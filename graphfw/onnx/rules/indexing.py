@@ -17,12 +17,12 @@ from graphfw.ir.types import Shape
 from graphfw.onnx.builder import Builder, Val, fields, positions
 from graphfw.onnx.errors import needs_opset
 from graphfw.onnx.fitting import sized
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
 
 
 @reads("Gather", moves=True)
-def _gather(node: Call, x: Tensor, indices: Tensor) -> Tensor:
+def _gather(node: ModelNode, x: Tensor, indices: Tensor) -> Tensor:
     return gf.take(x, indices, axis=node.attr("axis", 0))
 
 
@@ -55,7 +55,7 @@ def joined_index(b: Builder, indices: Sequence[Val], sizes: Shape, *, from_end: 
 
 
 @reads("GatherElements", moves=True)
-def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
+def _gather_elements(node: ModelNode, x: Tensor, indices: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     node.require(
         indices.ndim == x.ndim, f"x has {counted(x.ndim, 'dim')}, and its indices {indices.ndim}"
@@ -69,11 +69,11 @@ def _gather_elements(node: Call, x: Tensor, indices: Tensor) -> Tensor:
 
 
 @reads("GatherND", moves=True)
-def _gather_nd(node: Call, x: Tensor, indices: Tensor) -> Tensor:
+def _gather_nd(node: ModelNode, x: Tensor, indices: Tensor) -> Tensor:
     return x[_key(node, x, indices, node.attr("batch_dims", 0))]
 
 
-def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ...]:
+def _key(node: ModelNode, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[Tensor, ...]:
     """Return the key that indexes a tensor at the tuples in the last dim of indices."""
     count = indices.shape[-1] if indices.ndim else 0
     node.require(
@@ -90,7 +90,7 @@ def _key(node: Call, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tuple[T
 
 
 @reads("Scatter", "ScatterElements", moves=True)
-def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+def _scatter_elements(node: ModelNode, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     node.require(
         indices.ndim == x.ndim, f"x has {counted(x.ndim, 'dim')}, and its indices {indices.ndim}"
@@ -104,11 +104,11 @@ def _scatter_elements(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -
 
 
 @reads("ScatterND", moves=True)
-def _scatter_nd(node: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+def _scatter_nd(node: ModelNode, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     return _reduced(node, x, _key(node, x, indices), updates)
 
 
-def _reduced(node: Call, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Tensor:
+def _reduced(node: ModelNode, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Tensor:
     how = node.choice("reduction", "none", ("add", "max", "min", "mul", "none"))
     put = {
         "none": gf.index_set,
@@ -185,7 +185,7 @@ def _names_each_once(indices: Sequence[Tensor]) -> bool:
 
 @reads("TensorScatter", moves=True)
 def _tensor_scatter(
-    node: Call, past: Tensor, update: Tensor, starts: Tensor | None = None
+    node: ModelNode, past: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
     """Write an update into a cache along an axis, from each example's own place on.
 
@@ -206,7 +206,7 @@ def _tensor_scatter(
 
 
 @reads("OneHot", moves=True)
-def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
+def _one_hot(node: ModelNode, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     count = node.integer(depth, "the depth")
     places = gf.remainder(gf.astype(indices, gf.int64), count)
     inside = gf.logical_and(indices >= -count, indices < count)
@@ -216,7 +216,7 @@ def _one_hot(node: Call, indices: Tensor, depth: Tensor, values: Tensor) -> Tens
 
 
 @reads("ReverseSequence", moves=True)
-def _reverse_sequence(node: Call, x: Tensor, lengths: Tensor) -> Tensor:
+def _reverse_sequence(node: ModelNode, x: Tensor, lengths: Tensor) -> Tensor:
     time = node.axis(node.attr("time_axis", 0), x.ndim)
     batch = node.axis(node.attr("batch_axis", 1), x.ndim)
     places = gf.arange(x.shape[time])

@@ -10,14 +10,14 @@ import graphfw as gf
 from graphfw.ir.constants import constant_array
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads
 from graphfw.ops.composed import power_of_positive
 
 
 @reads("BatchNormalization")
 def _batch_normalization(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+    node: ModelNode, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
 ) -> tuple[Tensor, ...] | Tensor:
     epsilon, momentum = node.attr("epsilon", 1e-5), node.attr("momentum", 0.9)
     if not node.attr("spatial", 1):  # opset 7: statistics for each element of an example
@@ -75,7 +75,7 @@ def _along_channels(x: Tensor) -> tuple[int, ...]:
 
 @reads("LayerNormalization")
 def _layer_normalization(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None
+    node: ModelNode, x: Tensor, scale: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", -1), x.ndim)
     y, mean, spread = standardised(x, axis, node.attr("epsilon", 1e-5))
@@ -100,7 +100,7 @@ def standardised(
 
 
 @reads("InstanceNormalization")
-def _instance_normalization(node: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+def _instance_normalization(node: ModelNode, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     axes = tuple(range(2, x.ndim))
     y = _centred(x, axes, node.attr("epsilon", 1e-5))
     return y * _wide(scale, x) + _wide(bias, x)
@@ -116,7 +116,7 @@ _MOST_CHANNELS = 4096
 
 
 @reads("LRN")
-def _local_response_normalization(node: Call, x: Tensor) -> Tensor:
+def _local_response_normalization(node: ModelNode, x: Tensor) -> Tensor:
     size = node.attr("size")
     node.require(0 < size <= _MOST_CHANNELS, f"size={size} is not from 1 to {_MOST_CHANNELS}")
     alpha, beta = node.attr("alpha", 1e-4), node.attr("beta", 0.75)

@@ -15,7 +15,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.onnx.builder import Builder, Val, fields
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.rules.convolution import Pairs, padding, steps
 from graphfw.onnx.rules.indexing import joined_index, write_put
 from graphfw.onnx.table import composes, reads, writes
@@ -23,7 +23,7 @@ from graphfw.ops.dtypes import least
 from graphfw.ops.windows import Fold, Windows
 
 
-def _window(node: Call, x: Tensor) -> tuple[tuple[int, ...], dict[str, Any], Pairs]:
+def _window(node: ModelNode, x: Tensor) -> tuple[tuple[int, ...], dict[str, Any], Pairs]:
     """Return the kernel, what gf's pooling functions take, and the padding."""
     kernel = node.attr("kernel_shape")
     node.require(min(kernel, default=0) > 0, f"kernel_shape {kernel} must be positive")
@@ -37,7 +37,7 @@ def _widened(x: Tensor, pads: Pairs, value: Any) -> Tensor:
 
 
 @reads("MaxPool")
-def _max_pool(node: Call, x: Tensor) -> Any:
+def _max_pool(node: ModelNode, x: Tensor) -> Any:
     kernel, how, pads = _window(node, x)
     how.update(padding=pads, ceil_mode=bool(node.attr("ceil_mode", 0)))
     if not node.wants(1):
@@ -66,7 +66,7 @@ def _columns_first(places: Tensor, sizes: Sequence[DimLike]) -> Tensor:
 
 
 @reads("AveragePool")
-def _average_pool(node: Call, x: Tensor) -> Tensor:
+def _average_pool(node: ModelNode, x: Tensor) -> Tensor:
     kernel, how, pads = _window(node, x)
     counts = bool(node.attr("count_include_pad", 0))
     ceil_mode = bool(node.attr("ceil_mode", 0))
@@ -115,14 +115,14 @@ def _pooled_by_reduction(op: Any, x: Tensor) -> Tensor:
 
 
 @reads("LpPool")
-def _lp_pool(node: Call, x: Tensor) -> Tensor:
+def _lp_pool(node: ModelNode, x: Tensor) -> Tensor:
     kernel, how, pads = _window(node, x)
     ceil_mode = bool(node.attr("ceil_mode", 0))
     return gf.lp_pool(_widened(x, pads, 0), node.attr("p", 2), kernel, ceil_mode=ceil_mode, **how)
 
 
 @reads("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(node: Call, x: Tensor) -> Tensor:
+def _global_pool(node: ModelNode, x: Tensor) -> Tensor:
     axes = tuple(range(2, x.ndim))
     if node.op_type == "GlobalAveragePool":
         return gf.mean(x, axis=axes, keepdims=True)
@@ -134,7 +134,7 @@ def _global_pool(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("MaxUnpool")
-def _max_unpool(node: Call, x: Tensor, places: Tensor, shape: Tensor | None = None) -> Tensor:
+def _max_unpool(node: ModelNode, x: Tensor, places: Tensor, shape: Tensor | None = None) -> Tensor:
     """Put each element back where it came from, among zeros."""
     kernel = node.attr("kernel_shape")
     stride, dilation = steps(node, len(kernel))
@@ -229,7 +229,7 @@ def _is_number(op: Any, number: Tensor, axis: int) -> Tensor:
 
 
 @reads("Col2Im")
-def _col2im(node: Call, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
+def _col2im(node: ModelNode, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
     kernel = node.ints(block, "the block's shape")
     stride, dilation = steps(node, len(kernel))
     sizes = node.dims(image, "the image's shape")

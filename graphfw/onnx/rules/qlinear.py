@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.rules.contrib import CONTRIB
 from graphfw.onnx.rules.products import gemm
 from graphfw.onnx.rules.quantised import centred, quantized, quantized_range
@@ -27,7 +27,7 @@ def _again(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tenso
 
 @reads("QLinearAdd", "QLinearMul", domain=CONTRIB)
 def _pairs(
-    node: Call,
+    node: ModelNode,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor | None,
@@ -41,7 +41,7 @@ def _pairs(
     return _again(x + y if node.op_type == "QLinearAdd" else x * y, y_scale, y_zero, a)
 
 
-_UNARY: dict[str, Callable[[Call, Tensor], Tensor]] = {
+_UNARY: dict[str, Callable[[ModelNode, Tensor], Tensor]] = {
     "QLinearLeakyRelu": lambda node, x: gf.leaky_relu(x, negative_slope=node.attr("alpha", 0.01)),
     "QLinearSigmoid": lambda node, x: gf.sigmoid(x),
     "QLinearGlobalAveragePool": lambda node, x: _mean(node, x),
@@ -51,7 +51,7 @@ _UNARY: dict[str, Callable[[Call, Tensor], Tensor]] = {
 
 @reads(*_UNARY, domain=CONTRIB)
 def _unary(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor | None,
@@ -62,13 +62,13 @@ def _unary(
     return _again(made, y_scale, y_zero, x)
 
 
-def _mean(node: Call, x: Tensor) -> Tensor:
+def _mean(node: ModelNode, x: Tensor) -> Tensor:
     places = range(1, x.ndim - 1) if node.attr("channels_last", 0) else range(2, x.ndim)
     return gf.mean(x, axis=tuple(places), keepdims=True)
 
 
 @reads("QLinearConcat", domain=CONTRIB)
-def _concat(node: Call, y_scale: Tensor, y_zero: Tensor, *xs: Tensor) -> Tensor:
+def _concat(node: ModelNode, y_scale: Tensor, y_zero: Tensor, *xs: Tensor) -> Tensor:
     node.require(xs and not len(xs) % 3, "each of its inputs needs a scale and a zero point")
     parts = [_real(*xs[i : i + 3]) for i in range(0, len(xs), 3)]
     return _again(gf.concat(parts, axis=node.attr("axis")), y_scale, y_zero, xs[0])
@@ -76,7 +76,7 @@ def _concat(node: Call, y_scale: Tensor, y_zero: Tensor, *xs: Tensor) -> Tensor:
 
 @reads("QGemm", domain=CONTRIB)
 def _qgemm(
-    node: Call,
+    node: ModelNode,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor,
@@ -98,7 +98,7 @@ def _qgemm(
 
 @reads("MatMulIntegerToFloat", domain=CONTRIB)
 def _matmul_to_float(
-    node: Call,
+    node: ModelNode,
     a: Tensor,
     b: Tensor,
     a_scale: Tensor,
@@ -113,7 +113,7 @@ def _matmul_to_float(
 
 @reads("DynamicQuantizeMatMul", domain=CONTRIB)
 def _dynamic_matmul(
-    node: Call,
+    node: ModelNode,
     a: Tensor,
     b: Tensor,
     b_scale: Tensor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import graphfw as gf
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Tensor
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.rules.convolution import convolved
 from graphfw.onnx.table import reads
 from graphfw.onnx.types import converted, dtype_of, limits
@@ -13,7 +13,7 @@ from graphfw.onnx.types import converted, dtype_of, limits
 
 @reads("QuantizeLinear")
 @reads("QuantizeLinear", domain="com.microsoft")
-def _quantize(node: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def _quantize(node: ModelNode, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     number = node.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_of(number) if number else gf.uint8
     node.require(to.name.startswith(("float", "int", "uint")), f"it can't make {to}")
@@ -39,7 +39,7 @@ def quantized(ratio: Tensor, zero: Tensor | None, to: DType, saturate: bool = Tr
 
 @reads("DequantizeLinear")
 @reads("DequantizeLinear", domain="com.microsoft")
-def _dequantize(node: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def _dequantize(node: ModelNode, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     axis, block = node.attr("axis", 1), node.attr("block_size", 0)
     number = node.attr("output_dtype", 0)
     to = dtype_of(number) if number else scale.dtype
@@ -72,14 +72,22 @@ def _laid(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
 
 @reads("MatMulInteger")
 def _matmul_integer(
-    node: Call, a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None
+    node: ModelNode,
+    a: Tensor,
+    b: Tensor,
+    a_zero: Tensor | None = None,
+    b_zero: Tensor | None = None,
 ) -> Tensor:
     return _integers(a, _rows(a_zero)) @ _integers(b, b_zero)
 
 
 @reads("ConvInteger")
 def _conv_integer(
-    node: Call, x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None
+    node: ModelNode,
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
 ) -> Tensor:
     return convolved(node, _integers(x, x_zero), _integers(w, _channels(w_zero, w)))
 
@@ -103,7 +111,7 @@ def _channels(zero: Tensor | None, w: Tensor) -> Tensor | None:
 
 @reads("QLinearMatMul")
 def _quantised_matmul(
-    node: Call,
+    node: ModelNode,
     a: Tensor,
     a_scale: Tensor,
     a_zero: Tensor,
@@ -121,7 +129,7 @@ def _quantised_matmul(
 
 @reads("QLinearConv")
 def _quantised_conv(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     x_scale: Tensor,
     x_zero: Tensor,
@@ -141,7 +149,7 @@ def _quantised_conv(
 
 
 @reads("DynamicQuantizeLinear")
-def _dynamic_quantize(node: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _dynamic_quantize(node: ModelNode, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return quantized_range(x)
 
 

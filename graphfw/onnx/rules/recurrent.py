@@ -8,7 +8,7 @@ from typing import Any
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads
 
 Step = Callable[[tuple[Tensor, ...], Tensor], tuple[Tensor, ...]]
@@ -42,7 +42,7 @@ _USUAL = {
 
 @reads("LSTM", "GRU", "RNN")
 def _recurrent(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -106,7 +106,7 @@ def _run(
 
 
 def _cell(
-    node: Call,
+    node: ModelNode,
     i: int,
     directions: int,
     x: Tensor,
@@ -166,7 +166,7 @@ def _gru(
     return step
 
 
-def _activations(node: Call, i: int, directions: int) -> list[Callable[[Tensor], Tensor]]:
+def _activations(node: ModelNode, i: int, directions: int) -> list[Callable[[Tensor], Tensor]]:
     """Return a direction's functions, clipped as the node says."""
     usual = _USUAL[node.op_type]
     names = [str(n).lower() for n in node.attr("activations", usual * directions)]

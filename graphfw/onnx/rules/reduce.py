@@ -10,7 +10,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.dtype import bool_, int32, int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import Attribute, Rule, flag, reads, write_only, writes
 from graphfw.ops.args import Axes, axes_of
 from graphfw.ops.cumulative import CumulativeProd, CumulativeSum
@@ -60,7 +60,7 @@ _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 
 
 @reads(*_REDUCTIONS)
-def _reduce(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
+def _reduce(node: ModelNode, x: Tensor, axes: Tensor | None = None) -> Tensor:
     along = node.attr("axes", None) if axes is None else node.ints(axes, "the axes")
     if not along and node.attr("noop_with_empty_axes", 0):
         along = ()
@@ -112,7 +112,7 @@ write_only(
 
 
 @reads("ArgMax", "ArgMin")
-def _arg(node: Call, x: Tensor) -> Tensor:
+def _arg(node: ModelNode, x: Tensor) -> Tensor:
     axis, keepdims = node.attr("axis", 0), bool(node.attr("keepdims", 1))
     find = gf.argmax if node.op_type == "ArgMax" else gf.argmin
     if not node.attr("select_last_index", 0):
@@ -122,7 +122,7 @@ def _arg(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("CumSum", "CumProd")
-def _cumulative(node: Call, x: Tensor, axis: Tensor) -> Tensor:
+def _cumulative(node: ModelNode, x: Tensor, axis: Tensor) -> Tensor:
     op = CumulativeSum if node.op_type == "CumSum" else CumulativeProd
     along = node.axis(node.integer(axis, "the axis"), x.ndim)
     return emit(op(along, bool(node.attr("reverse", 0)), bool(node.attr("exclusive", 0))), x)
@@ -145,7 +145,7 @@ def _write_cumulative_sum(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("Softmax", "LogSoftmax", "Hardmax")
-def _softmax(node: Call, x: Tensor) -> Tensor:
+def _softmax(node: ModelNode, x: Tensor) -> Tensor:
     build = _ALONG[node.op_type]
     if node.version >= 13:
         return build(x, axis=node.attr("axis", -1))
@@ -170,7 +170,7 @@ _ALONG: dict[str, Callable[..., Tensor]] = {
 
 
 @reads("LpNormalization")
-def _lp_normalization(node: Call, x: Tensor) -> Tensor:
+def _lp_normalization(node: ModelNode, x: Tensor) -> Tensor:
     order, axis = node.attr("p", 2), node.attr("axis", -1)
     node.require(order in (1, 2), f"p={order} is neither 1 nor 2")
     norm = (_l1 if order == 1 else _l2)(x, axis=axis, keepdims=True)
@@ -178,7 +178,7 @@ def _lp_normalization(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("MeanVarianceNormalization")
-def _mean_variance_normalization(node: Call, x: Tensor) -> Tensor:
+def _mean_variance_normalization(node: ModelNode, x: Tensor) -> Tensor:
     axes = node.attr("axes", (0, 2, 3))
     centred = x - gf.mean(x, axis=axes, keepdims=True)
     return centred / (gf.sqrt(gf.mean(gf.square(centred), axis=axes, keepdims=True)) + 1e-9)

@@ -10,14 +10,14 @@ from graphfw.errors import counted
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError, ValueNeeded
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.ratios import Ratio
 from graphfw.onnx.table import reads
 
 
 @reads("Resize")
 def _resize(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     roi: Tensor | None = None,
     scales: Tensor | None = None,
@@ -63,7 +63,7 @@ _LARGEST = 1 << 24
 
 
 def _resized(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     axes: Sequence[int],
     sizes: Sequence[DimLike] | None,
@@ -99,7 +99,7 @@ def _resized(
     return made(x, by_factor, None, list(by_factor.values())) if by_factor else x
 
 
-def _whole(node: Call, x: Tensor, axis: int, factor: Ratio) -> DimLike:
+def _whole(node: ModelNode, x: Tensor, axis: int, factor: Ratio) -> DimLike:
     """Return a dim's size times a factor.
 
     Raises:
@@ -128,7 +128,7 @@ _COORDINATES = {
 """ONNX's names of the rules from positions of the result to positions of x."""
 
 
-def _factors(node: Call, scales: Tensor | None) -> list[float | Ratio] | None:
+def _factors(node: ModelNode, scales: Tensor | None) -> list[float | Ratio] | None:
     if scales is None or not scales.size:
         return None
     values = node.facts.value(scales)
@@ -139,7 +139,7 @@ def _factors(node: Call, scales: Tensor | None) -> list[float | Ratio] | None:
 
 
 def _kept(
-    node: Call, x: Tensor, axes: Sequence[int], sizes: list[DimLike]
+    node: ModelNode, x: Tensor, axes: Sequence[int], sizes: list[DimLike]
 ) -> tuple[list[DimLike], list[float | Ratio] | None]:
     """Return sizes of x's proportions that are not larger, or not smaller, than the wanted ones."""
     policies = ("not_larger", "not_smaller", "stretch")
@@ -156,11 +156,11 @@ def _kept(
 
 
 @reads("Upsample")
-def _upsample(node: Call, x: Tensor, scales: Tensor | None = None) -> Tensor:
+def _upsample(node: ModelNode, x: Tensor, scales: Tensor | None = None) -> Tensor:
     return _upsampled(node, x, scales)
 
 
-def _upsampled(node: Call, x: Tensor, scales: Tensor | None) -> Tensor:
+def _upsampled(node: ModelNode, x: Tensor, scales: Tensor | None) -> Tensor:
     factors = _factors(node, scales) or list(node.attr("scales", ()))
     if not factors:
         raise OnnxError(f"{node.op_type}: it has no scales")
@@ -183,7 +183,7 @@ def _upsampled(node: Call, x: Tensor, scales: Tensor | None) -> Tensor:
 
 
 @reads("GridSample")
-def _grid_sample(node: Call, x: Tensor, grid: Tensor) -> Tensor:
+def _grid_sample(node: ModelNode, x: Tensor, grid: Tensor) -> Tensor:
     modes = {"bilinear": "linear", "bicubic": "cubic"}
     mode = node.attr("mode", "linear")
     return gf.grid_sample(

@@ -13,13 +13,13 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.measuring import dims_of, is_measured
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
 from graphfw.ops.measured import NonZero, measure
 
 
 @reads("Compress", moves=True)
-def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
+def _compress(node: ModelNode, x: Tensor, condition: Tensor) -> Tensor:
     if is_measured(node, condition):
         (places,) = gf.nonzero(condition)
     else:
@@ -31,7 +31,7 @@ def _compress(node: Call, x: Tensor, condition: Tensor) -> Tensor:
 
 
 @reads("NonZero")
-def _nonzero(node: Call, x: Tensor) -> Tensor:
+def _nonzero(node: ModelNode, x: Tensor) -> Tensor:
     if _is_nonzero_throughout(node, x):  # so exporters count: 0, 1, … up to a size
         places = [gf.arange(size) for size in x.shape]
         return gf.stack([gf.reshape(p, (-1,)) for p in gf.meshgrid(*places, indexing="ij")])
@@ -40,7 +40,7 @@ def _nonzero(node: Call, x: Tensor) -> Tensor:
     return gf.constant(np.stack(np.nonzero(np.atleast_1d(node.known(x, "x")))).astype(np.int64))
 
 
-def _is_nonzero_throughout(node: Call, x: Tensor) -> bool:
+def _is_nonzero_throughout(node: ModelNode, x: Tensor) -> bool:
     """Whether x is one number that is not 0, repeated over a shape that need not be known."""
     if x.node.op.name != "broadcast_to":
         return False
@@ -56,7 +56,7 @@ def _write_nonzero(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("Unique")
-def _unique(node: Call, x: Tensor) -> tuple[Tensor, ...]:
+def _unique(node: ModelNode, x: Tensor) -> tuple[Tensor, ...]:
     axis = node.attr("axis", None)
     if axis is None and is_measured(node, x):
         return _measured_unique(x, bool(node.attr("sorted", 1)))
@@ -111,7 +111,7 @@ def _write_sizes(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("TopK")
-def _top_k(node: Call, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]:
+def _top_k(node: ModelNode, x: Tensor, k: Tensor | None = None) -> tuple[Tensor, ...]:
     count = node.attr("k") if k is None else dims_of(node, gf.reshape(k, (1,)), "k")[0]
     largest = bool(node.attr("largest", 1))
     made = gf.topk(x, count, axis=node.attr("axis", -1), largest=largest)

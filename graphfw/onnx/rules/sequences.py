@@ -7,31 +7,31 @@ from graphfw.errors import ShapeError
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.fitting import joined
-from graphfw.onnx.node import Call, Value
+from graphfw.onnx.node import ModelNode, Value
 from graphfw.onnx.table import reads
 
 # Sequences: lists, whose lengths are known
 
 
 @reads("SequenceEmpty", "SequenceConstruct")
-def _sequence(node: Call, *items: Value) -> tuple[Value]:
+def _sequence(node: ModelNode, *items: Value) -> tuple[Value]:
     return (list(items),)
 
 
 @reads("SequenceAt")
-def _at(node: Call, items: list[Value], place: Tensor) -> Value:
+def _at(node: ModelNode, items: list[Value], place: Tensor) -> Value:
     return items[_place(node, place, len(items))]
 
 
 @reads("SequenceErase")
-def _erase(node: Call, items: list[Value], place: Tensor | None = None) -> tuple[Value]:
+def _erase(node: ModelNode, items: list[Value], place: Tensor | None = None) -> tuple[Value]:
     at = len(items) - 1 if place is None else _place(node, place, len(items))
     return (items[:at] + items[at + 1 :],)
 
 
 @reads("SequenceInsert")
 def _insert(
-    node: Call, items: list[Value], item: Value, place: Tensor | None = None
+    node: ModelNode, items: list[Value], item: Value, place: Tensor | None = None
 ) -> tuple[Value]:
     count = len(items)
     at = count if place is None else node.integer(place, "the place")
@@ -41,7 +41,7 @@ def _insert(
     return ([*items[:at], item, *items[at:]],)
 
 
-def _place(node: Call, place: Tensor, count: int) -> int:
+def _place(node: ModelNode, place: Tensor, count: int) -> int:
     at = node.integer(place, "the place")
     if not -count <= at < count:
         raise OnnxError(f"{node.op_type}: there is no place {at} in a sequence of {count}")
@@ -49,12 +49,12 @@ def _place(node: Call, place: Tensor, count: int) -> int:
 
 
 @reads("SequenceLength")
-def _length(node: Call, items: list[Value]) -> Tensor:
+def _length(node: ModelNode, items: list[Value]) -> Tensor:
     return gf.constant(len(items))
 
 
 @reads("SplitToSequence")
-def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Value]:
+def _split_to_sequence(node: ModelNode, x: Tensor, sizes: Tensor | None = None) -> tuple[Value]:
     axis, size = node.attr("axis", 0), x.shape[node.attr("axis", 0)]
     if not isinstance(size, int):
         raise ShapeError(
@@ -72,7 +72,7 @@ def _split_to_sequence(node: Call, x: Tensor, sizes: Tensor | None = None) -> tu
 
 
 @reads("ConcatFromSequence")
-def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
+def _concat_from_sequence(node: ModelNode, items: list[Tensor]) -> Tensor:
     axis = node.attr("axis")
     if node.attr("new_axis", 0):
         return gf.stack(joined(items), axis=axis)
@@ -80,7 +80,7 @@ def _concat_from_sequence(node: Call, items: list[Tensor]) -> Tensor:
 
 
 @reads("SequenceMap")
-def _sequence_map(node: Call, items: list[Value], *others: Value) -> tuple[Value, ...]:
+def _sequence_map(node: ModelNode, items: list[Value], *others: Value) -> tuple[Value, ...]:
     body = node.attr("body")
     rows = [
         node.subgraph(body, [item, *[o[i] if isinstance(o, list) else o for o in others]])
@@ -93,12 +93,12 @@ def _sequence_map(node: Call, items: list[Value], *others: Value) -> tuple[Value
 
 
 @reads("OptionalHasElement")
-def _has_element(node: Call, x: Value = None) -> Tensor:
+def _has_element(node: ModelNode, x: Value = None) -> Tensor:
     return gf.constant(x is not None)
 
 
 @reads("OptionalGetElement")
-def _element(node: Call, x: Value) -> tuple[Value]:
+def _element(node: ModelNode, x: Value) -> tuple[Value]:
     if x is None:
         raise OnnxError("OptionalGetElement: the optional has no value")
     return (x,)

@@ -14,14 +14,14 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import LAST, Builder, Val, fields, positions
 from graphfw.onnx.fitting import expanded, joined, reshaped
 from graphfw.onnx.measuring import clipped, dims_of, resolved
-from graphfw.onnx.node import Call, Value
+from graphfw.onnx.node import ModelNode, Value
 from graphfw.onnx.table import Attribute, Rule, reads, two_way, writes
 
 # Other shapes
 
 
 @reads("Reshape", moves=True)
-def _reshape(node: Call, x: Tensor, shape: Tensor | None = None) -> Tensor:
+def _reshape(node: ModelNode, x: Tensor, shape: Tensor | None = None) -> Tensor:
     copies_zeros = not node.attr("allowzero", 0)
     if shape is None:
         dims: tuple[DimLike, ...] = node.attr("shape")
@@ -39,7 +39,7 @@ def _write_reshape(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("Flatten", moves=True)
-def _flatten(node: Call, x: Tensor) -> Tensor:
+def _flatten(node: ModelNode, x: Tensor) -> Tensor:
     axis = node.attr("axis", 1)  # from 0 to the rank, both included; negative ones count from it
     axis = x.ndim if axis == x.ndim else node.axis(axis, x.ndim)
     rows, columns = x.shape[:axis], x.shape[axis:]
@@ -54,7 +54,7 @@ def _product(dims: Sequence[DimLike]) -> DimLike:
 
 
 @reads("Unsqueeze", moves=True)
-def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
+def _unsqueeze(node: ModelNode, x: Tensor, axes: Tensor | None = None) -> Tensor:
     places = _axes(node, axes) or ()
     rank = x.ndim + len(places)
     for axis in sorted(node.axis(a, rank) for a in places):
@@ -63,7 +63,7 @@ def _unsqueeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
 
 
 @reads("Squeeze", moves=True)
-def _squeeze(node: Call, x: Tensor, axes: Tensor | None = None) -> Tensor:
+def _squeeze(node: ModelNode, x: Tensor, axes: Tensor | None = None) -> Tensor:
     places = _axes(node, axes)
     if places is None:
         open_ = [d for d in x.shape if isinstance(d, Dim) and not always_ge(d, 2)]
@@ -84,7 +84,7 @@ two_way(Rule("Transpose", gf.permute_dims, {"axes": Attribute("perm")}, moves=Tr
 
 
 @reads("Expand", moves=True)
-def _expand(node: Call, x: Tensor, shape: Tensor) -> Tensor:
+def _expand(node: ModelNode, x: Tensor, shape: Tensor) -> Tensor:
     return expanded(x, dims_of(node, shape, "the shape"))
 
 
@@ -94,7 +94,7 @@ def _write_broadcast(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("Identity", "Optional")
-def _identity(node: Call, x: Value = None) -> Value:
+def _identity(node: ModelNode, x: Value = None) -> Value:
     return x
 
 
@@ -118,7 +118,7 @@ def _write_effect(b: Builder, node: Node, *xs: Val) -> Val:
 
 
 @reads("Concat", moves=True)
-def _concat(node: Call, *xs: Tensor) -> Tensor:
+def _concat(node: ModelNode, *xs: Tensor) -> Tensor:
     axis = node.axis(node.attr("axis"), xs[0].ndim)
     return gf.concat(joined(xs, axis), axis=axis)
 
@@ -129,7 +129,7 @@ def _write_concat(b: Builder, node: Node, *xs: Val) -> Val:
 
 
 @reads("Split", moves=True)
-def _split(node: Call, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+def _split(node: ModelNode, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", 0), x.ndim)
     parts, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
     lengths = node.attr("split", None) if sizes is None else dims_of(node, sizes, "the sizes")
@@ -164,7 +164,7 @@ def _write_split(b: Builder, node: Node, x: Val) -> list[Val]:
 
 @reads("Slice", moves=True)
 def _slice(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     starts: Tensor | None = None,
     ends: Tensor | None = None,
@@ -302,7 +302,7 @@ def _write_diagonal(b: Builder, node: Node, x: Val) -> Val:
 
 
 @reads("Tile", moves=True)
-def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
+def _tile(node: ModelNode, x: Tensor, repeats: Tensor) -> Tensor:
     counts = dims_of(node, repeats, "the repeats")
     node.require(
         len(counts) == x.ndim,
@@ -313,7 +313,7 @@ def _tile(node: Call, x: Tensor, repeats: Tensor) -> Tensor:
 
 @reads("Pad", moves=True)
 def _pad(
-    node: Call,
+    node: ModelNode,
     x: Tensor,
     pads: Tensor | None = None,
     value: Tensor | None = None,
@@ -358,13 +358,13 @@ def _more(width: DimLike) -> DimLike:
 
 
 @reads("Trilu", moves=True)
-def _trilu(node: Call, x: Tensor, k: Tensor | None = None) -> Tensor:
+def _trilu(node: ModelNode, x: Tensor, k: Tensor | None = None) -> Tensor:
     place = 0 if k is None else node.integer(k, "k")
     return gf.triu(x, k=place) if node.attr("upper", 1) else gf.tril(x, k=place)
 
 
 @reads("DepthToSpace", moves=True)
-def _depth_to_space(node: Call, x: Tensor) -> Tensor:
+def _depth_to_space(node: ModelNode, x: Tensor) -> Tensor:
     (n, c, h, w), b = _image(node, x)
     if node.choice("mode", "DCR", ("CRD", "DCR")) == "DCR":
         x = gf.permute_dims(gf.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2))
@@ -374,14 +374,14 @@ def _depth_to_space(node: Call, x: Tensor) -> Tensor:
 
 
 @reads("SpaceToDepth", moves=True)
-def _space_to_depth(node: Call, x: Tensor) -> Tensor:
+def _space_to_depth(node: ModelNode, x: Tensor) -> Tensor:
     (n, c, h, w), b = _image(node, x)
     order = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     x = gf.permute_dims(gf.reshape(x, (n, c, h // b, b, w // b, b)), order)
     return gf.reshape(x, (n, c * b * b, h // b, w // b))
 
 
-def _image(node: Call, x: Tensor) -> tuple[Sequence[DimLike], int]:
+def _image(node: ModelNode, x: Tensor) -> tuple[Sequence[DimLike], int]:
     """Return the sizes of images and those of a block."""
     block = node.attr("blocksize")
     node.require(x.ndim == 4, f"x has {counted(x.ndim, 'dim')}, not 4")
@@ -389,7 +389,7 @@ def _image(node: Call, x: Tensor) -> tuple[Sequence[DimLike], int]:
     return x.shape, block
 
 
-def _axes(node: Call, axes: Tensor | None) -> tuple[int, ...] | None:
+def _axes(node: ModelNode, axes: Tensor | None) -> tuple[int, ...] | None:
     """Return axes of an attribute, as opsets before 13 have them, or of an input."""
     if axes is None:
         stated: tuple[int, ...] | None = node.attr("axes", None)

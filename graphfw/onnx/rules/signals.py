@@ -10,14 +10,16 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.rules.pairs import pair_type
 from graphfw.onnx.table import reads, writes
 from graphfw.onnx.types import dtype_of
 
 
 @reads("DFT")
-def _dft(node: Call, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None) -> Tensor:
+def _dft(
+    node: ModelNode, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None
+) -> Tensor:
     """Transform along an axis.  x: [..., 1] real or [..., 2] complex"""
     along = node.attr("axis", 1 if node.version < 20 else -2)
     if axis is not None:
@@ -51,7 +53,7 @@ def _pairs(x: Tensor) -> Tensor:
 
 @reads("STFT")
 def _stft(
-    node: Call,
+    node: ModelNode,
     signal: Tensor,
     step: Tensor,
     window: Tensor | None = None,
@@ -83,7 +85,7 @@ _MOST_BINS = 1 << 16
 
 @reads("MelWeightMatrix")
 def _mel_weight_matrix(
-    node: Call, bins: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor
+    node: ModelNode, bins: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
     """Return the weights of frequencies in bins of the mel scale.  -> [length // 2 + 1, bins]"""
     count, size, hz = (node.integer(x, "a size") for x in (bins, length, rate))

@@ -14,7 +14,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields, positions
 from graphfw.onnx.errors import OnnxError
 from graphfw.onnx.measuring import dims_of, is_measured, measured
-from graphfw.onnx.node import Call, Strings, Value, as_value
+from graphfw.onnx.node import ModelNode, Strings, Value, as_value
 from graphfw.onnx.table import reads, writes
 from graphfw.onnx.types import dtype_of
 
@@ -22,7 +22,7 @@ from graphfw.onnx.types import dtype_of
 
 
 @reads("Constant")
-def _constant(node: Call) -> Value:
+def _constant(node: ModelNode) -> Value:
     for name in ("value", "sparse_value"):
         if name in node.attributes:
             return as_value(node.attr(name))
@@ -42,20 +42,20 @@ def _write_constant(b: Builder, node: Node) -> Val:
 
 
 @reads("ConstantOfShape")
-def _constant_of_shape(node: Call, shape: Tensor) -> Tensor:
+def _constant_of_shape(node: ModelNode, shape: Tensor) -> Tensor:
     value = node.attr("value", np.zeros(1, np.float32))
     return gf.full(dims_of(node, shape, "the shape"), gf.constant(value.reshape(())))
 
 
 @reads("EyeLike")
-def _eye_like(node: Call, x: Tensor) -> Tensor:
+def _eye_like(node: ModelNode, x: Tensor) -> Tensor:
     dtype = dtype_of(node.attr("dtype")) if "dtype" in node.attributes else x.dtype
     node.require(x.ndim == 2, f"x has {counted(x.ndim, 'dim')}, not 2")
     return gf.eye(*x.shape, k=node.attr("k", 0), dtype=dtype)
 
 
 @reads("Range")
-def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+def _range(node: ModelNode, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     bounds = (start, limit, delta)
     is_open = any(node.facts.value(x) is None for x in bounds)
     if is_open and node.facts.measures and is_measured(node, *bounds):
@@ -71,7 +71,7 @@ def _range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     return gf.arange(begin, end, by, dtype=start.dtype)
 
 
-def _measured_range(node: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+def _measured_range(node: ModelNode, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     start, limit, delta = (gf.reshape(x, ()) for x in (start, limit, delta))
     # Integers are divided exactly; -(-a // b) rounds up.
     is_real = start.dtype.is_floating
@@ -87,12 +87,12 @@ def _write_arange(b: Builder, node: Node) -> Val:
 
 
 @reads("Shape")
-def _shape(node: Call, x: Tensor | Strings) -> Tensor:
+def _shape(node: ModelNode, x: Tensor | Strings) -> Tensor:
     return _sizes(x.shape[slice(node.attr("start", 0), node.attr("end", None))])
 
 
 @reads("Size")
-def _size(node: Call, x: Tensor | Strings) -> Tensor:
+def _size(node: ModelNode, x: Tensor | Strings) -> Tensor:
     size: DimLike = 1
     for dim in x.shape:
         size = size * dim

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import graphfw as gf
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import OnnxError
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads
 
 _DOMAIN = "ai.onnx.preview.training"
 
 
 @reads("Gradient", domain=_DOMAIN)
-def _gradient(node: Call, *given: Tensor) -> tuple[Tensor, ...]:
+def _gradient(node: ModelNode, *given: Tensor) -> tuple[Tensor, ...]:
     """Differentiate the value `y` by the values `xs`, where they are computed."""
     xs = [node.named(name) for name in node.attr("xs")]
     if any(x is not value for x, value in zip(xs, given, strict=False)):
@@ -33,7 +33,7 @@ def _each(xs: Sequence[Tensor], kinds: int, step: One) -> tuple[Tensor, ...]:
 
 
 @reads("Adagrad", domain=_DOMAIN)
-def _adagrad(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
+def _adagrad(node: ModelNode, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
     decay, epsilon = node.attr("decay_factor", 0.0), node.attr("epsilon", 1e-6)
     norm = node.attr("norm_coefficient", 0.0)
     scaled = rate / (1 + gf.astype(step, rate.dtype) * decay)
@@ -47,7 +47,7 @@ def _adagrad(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tenso
 
 
 @reads("Adam", domain=_DOMAIN)
-def _adam(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
+def _adam(node: ModelNode, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
     alpha, beta = node.attr("alpha", 0.9), node.attr("beta", 0.999)
     epsilon, norm = node.attr("epsilon", 1e-6), node.attr("norm_coefficient", 0.0)
     after = node.attr("norm_coefficient_post", 0.0)
@@ -65,7 +65,7 @@ def _adam(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, 
 
 
 @reads("Momentum", domain=_DOMAIN)
-def _momentum(node: Call, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
+def _momentum(node: ModelNode, rate: Tensor, step: Tensor, *xs: Tensor) -> tuple[Tensor, ...]:
     alpha, beta = node.attr("alpha"), node.attr("beta")
     norm, is_nesterov = node.attr("norm_coefficient"), node.attr("mode") == "nesterov"
     weight = gf.where(step > 0, gf.astype(gf.asarray(beta), rate.dtype), gf.ones_like(rate))

@@ -15,7 +15,7 @@ from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.errors import OnnxError, Unsupported
 from graphfw.onnx.fitting import matched
 from graphfw.onnx.measuring import is_measured
-from graphfw.onnx.node import Call
+from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
 from graphfw.ops.measured import NonMaxSuppression, measure
 from graphfw.ops.rois import sampled
@@ -23,7 +23,7 @@ from graphfw.ops.rois import sampled
 
 @reads("NonMaxSuppression")
 def _non_max_suppression(
-    node: Call,
+    node: ModelNode,
     boxes: Tensor,
     scores: Tensor,
     most: Tensor | None = None,
@@ -70,7 +70,7 @@ def _write_non_max_suppression(
 
 
 @reads("RoiAlign")
-def _roi_align(node: Call, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
+def _roi_align(node: ModelNode, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
     """Sample regions on a grid.  x: [N, C, H, W], rois: [R, 4] -> [R, C, height, width]"""
     bins = node.attr("output_height", 1), node.attr("output_width", 1)
     ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
@@ -112,7 +112,7 @@ _MOST_SAMPLES = 1 << 14
 
 
 @reads("MaxRoiPool")
-def _max_roi_pool(node: Call, x: Tensor, rois: Tensor) -> Tensor:
+def _max_roi_pool(node: ModelNode, x: Tensor, rois: Tensor) -> Tensor:
     """Take the largest of each part of a region.
 
     x: [N, C, H, W], rois: [R, 5] batch, x1, y1, x2, y2 -> [R, C, height, width]; 0 for parts that
@@ -146,7 +146,7 @@ def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
 
 
 @reads("ImageDecoder")
-def _image_decoder(node: Call, data: Tensor) -> Tensor:
+def _image_decoder(node: ModelNode, data: Tensor) -> Tensor:
     """Decode an image's file, with Pillow.  data: [bytes] uint8 -> [height, width, channels]"""
     from PIL import Image, UnidentifiedImageError
 

@@ -19,7 +19,7 @@ from graphfw.ir.op import Op, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
 from graphfw.runtime import feeding
-from graphfw.runtime.array_executor import ArrayExecutable, Step
+from graphfw.runtime.array_executor import ArrayExecutable, NodeCall
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.capture import Capturing
 from graphfw.runtime.cupy_executor.deferred_check import SessionFlags
@@ -177,7 +177,7 @@ class _OnDevice(ArrayExecutable):
     def _constant(self, node: Node) -> Any:
         return to_device(self.xp, node.op.eval(np), node.types[0].dtype)
 
-    def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> Step:
+    def _step(self, node: Node, op: Op, freed: tuple[int, ...], into: int | None) -> NodeCall:
         if not runs_on_host(node, has_kernels=False):
             return super()._step(node, op, freed, into)
         call = op.kernel(np, *[tensor.dtype for tensor in node.inputs])

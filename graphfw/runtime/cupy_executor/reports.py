@@ -25,7 +25,7 @@ from graphfw.runtime.cupy_executor.layouts import GpuLayout
 from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.limits import shown_bytes
-from graphfw.runtime.memory import Entry, MemoryReport, PerTrip, report
+from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerTrip, report
 from graphfw.runtime.places import place_of
 from graphfw.runtime.planning.once import known_bytes
 from graphfw.runtime.profile import Label
@@ -203,15 +203,15 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
         found += [entry(storage, "outside", sizes, 0, end) for storage in body.outside]
     if layout.scratch > layout.inside:
         nbytes = layout.scratch - layout.inside
-        found.append(Entry("inside of loops and branches", "scratch", nbytes, 0, end, ""))
+        found.append(MemoryEntry("inside of loops and branches", "scratch", nbytes, 0, end, ""))
     scratch = layout.arena - layout.scratch
     if scratch:
-        found.append(Entry("values kept by kernels", "scratch", scratch, 0, end, ""))
+        found.append(MemoryEntry("values kept by kernels", "scratch", scratch, 0, end, ""))
     per_trip = []
     for region in _regions_in(layout):
         name, place = region.node.op.name, place_of(region.node)
         if region.outside:
-            found.append(Entry(f"inside of {name}", "outside", region.outside, 0, end, place))
+            found.append(MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, place))
         if region.per_trip:
             per_trip.append(PerTrip(region.per_trip, name, place))
     new = [evaluate(s.size, sizes) * s.dtype.itemsize for s in build.updated]

@@ -207,7 +207,7 @@ class Accumulate:
 
 
 @record(eq=False)
-class Check:
+class BoundsCheck:
     """Make the run fail unless 0 <= value < bound; the value is an int64."""
 
     value: Expr
@@ -215,10 +215,10 @@ class Check:
 
 
 @record(eq=False)
-class Loop:
+class InnerLoop:
     """One pass over the inner axes of a row. All of `body` happens at each position, in order."""
 
-    body: tuple[Reduce | Carry | Keep | Store | Accumulate | Check, ...]
+    body: tuple[Reduce | Carry | Keep | Store | Accumulate | BoundsCheck, ...]
 
 
 @record(eq=False)
@@ -256,7 +256,7 @@ class Kernel:
     split: Size | None
     buffers: tuple[Buffer, ...]
     params: int
-    body: tuple[Loop | Store | Accumulate | Check, ...]
+    body: tuple[InnerLoop | Store | Accumulate | BoundsCheck, ...]
     asks: bool = False
 
     def is_packed(self, load: Load) -> bool:

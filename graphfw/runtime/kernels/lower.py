@@ -35,8 +35,8 @@ from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_str
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
 from graphfw.runtime.kernels.lower_trips import trip_steps
 from graphfw.runtime.kernels.lower_values import (
-    Drawn,
-    Values,
+    ExpressionBuilder,
+    RandomValue,
     scalar_form,
 )
 from graphfw.runtime.kernels.steps import (
@@ -130,7 +130,7 @@ class CanCompile:
         if known is None:
             form = scalar_form(node)
             parts = [] if form is None else postorder([form], lambda expr: False)
-            calls = [part for part in parts if isinstance(part, Call | Drawn)]
+            calls = [part for part in parts if isinstance(part, Call | RandomValue)]
             is_cheap = form is not None and all(map(is_cheap_call, calls))
             known = _Form(form is not None, is_cheap, sum(map(cost_of, calls)))
             self._forms[key] = known
@@ -244,7 +244,7 @@ class _Lowering:
 
     def _nest(self, group: Group) -> Lowered:
         """Return the steps of a group's loops, and the lines that they leave."""
-        values = Values(group, self.facts)
+        values = ExpressionBuilder(group, self.facts)
         across = {one.node: one for one in values.across}
         stores = [t for t in group.outputs if t.node not in across]
         partial = [across[t.node] for t in group.outputs if t.node in across]
@@ -392,7 +392,7 @@ class _Lowering:
 
     def _epilogue(self, group: Group, node: Node) -> Epilogue | None:
         """Return a group as the epilogue of a product, if that can be computed piece by piece."""
-        values = Values(group, self.facts, node.outputs[0])
+        values = ExpressionBuilder(group, self.facts, node.outputs[0])
         draft = drafted(values, group.outputs, ())
         rows = len(values.axes) - len([dim for dim in columns_of(node) if dim != 1])
         draft.outer, draft.inner = values.axes[:rows], values.axes[rows:]

@@ -45,7 +45,7 @@ _BLOCK = 64
 """With "columns", a cell has a multiple of so many of them."""
 
 
-class Work(NamedTuple):
+class WorkDivision(NamedTuple):
     """How work is divided: see `ir.Kernel`."""
 
     per_cell: DimLike
@@ -64,7 +64,7 @@ def _may_be_long(inner: DimLike) -> bool:
     return not (isinstance(inner, int) and inner <= LONG)
 
 
-def pieces(rows: DimLike, inner: DimLike, nbytes: int) -> Work:
+def pieces(rows: DimLike, inner: DimLike, nbytes: int) -> WorkDivision:
     """Cut each row.
 
     Args:
@@ -73,18 +73,20 @@ def pieces(rows: DimLike, inner: DimLike, nbytes: int) -> Work:
         nbytes: What is read and written at each position.
     """
     piece = _positions(rows * inner, nbytes)
-    return Work(1, piece, rows * up(inner, piece))
+    return WorkDivision(1, piece, rows * up(inner, piece))
 
 
-def tiles(rows: DimLike, inner: DimLike) -> Work:
+def tiles(rows: DimLike, inner: DimLike) -> WorkDivision:
     """Cut rows and positions into tiles."""
     *fewer, most = _TILE_POSITIONS
     positions = next((n for n in fewer if isinstance(inner, int) and inner <= n), most)
     block = TILE // positions
-    return Work(block, positions, up(rows, block) * up(inner, positions))
+    return WorkDivision(block, positions, up(rows, block) * up(inner, positions))
 
 
-def whole_rows(rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_lines: bool) -> Work:
+def whole_rows(
+    rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_lines: bool
+) -> WorkDivision:
     """Put whole rows into a cell.
 
     Args:
@@ -99,10 +101,10 @@ def whole_rows(rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_l
         few = min(_PASSES, rows // _CELLS) if isinstance(rows, int) else _few(rows)
         least = max(least, few) if isinstance(few, int) else dim_max(least, few)
     block = _rows_of(inner, _positions(rows * inner, nbytes), least)
-    return Work(block, None, up(rows, block), _may_be_long(inner))
+    return WorkDivision(block, None, up(rows, block), _may_be_long(inner))
 
 
-def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work:
+def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> WorkDivision:
     """Cut the last outer axis.
 
     Args:
@@ -112,7 +114,7 @@ def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work
         nbytes: What is read and written at each position.
     """
     block = _block(inner, _positions(others * last * inner, nbytes))
-    return Work(block, None, others * up(last, block), _may_be_long(inner))
+    return WorkDivision(block, None, others * up(last, block), _may_be_long(inner))
 
 
 @lru_cache(maxsize=4096)

@@ -27,10 +27,10 @@ from graphfw.runtime.kernels.lower_loops import (
 )
 from graphfw.runtime.kernels.lower_values import (
     Element,
+    ElementAddress,
+    ExpressionBuilder,
     K,
-    Place,
-    Reduced,
-    Values,
+    RowReduction,
 )
 from graphfw.runtime.kernels.steps import Temp
 
@@ -75,12 +75,12 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     draft = Draft("columns" if axes else "rows", axes, [parts], loops=[[]])
     results: dict[Tensor, Expr] = {}
     for number, one in enumerate(lines):
-        source = Place(one.temp, 0, ((parts, one.output.size), *steps))
+        source = ElementAddress(one.temp, 0, ((parts, one.output.size), *steps))
         name, dtype = f"r{number}", one.temp.dtype
-        draft.loops[0].append(Reduced(name, one.kind, Element(dtype, source)))
+        draft.loops[0].append(RowReduction(name, one.kind, Element(dtype, source)))
         results[one.output] = K.cast(Ref(dtype, name), one.output.dtype)
     for tensor in stored:
-        draft.after.append(Stored(Place(tensor, 0, steps), results[tensor]))
+        draft.after.append(Stored(ElementAddress(tensor, 0, steps), results[tensor]))
     if after is not None:
         swap = Swap(lambda expr: _result(expr, results))
         (loop,) = after.loops
@@ -111,7 +111,7 @@ def following(group: Group, facts: FusionFacts, tensors: Sequence[Tensor]) -> Dr
     """Return the draft of a group that takes each element of these tensors where it computes it."""
     if any(tuple([d for d in t.shape if d != 1]) != group.sizes for t in tensors):
         return None
-    draft = drafted(Values(group, facts), group.outputs, ())
+    draft = drafted(ExpressionBuilder(group, facts), group.outputs, ())
     if len(draft.loops) != 1 or any(not isinstance(s, Stored) for s in draft.statements()):
         return None
     own = contiguous(group.sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
-from graphfw.runtime.kernels.lower_values import Element, Place
+from graphfw.runtime.kernels.lower_values import Element, ElementAddress
 from graphfw.runtime.kernels.steps import Storage
 
 
@@ -22,10 +22,10 @@ def in_place(
         Pairs of a buffer that is written and one that is read; see `Step.in_place`.
     """
     passes = [draft.before, *draft.loops, draft.after]
-    places: dict[Storage, set[Place]] = {}
+    places: dict[Storage, set[ElementAddress]] = {}
     last: dict[Storage, int] = {}
     packed: set[Storage] = set()
-    written: list[tuple[int, Place]] = []
+    written: list[tuple[int, ElementAddress]] = []
     for number, statements in enumerate(passes):
         roots = [root for s in statements for root in roots_of(s)]
         for expr in postorder(roots, lambda expr: False):
@@ -49,7 +49,7 @@ def in_place(
     return tuple(pairs)
 
 
-def _same_element(a: Place, b: Place) -> bool:
+def _same_element(a: ElementAddress, b: ElementAddress) -> bool:
     """Whether two places, of which the second has no two elements in one, always agree."""
     return (
         a.offset == b.offset == 0

@@ -17,15 +17,21 @@ from graphfw.ir.shape import size_of
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Expr
 from graphfw.runtime.kernels.lower_loops import (
-    Carrying,
     Draft,
+    LoopCarry,
     Statement,
     Stored,
     Swap,
     postorder,
     roots_of,
 )
-from graphfw.runtime.kernels.lower_values import At, Computed, Element, K, Place
+from graphfw.runtime.kernels.lower_values import (
+    ComputedIndex,
+    Element,
+    ElementAddress,
+    IndexValue,
+    K,
+)
 
 _LONG = 256
 """Of so many lanes along the last axis vectors are full anyway, and dense memory is faster."""
@@ -35,7 +41,7 @@ def in_a_row(draft: Draft) -> Draft:
     """Return a kernel of columns whose lanes are one axis, or the kernel itself if it need not be.
 
     Args:
-        draft: A kernel of `Carrying` and `Stored` alone, whose outer axes are the lanes.
+        draft: A kernel of `LoopCarry` and `Stored` alone, whose outer axes are the lanes.
     """
     last = draft.outer[-1].extent
     is_long = isinstance(last, int) and last >= _LONG
@@ -73,27 +79,27 @@ class _InARow:
         places = [x.place for x in leaves if isinstance(x, Element)]
         places += [s.place for s in draft.statements() if isinstance(s, Stored)]
         # An axis that is looked at as a number is not joined.
-        numbers = [v for x in leaves if isinstance(x, At) for v in x.index.terms]
+        numbers = [v for x in leaves if isinstance(x, IndexValue) for v in x.index.terms]
         return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, places))
 
-    def joins(self, place: Place) -> bool:
+    def joins(self, place: ElementAddress) -> bool:
         """Whether lanes in a row lie in a row."""
         strides = dict(place.strides)
         last = strides.get(self._last, 0)
         return all(strides.get(lane, 0) == last * step for lane, step in self._steps.items())
 
-    def _place_along(self, lane: Variable) -> Computed:
+    def _place_along(self, lane: Variable) -> ComputedIndex:
         """Return where along an axis the lane of a number is."""
-        value: Expr = At(int64, index_of(self._row))
+        value: Expr = IndexValue(int64, index_of(self._row))
         step = self._steps[lane]
         if step != 1:
             value = K.floor_divide(value, _size(step))
         if lane is not self._first:
             value = K.remainder(value, _size(lane.extent))
-        return Computed(value, lane.extent)
+        return ComputedIndex(value, lane.extent)
 
     def _statement(self, s: Statement) -> Statement:
-        if isinstance(s, Carrying):
+        if isinstance(s, LoopCarry):
             return s._replace(begin=self._swap(s.begin), value=self._swap(s.value))
         assert isinstance(s, Stored)
         return Stored(self._placed(s.place), self._swap(s.value))
@@ -101,13 +107,13 @@ class _InARow:
     def _replaced(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Element):
             return Element(expr.dtype, self._placed(expr.place))
-        if isinstance(expr, At):
+        if isinstance(expr, IndexValue):
             index = expr.index
             terms = {self._variable(v): factor for v, factor in index.terms.items()}
-            return At(expr.dtype, Affine(index.offset, terms))
+            return IndexValue(expr.dtype, Affine(index.offset, terms))
         return None
 
-    def _placed(self, place: Place) -> Place:
+    def _placed(self, place: ElementAddress) -> ElementAddress:
         if not self.joins(place):
             strides = [(self._variable(v), stride) for v, stride in place.strides]
             return place._replace(strides=tuple(strides))
@@ -117,10 +123,10 @@ class _InARow:
 
     def _variable(self, variable: Variable) -> Variable:
         """Return the replacement of a variable: a lane's, or one whose value depends on lanes."""
-        if isinstance(variable, Computed):
-            return Computed(self._swap(variable.value), variable.extent)
+        if isinstance(variable, ComputedIndex):
+            return ComputedIndex(self._swap(variable.value), variable.extent)
         return self._computed.get(variable, variable)
 
 
 def _size(size: DimLike) -> Expr:
-    return At(int64, Affine(size, {}))
+    return IndexValue(int64, Affine(size, {}))

@@ -11,15 +11,15 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.ir import Call, Expr, Ref
 from graphfw.runtime.kernels.lower_values import (
-    Across,
-    At,
     Bound,
-    Computed,
-    Drawn,
+    ComputedIndex,
+    CrossRowReduction,
     Element,
-    Place,
-    Reduced,
-    Values,
+    ElementAddress,
+    ExpressionBuilder,
+    IndexValue,
+    RandomValue,
+    RowReduction,
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 
@@ -31,7 +31,7 @@ class Kept(NamedTuple):
     value: Expr
 
 
-class Carrying(NamedTuple):
+class LoopCarry(NamedTuple):
     """A value that each position of the loop hands to the next: see `ir.Carry`."""
 
     name: str
@@ -42,7 +42,7 @@ class Carrying(NamedTuple):
 class Stored(NamedTuple):
     """A value that is written."""
 
-    place: Place
+    place: ElementAddress
     value: Expr
 
 
@@ -54,11 +54,11 @@ class Partial(NamedTuple):
         value: Of what.
     """
 
-    across: Across
+    across: CrossRowReduction
     value: Expr
 
 
-Statement: TypeAlias = "Reduced | Carrying | Kept | Stored | Partial | Bound"
+Statement: TypeAlias = "RowReduction | LoopCarry | Kept | Stored | Partial | Bound"
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Draft:
         yield from self.after
 
 
-class _Nature(NamedTuple):
+class _Placement(NamedTuple):
     """The facts that decide where an expression is computed.
 
     Attributes:
@@ -103,33 +103,33 @@ class _Nature(NamedTuple):
     dear: bool
 
 
-_PLAIN = _Nature(0, False, False)
+_PLAIN = _Placement(0, False, False)
 
 
-class Natures:
+class Placements:
     """The natures of expressions, found once each."""
 
     def __init__(self, inner: Iterable[Variable], *, all_inner: bool) -> None:
         self._inner = frozenset(inner)
         self._all_inner = all_inner
-        self._found: dict[Expr, _Nature] = {}
+        self._found: dict[Expr, _Placement] = {}
         self._levels: dict[str, int] = {}
 
-    def reduced(self, one: Reduced) -> int:
+    def reduced(self, one: RowReduction) -> int:
         """Take note of a reduction; return the pass in which it is made."""
         level = self.of(one.value).level
         self._levels[one.name] = level + 1
         return level
 
-    def of(self, root: Expr) -> _Nature:
+    def of(self, root: Expr) -> _Placement:
         """Return the nature of an expression."""
         for expr in postorder([root], self._found.__contains__):
             self._found[expr] = self._nature(expr)
         return self._found[root]
 
-    def _nature(self, expr: Expr) -> _Nature:
+    def _nature(self, expr: Expr) -> _Placement:
         if isinstance(expr, Ref):
-            return _Nature(self._levels[expr.name], False, False)
+            return _Placement(self._levels[expr.name], False, False)
         parts = [self._found[part] for part in children(expr)]
         level = max([part.level for part in parts], default=0)
         inner = any([part.inner for part in parts])
@@ -137,23 +137,25 @@ class Natures:
         if isinstance(expr, LEAVES):
             variables = variables_of(expr)
             inner = inner or self._all_inner or any([v in self._inner for v in variables])
-            is_picked = any([isinstance(v, Computed) for v in variables])
-            dear = dear or (inner and (is_picked or isinstance(expr, Drawn)))
+            is_picked = any([isinstance(v, ComputedIndex) for v in variables])
+            dear = dear or (inner and (is_picked or isinstance(expr, RandomValue)))
         elif isinstance(expr, Call) and inner:
             dear = dear or not is_cheap_call(expr)
-        return _Nature(level, inner, dear)
+        return _Placement(level, inner, dear)
 
 
-def drafted(values: Values, stores: Sequence[Tensor], across: Sequence[Across]) -> Draft:
+def drafted(
+    values: ExpressionBuilder, stores: Sequence[Tensor], across: Sequence[CrossRowReduction]
+) -> Draft:
     """Put what a group computes into passes over its rows."""
     group = values.group
     if group.rows is None:
         draft = Draft("rows", values.axes, None)
-        natures = Natures((), all_inner=True)
+        natures = Placements((), all_inner=True)
     else:
         inner = [axis for axis in values.axes if axis not in values.rows]
         draft = Draft(group.form, values.rows, inner)
-        natures = Natures(inner, all_inner=False)
+        natures = Placements(inner, all_inner=False)
 
     def loop(level: int) -> list[Statement]:
         while len(draft.loops) <= level:
@@ -184,7 +186,7 @@ def drafted(values: Values, stores: Sequence[Tensor], across: Sequence[Across]) 
     return draft
 
 
-def _keep(draft: Draft, natures: Natures) -> None:
+def _keep(draft: Draft, natures: Placements) -> None:
     """Keep what a later pass needs again, where computing it anew is dear."""
     names: dict[Expr, str] = {}
     computed: dict[Expr, int] = {}
@@ -246,20 +248,23 @@ def with_value(statement: Statement, value: Expr) -> Statement:
 
 def roots_of(statement: Statement) -> tuple[Expr, ...]:
     """Return the expressions that a statement needs."""
-    if isinstance(statement, Carrying):
+    if isinstance(statement, LoopCarry):
         return (statement.begin, statement.value)
     return (statement.value,)
 
 
-def variables_of(expr: Element | Drawn | At) -> tuple[Variable, ...]:
+def variables_of(expr: Element | RandomValue | IndexValue) -> tuple[Variable, ...]:
     """Return the variables that an index depends on."""
-    if isinstance(expr, At):
+    if isinstance(expr, IndexValue):
         return tuple(expr.index.terms)
     return tuple([variable for variable, _ in expr.place.strides])
 
 
-LEAVES = (Element, Drawn, At)
-"""The leaves of expressions that lie at a place; `Element | Drawn | At` is slow to ask for."""
+LEAVES = (Element, RandomValue, IndexValue)
+"""The leaves of expressions that have an address or an index.
+
+A union of the three types is slow to ask for.
+"""
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -267,7 +272,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, Call):
         return expr.args
     if isinstance(expr, LEAVES):
-        return tuple([v.value for v in variables_of(expr) if isinstance(v, Computed)])
+        return tuple([v.value for v in variables_of(expr) if isinstance(v, ComputedIndex)])
     return ()
 
 
@@ -292,9 +297,9 @@ def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterat
 _DEAR = frozenset({"div", "sqrt"})
 
 
-def is_cheap_call(expr: Call | Drawn) -> bool:
+def is_cheap_call(expr: Call | RandomValue) -> bool:
     """Whether a function takes no longer than reading its result from memory."""
-    if isinstance(expr, Drawn):
+    if isinstance(expr, RandomValue):
         return False
     return PRIMITIVES[expr.function].source == "instruction" and expr.function not in _DEAR
 
@@ -315,9 +320,9 @@ _WORD = 0.25
 """The same of 32 random bits."""
 
 
-def cost_of(expr: Call | Drawn) -> float:
+def cost_of(expr: Call | RandomValue) -> float:
     """Return in how many nanoseconds, about, a thread computes an element of a call."""
-    if isinstance(expr, Drawn):
+    if isinstance(expr, RandomValue):
         return _WORD * expr.dtype.itemsize / 4
     is_short = PRIMITIVES[expr.function].source == "instruction"
     return _COSTS.get(expr.function, 0.02 if is_short else 0.5)

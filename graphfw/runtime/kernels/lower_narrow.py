@@ -10,7 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import joined_axes
-from graphfw.runtime.kernels.lower_values import Element, Reduced
+from graphfw.runtime.kernels.lower_values import Element, RowReduction
 
 _MANY_ROWS = 256
 """Fewer rows are not worth the loads of elements that lie apart."""
@@ -64,7 +64,7 @@ def _are_many(rows: DimLike) -> bool:
 
 
 def _limit(draft: Draft, narrow: int) -> int:
-    reductions = [one for one in draft.statements() if isinstance(one, Reduced)]
+    reductions = [one for one in draft.statements() if isinstance(one, RowReduction)]
     if narrow and any([one.kind in ("argmax", "argmin") for one in reductions]):
         return _SEARCHED
     # A store along a row scatters the lanes.

@@ -13,7 +13,7 @@ from graphfw.runtime.kernels.steps import Table
 
 
 @record(eq=False)
-class Entry(Expr):
+class StoredNumber(Expr):
     """A number that lies in memory.
 
     Attributes:
@@ -64,7 +64,7 @@ def with_tables(draft: Draft, most: int, alike: set[tuple[bytes, ...]]) -> Draft
     def entry(expr: Expr) -> Expr | None:
         if not isinstance(expr, Const) or expr.dtype not in tables:
             return None
-        return Entry(expr.dtype, tables[expr.dtype], found[expr.dtype][_bits(expr)])
+        return StoredNumber(expr.dtype, tables[expr.dtype], found[expr.dtype][_bits(expr)])
 
     swap = Swap(entry)
 

@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.lower_loops import (
     variables_of,
     with_value,
 )
-from graphfw.runtime.kernels.lower_values import Computed, Element, Place
+from graphfw.runtime.kernels.lower_values import ComputedIndex, Element, ElementAddress
 from graphfw.runtime.kernels.steps import Temp
 
 _OFTEN = 16
@@ -29,7 +29,7 @@ def packed(draft: Draft) -> list[Draft]:
         return []
     axes = [*draft.outer, *(draft.inner or ())]
     copies: dict[tuple[Variable, ...], Draft] = {}
-    places: dict[Place, Place] = {}
+    places: dict[ElementAddress, ElementAddress] = {}
     found: dict[Expr, Expr] = {}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
     for leaf in postorder(roots, _is_picked):
@@ -42,7 +42,7 @@ def packed(draft: Draft) -> list[Draft]:
         place = places.get(leaf.place)
         if place is None:
             temp = Temp(leaf.dtype, size_of(sizes), "a packed operand")
-            place = Place(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
+            place = ElementAddress(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
             places[leaf.place] = place
             copy = copies.setdefault(mine, Draft("rows", mine, None, loops=[[]]))
             copy.loops[0].append(Stored(place, leaf))
@@ -56,10 +56,12 @@ def packed(draft: Draft) -> list[Draft]:
 
 def _is_picked(expr: Expr) -> bool:
     """Whether it is an element that integers name."""
-    return isinstance(expr, Element) and any(isinstance(v, Computed) for v in variables_of(expr))
+    return isinstance(expr, Element) and any(
+        isinstance(v, ComputedIndex) for v in variables_of(expr)
+    )
 
 
-def _is_across(place: Place, axes: list[Variable]) -> bool:
+def _is_across(place: ElementAddress, axes: list[Variable]) -> bool:
     """Whether the elements along the last axis, which vectors run along, don't lie densely."""
     stride: DimLike = dict(place.strides).get(axes[-1], 0) if axes else 0
     return stride not in (0, 1)

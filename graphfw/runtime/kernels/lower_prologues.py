@@ -10,10 +10,10 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
-from graphfw.runtime.kernels.ir import Kernel, Loop, Param, Store
+from graphfw.runtime.kernels.ir import InnerLoop, Kernel, Param, Store
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, drafted, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import KernelTarget, finished
-from graphfw.runtime.kernels.lower_values import Element, Values
+from graphfw.runtime.kernels.lower_values import Element, ExpressionBuilder
 from graphfw.runtime.kernels.steps import Prologue
 
 
@@ -59,7 +59,7 @@ def prologue(
         is_right: Whether it computes the right operand.
     """
     (tensor,) = group.outputs
-    values = Values(group, facts)
+    values = ExpressionBuilder(group, facts)
     if len(values.axes) < 2:
         return None
     draft = drafted(values, group.outputs, ())
@@ -86,7 +86,7 @@ def prologue(
 def _with_distance(kernel: Kernel) -> Kernel:
     """Return a kernel with a parameter more, the distance between the rows that it writes."""
     (loop,) = kernel.body
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, InnerLoop)
     (store,) = loop.body
     assert isinstance(store, Store)
     strides = ((kernel.outer[0].name, Param(kernel.params)), (kernel.inner[0].name, 1))

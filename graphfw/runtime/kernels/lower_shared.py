@@ -27,7 +27,7 @@ from graphfw.runtime.kernels.lower_combine import Lines
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, Temp
 
 
-class Structure(NamedTuple):
+class GroupStructure(NamedTuple):
     """The part of a group that lowering reads.
 
     Attributes:
@@ -74,13 +74,13 @@ class Structures:
     def __init__(self, facts: FusionFacts, fixed: Collection[Tensor]) -> None:
         self._facts = facts
         self._fixed = fixed
-        self._found: dict[Group, Structure | None] = {}
-        self._made: dict[Hashable, tuple[Structure, Lowered | None]] = {}
+        self._found: dict[Group, GroupStructure | None] = {}
+        self._made: dict[Hashable, tuple[GroupStructure, Lowered | None]] = {}
         self._ops: dict[Hashable, int] = {}
         self._types: dict[TensorType, int] = {}
         self._fills: dict[Node, Hashable] = {}
 
-    def of(self, group: Group) -> Structure | None:
+    def of(self, group: Group) -> GroupStructure | None:
         """Return the structure of a group, or None where lowering may read more than it says."""
         if group not in self._found:
             try:
@@ -90,7 +90,7 @@ class Structures:
         return self._found[group]
 
     def lowered(
-        self, what: str, structure: Structure | None, make: Callable[[], Lowered | None]
+        self, what: str, structure: GroupStructure | None, make: Callable[[], Lowered | None]
     ) -> Lowered | None:
         """Lower a group of this structure; take the steps of an equal one where there is one.
 
@@ -109,7 +109,7 @@ class Structures:
         twin, made = self._made[key]
         return None if made is None else _renamed(made, twin, structure)
 
-    def _structure(self, group: Group) -> Structure:
+    def _structure(self, group: Group) -> GroupStructure:
         facts = self._facts
         numbers: dict[Storage, int] = {}
         key: list[Hashable] = [group.kind, group.sizes, group.rows, group.form]
@@ -133,7 +133,7 @@ class Structures:
                 key.append(self._type(tensor))
                 numbers[tensor] = len(numbers)
         key.append(tuple([numbers[tensor] for tensor in group.outputs]))
-        return Structure(tuple(key), group.nodes, numbers)
+        return GroupStructure(tuple(key), group.nodes, numbers)
 
     def _number(self, tensor: Tensor, numbers: dict[Storage, int], key: list[Hashable]) -> int:
         """Return the number of a tensor that a group reads, and put it into the key when new."""
@@ -179,8 +179,8 @@ class Structures:
 
 
 def joined_structure(
-    lines: Sequence[Lines], structure: Structure | None, stored: Sequence[Tensor]
-) -> Structure:
+    lines: Sequence[Lines], structure: GroupStructure | None, stored: Sequence[Tensor]
+) -> GroupStructure:
     """Return the structure of the step that joins lines, and does what a group does with the sums.
 
     Args:
@@ -205,10 +205,10 @@ def joined_structure(
         ]
     )
     nodes = [*[one.node for one in lines], *(() if structure is None else structure.nodes)]
-    return Structure((key, structure and structure.key), tuple(nodes), numbers)
+    return GroupStructure((key, structure and structure.key), tuple(nodes), numbers)
 
 
-def _renamed(made: Lowered, twin: Structure, structure: Structure) -> Lowered:
+def _renamed(made: Lowered, twin: GroupStructure, structure: GroupStructure) -> Lowered:
     """Return the steps of one structure with the storages and nodes of an equal one."""
     storages: dict[Storage, Storage] = dict(zip(twin.numbers, structure.numbers, strict=True))
     nodes = dict(zip(twin.nodes, structure.nodes, strict=True))

@@ -16,16 +16,16 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    BoundsCheck,
     Buffer,
     Carry,
-    Check,
     Const,
     Draw,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -34,13 +34,20 @@ from graphfw.runtime.kernels.ir import (
     Store,
     Term,
 )
-from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
+from graphfw.runtime.kernels.lower_cells import (
+    WorkDivision,
+    columns,
+    is_long,
+    pieces,
+    tiles,
+    whole_rows,
+)
 from graphfw.runtime.kernels.lower_in_place import in_place
 from graphfw.runtime.kernels.lower_loops import (
     LEAVES,
-    Carrying,
     Draft,
     Kept,
+    LoopCarry,
     Partial,
     Statement,
     Stored,
@@ -49,17 +56,17 @@ from graphfw.runtime.kernels.lower_loops import (
     roots_of,
     variables_of,
 )
-from graphfw.runtime.kernels.lower_numbers import Entry
+from graphfw.runtime.kernels.lower_numbers import StoredNumber
 from graphfw.runtime.kernels.lower_values import (
-    Across,
-    At,
     Bound,
-    Computed,
-    Drawn,
+    ComputedIndex,
+    CrossRowReduction,
     Element,
+    ElementAddress,
+    IndexValue,
     K,
-    Place,
-    Reduced,
+    RandomValue,
+    RowReduction,
 )
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
 
@@ -106,7 +113,7 @@ class Finished(NamedTuple):
     params: tuple[DimLike, ...]
     cells: DimLike
     inner: DimLike
-    lines: dict[Across, Temp]
+    lines: dict[CrossRowReduction, Temp]
     in_place: tuple[tuple[int, int], ...]
     can_fail: bool
 
@@ -175,7 +182,7 @@ def epilogue(
         sections=finisher.sections,
         begins=tuple(finisher.begins.items()),
         member=finisher.member,
-        is_whole=Reduced in kinds,
+        is_whole=RowReduction in kinds,
     )
 
 
@@ -208,7 +215,7 @@ class _Finisher:
         self.product = product
         self.reads_product = False
         self.begins: dict[int, int] = {}
-        self.leaves: dict[Element | Drawn | At, None] = {}
+        self.leaves: dict[Element | RandomValue | IndexValue, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
         for expr in postorder(roots, lambda expr: False):
             if isinstance(expr, LEAVES):
@@ -218,7 +225,7 @@ class _Finisher:
         self.fixed: set[Variable] = set()
         self.strides: list[dict[Variable, DimLike]] = [dict(s.place.strides) for s in self.stores]
         for leaf in self.leaves:
-            if isinstance(leaf, At):
+            if isinstance(leaf, IndexValue):
                 self.fixed.update(variables_of(leaf))
             else:
                 self.strides.append(dict(leaf.place.strides))
@@ -241,7 +248,7 @@ class _Finisher:
         self._vectors = (outer if draft.form == "columns" else inner)[-1].last
         self._near = 0 if target is None else target.narrow
         self._swap = Swap(self._settled)
-        self._lines: dict[Across, Temp] = {}
+        self._lines: dict[CrossRowReduction, Temp] = {}
         self._can_fail = False
 
     def _joined(self, axes: Sequence[Variable]) -> list[Joined]:
@@ -258,7 +265,7 @@ class _Finisher:
 
     # Division into cells.
 
-    def _divided(self) -> Work:
+    def _divided(self) -> WorkDivision:
         nbytes = sum([dtype.itemsize for dtype in self._traffic()]) or 4
         rows = size_of([joined.extent for joined in self.outer])
         inner = size_of([joined.extent for joined in self.inner])
@@ -267,7 +274,7 @@ class _Finisher:
             return columns(others, self.outer[-1].extent, inner, nbytes)
         has_lines = any(isinstance(s, Partial) and s.across.inner for s in self.draft.statements())
         is_plain = self.draft.inner is None or not any(
-            isinstance(s, Reduced | Kept) for s in self.draft.statements()
+            isinstance(s, RowReduction | Kept) for s in self.draft.statements()
         )
         is_cut = is_plain and len(self.inner) == 1 and not has_lines and inner != 1
         if is_cut and (not self.outer or is_long(inner)):
@@ -323,10 +330,10 @@ class _Finisher:
 
     # Expressions.
 
-    def _access(self, place: Place) -> Access:
+    def _access(self, place: ElementAddress) -> Access:
         strides, terms = [], []
         for variable, stride in place.strides:
-            if isinstance(variable, Computed):
+            if isinstance(variable, ComputedIndex):
                 bound = self._size(variable.extent, ("bound",))
                 if bound in (0, 1):
                     bound = self._param(variable.extent)
@@ -356,14 +363,14 @@ class _Finisher:
         if isinstance(expr, Element):
             buffer = self._buffer(expr.place.storage, written=False)
             return Load(expr.dtype, buffer, self._access(expr.place))
-        if isinstance(expr, Drawn):
+        if isinstance(expr, RandomValue):
             assert self.target is not None
             storage, key = self.target.drawn(expr.key)
             buffer = self._buffer(storage, written=False)
             return Draw(expr.dtype, buffer, self._param(key), self._access(expr.place))
-        if isinstance(expr, At):
+        if isinstance(expr, IndexValue):
             return self._number(expr.index)
-        if isinstance(expr, Entry):
+        if isinstance(expr, StoredNumber):
             return Load(expr.dtype, self._buffer(expr.table, written=False), Access(expr.place, ()))
         return None
 
@@ -412,7 +419,7 @@ class _Finisher:
         """Return an index as a value."""
         total: Expr | None = None
         for variable, coefficient in index.terms.items():
-            if isinstance(variable, Computed):
+            if isinstance(variable, ComputedIndex):
                 term = self._swap(variable.value)
             else:
                 term = Position(int64, self._names[variable])
@@ -436,7 +443,9 @@ class _Finisher:
         outer = self._axes(self.outer, "i")
         inner = self._axes(self.inner, "j")
         before = [self._statement(s) for s in draft.before]
-        loops = [Loop(tuple([self._statement(s) for s in loop])) for loop in draft.loops if loop]
+        loops = [
+            InnerLoop(tuple([self._statement(s) for s in loop])) for loop in draft.loops if loop
+        ]
         after = [self._statement(s) for s in draft.after]
         per_cell = self._size(work.per_cell, ("cell",))
         split = None if work.split is None else self._size(work.split, ("cell",))
@@ -465,21 +474,21 @@ class _Finisher:
 
     def _statement(self, s: Statement) -> Any:
         value = self._swap(s.value)
-        if isinstance(s, Reduced):
+        if isinstance(s, RowReduction):
             return Reduce(s.name, s.kind, value)
-        if isinstance(s, Carrying):
+        if isinstance(s, LoopCarry):
             return Carry(s.name, self._swap(s.begin), value)
         if isinstance(s, Kept):
             return Keep(s.name, value)
         if isinstance(s, Bound):
             self._can_fail = True
             bound = self._param(s.bound)
-            return Check(value, bound)
+            return BoundsCheck(value, bound)
         if isinstance(s, Stored):
             return Store(self._buffer(s.place.storage, written=True), self._access(s.place), value)
         return self._accumulate(s.across, value)
 
-    def _accumulate(self, across: Across, value: Expr) -> Accumulate:
+    def _accumulate(self, across: CrossRowReduction, value: Expr) -> Accumulate:
         strides: list[tuple[str, Size]] = []
         width: DimLike = 1
         for one in reversed(self.inner) if across.inner else ():

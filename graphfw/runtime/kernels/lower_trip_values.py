@@ -28,9 +28,9 @@ from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
 from graphfw.runtime.kernels.ir import Carried, Expr
 from graphfw.runtime.kernels.lower_values import (
-    At,
-    Computed,
+    ComputedIndex,
     Element,
+    IndexValue,
     applied,
     counted,
     filled,
@@ -92,7 +92,7 @@ class TripValues:
         """Return an element of a tensor of the graph around the loop."""
         layout = self._facts.layout_of(tensor)
         fill = filled(layout.root)
-        computed = {v for place in index for v in place.terms if isinstance(v, Computed)}
+        computed = {v for place in index for v in place.terms if isinstance(v, ComputedIndex)}
         if fill is not None and not computed:
             return fill
         place = placed(layout.root, index, layout.offset, layout.strides)
@@ -205,7 +205,7 @@ class TripValues:
 
     def _named(self, node: Node, value: Expr, size: DimLike) -> Affine:
         """Return the place along a dim of a size that a value names."""
-        is_number = isinstance(value, At) and value.index == self.number
+        is_number = isinstance(value, IndexValue) and value.index == self.number
         if is_number and always_ge(size, self._op.length):
             return self.number
         return named_place(node, value, size)
@@ -234,7 +234,7 @@ class TripValues:
         """Return an element of a parameter of the body."""
         carries, elements = self._op.carries, self._op.carries + self._op.sequences
         if place == 0:
-            return At(int64, self.number)
+            return IndexValue(int64, self.number)
         if place <= carries:
             return self.carry(place - 1, index)
         if place <= elements:

@@ -26,8 +26,8 @@ from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
 from graphfw.runtime.kernels.lower_lanes import in_a_row
 from graphfw.runtime.kernels.lower_loops import (
-    Carrying,
     Draft,
+    LoopCarry,
     Statement,
     Stored,
     is_cheap_call,
@@ -36,7 +36,7 @@ from graphfw.runtime.kernels.lower_loops import (
 )
 from graphfw.runtime.kernels.lower_steps import KernelTarget, finished, step
 from graphfw.runtime.kernels.lower_trip_values import FEW, MisfitError, TripValues
-from graphfw.runtime.kernels.lower_values import Element, K, Place, Reduced, placed
+from graphfw.runtime.kernels.lower_values import Element, ElementAddress, K, RowReduction, placed
 from graphfw.runtime.kernels.steps import Step, Temp
 
 _WORK = 2048
@@ -125,7 +125,7 @@ class _Trips:
         self._lanes = tuple([lane for lane in lanes if lane is not None])
         self._labels: dict[int, Labels] = {seed: tuple(lanes)}
         self._next: dict[tuple[int, Index], Expr] = {}
-        self._carrying: dict[str, Carrying] = {}
+        self._carrying: dict[str, LoopCarry] = {}
         # By the lanes that it has, what is stored in each trip, and after all of them.
         self._stacked: dict[Lanes, list[Statement]] = {}
         self._last: dict[Lanes, list[Statement]] = {}
@@ -143,7 +143,7 @@ class _Trips:
             if number in sums:
                 raise MisfitError("an iteration reads a sum over lanes")
             begin, name = self._values.outside(node.inputs[number], index), register.name
-            self._carrying[name] = Carrying(name, begin, self._next[number, index])
+            self._carrying[name] = LoopCarry(name, begin, self._next[number, index])
             last = self._stored(node.outputs[number], index, Ref(register.dtype, name))
             self._last.setdefault(self._lanes_of(number), []).append(last)
         _require_little([*chain.from_iterable(self._stacked.values()), *self._carrying.values()])
@@ -162,7 +162,7 @@ class _Trips:
         """Return the kernel of what has some lanes."""
         stacked, last = self._stacked.get(lanes, []), self._last.get(lanes, [])
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
-        found: dict[str, Carrying] = {}
+        found: dict[str, LoopCarry] = {}
         while roots:
             names = [
                 x.name for x in postorder(roots, lambda expr: False) if isinstance(x, Carried | Ref)
@@ -288,7 +288,7 @@ class _Trips:
             sizes = values.axes_of(root.node)
             for entry in values.reduced(root.node, at, _places(sizes, self._matched(sizes, gone))):
                 total = K.add(total, values.value(*entry))
-        self._carrying[name] = Carrying(name, K.const(0, dtype), total)
+        self._carrying[name] = LoopCarry(name, K.const(0, dtype), total)
         sizes = [lane.extent for lane in self._lanes]
         parts = Temp(dtype, size_of(sizes), "parts of sums over lanes")
         stored = Stored(self._part(parts), Ref(dtype, name))
@@ -296,10 +296,10 @@ class _Trips:
         kept = self._lanes_of(number)
         self._totals.setdefault(kept, []).append(_Total(number, index, parts))
 
-    def _part(self, parts: Temp) -> Place:
+    def _part(self, parts: Temp) -> ElementAddress:
         """Return where a lane leaves its part of a sum."""
         strides = contiguous([lane.extent for lane in self._lanes])
-        return Place(parts, 0, tuple(zip(self._lanes, strides, strict=True)))
+        return ElementAddress(parts, 0, tuple(zip(self._lanes, strides, strict=True)))
 
     def _added_up(self, kept: Lanes, totals: Sequence[_Total]) -> Draft:
         """Return the kernel that adds up what lanes have left, over all lanes that are not kept."""
@@ -307,7 +307,7 @@ class _Trips:
         stores: list[Statement] = []
         for place, (number, at, parts) in enumerate(totals):
             name = f"r{place}"
-            sums.append(Reduced(name, "sum", Element(parts.dtype, self._part(parts))))
+            sums.append(RowReduction(name, "sum", Element(parts.dtype, self._part(parts))))
             result = Ref(parts.dtype, name)
             stores.append(self._stored(self._node.outputs[number], at, result))
         gone = [lane for lane in self._lanes if lane not in kept]

@@ -35,7 +35,7 @@ from graphfw.runtime.kernels.steps import Storage
 K = Scalars()
 
 
-class Computed(Variable):
+class ComputedIndex(Variable):
     """A part of an index that is a value, known to lie below its extent."""
 
     __slots__ = ("value",)
@@ -45,7 +45,7 @@ class Computed(Variable):
         self.value = value
 
 
-class Place(NamedTuple):
+class ElementAddress(NamedTuple):
     """An element of a storage: `offset + sum(variable * stride)`."""
 
     storage: Storage
@@ -57,25 +57,25 @@ class Place(NamedTuple):
 class Element(Expr):
     """An element of a storage, before the kernel's axes and parameters are settled."""
 
-    place: Place
+    place: ElementAddress
 
 
 @record(eq=False)
-class Drawn(Expr):
+class RandomValue(Expr):
     """An element of a node's random bits, which are not in memory, before the like is settled."""
 
     key: str
-    place: Place
+    place: ElementAddress
 
 
 @record(eq=False)
-class At(Expr):
+class IndexValue(Expr):
     """An index as a value, int64, before the kernel's axes and parameters are settled."""
 
     index: Affine
 
 
-class Reduced(NamedTuple):
+class RowReduction(NamedTuple):
     """A reduction over the inner axes of a row: afterwards `Ref(name)` is its value."""
 
     name: str
@@ -83,7 +83,7 @@ class Reduced(NamedTuple):
     value: Expr
 
 
-class Across(NamedTuple):
+class CrossRowReduction(NamedTuple):
     """A reduction over rows, which needs a second kernel.
 
     Attributes:
@@ -108,7 +108,7 @@ class Bound(NamedTuple):
     bound: DimLike
 
 
-class Values:
+class ExpressionBuilder:
     """Makes the expressions of one group.
 
     Args:
@@ -131,8 +131,8 @@ class Values:
         self.product = product
         self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
         self.rows = [self.axes[i] for i in group.rows or ()]
-        self.reduced: list[Reduced] = []
-        self.across: list[Across] = []
+        self.reduced: list[RowReduction] = []
+        self.across: list[CrossRowReduction] = []
         self.bounds: list[Bound] = []
         self.nonzero: list[DimLike] = []
         self._inside = {t for node in group.nodes for t in node.outputs}
@@ -155,7 +155,7 @@ class Values:
         left = iter(axes)
         return tuple([ZERO if dim == 1 else index_of(next(left)) for dim in tensor.shape])
 
-    def stores(self, tensor: Tensor) -> list[tuple[Place, Expr]]:
+    def stores(self, tensor: Tensor) -> list[tuple[ElementAddress, Expr]]:
         """Return where the group's loops write a tensor, and what, in its own dtype."""
         node = tensor.node
         root, offset, strides, _ = self.facts.layout_of(tensor)
@@ -219,7 +219,7 @@ class Values:
         used = {variable for variable, _ in place.strides}
         for one in index:
             for variable in one.terms:
-                if isinstance(variable, Computed) and variable not in used:
+                if isinstance(variable, ComputedIndex) and variable not in used:
                     self.bounds.append(Bound(variable.value, variable.extent))
         return widened(Element(tensor.dtype, place))
 
@@ -251,7 +251,7 @@ class Values:
         if isinstance(op, RandomBits):
             (bits,) = node.outputs
             place = placed(bits, index, 0, contiguous(bits.shape))
-            return Drawn(bits.dtype, op.key, place)
+            return RandomValue(bits.dtype, op.key, place)
         if self.facts.role[node] is Role.UNPACK:
             (whole,) = node.outputs
             place = placed(self._storage(whole), index, 0, contiguous(whole.shape))
@@ -290,12 +290,12 @@ class Values:
         is_full = len(kept) + len(lost) == len(self.axes)
         if self.group.rows is not None and is_full and kept == rows:
             name = f"r{len(self.reduced)}"
-            self.reduced.append(Reduced(name, kind, value))
+            self.reduced.append(RowReduction(name, kind, value))
             dtype = int64 if kind in ("argmax", "argmin") else value.dtype
             result = widened(K.cast(Ref(dtype, name), output.dtype))
             self._known[output, self.standard(output)] = result
             return
-        self.across.append(Across(node, kind, value, bool(kept), not is_full))
+        self.across.append(CrossRowReduction(node, kind, value, bool(kept), not is_full))
 
     def _written_out(self, node: Node, index: Index) -> Expr:
         """Return a reduction of few elements as a function of all of them."""
@@ -345,7 +345,7 @@ class Values:
 
     def _bound(self, place: Affine) -> None:
         for variable in place.terms:
-            if isinstance(variable, Computed):
+            if isinstance(variable, ComputedIndex):
                 self.bounds.append(Bound(variable.value, variable.extent))
 
     def _added(self, node: Node, index: Index) -> Expr:
@@ -361,7 +361,7 @@ class Values:
         self._bound(place)
         base = self.value(x, index)
         more = K.add(base, self.value(values, (*index[:axis], *middle)))
-        here = K.eq(At(int64, index[-1]), _as_value(place))
+        here = K.eq(IndexValue(int64, index[-1]), _as_value(place))
         result = K.select(here, more, base)
         return widened(K.cast(result, node.types[0].dtype))
 
@@ -376,9 +376,9 @@ def _as_value(place: Affine) -> Expr:
     """Return an index as a value."""
     if place.offset == 0 and len(place.terms) == 1:
         ((variable, coefficient),) = place.terms.items()
-        if isinstance(variable, Computed) and coefficient == 1:
+        if isinstance(variable, ComputedIndex) and coefficient == 1:
             return variable.value
-    return At(int64, place)
+    return IndexValue(int64, place)
 
 
 def filled(root: Tensor) -> Expr | None:
@@ -400,7 +400,7 @@ def counted(node: Node, index: Index) -> Expr | None:
         place = Affine(op.dim, {})
     else:
         return None
-    return widened(K.cast(At(int64, place), node.types[0].dtype))
+    return widened(K.cast(IndexValue(int64, place), node.types[0].dtype))
 
 
 def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
@@ -415,9 +415,9 @@ def named_place(node: Node, value: Expr, size: DimLike) -> Affine:
     assert isinstance(node.op, Gathering)
     place = K.cast(value, int64)
     if not node.op.refusal and value.dtype.kind == "int":
-        whole = At(int64, Affine(size, {}))
+        whole = IndexValue(int64, Affine(size, {}))
         place = K.select(K.lt(place, 0), K.add(place, whole), place)
-    return index_of(Computed(place, size))
+    return index_of(ComputedIndex(place, size))
 
 
 def joined(node: Node, elements: Sequence[Expr]) -> Expr:
@@ -429,12 +429,14 @@ def joined(node: Node, elements: Sequence[Expr]) -> Expr:
     return widened(K.cast(total, node.types[0].dtype))
 
 
-def placed(storage: Storage, index: Index, offset: DimLike, strides: Sequence[DimLike]) -> Place:
+def placed(
+    storage: Storage, index: Index, offset: DimLike, strides: Sequence[DimLike]
+) -> ElementAddress:
     """Return where the element at an index lies."""
     total = Affine(offset, {})
     for place, stride in zip(index, strides, strict=True):
         total = total + place * stride
-    return Place(storage, total.offset, tuple(total.terms.items()))
+    return ElementAddress(storage, total.offset, tuple(total.terms.items()))
 
 
 def widened(x: Expr) -> Expr:
@@ -447,7 +449,7 @@ def scalar_form(node: Node) -> Expr | None:
     op = node.op
     if isinstance(op, RandomBits):
         (bits,) = node.outputs
-        return Drawn(bits.dtype, op.key, Place(bits, 0, ()))
+        return RandomValue(bits.dtype, op.key, ElementAddress(bits, 0, ()))
     if op.scalar is None:
         return None
     result: Expr | None = op.scalar(K, *[Expr(_wide(t.dtype)) for t in node.inputs])

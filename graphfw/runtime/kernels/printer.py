@@ -9,17 +9,17 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    BoundsCheck,
     Call,
     Carried,
     Carry,
-    Check,
     Const,
     Draw,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -84,7 +84,7 @@ def show(kernel: Kernel) -> str:
     names = _Names(kernel)
     over = ", ".join([axis.name for axis in kernel.inner])
     for item in kernel.body:
-        if isinstance(item, Loop):
+        if isinstance(item, InnerLoop):
             for statement in item.body:
                 lines += [f"{indent}{line}" for line in names.begin(statement)]
             lines.append(f"{indent}for {over}:")
@@ -107,13 +107,15 @@ class _Names:
         self._named = 0
         self._lines: list[str] = []
         for item in kernel.body:
-            for statement in item.body if isinstance(item, Loop) else (item,):
+            for statement in item.body if isinstance(item, InnerLoop) else (item,):
                 for root in (statement.value, *_terms(statement)):
                     self._count(root)
                 if isinstance(statement, Carry):
                     self._count(statement.begin)
 
-    def begin(self, statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[str]:
+    def begin(
+        self, statement: Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
+    ) -> list[str]:
         """Return the lines of what happens before a statement's loop."""
         self._lines = []
         if isinstance(statement, Carry):
@@ -121,7 +123,9 @@ class _Names:
             self._lines.append(f"{statement.name} = {text}")
         return self._lines
 
-    def statement(self, statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[str]:
+    def statement(
+        self, statement: Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
+    ) -> list[str]:
         """Return the lines of a statement: the names that it makes, and itself."""
         self._lines = []
         value = self._text(statement.value)
@@ -131,7 +135,7 @@ class _Names:
             text = f"next {statement.name} = {value}"
         elif isinstance(statement, Keep):
             text = f"keep {statement.name} = {value}"
-        elif isinstance(statement, Check):
+        elif isinstance(statement, BoundsCheck):
             text = f"check {value} below {_size(statement.bound)}"
         else:
             place = f"b{statement.buffer}{self._access(statement.access)}"
@@ -212,7 +216,7 @@ class _Names:
         return f"[{' + '.join(parts)}]"
 
 
-def _terms(statement: Reduce | Carry | Keep | Store | Accumulate | Check) -> list[Expr]:
+def _terms(statement: Reduce | Carry | Keep | Store | Accumulate | BoundsCheck) -> list[Expr]:
     if isinstance(statement, Store | Accumulate):
         return [term.value for term in statement.access.terms]
     return []

@@ -18,9 +18,9 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor.chains import Chain, Source
+from graphfw.runtime.numpy_executor.chains import Chain, IndirectAddress
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
-from graphfw.runtime.numpy_executor.loops import Work, work_of
+from graphfw.runtime.numpy_executor.loops import IterationWork, work_of
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, native_executable
 from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas, Memory
 from graphfw.runtime.planning.arena import ALIGNMENT
@@ -139,7 +139,7 @@ class ReadyBody:
             inputs += whole(captures)
             self._body.made.preparation.provide(self.run, inputs, new_version())
 
-    def join(self, chain: Chain, sources: Sequence[Source]) -> None:
+    def join(self, chain: Chain, sources: Sequence[IndirectAddress]) -> None:
         """Add what prepares its captures, the last of the sources, to a chain."""
         made = self._body.made
         if not made.loaded.recipe.prepared:
@@ -168,17 +168,17 @@ class ReadyBody:
         for body, offset in self._inside:
             body._lie_at(address + offset)
 
-    def _chained(self, layout: Layout) -> Work:
+    def _chained(self, layout: Layout) -> IterationWork:
         """Lay out a body with loops inside."""
         build, run = self._body.made.build, self.run.run
         assert build is not None  # what has nodes outside of native code was compiled here
         chain = Chain()
         words = run.bases.ctypes.data
 
-        def room(nbytes: int) -> Source:
+        def room(nbytes: int) -> IndirectAddress:
             begin = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
             self.nbytes = begin + nbytes
-            return Source(words + 8 * ARENA, begin)
+            return IndirectAddress(words + 8 * ARENA, begin)
 
         for stretch in build.recipe.stretches:
             if stretch.waves:
@@ -193,7 +193,9 @@ class ReadyBody:
                 self._inside += [(body, room(body.nbytes).offset) for body in loop.parts]
         return chain.work(run)
 
-    def _source(self, build: Build, tensor: Tensor, layout: Layout, chain: Chain) -> Source:
+    def _source(
+        self, build: Build, tensor: Tensor, layout: Layout, chain: Chain
+    ) -> IndirectAddress:
         """Return where a tensor lies in the run."""
         known = build.view_at(tensor, layout)
         if not known.is_dense:
@@ -201,10 +203,10 @@ class ReadyBody:
         words = self.run.run.bases.ctypes.data
         number = build.bases.get(known.storage)
         if number is not None:
-            return Source(words + 8 * number, known.offset)
+            return IndirectAddress(words + 8 * number, known.offset)
         block = build.block_of.get(known.storage)
         if block is not None:
-            return Source(words + 8 * ARENA, layout.offsets[block] + known.offset)
+            return IndirectAddress(words + 8 * ARENA, layout.offsets[block] + known.offset)
         assert isinstance(known.storage, Tensor)
         constant = constant_array(known.storage)
         assert constant is not None  # one that no step reads

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.loops import Trips, Work, loop_address
+from graphfw.runtime.numpy_executor.loops import IterationWork, Trips, loop_address
 from graphfw.runtime.numpy_executor.native import text_of
 from graphfw.runtime.numpy_executor.runner import Record, Run, runner_address
 
@@ -27,15 +27,15 @@ class ChainCode:
         return text_of("chain.ll", symbol=symbol)
 
 
-class Source(NamedTuple):
+class IndirectAddress(NamedTuple):
     """Where something lies: so many bytes behind the address that a word in memory holds."""
 
     word: int
     offset: int
 
-    def behind(self, nbytes: int) -> Source:
+    def behind(self, nbytes: int) -> IndirectAddress:
         """Return the source so many bytes behind."""
-        return Source(self.word, self.offset + nbytes)
+        return IndirectAddress(self.word, self.offset + nbytes)
 
 
 class Chain:
@@ -46,23 +46,23 @@ class Chain:
         self._held: list[object] = []
         self._loops: list[Trips] = []
 
-    def source_of(self, array: Array) -> Source:
+    def source_of(self, array: Array) -> IndirectAddress:
         """Return where an array lies, which stays as it is."""
         held = np.require(array, requirements=["C", "A"])
         self._held.append(held)
-        return Source(self._laid([held.ctypes.data]), 0)
+        return IndirectAddress(self._laid([held.ctypes.data]), 0)
 
     def add_stretch(self, record: Record) -> None:
         """Compute native steps."""
         self._links.append((_STRETCH, ctypes.addressof(record), 0))
         self._held.append(record)
 
-    def add_addresses(self, pairs: Sequence[tuple[Source, int]]) -> None:
+    def add_addresses(self, pairs: Sequence[tuple[IndirectAddress, int]]) -> None:
         """Write where sources lie to words in memory."""
         rows = [(source.word, source.offset, target) for source, target in pairs]
         self._links.append((_ADDRESSES, self._laid([*chain.from_iterable(rows)]), len(rows)))
 
-    def add_copies(self, copies: Sequence[tuple[Source, Source, int]]) -> None:
+    def add_copies(self, copies: Sequence[tuple[IndirectAddress, IndirectAddress, int]]) -> None:
         """Copy from sources to targets, so many bytes each."""
         rows = [(*source, *target, nbytes) for source, target, nbytes in copies]
         self._links.append((_COPIES, self._laid([*chain.from_iterable(rows)]), len(rows)))
@@ -72,11 +72,11 @@ class Chain:
         self._links.append((_LOOP, trips.here, 0))
         self._loops.append(trips)
 
-    def work(self, run: Run) -> Work:
+    def work(self, run: Run) -> IterationWork:
         """Return a loop's argument, with the body's tables."""
         links = self._laid([*chain.from_iterable(self._links)])
         here = self._laid([len(self._links), links, runner_address(), loop_address()])
-        return Work(_address(), here, run, tuple(self._loops), self)
+        return IterationWork(_address(), here, run, tuple(self._loops), self)
 
     def _laid(self, words: Sequence[int]) -> int:
         array = np.array(words, np.int64)

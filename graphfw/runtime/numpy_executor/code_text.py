@@ -10,7 +10,7 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Code, LlvmCode
-from graphfw.runtime.numpy_executor.codegen import Target
+from graphfw.runtime.numpy_executor.codegen import Processor
 from graphfw.runtime.pipeline_text import about
 
 
@@ -50,4 +50,4 @@ def _short(value: Any) -> str:
         return ", ".join(map(_short, value)) or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return value.name if isinstance(value, Target | DType) else str(value)
+    return value.name if isinstance(value, Processor | DType) else str(value)

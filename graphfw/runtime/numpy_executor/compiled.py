@@ -11,7 +11,7 @@ from graphfw.runtime.memory import MemoryReport, too_much
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.execution import Loaded
+from graphfw.runtime.numpy_executor.execution import LoadedRecipe
 from graphfw.runtime.numpy_executor.labels import Described, Labels
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
@@ -37,7 +37,7 @@ class CompiledExecutable(NativeExecutable):
         self.build = build or Build(program, options, arenas, measured)
         # The runner too: whoever compiles it by itself has the other cores idle.
         *addresses, _ = compile_codes([*self.build.codes.values(), RunnerCode()])
-        loaded = Loaded(self.build.recipe, addresses)
+        loaded = LoadedRecipe(self.build.recipe, addresses)
         super().__init__(program, options, arenas, loaded)
 
     def explain(self, sizes: tuple[int, ...] | None) -> str:

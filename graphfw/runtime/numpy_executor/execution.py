@@ -37,7 +37,7 @@ _NOBODY_ASKS = np.zeros(1, np.int64)
 """Where the mark goes when the old contents are left as they are."""
 
 
-class Loaded:
+class LoadedRecipe:
     """A recipe in this process.
 
     Attributes:
@@ -105,7 +105,7 @@ class ReadyRun:
         version: For which contents of the variables the prepared operands are set.
     """
 
-    def __init__(self, loaded: Loaded, layout: Layout, threads: int) -> None:
+    def __init__(self, loaded: LoadedRecipe, layout: Layout, threads: int) -> None:
         recipe = loaded.recipe
         self.run = Run(layout.tables, threads, owns_scratch=False)
         # In the arena, which all sizes and plans share: tables stay for each size that was seen.
@@ -157,7 +157,7 @@ class Execution:
 
     def __init__(
         self,
-        loaded: Loaded,
+        loaded: LoadedRecipe,
         layout: Layout,
         run: ReadyRun,
         arena: Memory,

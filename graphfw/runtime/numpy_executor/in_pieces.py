@@ -31,7 +31,7 @@ takes to start a thread."""
 Compute = Callable[[Sequence[Array], Rng], Sequence[Array]]
 
 
-class Cut(NamedTuple):
+class ResultCut(NamedTuple):
     """How a node's results are cut into pieces.
 
     Attributes:
@@ -47,7 +47,7 @@ class Cut(NamedTuple):
     outputs: Sequence[TensorType]
 
 
-def cut_of(node: Node, op: Op, sizes: Mapping[str, int]) -> Cut | None:
+def cut_of(node: Node, op: Op, sizes: Mapping[str, int]) -> ResultCut | None:
     """Return how a node is cut at some sizes; None where one call computes it."""
     if PURE not in op.traits:
         return None
@@ -62,14 +62,14 @@ def cut_of(node: Node, op: Op, sizes: Mapping[str, int]) -> Cut | None:
         return None
     length = int(outputs[0].shape[axis])
     step = max(1, _PIECE * length // largest)
-    return Cut(axis, length, step, outputs) if step < length else None
+    return ResultCut(axis, length, step, outputs) if step < length else None
 
 
 def _at(tensor: Tensor, sizes: Mapping[str, int]) -> TensorType:
     return TensorType(tensor.dtype, tuple([evaluate(dim, sizes) for dim in tensor.shape]))
 
 
-def in_pieces(node: Node | None, cut: Cut, compute: Compute, threads: int = 1) -> Compute:
+def in_pieces(node: Node | None, cut: ResultCut, compute: Compute, threads: int = 1) -> Compute:
     """Return a function that computes a node piece by piece, by one that computes any of them."""
 
     def all_pieces(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
@@ -127,7 +127,7 @@ class _Helper(threading.Thread):
             self.error = error
 
 
-def _part(array: Array, cut: Cut, span: slice) -> Array:
+def _part(array: Array, cut: ResultCut, span: slice) -> Array:
     """Return the part of an array for a piece: all of it where it is broadcast along the axis."""
     axis, ndim = cut.axis, array.ndim
     if -axis > ndim or array.shape[axis] == 1 < cut.length:

@@ -10,7 +10,7 @@ from graphfw.ir.dim_text import evaluator
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.numpy_executor.recipe import Part, Recipe, Stretch
-from graphfw.runtime.numpy_executor.runner import Call, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import StepCall, Tables, Wave
 from graphfw.runtime.planning.arena import Arena
 from graphfw.runtime.planning.schedule import Level
 
@@ -114,8 +114,8 @@ class Layouts:
         is_refused = 0 in values  # those that are left must not be 0
         return Layout(tables, cells, offsets, nbytes, total, shapes, env, is_refused)
 
-    def _call(self, part: Part, values: Iterator[int], offsets: Sequence[int]) -> Call:
+    def _call(self, part: Part, values: Iterator[int], offsets: Sequence[int]) -> StepCall:
         params = [next(values) for _ in range(part.params)]
         cells, scratch = next(values), next(values)
         refs = [(n, 0) if n >= 0 else (ARENA, offsets[~n]) for n in part.operands]
-        return Call(self._addresses[part.function], refs, params, cells, scratch)
+        return StepCall(self._addresses[part.function], refs, params, cells, scratch)

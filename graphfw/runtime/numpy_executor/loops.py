@@ -64,7 +64,7 @@ class Move(NamedTuple):
     nbytes: int
 
 
-class Carry(NamedTuple):
+class IterationCarry(NamedTuple):
     """The values that a trip takes from the one before it.
 
     Attributes:
@@ -82,7 +82,7 @@ class Carry(NamedTuple):
     rooms: tuple[int, int]
 
 
-class Work(NamedTuple):
+class IterationWork(NamedTuple):
     """The computation of a trip.
 
     Attributes:
@@ -100,10 +100,10 @@ class Work(NamedTuple):
     held: object
 
 
-def work_of(run: ReadyRun) -> Work:
+def work_of(run: ReadyRun) -> IterationWork:
     """Return the work of a body without loops inside."""
     record = run.whole_record
-    return Work(runner_address(), ctypes.addressof(record), run.run, (), record)
+    return IterationWork(runner_address(), ctypes.addressof(record), run.run, (), record)
 
 
 class Condition(NamedTuple):
@@ -140,11 +140,11 @@ class Trips:
 
     def __init__(
         self,
-        work: Work,
+        work: IterationWork,
         number: int,
         kept: Mapping[int, int],
         moves: Sequence[Move],
-        carries: Sequence[Carry],
+        carries: Sequence[IterationCarry],
         *,
         arrays: int,
         trips: int | None,

@@ -25,7 +25,7 @@ from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
-from graphfw.runtime.numpy_executor.execution import Execution, Loaded, ReadyRun
+from graphfw.runtime.numpy_executor.execution import Execution, LoadedRecipe, ReadyRun
 from graphfw.runtime.numpy_executor.identity import key_of
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
@@ -53,7 +53,9 @@ class NativeExecutable(Executable):
 
     build: Build | None = None
 
-    def __init__(self, program: Program, options: Options, arenas: Arenas, loaded: Loaded) -> None:
+    def __init__(
+        self, program: Program, options: Options, arenas: Arenas, loaded: LoadedRecipe
+    ) -> None:
         self.program = program
         self.loaded = loaded
         self._options = options
@@ -219,7 +221,7 @@ class RecalledExecutable(NativeExecutable):
     _twin: CompiledExecutable | None = None
 
     def __init__(
-        self, program: Program, options: Options, arenas: Arenas, loaded: Loaded, key: str
+        self, program: Program, options: Options, arenas: Arenas, loaded: LoadedRecipe, key: str
     ) -> None:
         super().__init__(program, options, arenas, loaded)
         self._key = key
@@ -273,7 +275,7 @@ def native_executable(program: Program, options: Options, arenas: Arenas) -> Nat
     own = [op.value for op in ops if isinstance(op, Constant)]
     found = recalled(key, own)
     if found is not None:
-        return RecalledExecutable(program, options, arenas, Loaded(*found), key)
+        return RecalledExecutable(program, options, arenas, LoadedRecipe(*found), key)
     made = _compiled(program, options, arenas)
     if keep(key, made.loaded.recipe, own):
         made.labels().keep(disk(), key)

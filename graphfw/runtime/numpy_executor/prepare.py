@@ -11,7 +11,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.recycle import aligned
-from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.execution import ReadyRun
@@ -155,12 +155,12 @@ class Preparation:
     def _tables(self, parts: Sequence[PreparedPart]) -> tuple[Tables, list[int]]:
         """Return the tables that compute operands, and the numbers of the arrays they are given."""
         numbers: list[int] = []
-        calls: list[Call] = []
+        calls: list[StepCall] = []
         for part in parts:
             refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(part.operands))]
             numbers.extend(part.operands)
             address = self._addresses[part.function]
-            calls.append(Call(address, refs, part.params, part.cells, part.scratch))
+            calls.append(StepCall(address, refs, part.params, part.cells, part.scratch))
         return Tables([Wave(calls)], 0, len(numbers)), numbers
 
 

@@ -27,8 +27,8 @@ from graphfw.runtime.numpy_executor.bodies import (
     trip_number,
     whole,
 )
-from graphfw.runtime.numpy_executor.chains import Chain, Source
-from graphfw.runtime.numpy_executor.loops import Carry, Condition, Trips
+from graphfw.runtime.numpy_executor.chains import Chain, IndirectAddress
+from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Trips
 from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.draws import Draws
@@ -145,7 +145,7 @@ class NativeLoop:
             {i: body.place(1 + i) for i in captures},
             (),
             [
-                Carry(
+                IterationCarry(
                     body.place(1 + i),
                     body.place(1 + given + i),
                     condition.place(i),
@@ -183,8 +183,11 @@ class NativeLoop:
         return odd if made % 2 else even
 
     def join(
-        self, chain: Chain, sources: Sequence[Source], room: Callable[[int], Source]
-    ) -> list[Source]:
+        self,
+        chain: Chain,
+        sources: Sequence[IndirectAddress],
+        room: Callable[[int], IndirectAddress],
+    ) -> list[IndirectAddress]:
         """Add it to a chain; see `NativeScan.join`."""
         trips = self._make_trips
         odd = [room(nbytes) for nbytes in self._nbytes]
@@ -199,8 +202,8 @@ class NativeLoop:
         chain.add_copies(
             [
                 (
-                    Source(trips.carry_word(i), 0),
-                    Source(trips.address_word(len(sources) + i), 0),
+                    IndirectAddress(trips.carry_word(i), 0),
+                    IndirectAddress(trips.address_word(len(sources) + i), 0),
                     nbytes,
                 )
                 for i, nbytes in ends

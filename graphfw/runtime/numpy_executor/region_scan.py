@@ -31,8 +31,8 @@ from graphfw.runtime.numpy_executor.bodies import (
     trip_number,
     whole,
 )
-from graphfw.runtime.numpy_executor.chains import Chain, Source
-from graphfw.runtime.numpy_executor.loops import Carry, Move, Trips
+from graphfw.runtime.numpy_executor.chains import Chain, IndirectAddress
+from graphfw.runtime.numpy_executor.loops import IterationCarry, Move, Trips
 from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ class NativeScan:
         for number, i in enumerate(self._held):
             rooms = (ends + number, turns + number)
             turn = rooms if trips % 2 else rooms[::-1]
-            carries.append(Carry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
+            carries.append(IterationCarry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
         self._make_trips = Trips(
             self._body.work,
             body.place(0),
@@ -226,8 +226,11 @@ class NativeScan:
         return scan.results(ends, stacks, lambda n, first: histories[n][first : first + trips])
 
     def join(
-        self, chain: Chain, sources: Sequence[Source], room: Callable[[int], Source]
-    ) -> list[Source]:
+        self,
+        chain: Chain,
+        sources: Sequence[IndirectAddress],
+        room: Callable[[int], IndirectAddress],
+    ) -> list[IndirectAddress]:
         """Add it to a chain.
 
         Args:
@@ -250,8 +253,8 @@ class NativeScan:
         begins = []
         for number, i in enumerate(scan.histories, given + len(stacks)):
             nbytes = self._rows[i]
-            target = Source(trips.address_word(number), self._begin * nbytes)
-            begins.append((Source(trips.address_word(i), 0), target, nbytes))
+            target = IndirectAddress(trips.address_word(number), self._begin * nbytes)
+            begins.append((IndirectAddress(trips.address_word(i), 0), target, nbytes))
         chain.add_copies(begins)
         chain.add_loop(trips)
         carry = dict(zip(self._held, ends, strict=True))

@@ -15,7 +15,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime import step_reports
 from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.steps import Step, Storage
-from graphfw.runtime.memory import Entry, MemoryReport, PerTrip, report
+from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerTrip, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
@@ -49,7 +49,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
     entries = step_reports.entries(build.stages, env, build.constants, levels)
     scratch = layout.tables.scratch * threads
     if scratch:
-        entries.append(Entry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
+        entries.append(MemoryEntry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
     per_trip: list[PerTrip] = []
     for depth, level in enumerate(build.levels):
         for node in level.nodes:
@@ -58,7 +58,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
                 per_trip += region.per_trip(env, place_of(node))
                 name = f"inside of {node.op.name}"
                 size = region.nbytes(env)
-                entries.append(Entry(name, "outside", size, depth, depth, place_of(node)))
+                entries.append(MemoryEntry(name, "outside", size, depth, depth, place_of(node)))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
     return report(entries, levels, layout.arena, spare, per_trip)
 

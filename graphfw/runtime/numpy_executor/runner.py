@@ -48,7 +48,7 @@ _GIVE_UP, _KEEP, _GIVEN_UP = range(3)
 """The ways to treat Python's lock."""
 
 
-class Call(NamedTuple):
+class StepCall(NamedTuple):
     """One step of a plan at known sizes.
 
     Attributes:
@@ -74,7 +74,7 @@ class Wave(NamedTuple):
         parallel: Whether it is worth sharing: more than about 5 µs of work.
     """
 
-    calls: Sequence[Call]
+    calls: Sequence[StepCall]
     parallel: bool = True
 
 

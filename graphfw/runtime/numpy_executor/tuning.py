@@ -31,7 +31,7 @@ from graphfw.runtime.numpy_executor.engine import compile_codes, disk
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.numpy_executor.recycle import aligned
-from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.copies import copied
 
@@ -215,8 +215,8 @@ class _Trial:
         run.bases[:] = [array.ctypes.data for array in self._arrays]
         return run
 
-    def _call(self, step: Step) -> Call:
-        return Call(
+    def _call(self, step: Step) -> StepCall:
+        return StepCall(
             self._addresses[step],
             [(self._numbers[storage], 0) for storage in step.operands],
             [evaluate(param, {}) for param in step.params],

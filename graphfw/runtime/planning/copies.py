@@ -10,10 +10,10 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, Kernel, Loop, Store
+from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, InnerLoop, Kernel, Store
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
-from graphfw.runtime.kernels.lower_values import Element, Place
+from graphfw.runtime.kernels.lower_values import Element, ElementAddress
 from graphfw.runtime.kernels.steps import Code, Item, Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
 
@@ -55,7 +55,7 @@ def _copy(
 ) -> Step:
     axes = [Variable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
     read, place = [
-        Place(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
+        ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
         for view in (source, target)
     ]
     stored = Stored(place, Element(source.storage.dtype, read))
@@ -129,7 +129,7 @@ def marked(code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
         split=None,
         buffers=(Buffer(int64, True),),
         params=0,
-        body=(Loop((Store(0, Access(0, (("i", 1),)), Const(int64, 1)),)),),
+        body=(InnerLoop((Store(0, Access(0, (("i", 1),)), Const(int64, 1)),)),),
     )
     mark = Temp(int64, 1, "the mark that everything is written")
     return Step((), code(kernel), (mark,), (True,), (), 1), mark

@@ -8,9 +8,9 @@ import pytest
 from graphfw.ir.dtype import float32, int64
 from graphfw.runtime.kernels.ir import (
     Axis,
+    InnerLoop,
     Keep,
     Load,
-    Loop,
     Param,
     Reduce,
     Ref,
@@ -32,29 +32,29 @@ def kernel_of(body, out=float32, **fields):
     return matrix_kernel(body, (float32, False), (out, True), params=4, **fields)
 
 
-TOTAL = Loop((Reduce("s", "sum", k.exp(X)),))
+TOTAL = InnerLoop((Reduce("s", "sum", k.exp(X)),))
 SUM = kernel_of((TOTAL, Store(1, at(i=1), Ref(float32, "s"))))
 LAST = kernel_of(
-    (Loop((Reduce("p", "argmax", X),)), Store(1, at(i=1), Ref(int64, "p"))),
+    (InnerLoop((Reduce("p", "argmax", X),)), Store(1, at(i=1), Ref(int64, "p"))),
     int64,
 )
 SHARES = kernel_of(
     (
-        Loop((Keep("e", k.exp(X)), Reduce("s", "sum", k.exp(X)))),
-        Loop((Store(1, MATRIX, k.div(Ref(float32, "e"), Ref(float32, "s"))),)),
+        InnerLoop((Keep("e", k.exp(X)), Reduce("s", "sum", k.exp(X)))),
+        InnerLoop((Store(1, MATRIX, k.div(Ref(float32, "e"), Ref(float32, "s"))),)),
     )
 )
 DEEP_AT = at(i=COLUMNS, j=1, d=0)
 DEEP = kernel_of(
     (
-        Loop((Reduce("s", "sum", Load(float32, 0, DEEP_AT)),)),
+        InnerLoop((Reduce("s", "sum", Load(float32, 0, DEEP_AT)),)),
         Store(1, at(i=1), Ref(float32, "s")),
     ),
     inner=(Axis("d", DEPTH), Axis("j", COLUMNS)),
 )
 ALONG = kernel_of(
     (
-        Loop((Reduce("s", "sum", Load(float32, 0, at(i=1, j=ROWS))),)),
+        InnerLoop((Reduce("s", "sum", Load(float32, 0, at(i=1, j=ROWS))),)),
         Store(1, at(i=1), Ref(float32, "s")),
     ),
     form="columns",
@@ -63,7 +63,10 @@ ALONG = kernel_of(
 )
 ALL = dataclasses.replace(
     kernel_of(
-        (Loop((Reduce("s", "sum", Load(float32, 0, at(j=1))),)), Store(1, at(), Ref(float32, "s")))
+        (
+            InnerLoop((Reduce("s", "sum", Load(float32, 0, at(j=1))),)),
+            Store(1, at(), Ref(float32, "s")),
+        )
     ),
     outer=(),
     asks=True,

@@ -10,9 +10,9 @@ from graphfw.runtime.kernels.ir import (
     Carried,
     Carry,
     Const,
+    InnerLoop,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Ref,
@@ -42,7 +42,7 @@ def test_lanes_go_through_all_trips(dtype, target, rng):
     row, every = at(j=1), at(t=LANES, j=1)
     c, x = Carried(dtype, "c"), Load(dtype, 1, every)
     body = (
-        Loop((Carry("c", Load(dtype, 0, row), k.sub(x, c)), Store(2, every, k.add(c, x)))),
+        InnerLoop((Carry("c", Load(dtype, 0, row), k.sub(x, c)), Store(2, every, k.add(c, x)))),
         Store(3, row, Ref(dtype, "c")),
     )
     kernel = loop(body, (dtype, False), (dtype, False), (dtype, True), (dtype, True))
@@ -57,7 +57,7 @@ def test_carries_take_each_others_places_and_are_of_any_dtype(target):
     count = Carried(int64, "count")
     lane = k.cast(Position(int64, "j"), float32)
     body = (
-        Loop(
+        InnerLoop(
             (
                 Carry("a", lane, b),
                 Carry("b", Const(float32, -1.0), a),
@@ -78,7 +78,7 @@ def test_carries_take_each_others_places_and_are_of_any_dtype(target):
 def test_one_lane(target):
     c = Carried(float64, "c")
     body = (
-        Loop((Carry("c", Load(float64, 0, at()), k.sqrt(c)),)),
+        InnerLoop((Carry("c", Load(float64, 0, at()), k.sqrt(c)),)),
         Store(1, at(), Ref(float64, "c")),
     )
     kernel = loop(body, (float64, False), (float64, True), lanes=1)
@@ -89,7 +89,7 @@ def test_one_lane(target):
 def test_text():
     c = Carried(float32, "c")
     body = (
-        Loop((Carry("c", Load(float32, 0, at(j=1)), k.sin(c)), Store(1, at(t=LANES, j=1), c))),
+        InnerLoop((Carry("c", Load(float32, 0, at(j=1)), k.sin(c)), Store(1, at(t=LANES, j=1), c))),
         Store(2, at(j=1), Ref(float32, "c")),
     )
     kernel = loop(body, (float32, False), (float32, True), (float32, True))

@@ -11,9 +11,9 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    InnerLoop,
     Keep,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -49,7 +49,7 @@ rows, columns = [functools.partial(matrix_kernel, form=form) for form in ("rows"
 def test_reductions_of_columns(dtype, kind, target, rng):
     result = int64 if kind.startswith("arg") else dtype
     x = Load(dtype, 0, MATRIX)
-    body = (Loop((Reduce("r", kind, x),)), Store(1, at(j=1), Ref(result, "r")))
+    body = (InnerLoop((Reduce("r", kind, x),)), Store(1, at(j=1), Ref(result, "r")))
     kernel = columns(body, (dtype, False), (result, True))
     for n, m, per_cell in ((5, 1, 1), (7, 300, 128), (1, 65, 100)):
         arrays = [random(rng, dtype, n * m), np.ones(m, result.dtype)]
@@ -63,7 +63,7 @@ def test_what_is_reduced_and_stored_besides(make, target, rng):
     """On a GPU several blocks share that, too: each stores what it goes through."""
     y = k.mul(Load(float32, 0, MATRIX), Load(float32, 0, MATRIX))
     result = Store(2, at(j=1) if make is columns else at(i=1), Ref(float32, "r"))
-    body = (Loop((Reduce("r", "sum", y), Store(1, MATRIX, y))), result)
+    body = (InnerLoop((Reduce("r", "sum", y), Store(1, MATRIX, y))), result)
     kernel = make(body, (float32, False), (float32, True), (float32, True))
     assert {"apart", "split"} & {*variants(kernel)}
     for n, m in ((5, 1), (70, 300), (1, 65)):
@@ -76,14 +76,14 @@ def test_what_is_reduced_and_stored_besides(make, target, rng):
 def test_softmax_of_columns_with_kept_values(target, rng):
     x = Load(float32, 0, MATRIX)
     body = (
-        Loop((Reduce("m", "max", x),)),
-        Loop(
+        InnerLoop((Reduce("m", "max", x),)),
+        InnerLoop(
             (
                 Keep("e", k.exp(k.sub(x, Ref(float32, "m")))),
                 Reduce("s", "sum", k.exp(k.sub(x, Ref(float32, "m")))),
             )
         ),
-        Loop((Store(1, MATRIX, k.div(Ref(float32, "e"), Ref(float32, "s"))),)),
+        InnerLoop((Store(1, MATRIX, k.div(Ref(float32, "e"), Ref(float32, "s"))),)),
     )
     kernel = columns(body, (float32, False), (float32, True))
     for n, m in ((3, 5), (9, 131)):
@@ -112,11 +112,11 @@ def test_columns_of_batches_over_two_axes(dtype, target, rng):
     place = at(b=Param(3), i=Param(4), j=Param(1), h=1)
     x = Load(dtype, 0, place)
     value = k.cast(x, float32)
-    kept = Loop((Keep("x", x), Reduce("s", "max", value)))
+    kept = InnerLoop((Keep("x", x), Reduce("s", "max", value)))
     out = at(b=Param(3), i=Param(5), j=1, h=Param(6))
     body = (
         kept,
-        Loop((Store(1, out, k.sub(k.cast(Ref(dtype, "x"), float32), Ref(float32, "s"))),)),
+        InnerLoop((Store(1, out, k.sub(k.cast(Ref(dtype, "x"), float32), Ref(float32, "s"))),)),
     )
     axes = {
         "outer": (Axis("b", ROWS), Axis("h", Param(1))),
@@ -131,7 +131,7 @@ def test_columns_of_batches_over_two_axes(dtype, target, rng):
 def test_an_index_out_of_range_fails(rng):
     index = Load(int64, 1, at(i=1))
     x = Load(float32, 0, Access(0, (("j", 1),), (Term(index, COLUMNS, Param(3)),)))
-    body = (Loop((Reduce("r", "sum", x),)), Store(2, at(j=1), Ref(float32, "r")))
+    body = (InnerLoop((Reduce("r", "sum", x),)), Store(2, at(j=1), Ref(float32, "r")))
     kernel = columns(body, (float32, False), (int64, False), (float32, True), params=4)
     index = rng.integers(0, 5, 4)
     arrays = [random(rng, float32, 5 * 40), index, np.ones(40, np.float32)]
@@ -154,7 +154,7 @@ KINDS = pytest.mark.parametrize(
 @ON_EACH
 @KINDS
 def test_partial_lines(kind, dtype, target, rng):
-    body = (Loop((Accumulate(1, at(j=1), kind, Load(dtype, 0, MATRIX), True),)),)
+    body = (InnerLoop((Accumulate(1, at(j=1), kind, Load(dtype, 0, MATRIX), True),)),)
     for n, m, per_cell in ((7, 75, 3), (1, 1, 1), (4, 33, 9)):
         kernel = rows(body, (dtype, False), (dtype, True))
         lines = -(-n // per_cell)
@@ -168,7 +168,7 @@ def test_partial_lines(kind, dtype, target, rng):
 @pytest.mark.parametrize("make", [rows, columns])
 def test_partial_elements(make, kind, dtype, target, rng):
     x = Load(dtype, 0, MATRIX)
-    body = (Loop((Accumulate(1, at(), kind, x, False),)),)
+    body = (InnerLoop((Accumulate(1, at(), kind, x, False),)),)
     for n, m, per_cell in ((7, 75, 3), (1, 1, 1), (4, 33, 9)):
         cells = -(-(n if make is rows else m) // per_cell)
         arrays = [random(rng, dtype, n * m), random(rng, dtype, cells)]
@@ -178,7 +178,7 @@ def test_partial_elements(make, kind, dtype, target, rng):
 @ON_EACH
 @pytest.mark.parametrize("make", [rows, columns])
 def test_partial_sums_of_results_of_rows(make, target, rng):
-    loop = Loop((Reduce("r", "max", Load(float32, 0, MATRIX)),))
+    loop = InnerLoop((Reduce("r", "max", Load(float32, 0, MATRIX)),))
     body = (loop, Accumulate(1, at(), "sum", Ref(float32, "r"), False))
     kernel = make(body, (float32, False), (float32, True))
     n, m, per_cell = 21, 75, 13
@@ -190,7 +190,7 @@ def test_partial_sums_of_results_of_rows(make, target, rng):
 @ON_EACH
 def test_partial_lines_of_columns(target, rng):
     x = Load(float32, 0, MATRIX)
-    body = (Loop((Accumulate(1, at(i=1), "sum", x, True),)),)
+    body = (InnerLoop((Accumulate(1, at(i=1), "sum", x, True),)),)
     kernel = columns(body, (float32, False), (float32, True))
     n, m, per_cell = 9, 301, 200
     arrays = [random(rng, float32, n * m), random(rng, float32, 2 * n)]

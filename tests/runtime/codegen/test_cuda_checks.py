@@ -16,9 +16,9 @@ from graphfw.runtime.cupy_executor.codegen import PRELUDE, CudaCode, module
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED, launch
 from graphfw.runtime.kernels.ir import (
     Accumulate,
+    InnerLoop,
     Keep,
     Load,
-    Loop,
     Param,
     Reduce,
     Ref,
@@ -197,9 +197,12 @@ _OVER = Store(1, MATRIX, Scalars().mul(_X, _X))
 @pytest.mark.parametrize(
     ("form", "body"),
     [
-        ("columns", (Loop((Reduce("r", "sum", _X), _OVER)), Store(2, at(j=1), Ref(float32, "r")))),
-        ("rows", (Loop((_OVER, Accumulate(2, at(j=1), "sum", _X, True))),)),
-        ("columns", (Loop((_OVER, Accumulate(2, at(i=1), "sum", _X, True))),)),
+        (
+            "columns",
+            (InnerLoop((Reduce("r", "sum", _X), _OVER)), Store(2, at(j=1), Ref(float32, "r"))),
+        ),
+        ("rows", (InnerLoop((_OVER, Accumulate(2, at(j=1), "sum", _X, True))),)),
+        ("columns", (InnerLoop((_OVER, Accumulate(2, at(i=1), "sum", _X, True))),)),
     ],
 )
 def test_threads_without_a_column_leave_others_theirs(form, body, rng):
@@ -215,7 +218,7 @@ def test_threads_without_a_column_leave_others_theirs(form, body, rng):
 def test_all_have_read_what_one_writes_over(form, rng):
     k, place = Scalars(), at(i=1) if form == "rows" else at(j=1)
     y = k.add(Load(float32, 1, place), Ref(float32, "r"))
-    body = (Loop((Reduce("r", "sum", _X),)), Store(2, place, y))
+    body = (InnerLoop((Reduce("r", "sum", _X),)), Store(2, place, y))
     kernel = kernel_of(form, body, float32, False, False, True)
     x = rng.integers(0, 9, (5, 75)).astype(np.float32)
     y = np.ones(5 if form == "rows" else 75, np.float32)
@@ -229,9 +232,9 @@ def test_all_have_read_what_one_writes_over(form, rng):
 def test_kept_rows_leave_room_for_joins(form, variant, dtype):
     k, x = Scalars(), Load(dtype, 0, at(i=Param(1), j=1))
     keep = Keep("e", k.sub(x, Ref(dtype, "m")))
-    first = Loop((Reduce("m", "max", x), Reduce("n", "argmax", x)))
-    last = Loop((Store(1, at(i=Param(1), j=1), Ref(dtype, "e")),))
-    body = (first, Loop((keep, Reduce("s", "sum", x))), last)
+    first = InnerLoop((Reduce("m", "max", x), Reduce("n", "argmax", x)))
+    last = InnerLoop((Store(1, at(i=Param(1), j=1), Ref(dtype, "e")),))
+    body = (first, InnerLoop((keep, Reduce("s", "sum", x))), last)
     code = CudaCode(kernel_of(form, body, dtype, False, True))
     sizes = [(4, m, 1) if form == "rows" else (m, 64, 1) for m in range(16, 16384, 16)]
     launches = [launch(code.kernel, size, variant) for size in sizes]

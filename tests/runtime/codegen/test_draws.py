@@ -8,8 +8,8 @@ from graphfw.ops.numerics import philox_blocks
 from graphfw.runtime.kernels.ir import (
     Access,
     Draw,
+    InnerLoop,
     Load,
-    Loop,
     Param,
     Store,
     Term,
@@ -59,7 +59,7 @@ def elements(rng, step, key, dtype, first, count):
 def test_elements_in_a_row(n, m, first, dtype, target, rng):
     drawn, wanted = elements(rng, 2**32 + 7, None, dtype, first, n * m)
     access = Access(FIRST, (("i", COLUMNS), ("j", 1)))
-    body = (Loop((Store(1, MATRIX, Draw(dtype, 0, KEY, access)),)),)
+    body = (InnerLoop((Store(1, MATRIX, Draw(dtype, 0, KEY, access)),)),)
     found = np.zeros(n * m, dtype.dtype)
     kernel = kernel_of("rows", body, int64, dtype)
     assert run(kernel, [drawn, found], [n, m, 2, 3, first, 0], target) == 0
@@ -72,7 +72,7 @@ def test_elements_in_a_row(n, m, first, dtype, target, rng):
 def test_cells_that_begin_anywhere(dtype, target, rng):
     m = 1003
     drawn, wanted = elements(rng, 2**64 - 1, (2**32 - 1, 2**32 - 1), dtype, 0, m)
-    body = (Loop((Store(1, at(j=1), Draw(dtype, 0, KEY, at(j=1))),)),)
+    body = (InnerLoop((Store(1, at(j=1), Draw(dtype, 0, KEY, at(j=1))),)),)
     found = np.zeros(m, dtype.dtype)
     kernel = kernel_of("rows", body, int64, dtype, split=FIRST)
     assert run(kernel, [drawn, found], [1, m, 1, 3, 77, 0], target) == 0
@@ -92,7 +92,7 @@ def test_any_strides(form, dtype, target, rng):
             np.indices((n, m))["ij".index(axis)] * values.get(stride, stride)
             for axis, stride in strides.items()
         )
-        body = (Loop((Store(1, MATRIX, Draw(dtype, 0, KEY, at(**strides))),)),)
+        body = (InnerLoop((Store(1, MATRIX, Draw(dtype, 0, KEY, at(**strides))),)),)
         found = np.zeros((n, m), dtype.dtype)
         kernel = kernel_of(form, body, int64, dtype)
         assert run(kernel, [drawn, found], [n, m, 3, 3, 0, 0], target) == 0
@@ -105,7 +105,7 @@ def test_an_element_that_an_index_names(target, rng):
     drawn, stream = elements(rng, 0, None, uint32, 0, 50)
     places = rng.integers(0, 50, (n, m))
     access = Access(0, (), (Term(Load(int64, 1, MATRIX), 1, FIRST),))
-    body = (Loop((Store(2, MATRIX, Draw(uint32, 0, KEY, access)),)),)
+    body = (InnerLoop((Store(2, MATRIX, Draw(uint32, 0, KEY, access)),)),)
     found = np.zeros((n, m), np.uint32)
     kernel = kernel_of("rows", body, int64, int64, uint32)
     assert run(kernel, [drawn, places, found], [n, m, 2, 3, 50, 0], target) == 0
@@ -122,7 +122,7 @@ def test_beside_other_values(dtype, target, rng):
     drawn, stream = elements(rng, 1, None, uint32, 0, n * m)
     x = random(rng, dtype, n * m)
     keeps = k.lt(k.cast(k.shr(Draw(uint32, 0, KEY, MATRIX), 8), dtype), 2.0**23)
-    body = (Loop((Store(2, MATRIX, k.select(keeps, Load(dtype, 1, MATRIX), 0.0)),)),)
+    body = (InnerLoop((Store(2, MATRIX, k.select(keeps, Load(dtype, 1, MATRIX), 0.0)),)),)
     found = np.zeros(n * m, dtype.dtype)
     kernel = kernel_of("rows", body, int64, dtype, dtype)
     assert run(kernel, [drawn, x, found], [n, m, 2, 3, 0, 0], target) == 0

@@ -11,10 +11,10 @@ from graphfw.runtime.kernels.ir import (
     Accumulate,
     Axis,
     Buffer,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Reduce,
     Ref,
@@ -25,7 +25,7 @@ from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import (
     AVX2,
     AVX512,
-    Function,
+    FunctionText,
     KernelCode,
     host,
     module,
@@ -46,12 +46,12 @@ def rows(*body, form="rows"):
 
 
 def plain():
-    return rows(Loop((Store(1, MATRIX, k.exp(Load(float32, 0, MATRIX))),)))
+    return rows(InnerLoop((Store(1, MATRIX, k.exp(Load(float32, 0, MATRIX))),)))
 
 
 def called(*regions):
     """Return a function that calls the one that is named `piece`: buffers, params, where."""
-    entry = Function(
+    entry = FunctionText(
         "define i32 @entry_of_region(ptr %b, ptr %p, ptr %at) {\n"
         + "".join(
             f"%p{n} = getelementptr i64, ptr %at, i64 {n}\n%x{n} = load i64, ptr %p{n}\n"
@@ -85,7 +85,7 @@ def test_a_region_is_a_rectangle(rng):
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_region_reduces_its_own_columns(rng, target):
     total = Reduce("r", "sum", Load(float32, 0, MATRIX))
-    kernel = rows(Loop((total,)), Store(1, at(a=Param(2), i=1), Ref(float32, "r")))
+    kernel = rows(InnerLoop((total,)), Store(1, at(a=Param(2), i=1), Ref(float32, "r")))
     call = called(region(kernel, "piece", target))
     a, i, j = 2, 5, 99
     x = rng.standard_normal((a * i, j)).astype(np.float32)
@@ -103,9 +103,9 @@ def test_a_region_reduces_its_own_columns(rng, target):
 @pytest.mark.parametrize(
     "kernel",
     [
-        rows(Loop((Keep("r", Load(float32, 0, MATRIX)),))),
-        rows(Loop((Accumulate(1, at(), "sum", Load(float32, 0, MATRIX), False),))),
-        rows(Loop((Store(1, MATRIX, Load(float32, 0, MATRIX)),)), form="columns"),
+        rows(InnerLoop((Keep("r", Load(float32, 0, MATRIX)),))),
+        rows(InnerLoop((Accumulate(1, at(), "sum", Load(float32, 0, MATRIX), False),))),
+        rows(InnerLoop((Store(1, MATRIX, Load(float32, 0, MATRIX)),)), form="columns"),
     ],
 )
 def test_regions_are_of_plain_rows(kernel):
@@ -114,7 +114,7 @@ def test_regions_are_of_plain_rows(kernel):
 
 
 def test_a_store_needs_a_place_for_each_lane():
-    kernel = rows(Loop((Store(1, at(i=1), Load(float32, 0, MATRIX)),)))
+    kernel = rows(InnerLoop((Store(1, at(i=1), Load(float32, 0, MATRIX)),)))
     with pytest.raises(ValueError, match="differs along vectors, but not its place"):
         KernelCode(kernel).llvm("f")
 
@@ -127,7 +127,7 @@ def test_keys():
 
 def test_scratch_memory():
     assert scratch_bytes(plain()) == (0, 0)
-    body = (Loop((Keep("x", Load(float32, 0, MATRIX)), Keep("n", Load(int64, 0, MATRIX)))),)
+    body = (InnerLoop((Keep("x", Load(float32, 0, MATRIX)), Keep("n", Load(int64, 0, MATRIX)))),)
     assert scratch_bytes(rows(*body), AVX512) == (12, 128)
     assert scratch_bytes(rows(*body, form="columns"), AVX512) == (12 * 32, 128)
 
@@ -136,4 +136,4 @@ def test_code_that_cannot_fail_has_no_other_result():
     assert "ret i32 1" not in KernelCode(plain()).llvm("f")
     index = Load(int64, 0, at(i=1))
     table = Load(float32, 0, Access(0, (("j", 1),), (Term(index, 1, Param(0)),)))
-    assert "ret i32 1" in KernelCode(rows(Loop((Store(1, MATRIX, table),)))).llvm("f")
+    assert "ret i32 1" in KernelCode(rows(InnerLoop((Store(1, MATRIX, table),)))).llvm("f")

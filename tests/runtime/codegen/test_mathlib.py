@@ -14,7 +14,7 @@ from llvmlite import binding
 
 from graphfw.ir.dtype import INTEGERS, DType, float32, float64
 from graphfw.ops.numerics.library import FUNCTIONS
-from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Store
+from graphfw.runtime.kernels.ir import Axis, Buffer, InnerLoop, Kernel, Load, Param, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, host, mathlib
 from graphfw.runtime.numpy_executor.codegen.registers import register, vector
@@ -270,7 +270,7 @@ def test_functions_with_loops_are_the_reference(name: str, target: Any) -> None:
     buffers = [Buffer(float64, n == len(xs)) for n in range(len(xs) + 1)]
     here = at(j=1)
     value = Scalars().call(name, *[Load(float64, n, here) for n in range(len(xs))])
-    body = (Loop((Store(len(xs), here, value),)),)
+    body = (InnerLoop((Store(len(xs), here, value),)),)
     axes = (Axis("j", Param(0)),)
     kernel = Kernel("rows", (), axes, 1, None, tuple(buffers), 1, body)
     found = np.ones(301)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dtype import ALL, bfloat16, bool_, float16, float32, float64, uint64
-from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Store
+from graphfw.runtime.kernels.ir import Axis, Buffer, InnerLoop, Kernel, Load, Param, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, halves, host
 from graphfw.runtime.numpy_executor.machine import Machine
@@ -23,7 +23,9 @@ FLAT = at(j=1)
 def flat(body, *dtypes):
     """A kernel over one axis; the first three buffers are read."""
     buffers = tuple([Buffer(dtype, n >= 3) for n, dtype in enumerate(dtypes)])
-    return Kernel("rows", (), (Axis("j", Param(0)),), 1, None, buffers, 1, (Loop(tuple(body)),))
+    return Kernel(
+        "rows", (), (Axis("j", Param(0)),), 1, None, buffers, 1, (InnerLoop(tuple(body)),)
+    )
 
 
 def numbers(rng, dtype):

@@ -21,11 +21,11 @@ from graphfw.ir.dtype import (
 from graphfw.runtime.kernels.ir import (
     Access,
     Axis,
-    Check,
+    BoundsCheck,
     Const,
+    InnerLoop,
     Keep,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -73,7 +73,7 @@ def wide(x):
 def test_elementwise_with_a_broadcast_row(dtype, target, rng):
     x, bias = Load(dtype, 0, MATRIX), Load(dtype, 1, at(j=1))
     y = k.xor(x, bias) if dtype is bool_ else k.cast(k.add(wide(x), wide(bias)), dtype)
-    kernel = rows((Loop((Store(2, MATRIX, y),)),), dtype, dtype, dtype)
+    kernel = rows((InnerLoop((Store(2, MATRIX, y),)),), dtype, dtype, dtype)
     n, m = 3, 139
     arrays = [random(rng, dtype, n * m), random(rng, dtype, m), np.ones(n * m, dtype.dtype)]
     check(kernel, arrays, [n, m, 2], target=target)
@@ -90,7 +90,7 @@ def test_narrowed_rows_of_a_known_length_end_where_they_end(dtype, narrow, form,
     """One lane is left of a vector: LLVM 22 would store it as wide as it was before."""
     for length in (1, 17, 65):
         store = Store(1, at(i=length, j=1), k.cast(Load(dtype, 0, at(i=1)), narrow))
-        body = (Loop((store,)),) if form == "rows" else (store,)
+        body = (InnerLoop((store,)),) if form == "rows" else (store,)
         axes = {"inner": (Axis("j", length),)}
         if form == "columns":
             axes = {"outer": (Axis("i", ROWS), Axis("j", length)), "inner": ()}
@@ -106,7 +106,7 @@ def test_sizes_scalars_and_columns(n, m, target, rng):
     x, of_row = Load(float32, 0, MATRIX), Load(float32, 1, at(i=1))
     y = k.div(k.sub(x, of_row), k.add(k.sqrt(k.abs(of_row)), 1.0))
     y = k.add(y, k.cast(SizeValue(int64, COLUMNS), float32))
-    kernel = rows((Loop((Store(2, MATRIX, y),)),), float32, float32, float32)
+    kernel = rows((InnerLoop((Store(2, MATRIX, y),)),), float32, float32, float32)
     arrays = [random(rng, float32, n * m), random(rng, float32, n), np.ones(n * m, np.float32)]
     check(kernel, arrays, [n, m, 2], target=target)
 
@@ -115,7 +115,7 @@ def test_sizes_scalars_and_columns(n, m, target, rng):
 def test_one_axis_cut_into_cells(target, rng):
     flat = at(j=1)
     y = k.mul(Load(float64, 0, flat), k.cast(Position(int64, "j"), float64))
-    kernel = rows((Loop((Store(1, flat, y),)),), float64, float64, outer=(), split=Param(0))
+    kernel = rows((InnerLoop((Store(1, flat, y),)),), float64, float64, outer=(), split=Param(0))
     for n, split in ((1000, 96), (17, 100), (64, 64)):
         check(kernel, [random(rng, float64, n), np.ones(n)], [split, n, 1], target=target)
 
@@ -123,7 +123,7 @@ def test_one_axis_cut_into_cells(target, rng):
 @EITHER
 def test_rows_cut_into_cells(target, rng):
     y = k.neg(Load(float32, 0, MATRIX))
-    kernel = rows((Loop((Store(1, MATRIX, y),)),), float32, float32, split=Param(3), params=4)
+    kernel = rows((InnerLoop((Store(1, MATRIX, y),)),), float32, float32, split=Param(3), params=4)
     arrays = [random(rng, float32, 5 * 70), np.ones(5 * 70, np.float32)]
     check(kernel, arrays, [5, 70, 2, 32], target=target)
 
@@ -137,7 +137,7 @@ def test_many_axes_and_strides(target, rng):
     across = at(Param(9), d=Param(7), c=Param(8), a=1)
     y = k.sub(Load(int32, 0, across), k.cast(Position(int64, "c"), int32))
     kernel = rows(
-        (Loop((Store(1, dense, y), Store(2, across, k.mul(y, y)))),),
+        (InnerLoop((Store(1, dense, y), Store(2, across, k.mul(y, y)))),),
         *(int32, int32, int32),
         outputs=2,
         outer=axes,
@@ -157,7 +157,7 @@ def test_gathers_and_scatters_along_vectors(dtype, target, rng):
     n, m = 3, 83
     index = Load(int32, 1, at(j=1))
     gathered = Load(dtype, 0, Access(0, (("i", 1),), (Term(index, ROWS, COLUMNS),)))
-    kernel = rows((Loop((Store(2, at(i=1, j=ROWS), gathered),)),), dtype, int32, dtype)
+    kernel = rows((InnerLoop((Store(2, at(i=1, j=ROWS), gathered),)),), dtype, int32, dtype)
     places = rng.integers(0, m, m).astype(np.int32)
     arrays = [random(rng, dtype, n * m), places, np.ones(n * m, dtype.dtype)]
     check(kernel, arrays, [n, m, 2], target=target)
@@ -170,7 +170,7 @@ def test_gathers_and_scatters_along_vectors(dtype, target, rng):
 def test_an_index_out_of_range_fails(bad, where, target, rng):
     index = Load(int64, 1, at(j=1))
     gathered = Load(float32, 0, Access(0, (), (Term(index, 1, COLUMNS),)))
-    kernel = rows((Loop((Store(2, MATRIX, gathered),)),), float32, int64, float32)
+    kernel = rows((InnerLoop((Store(2, MATRIX, gathered),)),), float32, int64, float32)
     places = rng.integers(0, 83, 83)
     places[where] = bad
     arrays = [random(rng, float32, 83), places, np.ones(83, np.float32)]
@@ -183,7 +183,7 @@ def test_indices_of_lanes_that_are_off_do_not_count(m, target, rng):
     last = k.sub(SizeValue(int64, COLUMNS), 1)
     mirrored = k.sub(last, Position(int64, "j"))
     x = Load(float32, 0, Access(0, (("i", COLUMNS),), (Term(mirrored, 1, COLUMNS),)))
-    kernel = rows((Loop((Store(1, MATRIX, x),)),), float32, float32)
+    kernel = rows((InnerLoop((Store(1, MATRIX, x),)),), float32, float32)
     check(
         kernel, [random(rng, float32, 2 * m), np.ones(2 * m, np.float32)], [2, m, 2], target=target
     )
@@ -194,7 +194,10 @@ def test_indices_of_lanes_that_are_off_do_not_count(m, target, rng):
 @pytest.mark.parametrize("m", [1, 70])
 def test_checks(m, target, rng):
     index, x = Load(int64, 0, at(j=1)), Load(float32, 1, at(j=1))
-    body = (Check(SizeValue(int64, ROWS), 4), Loop((Check(index, 9), Store(2, MATRIX, x))))
+    body = (
+        BoundsCheck(SizeValue(int64, ROWS), 4),
+        InnerLoop((BoundsCheck(index, 9), Store(2, MATRIX, x))),
+    )
     kernel = rows(body, int64, float32, float32)
     arrays = [rng.integers(0, 9, m), random(rng, float32, m), np.ones(4 * m, np.float32)]
     check(kernel, arrays, [1, m, 2], target=target)
@@ -209,7 +212,7 @@ def test_rows_are_chosen_by_an_index(target, rng):
     vocabulary, n, m = 11, 5, 70
     word = Load(int64, 1, at(i=1))
     table = Load(float32, 0, Access(0, (("j", 1),), (Term(word, COLUMNS, Param(3)),)))
-    body = (Loop((Store(2, MATRIX, table),)),)
+    body = (InnerLoop((Store(2, MATRIX, table),)),)
     kernel = rows(body, float32, int64, float32, params=4)
     words = rng.integers(0, vocabulary, n)
     arrays = [random(rng, float32, vocabulary * m), words, np.ones(n * m, np.float32)]
@@ -224,7 +227,7 @@ def test_an_output_may_lie_where_an_input_does(target, rng):
     x, y = Load(float32, 0, MATRIX), Load(float32, 1, MATRIX)
     # Loaded again: after the first output was written it would be that.
     again = Load(float32, 0, MATRIX)
-    body = (Loop((Store(2, MATRIX, k.add(x, y)), Store(3, MATRIX, k.mul(again, y)))),)
+    body = (InnerLoop((Store(2, MATRIX, k.add(x, y)), Store(3, MATRIX, k.mul(again, y)))),)
     kernel = rows(body, *[float32] * 4, outputs=2)
     a, b = (random(rng, float32, 3 * 75) for _ in range(2))
     added, multiplied = a + b, a * b
@@ -240,7 +243,7 @@ def test_an_output_may_lie_where_an_input_does(target, rng):
 def test_row_reductions(dtype, kind, target, rng):
     result = int64 if kind.startswith("arg") else dtype
     body = (
-        Loop((Reduce("r", kind, Load(dtype, 0, MATRIX)),)),
+        InnerLoop((Reduce("r", kind, Load(dtype, 0, MATRIX)),)),
         Store(1, at(i=1), Ref(result, "r")),
     )
     kernel = rows(body, dtype, result)
@@ -253,7 +256,7 @@ def test_row_reductions(dtype, kind, target, rng):
 def test_extremes_of_special_values(kind, rng):
     result = int64 if kind.startswith("arg") else float32
     body = (
-        Loop((Reduce("r", kind, Load(float32, 0, MATRIX)),)),
+        InnerLoop((Reduce("r", kind, Load(float32, 0, MATRIX)),)),
         Store(1, at(i=1), Ref(result, "r")),
     )
     kernel = rows(body, float32, result)
@@ -271,7 +274,7 @@ def test_extremes_of_special_values(kind, rng):
 
 def test_truth_of_rows(rng):
     x = Load(bool_, 0, MATRIX)
-    loop = Loop((Reduce("some", "any", x), Reduce("every", "all", x)))
+    loop = InnerLoop((Reduce("some", "any", x), Reduce("every", "all", x)))
     stores = Store(1, at(i=1), Ref(bool_, "some")), Store(2, at(i=1), Ref(bool_, "every"))
     kernel = rows((loop, *stores), bool_, bool_, bool_, outputs=2)
     x = np.zeros((6, 77), bool)
@@ -292,9 +295,9 @@ def normalised(shared):
     second = (Reduce("squares", "sum", k.mul(centred, centred)),)
     return rows(
         (
-            Loop((Reduce("total", "sum", x),)),
-            Loop((*second, Keep("centred", centred)) if shared else second),
-            Loop((Store(1, MATRIX, k.div(kept, deviation)),)),
+            InnerLoop((Reduce("total", "sum", x),)),
+            InnerLoop((*second, Keep("centred", centred)) if shared else second),
+            InnerLoop((Store(1, MATRIX, k.div(kept, deviation)),)),
             Store(2, at(i=1), deviation),
         ),
         *(float32, float32, float32),
@@ -320,8 +323,8 @@ def test_kept_rows_over_two_axes(dtype, target, rng):
     x = Load(dtype, 0, dense)
     big = k.gt(wide(x), Const(wide(x).dtype, 0))
     body = (
-        Loop((Keep("x", x), Keep("big", big), Reduce("r", "any", big))),
-        Loop((Store(1, dense, k.select(Ref(bool_, "big"), Ref(dtype, "x"), x)),)),
+        InnerLoop((Keep("x", x), Keep("big", big), Reduce("r", "any", big))),
+        InnerLoop((Store(1, dense, k.select(Ref(bool_, "big"), Ref(dtype, "x"), x)),)),
         Store(2, at(a=1), Ref(bool_, "r")),
     )
     axes = (Axis("a", Param(0)),), (Axis("b", Param(1)), Axis("c", Param(3)))
@@ -334,7 +337,7 @@ def test_kept_rows_over_two_axes(dtype, target, rng):
 @EITHER
 def test_every_order_of_addition_is_the_same(target):
     body = (
-        Loop((Reduce("r", "sum", Load(float32, 0, MATRIX)),)),
+        InnerLoop((Reduce("r", "sum", Load(float32, 0, MATRIX)),)),
         Store(1, at(i=1), Ref(float32, "r")),
     )
     kernel = rows(body, float32, float32)

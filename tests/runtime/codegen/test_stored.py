@@ -15,7 +15,7 @@ from graphfw.ir.dtype import (
     uint8,
     uint32,
 )
-from graphfw.runtime.kernels.ir import Axis, Buffer, Kernel, Load, Loop, Param, Store
+from graphfw.runtime.kernels.ir import Axis, Buffer, InnerLoop, Kernel, Load, Param, Store
 from graphfw.runtime.kernels.scalars import Scalars
 from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import TARGETS, at, run
@@ -32,7 +32,7 @@ def converted(values, source, wanted, target):
     x = Load(source, 0, FLAT)
     stores = [Store(n, FLAT, k.cast(x, dtype)) for n, dtype in enumerate(wanted, 1)]
     axes = (Axis("j", Param(0)),)
-    kernel = Kernel("rows", (), axes, 1, None, tuple(buffers), 1, (Loop(tuple(stores)),))
+    kernel = Kernel("rows", (), axes, 1, None, tuple(buffers), 1, (InnerLoop(tuple(stores)),))
     found = [np.ones(len(values), dtype.dtype) for dtype in wanted]
     assert run(kernel, [values, *found], [len(values)], target) == 0
     return found
@@ -112,7 +112,7 @@ def test_bits_stay(source, to, target, rng):
     there = k.bits(Load(source, 0, FLAT), to)
     stores = (Store(1, FLAT, there), Store(2, FLAT, k.bits(there, source)))
     axes = (Axis("j", Param(0)),)
-    kernel = Kernel("rows", (), axes, 1, None, buffers, 1, (Loop(stores),))
+    kernel = Kernel("rows", (), axes, 1, None, buffers, 1, (InnerLoop(stores),))
     found = [np.ones(77, dtype.dtype) for dtype in (to, source)]
     assert run(kernel, [values, *found], [77], target) == 0
     for array in found:

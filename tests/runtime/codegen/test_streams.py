@@ -5,7 +5,7 @@ import pytest
 
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import bfloat16, bool_, float32, float64
-from graphfw.runtime.kernels.ir import Load, Loop, Param, Reduce, Ref, Store
+from graphfw.runtime.kernels.ir import InnerLoop, Load, Param, Reduce, Ref, Store
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, KernelCode, host, with_stores
 from graphfw.runtime.numpy_executor.target import CpuTarget
@@ -40,16 +40,16 @@ def doubled(dtype=float32):
     else:
         wide = k.cast(x, float32) if dtype.is_low_precision else x
         y = k.cast(k.add(wide, wide), dtype)
-    return kernel(Loop((Store(1, MATRIX, y),)), dtypes=(dtype, dtype))
+    return kernel(InnerLoop((Store(1, MATRIX, y),)), dtypes=(dtype, dtype))
 
 
 def softmax():
     x = Load(float32, 0, MATRIX)
     e = k.exp(k.sub(x, Ref(float32, "m")))
     return kernel(
-        Loop((Reduce("m", "max", x),)),
-        Loop((Reduce("s", "sum", e),)),
-        Loop((Store(1, MATRIX, k.div(e, Ref(float32, "s"))),)),
+        InnerLoop((Reduce("m", "max", x),)),
+        InnerLoop((Reduce("s", "sum", e),)),
+        InnerLoop((Store(1, MATRIX, k.div(e, Ref(float32, "s"))),)),
     )
 
 
@@ -69,11 +69,11 @@ def instructions(code, target):
 def test_what_is_dense_may_go_past_the_caches(target):
     assert "!nontemporal" in instructions(doubled(), target)
     assert "sfence" in instructions(doubled(), target)
-    across = kernel(Loop((Store(1, at(j=ROWS, i=1), Load(float32, 0, MATRIX)),)))
+    across = kernel(InnerLoop((Store(1, at(j=ROWS, i=1), Load(float32, 0, MATRIX)),)))
     text = instructions(across, target)
     assert "align 4, !nontemporal" not in text
     assert "sfence" not in text
-    total = kernel(Loop((Reduce("s", "sum", Load(float32, 0, MATRIX)),)),
+    total = kernel(InnerLoop((Reduce("s", "sum", Load(float32, 0, MATRIX)),)),
                    Store(1, at(i=1), Ref(float32, "s")))  # fmt: skip
     assert "sfence" not in instructions(total, target)
 
@@ -119,7 +119,7 @@ def test_results_are_the_same(target, dtype, large, n, m, rng):
 @targets
 def test_pieces_of_rows(target, rng):
     y = k.neg(Load(float32, 0, MATRIX))
-    code = kernel(Loop((Store(1, MATRIX, y),)), split=Param(3), params=4)
+    code = kernel(InnerLoop((Store(1, MATRIX, y),)), split=Param(3), params=4)
     x = random(rng, float32, 3 * 256)
     for split in (64, 24):
         out = aligned(np.ones_like(x))
@@ -156,8 +156,8 @@ def asked(code):
 
 def total_and_more(value, *dtypes):
     x = Load(float32, 0, MATRIX)
-    again = Loop((Store(len(dtypes), MATRIX, k.add(x, Ref(float32, "s"))),))
-    return kernel(Loop((Reduce("s", "sum", value),)), again, dtypes=(*dtypes, float32))
+    again = InnerLoop((Store(len(dtypes), MATRIX, k.add(x, Ref(float32, "s"))),))
+    return kernel(InnerLoop((Reduce("s", "sum", value),)), again, dtypes=(*dtypes, float32))
 
 
 def test_what_is_read_ahead():
@@ -172,5 +172,5 @@ def test_what_is_read_ahead():
     alone = total_and_more(x, float32)
     assert len(asked(total_and_more(k.mul(x, same), float32, float32))) == len(asked(alone)) > 0
     # What is read across is not.
-    across = kernel(Loop((Store(1, MATRIX, Load(float32, 0, at(j=ROWS, i=1))),)))
+    across = kernel(InnerLoop((Store(1, MATRIX, Load(float32, 0, at(j=ROWS, i=1))),)))
     assert not asked(across)

@@ -4,7 +4,14 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dim_text import evaluate
-from graphfw.runtime.kernels.lower_cells import Work, columns, is_long, pieces, tiles, whole_rows
+from graphfw.runtime.kernels.lower_cells import (
+    WorkDivision,
+    columns,
+    is_long,
+    pieces,
+    tiles,
+    whole_rows,
+)
 
 SHAPES = [(1, 1), (1, 10**6), (4096, 3072), (512, 32_000), (4096, 768), (10, 0), (0, 7), (3, 10**7)]
 
@@ -29,7 +36,7 @@ def test_sizes_known_early_or_late_give_the_same(rows, inner):
             None if size is None else evaluate(size, {"n": rows, "m": inner})
             for size in late[name][:3]
         ]
-        assert Work(*numbers, work.asks) == work, name
+        assert WorkDivision(*numbers, work.asks) == work, name
 
 
 def test_cells_that_may_take_long_ask_whether_to_end():
@@ -73,9 +80,9 @@ def test_several_rows_where_a_row_is_read_while_another_is_computed():
 
 
 def test_tiles_and_long_rows():
-    assert tiles(100, 165) == Work(32, 128, 8)
-    assert tiles(100, 60) == Work(64, 64, 2)
-    assert tiles(100, 3) == Work(256, 16, 1)
+    assert tiles(100, 165) == WorkDivision(32, 128, 8)
+    assert tiles(100, 60) == WorkDivision(64, 64, 2)
+    assert tiles(100, 3) == WorkDivision(256, 16, 1)
     assert is_long(1 << 14)
     assert not is_long((1 << 14) - 1)
     with gf.Graph():

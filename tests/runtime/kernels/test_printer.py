@@ -6,13 +6,13 @@ from graphfw.ir.dtype import DType, bool_, float16, float32, float64, int64, uin
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
-    Check,
+    BoundsCheck,
     Const,
     Draw,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -39,9 +39,9 @@ def softmax(dtype: DType = float32, eps: float = 1.0) -> Kernel:
     small = k.sub(x, Ref(dtype, "m"))
     e = k.exp(k.mul(small, eps))
     return kernel(
-        Loop((Reduce("m", "max", x),)),
-        Loop((Reduce("s", "sum", e), Keep("e", e))),
-        Loop((Store(1, MATRIX, k.div(Ref(dtype, "e"), Ref(dtype, "s"))),)),
+        InnerLoop((Reduce("m", "max", x),)),
+        InnerLoop((Reduce("s", "sum", e), Keep("e", e))),
+        InnerLoop((Store(1, MATRIX, k.div(Ref(dtype, "e"), Ref(dtype, "s"))),)),
         dtype=dtype,
     )
 
@@ -69,8 +69,10 @@ def test_all_other_statements_and_expressions():
     loaded = Load(float32, 0, Access(0, (("i", 1),), (Term(index, P(1), 7), Term(index, 1, P(0)))))
     count = k.add(k.cast(SizeValue(int64, P(0)), float32), k.cast(Position(int64, "j"), float32))
     body = (
-        Check(Position(int64, "i"), P(1)),
-        Loop((Accumulate(1, at(j=1), "sum", k.select(k.lt(loaded, 0.5), loaded, count), True),)),
+        BoundsCheck(Position(int64, "i"), P(1)),
+        InnerLoop(
+            (Accumulate(1, at(j=1), "sum", k.select(k.lt(loaded, 0.5), loaded, count), True),)
+        ),
         Accumulate(1, at(), "max", Const(float32, 2), False),
     )
     text = show(kernel(*body, split=P(2), outer=(), form="columns"))
@@ -87,7 +89,10 @@ def test_all_other_statements_and_expressions():
 
 def test_random_bits():
     words = [Draw(dtype, 0, P(1), at(P(0), j=1)) for dtype in (uint32, uint64)]
-    body = [Loop((Store(1, at(j=1), word), Check(k.cast(word, int64), P(0)))) for word in words]
+    body = [
+        InnerLoop((Store(1, at(j=1), word), BoundsCheck(k.cast(word, int64), P(0))))
+        for word in words
+    ]
     assert [line for line in show(kernel(*body)).splitlines() if "v" in line] == [
         "      v0 = bits32(b0[p1])[p0 + j]",
         "      b1[j] = v0",
@@ -105,17 +110,17 @@ def test_kernels_that_differ_have_texts_that_differ():
         softmax(),
         softmax(float64),
         softmax(eps=2.0),
-        kernel(Loop((Store(1, MATRIX, x),))),
-        kernel(Loop((Store(1, MATRIX, other),))),
-        kernel(Loop((Store(1, MATRIX, x),)), split=P(2)),
-        kernel(Loop((Store(1, MATRIX, k.cast(k.cast(x, float16), float32)),))),
-        kernel(Loop((Store(1, MATRIX, k.cast(k.cast(x, bool_), float32)),))),
-        kernel(Loop((Store(1, MATRIX, k.sub(k.sub(x, other), x)),))),
-        kernel(Loop((Store(1, MATRIX, k.sub(x, k.sub(other, x))),))),
-        kernel(Loop((Store(1, MATRIX, k.cast(k.add(Const(int64, 1), 1), float32)),))),
-        kernel(Loop((Store(1, MATRIX, k.cast(k.add(Const(float64, 1), 1), float32)),))),
-        kernel(Loop((Store(1, MATRIX, Const(float32, -0.0)),))),
-        kernel(Loop((Store(1, MATRIX, Const(float32, 0.0)),))),
+        kernel(InnerLoop((Store(1, MATRIX, x),))),
+        kernel(InnerLoop((Store(1, MATRIX, other),))),
+        kernel(InnerLoop((Store(1, MATRIX, x),)), split=P(2)),
+        kernel(InnerLoop((Store(1, MATRIX, k.cast(k.cast(x, float16), float32)),))),
+        kernel(InnerLoop((Store(1, MATRIX, k.cast(k.cast(x, bool_), float32)),))),
+        kernel(InnerLoop((Store(1, MATRIX, k.sub(k.sub(x, other), x)),))),
+        kernel(InnerLoop((Store(1, MATRIX, k.sub(x, k.sub(other, x))),))),
+        kernel(InnerLoop((Store(1, MATRIX, k.cast(k.add(Const(int64, 1), 1), float32)),))),
+        kernel(InnerLoop((Store(1, MATRIX, k.cast(k.add(Const(float64, 1), 1), float32)),))),
+        kernel(InnerLoop((Store(1, MATRIX, Const(float32, -0.0)),))),
+        kernel(InnerLoop((Store(1, MATRIX, Const(float32, 0.0)),))),
     ]
     assert len({show(kernel) for kernel in kernels}) == len(kernels)
 
@@ -124,4 +129,4 @@ def test_deep_expressions():
     x = Load(float32, 0, MATRIX)
     for _ in range(3000):
         x = k.neg(x)
-    assert show(kernel(Loop((Store(1, MATRIX, x),)))).count("neg") == 3000
+    assert show(kernel(InnerLoop((Store(1, MATRIX, x),)))).count("neg") == 3000

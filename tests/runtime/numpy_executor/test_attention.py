@@ -13,7 +13,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import lookup
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.attention import steps as attention
-from graphfw.runtime.numpy_executor.codegen import Target
+from graphfw.runtime.numpy_executor.codegen import Processor
 from graphfw.runtime.plan import Plan
 from tests.runtime.numpy_executor.attention_runs import (
     LOW,
@@ -133,7 +133,7 @@ def test_plans_attend_in_16_bits_natively(
 
 @pytest.mark.parametrize("machine", TARGETS[-2:], ids=lambda t: t.name)
 def test_narrower_vectors(
-    machine: Target, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    machine: Processor, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "host", lambda: machine)
     check(True, None, operands(rng, (70, 300, 33, 20)))
@@ -284,7 +284,7 @@ def test_few_queries(sizes: tuple[int, ...], dtype: Any, rng: np.random.Generato
 
 @pytest.mark.parametrize("machine", TARGETS[-2:], ids=lambda t: t.name)
 def test_few_queries_with_narrower_vectors(
-    machine: Target, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    machine: Processor, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "host", lambda: machine)
     for dtype in (np.float32, np.float64):

@@ -9,11 +9,11 @@ import pytest
 import graphfw as gf
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, operands
-from graphfw.runtime.numpy_executor.attention.parts import Tile, exp, folded
-from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.attention.parts import AttentionTile, exp, folded
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import machine
-from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 
 Array = np.ndarray[Any, Any]
 
@@ -23,15 +23,15 @@ class _VectorCode:
     """b1 = function of b0, vector by vector; a cell is a vector."""
 
     function: str
-    tile: Tile
+    tile: AttentionTile
 
     @property
     def key(self) -> str:
         return f"test {self}"
 
     def llvm(self, symbol: str) -> str:
-        module, t = Module(), self.tile
-        f = Body(module)
+        module, t = LlvmModule(), self.tile
+        f = AttentionBody(module)
         source, to = operands(f, ("x", "y")).values()
         start = f.mul("%cell", str(t.lanes))
         x = t.load(f, f.at(t.kind, source, start))
@@ -44,8 +44,8 @@ class _VectorCode:
 
 def computed(function: str, x: Array, dtype: DType, lanes: int) -> Array:
     y = np.empty_like(x)
-    (address,) = compile_codes([_VectorCode(function, Tile(dtype, lanes, 4))])
-    call = Call(address, [(0, 0), (1, 0)], [], x.size // lanes)
+    (address,) = compile_codes([_VectorCode(function, AttentionTile(dtype, lanes, 4))])
+    call = StepCall(address, [(0, 0), (1, 0)], [], x.size // lanes)
     run = Run(Tables([Wave([call])], bases=2, arrays=0), 1)
     run.bases[:2] = [x.ctypes.data, y.ctypes.data]
     assert run.stretch(0, 1, hold=True)(()) == 0

@@ -30,7 +30,7 @@ def test_pieces_have_the_results_of_the_whole(case, rng):
     whole = sample.draw(rng)
     length = outputs[0].shape[axis]
     for step, threads in ((1, 1), (2, 2)):
-        cut = in_pieces.Cut(axis, length, step, outputs)
+        cut = in_pieces.ResultCut(axis, length, step, outputs)
         compute = in_pieces.in_pieces(None, cut, lambda xs, rng: sample.evaluate(np, *xs), threads)
         for result, wanted in zip(compute(whole, RNG), sample.evaluate(np, *whole), strict=True):
             assert result.dtype == wanted.dtype
@@ -141,7 +141,7 @@ def test_an_error_on_another_thread_is_raised(rng):
         return arrays
 
     outputs = (TensorType(gf.float32, (60,)),)
-    compute = in_pieces.in_pieces(None, in_pieces.Cut(0, 60, 1, outputs), fail, 3)
+    compute = in_pieces.in_pieces(None, in_pieces.ResultCut(0, 60, 1, outputs), fail, 3)
     with pytest.raises(ValueError, match="no"):
         compute([np.zeros(60, np.float32)], RNG)
 
@@ -156,7 +156,7 @@ def test_no_thread_is_left_behind_by_an_interrupt():
         return arrays
 
     outputs = (TensorType(gf.float32, (60,)),)
-    compute = in_pieces.in_pieces(None, in_pieces.Cut(0, 60, 1, outputs), interrupted, 2)
+    compute = in_pieces.in_pieces(None, in_pieces.ResultCut(0, 60, 1, outputs), interrupted, 2)
     with pytest.raises(KeyboardInterrupt):
         compute([np.zeros(60, np.float32)], RNG)
     assert threading.active_count() == before

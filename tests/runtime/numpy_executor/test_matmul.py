@@ -15,9 +15,9 @@ from graphfw.runtime.kernels.ir import (
     Call,
     Const,
     Expr,
+    InnerLoop,
     Kernel,
     Load,
-    Loop,
     Param,
     Size,
     Store,
@@ -215,7 +215,7 @@ def relu_after_bias(columns: DimLike, rows: DimLike) -> tuple[Kernel, tuple[DimL
         split=None,
         buffers=(Buffer(float32, False), Buffer(float32, False), Buffer(float32, True)),
         params=4,
-        body=(Loop((store,)),),
+        body=(InnerLoop((store,)),),
     )
     return kernel, (rows, columns, -1, columns)
 
@@ -353,7 +353,7 @@ def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ..
         split=None,
         buffers=(Buffer(dtype, False), Buffer(dtype, True)),
         params=6,
-        body=(Loop((store,)),),
+        body=(InnerLoop((store,)),),
     )
     return kernel, (rows, part, -1, part, -1, -1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.pool import default_threads
-from graphfw.runtime.numpy_executor.runner import Call, Run, Stretch, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import Run, StepCall, Stretch, Tables, Wave
 from tests.runtime.numpy_executor.small_code import ADD, SCRATCH, SPIN
 
 two_processors = pytest.mark.skipif(default_threads() < 2, reason="needs two processors")
@@ -19,7 +19,7 @@ two_processors = pytest.mark.skipif(default_threads() < 2, reason="needs two pro
 
 def spinning(cells: int, turns: int, threads: int, waves: int = 1) -> tuple[Run, Stretch]:
     (spin,) = compile_codes([SPIN])
-    run = Run(Tables([Wave([Call(spin, [], [turns], cells)])] * waves, 0, 0), threads)
+    run = Run(Tables([Wave([StepCall(spin, [], [turns], cells)])] * waves, 0, 0), threads)
     return run, run.stretch(0, waves, hold=False)
 
 
@@ -88,7 +88,7 @@ def test_no_more_threads_than_allowed(threads: int) -> None:
 def test_thousands_of_small_runs() -> None:
     (add,) = compile_codes([ADD])
     refs = [(0, 0), (1, 0)]
-    schedule = Tables([Wave([Call(add, refs, [i], 3)]) for i in range(3)], 0, 2)
+    schedule = Tables([Wave([StepCall(add, refs, [i], 3)]) for i in range(3)], 0, 2)
     x, y = np.arange(3), np.zeros(3, np.int64)
     for _ in range(300):
         call = Run(schedule, 2).stretch(0, 3, hold=False)
@@ -118,7 +118,7 @@ def test_idle_workers_take_no_time() -> None:
 
 def test_many_python_threads_at_once() -> None:
     (add, scratch) = compile_codes([ADD, SCRATCH])
-    calls = [Call(add, [(0, 0), (1, 0)], [5], 64), Call(scratch, [], [40], 20, 320)]
+    calls = [StepCall(add, [(0, 0), (1, 0)], [5], 64), StepCall(scratch, [], [40], 20, 320)]
     schedule = Tables([Wave(calls), Wave(calls[::-1]), Wave(calls, parallel=False)], 0, 2)
     wrong: list[int] = []
 

@@ -11,7 +11,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.op import Rng
-from graphfw.runtime.memory import Entry, report
+from graphfw.runtime.memory import MemoryEntry, report
 from graphfw.runtime.numpy_executor import recycle
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.execution import Execution, ReadyRun
@@ -184,10 +184,10 @@ def test_the_timeline_never_exceeds_the_peak(net):
 
 def test_a_report_of_entries():
     entries = [
-        Entry("w", "variable", 100, 0, 2, ""),
-        Entry("a", "arena", 2048, 0, 1, "m.py:1"),
-        Entry("b", "arena", 10, 1, 2, "m.py:2"),
-        Entry("y", "output", 7, 2, 2, "m.py:3"),
+        MemoryEntry("w", "variable", 100, 0, 2, ""),
+        MemoryEntry("a", "arena", 2048, 0, 1, "m.py:1"),
+        MemoryEntry("b", "arena", 10, 1, 2, "m.py:2"),
+        MemoryEntry("y", "output", 7, 2, 2, "m.py:3"),
     ]
     found = report(entries, 3, 2112, 100)
     assert found.peak == 100 + 7 + 2112
@@ -197,7 +197,7 @@ def test_a_report_of_entries():
     lines = str(found).splitlines()
     assert lines[0] == "peak 2.17 KiB, of which the arena is 2.06 KiB"
     assert lines[2].split() == ["2.00", "KiB", "arena", "0-1", "a", "m.py:1"]
-    many = report([Entry("e", "arena", 5, 0, 0, "")] * 50, 1, 64, 0)
+    many = report([MemoryEntry("e", "arena", 5, 0, 0, "")] * 50, 1, 64, 0)
     assert "10 smaller ones" in str(many).splitlines()[-1]
     assert report([], 0, 0, 0).timeline() == [0]
 

@@ -13,7 +13,7 @@ from graphfw.ir import time_limits
 from graphfw.runtime.numpy_executor import native, runner
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import Machine
-from graphfw.runtime.numpy_executor.runner import Call, Run, Stretch, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import Run, StepCall, Stretch, Tables, Wave
 from tests.runtime.numpy_executor.small_code import ADD, FAIL, SCRATCH, SPIN
 
 Ints = NDArray[np.int64]
@@ -47,8 +47,8 @@ class Chain:
         rows = []
         for i in range(waves):
             (a, at), (b, to) = places[i : i + 2]
-            first = Call(add, [(a, at), (b, to)], [i + 1], cut)
-            second = Call(add, [(a, at + 8 * cut), (b, to + 8 * cut)], [i + 1], count - cut)
+            first = StepCall(add, [(a, at), (b, to)], [i + 1], cut)
+            second = StepCall(add, [(a, at + 8 * cut), (b, to + 8 * cut)], [i + 1], count - cut)
             rows.append(Wave([first, second], parallel))
         self.schedule = Tables(rows, bases=1, arrays=2)
         self.run = Run(self.schedule, threads)
@@ -86,8 +86,8 @@ def test_stretches_follow_each_other(threads: int) -> None:
 def test_calls_without_cells_and_waves_without_calls(threads: int) -> None:
     (add,) = compile_codes([ADD])
     refs = [(0, 0), (1, 0)]
-    none = Call(add, refs, [100], 0)
-    some = Call(add, refs, [3], 9)
+    none = StepCall(add, refs, [100], 0)
+    some = StepCall(add, refs, [3], 9)
     schedule = Tables([Wave([]), Wave([none, none, some, none]), Wave([none])], 0, 2)
     x, y = integers(9), np.zeros(9, np.int64)
     assert Run(schedule, threads).stretch(0, 3, hold=False)((x, y)) == 0
@@ -99,8 +99,8 @@ def test_calls_without_cells_and_waves_without_calls(threads: int) -> None:
 def test_calls_with_operands_and_params_of_any_number(threads: int) -> None:
     (spin, add) = compile_codes([SPIN, ADD])
     x, y = integers(4), np.zeros((3, 4), np.int64)
-    calls = [Call(spin, [], [10], 3)]
-    calls += [Call(add, [(1, 0), (2, 32 * i), (0, 0)], [i, 77], 4) for i in range(3)]
+    calls = [StepCall(spin, [], [10], 3)]
+    calls += [StepCall(add, [(1, 0), (2, 32 * i), (0, 0)], [i, 77], 4) for i in range(3)]
     run = Run(Tables([Wave(calls)], 1, 2), threads)
     assert run.stretch(0, 1, hold=False)((x, y)) == 0
     np.testing.assert_array_equal(y, [x, x + 1, x + 2])
@@ -142,9 +142,9 @@ def test_this_python_is_read_natively() -> None:
 def test_an_error_stops_the_run(threads: int, hold: bool) -> None:
     (fail,) = compile_codes([FAIL])
     never, there = 10**6, 4
-    good = Call(fail, [(0, 0)], [never], 30)
-    bad = Call(fail, [(0, 0)], [there], 2000)
-    later = Call(fail, [(0, 8)], [never], 10)
+    good = StepCall(fail, [(0, 0)], [never], 30)
+    bad = StepCall(fail, [(0, 0)], [there], 2000)
+    later = StepCall(fail, [(0, 8)], [never], 10)
     schedule = Tables([Wave([good]), Wave([good, good, bad, good]), Wave([later])], 0, 1)
     call = Run(schedule, threads).stretch(0, 3, hold=hold)
     for _ in range(10):
@@ -160,7 +160,7 @@ def test_an_error_stops_the_run(threads: int, hold: bool) -> None:
 
 def test_the_error_of_a_wave_that_is_not_shared() -> None:
     (fail,) = compile_codes([FAIL])
-    schedule = Tables([Wave([Call(fail, [(0, 0)], [2], 5)], parallel=False)] * 2, 0, 1)
+    schedule = Tables([Wave([StepCall(fail, [(0, 0)], [2], 5)], parallel=False)] * 2, 0, 1)
     counts = np.zeros(1, np.int64)
     run = Run(schedule, 2)
     assert run.stretch(0, 2, hold=False)((counts,)) == 1
@@ -171,8 +171,8 @@ def test_the_error_of_a_wave_that_is_not_shared() -> None:
 def test_little_work_does_not_put_the_question_off_whether_long_work_should_end() -> None:
     count, spin = compile_codes([FAIL, SPIN])
     never, long = 10**6, 10**7
-    little = Wave([Call(count, [(0, 0)], [never], 1)], parallel=False)
-    pair = Call(count, [(0, 8)], [never], 1), Call(spin, [], [long], 1)
+    little = Wave([StepCall(count, [(0, 0)], [never], 1)], parallel=False)
+    pair = StepCall(count, [(0, 8)], [never], 1), StepCall(spin, [], [long], 1)
     run = Run(Tables([little, Wave(pair * 40)], 0, 1), 1)
     counts = np.zeros(2, np.int64)
     with pytest.raises(RunTimeoutError):
@@ -182,7 +182,7 @@ def test_little_work_does_not_put_the_question_off_whether_long_work_should_end(
 
 def test_an_error_is_forgotten_by_the_next_run(threads: int) -> None:
     (fail,) = compile_codes([FAIL])
-    run = Run(Tables([Wave([Call(fail, [(0, 0)], [3], 4)])], 1, 0), threads)
+    run = Run(Tables([Wave([StepCall(fail, [(0, 0)], [3], 4)])], 1, 0), threads)
     counts = np.zeros(1, np.int64)
     run.bases[0] = counts.ctypes.data
     call = run.stretch(0, 1, hold=False)
@@ -194,8 +194,8 @@ def test_an_error_is_forgotten_by_the_next_run(threads: int) -> None:
 def test_each_thread_has_scratch_memory_of_its_own(threads: int) -> None:
     (scratch,) = compile_codes([SCRATCH])
     words = 1500
-    large = Call(scratch, [], [words], 20, 8 * words)
-    small = Call(scratch, [], [3], 20, 24)
+    large = StepCall(scratch, [], [words], 20, 8 * words)
+    small = StepCall(scratch, [], [3], 20, 24)
     schedule = Tables([Wave([small, large, small]), Wave([large])], 0, 0)
     assert schedule.scratch == -(-8 * words // 64) * 64
     call = Run(schedule, threads).stretch(0, 2, hold=False)
@@ -205,7 +205,7 @@ def test_each_thread_has_scratch_memory_of_its_own(threads: int) -> None:
 
 def test_a_stretch_keeps_what_it_needs() -> None:
     (add,) = compile_codes([ADD])
-    wave = Wave([Call(add, [(0, 0), (1, 0)], [9], 50)])
+    wave = Wave([StepCall(add, [(0, 0), (1, 0)], [9], 50)])
     call = Run(Tables([wave], 0, 2), 2).stretch(0, 1, hold=False)
     gc.collect()
     noise = [np.full(size, 7) for size in range(100)]
@@ -231,7 +231,9 @@ def test_the_runner_of_other_systems_is_sound(monkeypatch: Any, triple: str) -> 
 
 def test_records(threads: int) -> None:
     (spin,) = compile_codes([SPIN])
-    schedule = Tables([Wave([Call(spin, [], [2000], 7), Call(spin, [], [10], 2)])] * 2, 0, 0)
+    schedule = Tables(
+        [Wave([StepCall(spin, [], [2000], 7), StepCall(spin, [], [10], 2)])] * 2, 0, 0
+    )
     run = Run(schedule, threads)
     call = run.stretch(0, 2, hold=False)
     assert call(()) == 0

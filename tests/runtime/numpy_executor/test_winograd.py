@@ -9,16 +9,20 @@ import pytest
 
 import graphfw as gf
 from graphfw.runtime.numpy_executor import backend
-from graphfw.runtime.numpy_executor.codegen import AVX512, Function, module
+from graphfw.runtime.numpy_executor.codegen import AVX512, FunctionText, module
 from graphfw.runtime.numpy_executor.convolution import conv_steps
 from graphfw.runtime.numpy_executor.convolution.winograd import steps
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F2, F4
-from graphfw.runtime.numpy_executor.convolution.winograd.plan import Plan, Sizes, plan
+from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
+    WinogradPlan,
+    WinogradSizes,
+    plan,
+)
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.plan import heights_for
-from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
@@ -77,7 +81,7 @@ def any_plan(rng, monkeypatch):
     def made(shape, algorithm, sizes):
         block = (sizes.down, sizes.across) if sizes.is_whole else (down, across)
         heights = heights_for(shape, images * math.prod(block))
-        return Plan(images, *block, output_blocks, chunk, is_ahead, heights, 0)
+        return WinogradPlan(images, *block, output_blocks, chunk, is_ahead, heights, 0)
 
     monkeypatch.setattr(steps, "plan", made)
     return f"{images} {down} {across} {output_blocks} {chunk} {is_ahead}"
@@ -116,7 +120,7 @@ class MapsCode:
         self.key = f"test of maps {shape} {matrix}"
 
     def llvm(self, symbol):
-        body = Body()
+        body = FunctionBody()
         elements = Elements(body, self.shape, self.shape.dtype)
         x, y = (body.array("%buffers", i, "ptr") for i in range(2))
         line = self.shape.lanes * self.shape.size
@@ -128,7 +132,7 @@ class MapsCode:
             values = transposed(body, self.shape, values)
         for i, value in enumerate(values):
             elements.store(value, body.at(y, i * line))
-        return module([Function(body.cell(symbol), declarations(self.shape), ())])
+        return module([FunctionText(body.cell(symbol), declarations(self.shape), ())])
 
 
 def computed(code, x, rows):
@@ -159,7 +163,7 @@ def test_halves_of_maps_are_shared(rng):
     """The image of F(4 x 4) takes 12 operations along a dim, the result 12."""
     shape = shape_for(gf.float32, AVX512)
     for matrix, most in ((F4.of_image, 12), (F4.of_result, 12), (F2.of_image, 4)):
-        body = Body()
+        body = FunctionBody()
         mapped(body, shape, matrix, [f"%x{i}" for i in range(len(matrix[0]))])
         text = body.function("define void @f()")
         assert sum(text.count(word) for word in ("fadd", "fsub", "fmul ", "fmuladd")) <= most
@@ -399,7 +403,7 @@ def test_plans_have_room_for_every_block(rng, algorithm, most):
     shape = shape_for(gf.float32, AVX512)
     for _ in range(40):
         ends = [9, 2000, 2000, most, most]
-        sizes = Sizes(*[int(n) for n in rng.integers([0, 1, 1, 0, 0], ends)])
+        sizes = WinogradSizes(*[int(n) for n in rng.integers([0, 1, 1, 0, 0], ends)])
         how = plan(shape, algorithm, sizes)
         assert how.cycles >= 0
         assert 1 <= how.tiles <= 112

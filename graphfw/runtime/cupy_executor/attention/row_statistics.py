@@ -15,7 +15,7 @@ from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.kernels.ir import Const, Ref
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
-from graphfw.runtime.kernels.lower_values import Element, K, Place, Reduced
+from graphfw.runtime.kernels.lower_values import Element, ElementAddress, K, RowReduction
 from graphfw.runtime.kernels.steps import Step, Temp, View
 
 
@@ -36,7 +36,7 @@ def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
     ]
     temp = Temp(dtype, size_of(shape), "the sums of a result times its gradient")
     delta = View(temp, 0, tuple(shape), contiguous(shape))
-    summed = Reduced("delta", "sum", K.mul(*factors))
+    summed = RowReduction("delta", "sum", K.mul(*factors))
     stored = Stored(_place(delta, rows), Ref(dtype, "delta"))
     return _step(node, Draft("rows", rows, [column], loops=[[summed]], after=[stored])), delta
 
@@ -52,12 +52,14 @@ def sum_step(node: Node, x: View, out: View) -> Step:
     axes, short = _axes(x.shape), summed_axes(x.shape, out.shape)
     rows = [axis for number, axis in enumerate(axes) if number not in short]
     along = zip(axes[-len(out.shape) :], out.strides, strict=True)
-    place = Place(out.storage, out.offset, tuple([pair for pair in along if pair[0] in rows]))
+    place = ElementAddress(
+        out.storage, out.offset, tuple([pair for pair in along if pair[0] in rows])
+    )
     dtype = wide_dtype(x.storage.dtype)
     value = K.cast(Element(x.storage.dtype, _place(x, axes)), dtype)
     stored = Stored(place, K.cast(Ref(dtype, "total"), out.storage.dtype))
     inner = [axes[number] for number in short]
-    total = Reduced("total", "sum", value)
+    total = RowReduction("total", "sum", value)
     return _step(node, Draft("rows", rows, inner, loops=[[total]], after=[stored]))
 
 
@@ -72,8 +74,8 @@ def _axes(shape: Sequence[DimLike]) -> list[Variable]:
     return [Variable(f"i{number}", dim) for number, dim in enumerate(shape)]
 
 
-def _place(view: View, axes: Sequence[Variable]) -> Place:
-    return Place(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
+def _place(view: View, axes: Sequence[Variable]) -> ElementAddress:
+    return ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
 
 
 def _step(node: Node, draft: Draft) -> Step:

@@ -11,12 +11,12 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    BoundsCheck,
     Carry,
-    Check,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Reduce,
     Size,
     Store,
@@ -40,16 +40,19 @@ PARTIAL = 16
 def form_of(kernel: Kernel) -> Form:
     """Return in which way the threads of a GPU go through a kernel."""
     found = list(statements(kernel))
-    is_flat = all(isinstance(item, Loop) for item in kernel.body)
+    is_flat = all(isinstance(item, InnerLoop) for item in kernel.body)
     if any(isinstance(s, Accumulate) for s in found):
         only_sums = is_flat and all(
-            isinstance(s, Store | Check) or (isinstance(s, Accumulate) and s.inner) for s in found
+            isinstance(s, Store | BoundsCheck) or (isinstance(s, Accumulate) and s.inner)
+            for s in found
         )
         is_whole = kernel.form == "rows" and kernel.split is None
         return "sums" if only_sums and is_whole else "items"
     if kernel.form == "columns":
         return "columns"
-    return "elements" if is_flat and all(isinstance(s, Store | Check) for s in found) else "rows"
+    return (
+        "elements" if is_flat and all(isinstance(s, Store | BoundsCheck) for s in found) else "rows"
+    )
 
 
 def has_carries(kernel: Kernel) -> bool:
@@ -61,15 +64,15 @@ def can_split(kernel: Kernel) -> bool:
     """Whether several blocks may share a row: it is gone through once, and reduced."""
     if form_of(kernel) not in ("rows", "columns"):
         return False
-    loops = [item for item in kernel.body if isinstance(item, Loop)]
+    loops = [item for item in kernel.body if isinstance(item, InnerLoop)]
     if len(loops) != 1:
         return False
     before = kernel.body[: kernel.body.index(loops[0])]
     within = loops[0].body
     return (
-        all(isinstance(s, Check) for s in before)
+        all(isinstance(s, BoundsCheck) for s in before)
         and any(isinstance(s, Reduce) for s in within)
-        and all(isinstance(s, Reduce | Check | Store) for s in within)
+        and all(isinstance(s, Reduce | BoundsCheck | Store) for s in within)
     )
 
 

@@ -36,13 +36,13 @@ from graphfw.runtime.cupy_executor.codegen.values import (
 )
 from graphfw.runtime.kernels.ir import (
     Accumulate,
+    BoundsCheck,
     Carry,
-    Check,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Reduce,
     Ref,
     Store,
@@ -92,10 +92,10 @@ class CudaNest:
             values.write("const gf_index rest = (gf_index)((gf_count)n / (gf_count)along);")
             values.stand("rest", [*kernel.outer, *kernel.inner[:-1]])
             for item in kernel.body:
-                assert isinstance(item, Loop)
+                assert isinstance(item, InnerLoop)
                 self._pass_of_elements(item, last.name)
 
-    def _pass_of_elements(self, loop: Loop, last: str) -> None:
+    def _pass_of_elements(self, loop: InnerLoop, last: str) -> None:
         values, varying = self.values, self._varying
         values.index[last] = "first"
         wanted = [root for s in loop.body for root in roots(s)]
@@ -108,7 +108,7 @@ class CudaNest:
             values.index[last] = "j"
             values.evaluate(wanted)
             for s in loop.body:
-                if isinstance(s, Check):
+                if isinstance(s, BoundsCheck):
                     values.checked(s.value, s.bound)
                 elif isinstance(s, Store) and s in packed:
                     self._pack(s, packed[s])
@@ -117,7 +117,7 @@ class CudaNest:
         values.index[last] = "first"
         self._write_rows(packed)
 
-    def _packed_stores(self, loop: Loop) -> dict[Statement, str]:
+    def _packed_stores(self, loop: InnerLoop) -> dict[Statement, str]:
         """Write the names of what is stored several elements at once; return them."""
         kernel = self.kernel
         found: dict[Statement, str] = {}
@@ -189,7 +189,7 @@ class CudaNest:
         rest: list[Statement] = []
         is_after = False
         for item in self.kernel.body:
-            if not isinstance(item, Loop):
+            if not isinstance(item, InnerLoop):
                 rest.append(item)
                 continue
             self._once(rest, is_after)
@@ -212,12 +212,12 @@ class CudaNest:
         for s in found:
             if isinstance(s, Store):
                 values.store(s, "G::lane() == 0")
-            elif isinstance(s, Check):
+            elif isinstance(s, BoundsCheck):
                 values.checked(s.value, s.bound)
             elif isinstance(s, Accumulate):
                 self._add(s, "G::lane() == 0")
 
-    def _pass(self, loop: Loop, begin: str, end: str) -> None:
+    def _pass(self, loop: InnerLoop, begin: str, end: str) -> None:
         """Write one pass over the inner positions of a row."""
         values, varying = self.values, self._varying
         carries = [s for s in loop.body if isinstance(s, Carry)]
@@ -290,7 +290,7 @@ class CudaNest:
                 values.write(f"for (gf_index k = 0; k < pieces; k++) {step}")
 
     def _statements(
-        self, loop: Loop, sums: dict[Reduce, str], packed: Mapping[Statement, str]
+        self, loop: InnerLoop, sums: dict[Reduce, str], packed: Mapping[Statement, str]
     ) -> None:
         values = self.values
         for s in loop.body:
@@ -298,7 +298,7 @@ class CudaNest:
                 self._pack(s, packed[s])
             elif isinstance(s, Store):
                 values.store(s)
-            elif isinstance(s, Check):
+            elif isinstance(s, BoundsCheck):
                 values.checked(s.value, s.bound)
             elif isinstance(s, Keep):
                 values.write(f"{packed[s]}.at[k] = {values.value(s.value)};")
@@ -345,7 +345,7 @@ class CudaNest:
                 self.values.write(f"const {pack} {name} = {self._kept_at(keep)};")
                 self.values.results[keep.name] = f"{name}.at[k]"
 
-    def _packed_keeps(self, loop: Loop) -> dict[Statement, str]:
+    def _packed_keeps(self, loop: InnerLoop) -> dict[Statement, str]:
         """Write the names of what is kept of several positions; return them."""
         found: dict[Statement, str] = {}
         for s in loop.body:
@@ -470,7 +470,7 @@ class CudaNest:
             ):
                 values.stand("row", kernel.outer)
                 for item in kernel.body:
-                    assert isinstance(item, Loop)
+                    assert isinstance(item, InnerLoop)
                     values.evaluate([root for s in item.body for root in roots(s)])
                     self._statements(item, {}, {})
             for s, name in self._sums.items():

@@ -9,14 +9,14 @@ from __future__ import annotations
 from graphfw.runtime.cupy_executor.codegen.forms import TILE, TransposedLoads
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots
-from graphfw.runtime.kernels.ir import Check, Kernel, Load, Loop, Store
+from graphfw.runtime.kernels.ir import BoundsCheck, InnerLoop, Kernel, Load, Store
 
 
 def tile_lines(kernel: Kernel, tiled: TransposedLoads) -> list[str]:
     """Return the lines of a kernel's body, for blocks of `TILE` by some threads."""
     values = CudaValues(kernel)
     (loop,) = kernel.body
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, InnerLoop)
     last = kernel.inner[-1]
     others = [axis for axis in (*kernel.outer, *kernel.inner) if axis not in (last, tiled.axis)]
     values.write(f"const gf_index along = {values.size(last.extent)};")
@@ -56,7 +56,7 @@ def tile_lines(kernel: Kernel, tiled: TransposedLoads) -> list[str]:
                         values.packs[expr] = f"{name}[threadIdx.x][k]"
                 values.evaluate(wanted)
                 for s in loop.body:
-                    if isinstance(s, Check):
+                    if isinstance(s, BoundsCheck):
                         values.checked(s.value, s.bound)
                     elif isinstance(s, Store):
                         values.store(s)

@@ -11,17 +11,17 @@ from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
     Axis,
+    BoundsCheck,
     Call,
     Carried,
     Carry,
-    Check,
     Const,
     Draw,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -31,13 +31,13 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 
-Statement = Reduce | Carry | Keep | Store | Accumulate | Check
+Statement = Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
 
 
 def statements(kernel: Kernel) -> Iterator[Statement]:
     """Yield all statements, in order."""
     for item in kernel.body:
-        if isinstance(item, Loop):
+        if isinstance(item, InnerLoop):
             yield from item.body
         else:
             yield item

@@ -9,7 +9,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import size_of
 from graphfw.passes.fuse_views import contiguous
-from graphfw.runtime.kernels.ir import Access, Call, Expr, Load, Loop, Size, Store
+from graphfw.runtime.kernels.ir import Access, Call, Expr, InnerLoop, Load, Size, Store
 from graphfw.runtime.kernels.steps import Epilogue, Storage
 
 
@@ -43,7 +43,7 @@ def cudnn_epilogue(
     """
     kernel = epilogue.kernel
     body = kernel.body[0] if len(kernel.body) == 1 else None
-    if not isinstance(body, Loop) or len(body.body) != 1 or epilogue.sections != 1:
+    if not isinstance(body, InnerLoop) or len(body.body) != 1 or epilogue.sections != 1:
         return None
     store, dtypes = body.body[0], {buffer.dtype for buffer in kernel.buffers}
     rows = 1 if by_pixel or shape[0] == 1 else 2

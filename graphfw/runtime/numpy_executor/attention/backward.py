@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
-    Matrix,
-    Tile,
+    AttentionTile,
+    MatrixView,
     define_panels,
     define_product,
     define_unstage,
@@ -24,7 +24,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     multiply,
 )
 from graphfw.runtime.numpy_executor.attention.scores import score_scale
-from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 
 KEYS = 128
 QUERIES = 64
@@ -34,7 +34,7 @@ _ROWS = ("lse", "rest", "delta")
 """The operands with one number a query."""
 
 
-def block_length(t: Tile) -> int:
+def block_length(t: AttentionTile) -> int:
     """Return the length of a row of a block: it starts in another cache set each time."""
     return KEYS + t.lanes
 
@@ -47,10 +47,12 @@ class BackwardCode(ScoresCode):
     """
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments; `chunk` is the size of a chunk, `heads` how many there are."""
         sizes = ("queries", "keys", "width", "value_width", "chunk", "heads")
-        return Layout(sizes, self.lead, tuple(name for name in self.names if name != "parts"))
+        return AttentionParams(
+            sizes, self.lead, tuple(name for name in self.names if name != "parts")
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -147,9 +149,9 @@ class _Backward(ScoresKernel):
                 seen = f.high("0", f.low(keys, f.add(behind, str(t.rows - 1))))
             self._write_strip(strip.index, behind, keys, seen)
             row = f.add(query, strip.index)
-            d_q = Matrix(f.at(kind, self.parts, f.mul(row, self.padded)), self.padded)
-            left = Matrix(f.at(kind, self.d_scores, f.mul(strip.index, length)), length)
-            k = Matrix(self.k, self.padded)
+            d_q = MatrixView(f.at(kind, self.parts, f.mul(row, self.padded)), self.padded)
+            left = MatrixView(f.at(kind, self.d_scores, f.mul(strip.index, length)), length)
+            k = MatrixView(self.k, self.padded)
             multiply(f, self.add_product, left, k, seen, d_q, self.padded)
         with f.loop("0", keys, t.rows) as strip:
             skipped = "0"
@@ -161,9 +163,9 @@ class _Backward(ScoresKernel):
                 (self.d_v, self.weights, self.d_out, self.value_padded),
                 (self.d_k, self.d_scores, self.q, self.padded),
             ):
-                result = Matrix(f.at(kind, to, f.mul(strip.index, padded)), padded)
-                left = Matrix(f.at(kind, x, left_at), "1", length)
-                below = Matrix(f.at(kind, right, f.mul(skipped, padded)), padded)
+                result = MatrixView(f.at(kind, to, f.mul(strip.index, padded)), padded)
+                left = MatrixView(f.at(kind, x, left_at), "1", length)
+                below = MatrixView(f.at(kind, right, f.mul(skipped, padded)), padded)
                 count = f.sub(queries, skipped)
                 multiply(f, self.add_product, left, below, count, result, padded)
 
@@ -198,11 +200,11 @@ class _Backward(ScoresKernel):
             (weights, self.q, self.padded, self.key_panels, n["width"]),
             (d_scores, self.d_out, self.value_padded, self.value_panels, n["value_width"]),
         ):
-            rows = Matrix(f.at(kind, left, f.mul(row, padded)), padded)
+            rows = MatrixView(f.at(kind, left, f.mul(row, padded)), padded)
             size = f.mul(columns, width)
             with f.loop("0", panels) as panel:
-                packed = Matrix(f.at(kind, right, f.mul(panel.index, size)), columns)
-                result = Matrix(f.at(kind, to, f.mul(panel.index, columns)), str(length))
+                packed = MatrixView(f.at(kind, right, f.mul(panel.index, size)), columns)
+                result = MatrixView(f.at(kind, to, f.mul(panel.index, columns)), str(length))
                 multiply(f, self.product, rows, packed, width, result, columns)
         with f.loop("0", str(t.rows)) as r:
             limit = keys
@@ -243,25 +245,25 @@ class SumCode:
         scale: As that of the op.
     """
 
-    tile: Tile
+    tile: AttentionTile
     lead: int
     causal: bool
     scale: float | None
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments; `chunks` is how many parts there are."""
         sizes = ("queries", "width", "chunk", "chunks", "heads", "rows", "groups")
-        return Layout(sizes, self.lead, ("d_q",))
+        return AttentionParams(sizes, self.lead, ("d_q",))
 
     @property
     def key(self) -> str:
         return f"attention_grad sum {self}"
 
     def llvm(self, symbol: str) -> str:
-        t, module = self.tile, Module()
+        t, module = self.tile, LlvmModule()
         unstage = define_unstage(module, t)
-        f = Body(module)
+        f = AttentionBody(module)
         n = self.layout.loaded(f)
         factor = score_scale(f, t, self.scale, n["width"])
         at = operands(f, ("parts", "d_q"))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import memory, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 
-def read(f: Body, dtype: DType, lanes: int, address: str) -> str:
+def read(f: AttentionBody, dtype: DType, lanes: int, address: str) -> str:
     """Load `lanes` neighbours that may lie anywhere; return them as register content."""
     kind = vector(memory(dtype), lanes)
     value = f.let(f"load {kind}, ptr {address}, align {dtype.itemsize}")
     return Primitives(_Into(f), lanes, 0).from_memory(dtype, value)
 
 
-def write(f: Body, dtype: DType, lanes: int, value: str, address: str) -> None:
+def write(f: AttentionBody, dtype: DType, lanes: int, value: str, address: str) -> None:
     """Store register content, rounded to the dtype, anywhere."""
     kind = vector(memory(dtype), lanes)
     stored = Primitives(_Into(f), lanes, 0).to_memory(dtype, value)
@@ -26,7 +26,7 @@ def write(f: Body, dtype: DType, lanes: int, value: str, address: str) -> None:
 class _Into(Writer):
     """A writer that adds its instructions to a body, where that stands."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: AttentionBody) -> None:
         super().__init__()
         self._body = body
 

@@ -15,15 +15,15 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.elements import read
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
-    Tile,
+    AttentionTile,
     define_unstage,
     exp,
     greater,
     sums,
 )
-from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 
 _Use = Callable[[DType, str, str], None]
@@ -38,10 +38,10 @@ class FewCode(ScoresCode):
     """
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments; a head has `chunks` of `chunk` keys, a multiple of a tile's."""
         sizes = ("queries", "keys", "width", "value_width", "chunk", "chunks")
-        return Layout(sizes, self.lead, ("q", "k", "v", *self.masks))
+        return AttentionParams(sizes, self.lead, ("q", "k", "v", *self.masks))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,12 +139,12 @@ _ARGUMENTS += ", i64 %row, i64 %count, i64 %width"
 """The arguments of the functions here: the rows are `row` apart, and of whole vectors."""
 
 
-def _define_dots(module: Module, t: Tile, dtype: DType) -> str:
+def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
     """Define the products of rows of a dtype with one: as many as whole vectors that hold them.
 
     As many rows at a time as a vector has lanes: their sums become a vector of products.
     """
-    f = Body(module)
+    f = AttentionBody(module)
     kind, element = t.kind, memory(dtype)
     distances = [f.mul(str(i), "%row") for i in range(t.lanes)]
 
@@ -176,9 +176,9 @@ def _define_dots(module: Module, t: Tile, dtype: DType) -> str:
     return name
 
 
-def _define_blend(module: Module, t: Tile, dtype: DType) -> str:
+def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
     """Define the sum of rows of a dtype, each of them times a factor."""
-    f = Body(module)
+    f = AttentionBody(module)
     kind, element = t.kind, memory(dtype)
 
     def write(column: str, vectors: int) -> None:
@@ -217,23 +217,23 @@ class JoinCode:
         lead: How many leading dims there are.
     """
 
-    tile: Tile
+    tile: AttentionTile
     lead: int
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments; a cell has `group` of all `heads`."""
         sizes = ("queries", "value_width", "chunks", "heads", "group")
-        return Layout(sizes, self.lead, ("out",))
+        return AttentionParams(sizes, self.lead, ("out",))
 
     @property
     def key(self) -> str:
         return f"attention {self}"
 
     def llvm(self, symbol: str) -> str:
-        t, module = self.tile, Module()
+        t, module = self.tile, LlvmModule()
         unstage = define_unstage(module, t)
-        f = Body(module)
+        f = AttentionBody(module)
         n = self.layout.loaded(f)
         at = operands(f, ("parts", "out", "lse", "rest"))
         padded = f.whole(n["value_width"], t.lanes)
@@ -258,7 +258,9 @@ class JoinCode:
         return module.text
 
 
-def _join(f: Body, t: Tile, part: str, padded: str, distance: str, chunks: str) -> tuple[str, str]:
+def _join(
+    f: AttentionBody, t: AttentionTile, part: str, padded: str, distance: str, chunks: str
+) -> tuple[str, str]:
     """Write the sum of a query's parts to scratch memory; return the sum and the maximum."""
     tops = f.at(t.kind, part, padded)
     with f.loop("0", chunks, 1, [(t.kind, t.number(t.lowest))]) as chunk:

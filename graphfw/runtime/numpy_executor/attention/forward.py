@@ -11,7 +11,7 @@ M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T.
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
-from graphfw.runtime.numpy_executor.attention.layout import Layout
+from graphfw.runtime.numpy_executor.attention.layout import AttentionParams
 from graphfw.runtime.numpy_executor.attention.packing import (
     KEYS,
     lies_dense,
@@ -20,8 +20,8 @@ from graphfw.runtime.numpy_executor.attention.packing import (
     packed_values,
 )
 from graphfw.runtime.numpy_executor.attention.parts import (
-    Matrix,
-    Tile,
+    AttentionTile,
+    MatrixView,
     define_panels,
     define_product,
     define_unstage,
@@ -41,10 +41,10 @@ class ForwardCode(ScoresCode):
     """
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments: a cell has `rows` queries, a head has `groups` cells."""
         sizes = ("queries", "keys", "width", "value_width", "rows", "groups")
-        return Layout(sizes, self.lead, ("q", "k", "v", "out", *self.masks))
+        return AttentionParams(sizes, self.lead, ("q", "k", "v", "out", *self.masks))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class ForwardCode(ScoresCode):
         return _Forward(self).text(symbol)
 
 
-def strip_length(t: Tile) -> int:
+def strip_length(t: AttentionTile) -> int:
     """Return the length of a row of a strip of scores: it starts in another cache set each time."""
     return KEYS + t.lanes
 
@@ -140,13 +140,13 @@ class _Forward(ScoresKernel):
         rows = f.low(str(t.rows), f.sub(self.count, row))
         query = f.add(self.first, row)
         self.write_bias(self.bias_rows, query, rows, key, keys, str(length))
-        queries = Matrix(f.at(t.kind, self.q, f.mul(row, self.padded)), self.padded)
+        queries = MatrixView(f.at(t.kind, self.q, f.mul(row, self.padded)), self.padded)
         size = f.mul(str(t.columns), n["width"])
         with f.loop("0", f.ceil(keys, t.columns)) as panel:
             here = f.at(t.kind, self.keys, f.mul(panel.index, size))
-            packed = Matrix(here, str(t.columns))
+            packed = MatrixView(here, str(t.columns))
             to = f.at(t.kind, self.scores, f.mul(panel.index, str(t.columns)))
-            scores = Matrix(to, str(length))
+            scores = MatrixView(to, str(length))
             multiply(f, self.product, queries, packed, n["width"], scores, str(t.columns))
         with f.loop("0", rows) as r:
             limit = keys
@@ -155,10 +155,10 @@ class _Forward(ScoresKernel):
                 limit = f.low(keys, behind)
             line = f.mul(r.index, str(length))
             self._softmax(f.add(row, r.index), line, keys, limit)
-        weights = Matrix(self.scores, str(length))
-        values = Matrix(self.values, self.values_row)
+        weights = MatrixView(self.scores, str(length))
+        values = MatrixView(self.values, self.values_row)
         here = f.at(t.kind, self.result, f.mul(row, self.value_padded))
-        result = Matrix(here, self.value_padded)
+        result = MatrixView(here, self.value_padded)
         multiply(f, self.add_product, weights, values, keys, result, self.value_padded)
 
     def _softmax(self, row: str, line: str, keys: str, limit: str) -> None:

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
-    Tile,
+    AttentionTile,
     define_bias,
     define_stage,
     exp,
@@ -17,7 +17,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     greater,
 )
 from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
-from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 
 
@@ -32,7 +32,7 @@ class ScoresCode(ABC):
         mask: The mask's dtype; None where there is none.
     """
 
-    tile: Tile
+    tile: AttentionTile
     lead: int
     causal: bool
     scale: float | None
@@ -45,7 +45,7 @@ class ScoresCode(ABC):
 
     @property
     @abstractmethod
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments."""
 
     @property
@@ -76,10 +76,10 @@ class ScoresKernel:
 
     def __init__(self, code: ScoresCode) -> None:
         self.code, self.tile = code, code.tile
-        self.module = Module()
+        self.module = LlvmModule()
         self.stage = define_stage(self.module, self.tile)
         self.bias = None if code.mask is None else define_bias(self.module, self.tile, code.mask)
-        f = self.f = Body(self.module)
+        f = self.f = AttentionBody(self.module)
         self.n = code.layout.loaded(f)
         self.operand = operands(f, code.names)
         self.start: dict[str, str] = {}
@@ -192,7 +192,7 @@ class ScoresKernel:
         return folded(f, t, f.let(f"fadd {t.vector} {at.values[0]}, {at.values[1]}"), "add")
 
 
-def finished(f: Body, t: Tile, total: str, top: str) -> tuple[str, str, str]:
+def finished(f: AttentionBody, t: AttentionTile, total: str, top: str) -> tuple[str, str, str]:
     """Return what to multiply a query's result by, its lse and rest; see `ScoresKernel.weigh`.
 
     Where it sees no key, the result is 0 and both numbers are the lowest.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody
 from graphfw.runtime.numpy_executor.codegen.writer import CELL
 
 
 @record
-class Layout:
+class AttentionParams:
     """Names of integers, in order.
 
     Attributes:
@@ -31,14 +31,16 @@ class Layout:
         parts = ("offset", *axes, "row", "col")
         return (*self.sizes, *axes, *[f"{view}.{part}" for view in self.views for part in parts])
 
-    def loaded(self, f: Body) -> dict[str, str]:
+    def loaded(self, f: AttentionBody) -> dict[str, str]:
         """Write the loads of all integers; return their values by name."""
         return {
             name: f.let(f"load i64, ptr {f.at('i64', '%params', str(i))}")
             for i, name in enumerate(self.names)
         }
 
-    def starts(self, f: Body, n: dict[str, str], head: str, views: Sequence[str]) -> dict[str, str]:
+    def starts(
+        self, f: AttentionBody, n: dict[str, str], head: str, views: Sequence[str]
+    ) -> dict[str, str]:
         """Return where the matrix number `head` of each view begins, in elements."""
         starts = {view: n[f"{view}.offset"] for view in views}
         for axis in reversed(range(self.lead)):
@@ -51,7 +53,7 @@ class Layout:
         return starts
 
 
-def operands(f: Body, names: Sequence[str]) -> dict[str, str]:
+def operands(f: AttentionBody, names: Sequence[str]) -> dict[str, str]:
     """Write the loads of the operands' addresses; return them by name."""
     return {
         name: f.let(f"load ptr, ptr {f.at('ptr', '%buffers', str(i))}")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, Layout, operands
-from graphfw.runtime.numpy_executor.attention.parts import Tile, define_panels, define_stage
-from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
+from graphfw.runtime.numpy_executor.attention.parts import (
+    AttentionTile,
+    define_panels,
+    define_stage,
+)
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 
 KEYS = 256
 """How many keys a block has."""
 
 
 @record
-class PackCode:
+class PackKeysCode:
     """The kernel that packs keys into panels, and values where they don't lie densely.
 
     A cell packs a block of keys of one head. Operands: k, v, packed keys, packed values.
@@ -22,24 +26,24 @@ class PackCode:
         lead: How many leading dims there are.
     """
 
-    tile: Tile
+    tile: AttentionTile
     lead: int
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> AttentionParams:
         """The arguments; `blocks` is how many cells a head has."""
         sizes = ("keys", "width", "value_width", "blocks")
-        return Layout(sizes, self.lead, ("k", "v"))
+        return AttentionParams(sizes, self.lead, ("k", "v"))
 
     @property
     def key(self) -> str:
         return f"attention pack {self}"
 
     def llvm(self, symbol: str) -> str:
-        t, module = self.tile, Module()
+        t, module = self.tile, LlvmModule()
         define_stage(module, t)
         define_panels(module, t)
-        f = Body(module)
+        f = AttentionBody(module)
         n = self.layout.loaded(f)
         at = operands(f, ("k", "v", "keys", "values"))
         head, block = f.div("%cell", n["blocks"]), f.rem("%cell", n["blocks"])
@@ -55,19 +59,23 @@ class PackCode:
         return module.text
 
 
-def packed_keys(f: Body, t: Tile, n: dict[str, str], begin: str, head: str) -> str:
+def packed_keys(
+    f: AttentionBody, t: AttentionTile, n: dict[str, str], begin: str, head: str
+) -> str:
     """Return where the packed keys of a head begin."""
     room = f.mul(f.whole(n["keys"], t.columns), n["width"])
     return f.at(t.kind, begin, f.mul(head, room))
 
 
-def packed_values(f: Body, t: Tile, n: dict[str, str], begin: str, head: str) -> str:
+def packed_values(
+    f: AttentionBody, t: AttentionTile, n: dict[str, str], begin: str, head: str
+) -> str:
     """Return where the packed values of a head begin."""
     room = f.mul(n["keys"], f.whole(n["value_width"], t.columns))
     return f.at(t.kind, begin, f.mul(head, room))
 
 
-def lies_dense(f: Body, t: Tile, n: dict[str, str]) -> str:
+def lies_dense(f: AttentionBody, t: AttentionTile, n: dict[str, str]) -> str:
     """Whether values can be read as they lie: whole tiles of columns, next to each other."""
     if t.dtype is not t.wide:
         return "false"
@@ -77,7 +85,14 @@ def lies_dense(f: Body, t: Tile, n: dict[str, str]) -> str:
 
 
 def pack_block(
-    f: Body, t: Tile, n: dict[str, str], k: str, v: str, key: str, to_keys: str, to_values: str
+    f: AttentionBody,
+    t: AttentionTile,
+    n: dict[str, str],
+    k: str,
+    v: str,
+    key: str,
+    to_keys: str,
+    to_values: str,
 ) -> None:
     """Pack the block of keys from `key` on, with what `define_stage` and `define_panels` define.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.elements import read, write
-from graphfw.runtime.numpy_executor.attention.text import Body, Module
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import (
     literal,
     memory,
@@ -20,7 +20,7 @@ from graphfw.runtime.numpy_executor.codegen.transpose import exchanged, transpos
 
 
 @record
-class Tile:
+class AttentionTile:
     """The shape of the pieces that a kernel works on, and how they are written.
 
     A tile of a matrix product is `rows` rows of two vectors each: all of it stays in registers.
@@ -37,7 +37,7 @@ class Tile:
     rows: int
 
     @classmethod
-    def of(cls, dtype: DType, vector_bytes: int) -> Tile:
+    def of(cls, dtype: DType, vector_bytes: int) -> AttentionTile:
         """Return the tile for a processor: as large as its registers allow."""
         lanes = vector_bytes // _wide(dtype).itemsize
         return cls(dtype, lanes, 8 if vector_bytes == 64 else 4)
@@ -90,29 +90,29 @@ class Tile:
         """Return a vector constant."""
         return splat(self.kind, self.number(value), self.lanes)
 
-    def load(self, f: Body, address: str, lanes: int = 0) -> str:
+    def load(self, f: AttentionBody, address: str, lanes: int = 0) -> str:
         """Load a vector, or so many elements, from scratch memory; it may lie anywhere."""
         return read(f, self.wide, lanes or self.lanes, address)
 
-    def store(self, f: Body, value: str, address: str, lanes: int = 0) -> None:
+    def store(self, f: AttentionBody, value: str, address: str, lanes: int = 0) -> None:
         """Store a vector, or so many elements, anywhere in scratch memory."""
         write(f, self.wide, lanes or self.lanes, value, address)
 
-    def read(self, f: Body, address: str, lanes: int = 0) -> str:
+    def read(self, f: AttentionBody, address: str, lanes: int = 0) -> str:
         """Load a vector, or so many elements, of an operand."""
         return read(f, self.dtype, lanes or self.lanes, address)
 
-    def write(self, f: Body, value: str, address: str, lanes: int = 0) -> None:
+    def write(self, f: AttentionBody, value: str, address: str, lanes: int = 0) -> None:
         """Store a vector, or so many elements, in a result, rounded to its dtype."""
         write(f, self.dtype, lanes or self.lanes, value, address)
 
-    def splat(self, f: Body, scalar: str) -> str:
+    def splat(self, f: AttentionBody, scalar: str) -> str:
         """Return a vector whose lanes are all the scalar."""
         one = f.let(f"insertelement {self.vector} poison, {self.kind} {scalar}, i32 0")
         zeros = f"<{self.lanes} x i32> zeroinitializer"
         return f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
 
-    def fma(self, f: Body, a: str, b: str, c: str) -> str:
+    def fma(self, f: AttentionBody, a: str, b: str, c: str) -> str:
         """a b + c, for vectors; rounded once where the processor does that in one instruction."""
         kind = self.vector
         return f.call(kind, f"llvm.fmuladd.{self.suffix}", (kind, a), (kind, b), (kind, c))
@@ -122,7 +122,7 @@ def _wide(dtype: DType) -> DType:
     return float32 if dtype.is_low_precision else dtype
 
 
-def exp(f: Body, t: Tile, x: str) -> str:
+def exp(f: AttentionBody, t: AttentionTile, x: str) -> str:
     """Write the exponential of a vector of numbers not above 88, as scores minus their maximum are.
 
     Within 2 ULP, but for log2(e), which is rounded: so x is another one by 1.3e-8 x (2e-17 x where
@@ -157,14 +157,14 @@ def exp(f: Body, t: Tile, x: str) -> str:
     return f.let(f"select <{lanes} x i1> {small}, {kind} {t.constant(0.0)}, {kind} {value}")
 
 
-def define_product(module: Module, t: Tile, *, adds: bool) -> str:
+def define_product(module: LlvmModule, t: AttentionTile, *, adds: bool) -> str:
     """Define a product of matrices with as many rows as a tile has: c = a b, or c += a b.
 
     Its arguments: the address of a, the strides of its rows and columns; the address of b, the
     stride of its rows; how many columns and rows these have; the address of c, the stride of its
     rows, and how many columns it has: whole tiles.
     """
-    f = Body(module)
+    f = AttentionBody(module)
     kind = t.kind
     with f.loop("0", "%width", t.columns) as column:
         rows = [f.at(kind, "%a", f.mul(str(r), "%a.row")) for r in range(t.rows)]
@@ -191,7 +191,7 @@ def define_product(module: Module, t: Tile, *, adds: bool) -> str:
     return name
 
 
-class Matrix(NamedTuple):
+class MatrixView(NamedTuple):
     """A matrix in memory: the address of its first element and its strides."""
 
     address: str
@@ -199,14 +199,16 @@ class Matrix(NamedTuple):
     col: str = "1"
 
 
-def multiply(f: Body, name: str, a: Matrix, b: Matrix, count: str, c: Matrix, width: str) -> None:
+def multiply(
+    f: AttentionBody, name: str, a: MatrixView, b: MatrixView, count: str, c: MatrixView, width: str
+) -> None:
     """Call what `define_product` defined."""
     left = f"ptr {a.address}, i64 {a.row}, i64 {a.col}"
     right = f"ptr {b.address}, i64 {b.row}, i64 {count}"
     f.do(f"call void {name}({left}, {right}, ptr {c.address}, i64 {c.row}, i64 {width})")
 
 
-def folded(f: Body, t: Tile, x: str, join: str) -> str:
+def folded(f: AttentionBody, t: AttentionTile, x: str, join: str) -> str:
     """Return the maximum (`join` "max"; NaN don't count) or the sum ("add") of a vector's lanes."""
     span = t.lanes // 2
     while span:
@@ -222,26 +224,26 @@ def folded(f: Body, t: Tile, x: str, join: str) -> str:
     return f.let(f"extractelement {t.vector} {x}, i32 0")
 
 
-def greater(f: Body, kind: str, a: str, b: str) -> str:
+def greater(f: AttentionBody, kind: str, a: str, b: str) -> str:
     """The greater of each pair; b where a is NaN."""
     flag = f"<{kind[1 : kind.index(' ')]} x i1>" if kind.startswith("<") else "i1"
     above = f.let(f"fcmp ogt {kind} {a}, {b}")
     return f.let(f"select {flag} {above}, {kind} {a}, {kind} {b}")
 
 
-def fill(f: Body, t: Tile, begin: str, count: str, value: float) -> None:
+def fill(f: AttentionBody, t: AttentionTile, begin: str, count: str, value: float) -> None:
     """Write `count` elements, a multiple of the lanes, that all are `value`."""
     with f.loop("0", count, t.lanes) as loop:
         t.store(f, t.constant(value), f.at(t.kind, begin, loop.index))
 
 
-def define_stage(module: Module, t: Tile) -> str:
+def define_stage(module: LlvmModule, t: AttentionTile) -> str:
     """Define what copies rows with any strides to rows of a given length, padded with zeros.
 
     Its arguments: where to; from where; how many rows there are; how many rows to make; how many
     columns there are; how many to make, a multiple of the lanes; the strides of rows and columns.
     """
-    f = Body(module)
+    f = AttentionBody(module)
     kind = t.kind
     with f.loop("0", "%total") as row:
         to = f.at(kind, "%to", f.mul(row.index, "%padded"))
@@ -264,14 +266,14 @@ def define_stage(module: Module, t: Tile) -> str:
     return "@stage"
 
 
-def define_panels(module: Module, t: Tile) -> str:
+def define_panels(module: LlvmModule, t: AttentionTile) -> str:
     """Define what transposes rows with any strides into panels of as many as a tile has columns.
 
     Row i, column d goes to panel i // n, there to row d, column i % n. Where the last panel is not
     full, its last row is repeated. Its arguments: where to; from where; how many rows; how many
     columns; the strides of rows and columns.
     """
-    f = Body(module)
+    f = AttentionBody(module)
     kind, lanes, n = t.kind, t.lanes, t.columns
     last = f.sub("%rows", "1")
     dense = f.let("icmp eq i64 %col, 1")
@@ -305,7 +307,7 @@ def define_panels(module: Module, t: Tile) -> str:
     return "@panels"
 
 
-def sums(f: Body, t: Tile, rows: list[str]) -> str:
+def sums(f: AttentionBody, t: AttentionTile, rows: list[str]) -> str:
     """Return a vector of the sums of as many vectors as it has lanes."""
     while len(rows) > 1:
         step = len(rows) // 2
@@ -316,13 +318,13 @@ def sums(f: Body, t: Tile, rows: list[str]) -> str:
     return rows[0]
 
 
-def define_bias(module: Module, t: Tile, mask: DType) -> str:
+def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
     """Define what makes rows of a mask into what is added to scores.
 
     Bools become 0 and -inf. Its arguments: where to; from where; how many rows and columns; how far
     apart the rows made are; the strides of the mask's rows and columns.
     """
-    f = Body(module)
+    f = AttentionBody(module)
     kind = t.kind
     element = memory(mask)
 
@@ -352,13 +354,13 @@ def define_bias(module: Module, t: Tile, mask: DType) -> str:
     return "@bias"
 
 
-def define_unstage(module: Module, t: Tile) -> str:
+def define_unstage(module: LlvmModule, t: AttentionTile) -> str:
     """Define what copies padded rows to those of a result, with any stride.
 
     Its arguments: where to; from where; how many rows and columns; the length of a padded row; the
     stride of rows; a factor.
     """
-    f = Body(module)
+    f = AttentionBody(module)
     kind = t.kind
     factor = t.splat(f, "%factor")
     full = f.mul(f.div("%columns", str(t.lanes)), str(t.lanes))

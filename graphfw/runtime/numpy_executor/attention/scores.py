@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from graphfw.ir.dtype import DType, float64
-from graphfw.runtime.numpy_executor.attention.parts import Tile
-from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal
 
 
-def score_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
+def score_scale(f: AttentionBody, t: AttentionTile, scale: float | None, width: str) -> str:
     """Return the factor that makes products scores, 1 / sqrt(width) if `scale` is None."""
     if scale is not None:
         return t.number(scale)
@@ -20,7 +20,9 @@ def score_scale(f: Body, t: Tile, scale: float | None, width: str) -> str:
     return factor if t.bytes == 8 else f.let(f"fptrunc double {factor} to float")
 
 
-def biased(f: Body, t: Tile, x: str, factor: str, bias: str, mask: DType | None) -> str:
+def biased(
+    f: AttentionBody, t: AttentionTile, x: str, factor: str, bias: str, mask: DType | None
+) -> str:
     """Scale a vector of scores and add the mask: -inf, whatever x, where a bool is False."""
     score = t.fma(f, x, factor, bias)
     if mask is None or not mask.is_bool:
@@ -30,7 +32,7 @@ def biased(f: Body, t: Tile, x: str, factor: str, bias: str, mask: DType | None)
     return f.let(f"select <{t.lanes} x i1> {seen}, {t.vector} {score}, {t.vector} {gone}")
 
 
-def masked(f: Body, t: Tile, score: str, column: str, limit: str) -> str:
+def masked(f: AttentionBody, t: AttentionTile, score: str, column: str, limit: str) -> str:
     """Return a vector of scores, of `column` and those behind it; -inf from the limit on."""
     kind = f"<{t.lanes} x i32>"
     left = f.let(f"trunc i64 {f.sub(limit, column)} to i32")

@@ -22,9 +22,9 @@ from graphfw.runtime.numpy_executor.attention.backward import (
 )
 from graphfw.runtime.numpy_executor.attention.few import FewCode, JoinCode
 from graphfw.runtime.numpy_executor.attention.forward import ForwardCode, strip_length
-from graphfw.runtime.numpy_executor.attention.layout import Layout
-from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackCode
-from graphfw.runtime.numpy_executor.attention.parts import Tile
+from graphfw.runtime.numpy_executor.attention.layout import AttentionParams
+from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackKeysCode
+from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.target import host
 
 _CELL = 1 << 17
@@ -65,7 +65,7 @@ class _Problem(NamedTuple):
         sizes: `queries`, `keys`, `width`, `value_width`.
     """
 
-    tile: Tile
+    tile: AttentionTile
     lead: Shape
     axes: tuple[int, ...]
     ndim: int
@@ -81,7 +81,7 @@ class _Problem(NamedTuple):
             "width": k.shape[-1],
             "value_width": v.shape[-1],
         }
-        tile = Tile.of(dtype, host().vector_bytes)
+        tile = AttentionTile.of(dtype, host().vector_bytes)
         return cls(tile, tuple(lead[i] for i in axes), axes, len(lead) + 2, sizes)
 
     @property
@@ -90,7 +90,7 @@ class _Problem(NamedTuple):
         return size_of(self.lead)
 
     def params(
-        self, layout: Layout, sizes: Mapping[str, DimLike], views: Mapping[str, View]
+        self, layout: AttentionParams, sizes: Mapping[str, DimLike], views: Mapping[str, View]
     ) -> tuple[DimLike, ...]:
         """Return what a layout stands for."""
         values: dict[str, DimLike] = {**self.sizes, **sizes}
@@ -184,7 +184,7 @@ def _many_steps(
     width, value_width = sizes["width"], whole(sizes["value_width"], tile.columns)
     keys = Temp(tile.wide, packed * whole(sizes["keys"], tile.columns) * width, "packed keys")
     values = Temp(tile.wide, packed * sizes["keys"] * value_width, "packed values")
-    pack = PackCode(tile, len(problem.lead))
+    pack = PackKeysCode(tile, len(problem.lead))
     blocks = ceil(sizes["keys"], KEYS)
     packing = Step(
         nodes=(node,),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PIECE, POLL
 
 
-class Loop:
+class OpenLoop:
     """A loop that is open.
 
     Attributes:
@@ -23,7 +23,7 @@ class Loop:
         self.following: list[str] = []
 
 
-class Module:
+class LlvmModule:
     """The functions of an LLVM module, and what they declare."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Module:
         self._declarations[f"declare {result} @{name}({', '.join(types)})"] = None
         return f"@{name}"
 
-    def add(self, head: str, body: Body) -> None:
+    def add(self, head: str, body: AttentionBody) -> None:
         """Add a function; `head` is its first line up to the brace."""
         lines = [f"{head} noinline {ATTRIBUTES} {{", "entry:", *body.lines, "}", ""]
         self._functions.append("\n".join(lines))
@@ -49,10 +49,10 @@ class Module:
         )
 
 
-class Body:
+class AttentionBody:
     """The lines of a function, in the order in which they are written."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: LlvmModule) -> None:
         self.module = module
         self.lines: list[str] = []
         self._names = 0
@@ -124,7 +124,7 @@ class Body:
         carried: Sequence[tuple[str, str]] = (),
         *,
         asks: bool = False,
-    ) -> Iterator[Loop]:
+    ) -> Iterator[OpenLoop]:
         """Open a loop over `begin, begin + step, ...` below `end`.
 
         Args:
@@ -143,7 +143,7 @@ class Body:
         self.do(f"br i1 %{label}.more, label %{label}.body, label %{label}.end")
         self.do(f"{label}.body:")
         self._block = f"{label}.body"
-        loop = Loop(names[0], names[1:])
+        loop = OpenLoop(names[0], names[1:])
         if asks:
             with self.when(self.let(f"icmp ne i64 {names[0]}, {begin}")):
                 self._ask()
@@ -179,7 +179,7 @@ class Body:
     @contextmanager
     def walk(
         self, end: str, step: int = 1, carried: Sequence[tuple[str, str]] = (), *, asks: bool
-    ) -> Iterator[Loop]:
+    ) -> Iterator[OpenLoop]:
         """Open a loop over `0, step, ...` below `end`; see `loop`.
 
         Args:

@@ -5,7 +5,7 @@ have a kernel's elements computed inside of their own loops.
 """
 
 from graphfw.runtime.numpy_executor.codegen.kernel_code import (
-    Function,
+    FunctionText,
     KernelCode,
     ScratchBytes,
     module,
@@ -16,7 +16,7 @@ from graphfw.runtime.numpy_executor.codegen.target import (
     AVX2,
     AVX512,
     BASE,
-    Target,
+    Processor,
     host,
     with_stores,
 )
@@ -25,10 +25,10 @@ __all__ = [
     "AVX2",
     "AVX512",
     "BASE",
-    "Function",
+    "FunctionText",
     "KernelCode",
+    "Processor",
     "ScratchBytes",
-    "Target",
     "host",
     "module",
     "region",

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from graphfw.runtime.kernels.ir import Kernel, Load
 from graphfw.runtime.kernels.lower_cells import TILE
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
-from graphfw.runtime.numpy_executor.codegen.facts import Facts
+from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts
 from graphfw.runtime.numpy_executor.codegen.registers import memory, vector
-from graphfw.runtime.numpy_executor.codegen.target import Target
+from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 
 _SQUARE = 16
@@ -25,7 +25,7 @@ _OPERANDS = 4
 """So many operands are transposed at most, for the stack's sake; others are gathered."""
 
 
-def loads_across(kernel: Kernel, facts: Facts) -> tuple[Load, ...]:
+def loads_across(kernel: Kernel, facts: KernelFacts) -> tuple[Load, ...]:
     """Return the loads of a kernel whose work items are tiles that are dense along its rows."""
     if kernel.split is None or kernel.per_cell == 1 or not kernel.outer:
         return ()
@@ -53,7 +53,7 @@ class Transposing:
     def __init__(
         self,
         evaluator: Evaluator,
-        target: Target,
+        target: Processor,
         loads: Sequence[Load],
         rows: tuple[str, str],
         columns: tuple[str, str],

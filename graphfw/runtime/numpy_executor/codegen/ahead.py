@@ -8,7 +8,7 @@ the second pass asks for the next row.
 
 from __future__ import annotations
 
-from graphfw.runtime.kernels.ir import Kernel, Load, Loop
+from graphfw.runtime.kernels.ir import InnerLoop, Kernel, Load
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import postorder, roots
 
@@ -24,7 +24,7 @@ class Ahead:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        loops = [item for item in kernel.body if isinstance(item, Loop)]
+        loops = [item for item in kernel.body if isinstance(item, InnerLoop)]
         self._of_next_row = len(loops) > 1 and bool(kernel.outer)
         self.loop = loops[self._of_next_row] if loops else None
         self._outer = kernel.outer[-1].name if kernel.outer else ""

@@ -1,4 +1,4 @@
-"""`Carrying`: what is handed from each position of a loop to the next."""
+"""`CarryVariables`: what is handed from each position of a loop to the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.registers import register, vector
 
 
-class Carrying:
+class CarryVariables:
     """The variables of a loop's carries; LLVM keeps them in registers.
 
     Made where the loop is about to begin, it writes that they have the first values.

@@ -22,7 +22,7 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox, strided
 from graphfw.runtime.numpy_executor.codegen.addresses import Address, Registers, symbol_of
-from graphfw.runtime.numpy_executor.codegen.facts import Facts, Shape, postorder
+from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape, postorder
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
     iota,
@@ -47,10 +47,10 @@ class Evaluator:
         transposed: Where the row at hand of an operand lies that is read across; see `Transposing`.
     """
 
-    def __init__(self, facts: Facts, writer: Writer) -> None:
+    def __init__(self, facts: KernelFacts, writer: Writer) -> None:
         self.facts = facts
         self.writer = writer
-        self.shape = Shape(1, 1)
+        self.shape = VectorShape(1, 1)
         self.masks: Registers = ()
         self.index: dict[str, str] = {}
         self.transposed: dict[Load, str] = {}

@@ -1,4 +1,4 @@
-"""`Facts`: where in a kernel's loops each of its expressions belongs.
+"""`KernelFacts`: where in a kernel's loops each of its expressions belongs.
 
 Level 0 is outside of all loops. With "rows", level 1 is the loop over the rows of a cell, followed
 by one level for each inner axis; the last runs along the vectors. With "columns", the outer axes
@@ -16,16 +16,16 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
+    BoundsCheck,
     Call,
     Carried,
     Carry,
-    Check,
     Draw,
     Expr,
+    InnerLoop,
     Keep,
     Kernel,
     Load,
-    Loop,
     Param,
     Position,
     Reduce,
@@ -36,12 +36,12 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen.registers import width
-from graphfw.runtime.numpy_executor.codegen.target import Target
+from graphfw.runtime.numpy_executor.codegen.target import Processor
 
-Statement = Reduce | Carry | Keep | Store | Accumulate | Check
+Statement = Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
 
 
-class Place(NamedTuple):
+class LoopLevel(NamedTuple):
     """Where an expression is computed.
 
     Attributes:
@@ -53,7 +53,7 @@ class Place(NamedTuple):
     varying: bool
 
 
-class Facts:
+class KernelFacts:
     """The facts of a kernel that code generation needs.
 
     Attributes:
@@ -76,10 +76,10 @@ class Facts:
         self.levels |= {axis.name: 2 + i for i, axis in enumerate(kernel.inner)}
         self.levels[self.vector_axis] = self.vector_level
         self.keeps = {s.name: s for s in self.statements() if isinstance(s, Keep)}
-        self._reduce_place = Place(1, not rows)
+        self._reduce_place = LoopLevel(1, not rows)
         self.carries = {s.name: s for s in self.statements() if isinstance(s, Carry)}
         self._different: set[str] = set()
-        self._places: dict[Expr, Place] = {}
+        self._places: dict[Expr, LoopLevel] = {}
         self._find_places()
         # What is carried is taken for the same in all lanes until that shows to be wrong.
         while found := {c.name for c in self.carries.values() if self._leads_to_different(c)}:
@@ -99,11 +99,11 @@ class Facts:
         """Return whether what is carried differs between the lanes of a vector."""
         return carry.name in self._different
 
-    def place(self, expr: Expr) -> Place:
+    def place(self, expr: Expr) -> LoopLevel:
         """Return where an expression is computed."""
         return self._places[expr]
 
-    def access_place(self, access: Access) -> Place:
+    def access_place(self, access: Access) -> LoopLevel:
         """Return where the address of an access is computed."""
         places = [self._axis_place(axis) for axis, stride in access.strides if stride != 0]
         return _innermost([*places, *(self.place(term.value) for term in access.terms)])
@@ -128,7 +128,7 @@ class Facts:
             sizes += [size for term in access.terms for size in (term.stride, term.bound)]
         sizes += [expr.size for expr in self.exprs if isinstance(expr, SizeValue)]
         sizes += [expr.key for expr in self.exprs if isinstance(expr, Draw)]
-        sizes += [s.bound for s in self.statements() if isinstance(s, Check)]
+        sizes += [s.bound for s in self.statements() if isinstance(s, BoundsCheck)]
         return tuple(sorted({size.number for size in sizes if isinstance(size, Param)}))
 
     def accesses(self) -> Iterator[Access]:
@@ -144,18 +144,18 @@ class Facts:
             elif isinstance(statement, Keep):
                 yield statement.value.dtype
 
-    def _axis_place(self, name: str) -> Place:
-        return Place(self.levels[name], name == self.vector_axis)
+    def _axis_place(self, name: str) -> LoopLevel:
+        return LoopLevel(self.levels[name], name == self.vector_axis)
 
-    def _place(self, expr: Expr) -> Place:
+    def _place(self, expr: Expr) -> LoopLevel:
         if isinstance(expr, Position):
             return self._axis_place(expr.axis)
         if isinstance(expr, Carried):
-            return Place(self.depth, expr.name in self._different)
+            return LoopLevel(self.depth, expr.name in self._different)
         if isinstance(expr, Ref) and expr.name in self.carries:
-            return Place(1, expr.name in self._different)
+            return LoopLevel(1, expr.name in self._different)
         if isinstance(expr, Ref):
-            return Place(self.depth, True) if expr.name in self.keeps else self._reduce_place
+            return LoopLevel(self.depth, True) if expr.name in self.keeps else self._reduce_place
         if isinstance(expr, Draw | Load):
             return self.access_place(expr.access)
         return _innermost([self._places[arg] for arg in children(expr)])
@@ -164,20 +164,20 @@ class Facts:
 def statements(kernel: Kernel) -> Iterator[Statement]:
     """Yield all statements of a kernel, in order."""
     for item in kernel.body:
-        if isinstance(item, Loop):
+        if isinstance(item, InnerLoop):
             yield from item.body
         else:
             yield item
 
 
-class Shape(NamedTuple):
+class VectorShape(NamedTuple):
     """How many elements are computed side by side: `vectors` vectors of `lanes` each."""
 
     lanes: int
     vectors: int
 
 
-def lanes_of(facts: Facts, target: Target) -> int:
+def lanes_of(facts: KernelFacts, target: Processor) -> int:
     """Return how many elements a vector of a kernel has.
 
     Its widest floats fill a register: LLVM makes several registers of wider vectors, such as those
@@ -189,7 +189,7 @@ def lanes_of(facts: Facts, target: Target) -> int:
     return target.vector_bytes // widest
 
 
-def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
+def vectors_of(facts: KernelFacts, body: Iterable[Statement]) -> int:
     """Return how many vectors a loop computes at once.
 
     Several keep independent instructions in flight, and accumulators of a reduction wait for each
@@ -215,7 +215,7 @@ def vectors_of(facts: Facts, body: Iterable[Statement]) -> int:
     return 4 if reduces else 1
 
 
-def _side_by_side(facts: Facts) -> int:
+def _side_by_side(facts: KernelFacts) -> int:
     """Return how many vectors go through a loop with carries at once.
 
     Each position waits for the one before, so one vector would leave most units idle; more of them
@@ -262,6 +262,6 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def _innermost(places: list[Place]) -> Place:
+def _innermost(places: list[LoopLevel]) -> LoopLevel:
     level = max([place.level for place in places], default=0)
-    return Place(level, any([place.varying for place in places]))
+    return LoopLevel(level, any([place.varying for place in places]))

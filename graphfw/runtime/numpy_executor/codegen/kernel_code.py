@@ -12,13 +12,13 @@ from graphfw.runtime.kernels.ir import Accumulate, Keep, Kernel
 from graphfw.runtime.kernels.lower_cells import LONG
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import mathlib
-from graphfw.runtime.numpy_executor.codegen.facts import Facts, statements
+from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, statements
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
-from graphfw.runtime.numpy_executor.codegen.target import Target, host
+from graphfw.runtime.numpy_executor.codegen.target import Processor, host
 from graphfw.runtime.numpy_executor.codegen.writer import CELL, METADATA, Writer
 
 
-class Function(NamedTuple):
+class FunctionText(NamedTuple):
     """The text of a function and what a module needs besides it.
 
     Attributes:
@@ -49,7 +49,7 @@ class KernelCode:
     """
 
     kernel: Kernel
-    target: Target = field(default_factory=host)
+    target: Processor = field(default_factory=host)
 
     @cached_property
     def key(self) -> str:
@@ -68,12 +68,12 @@ class KernelCode:
         cells = [self._cell(f"define internal i32 @{w}", asks=w is ways[1]) for w in ways]
         return module([*cells, self._choice(symbol, *ways)])
 
-    def _cell(self, head: str, *, asks: bool) -> Function:
+    def _cell(self, head: str, *, asks: bool) -> FunctionText:
         writer = Writer()
         Nest(self.kernel, writer, self.target).cell(asks=asks)
         return _function(writer, f"{head}({CELL})")
 
-    def _choice(self, symbol: str, short: str, long: str) -> Function:
+    def _choice(self, symbol: str, short: str, long: str) -> FunctionText:
         """Return the function that calls one for few inner positions, or one for many."""
         writer = Writer()
         inner = Nest(self.kernel, writer, self.target).product(self.kernel.inner)
@@ -81,10 +81,10 @@ class KernelCode:
         way = writer.let(f"select i1 {is_long}, ptr @{long}, ptr @{short}", 0)
         answer = writer.let(f"tail call i32 {way}({CELL})", 0)
         text = writer.function(f"define i32 @{symbol}({CELL})", f"ret i32 {answer}")
-        return Function(text, {}, ())
+        return FunctionText(text, {}, ())
 
 
-def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Function:
+def region(kernel: Kernel, symbol: str, target: Processor | None = None) -> FunctionText:
     """Return an internal function that computes a rectangle of a kernel.
 
     `i32 @symbol(ptr buffers, ptr params, i64 row0, i64 row1, i64 col0, i64 col1, ptr scratch)`: the
@@ -100,7 +100,7 @@ def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Functio
     Raises:
         ValueError: The kernel is of another kind.
     """
-    facts = Facts(kernel)
+    facts = KernelFacts(kernel)
     plain = kernel.form == "rows" and len(kernel.inner) == 1 and not facts.keeps
     if not plain or any([isinstance(s, Accumulate) for s in facts.statements()]):
         raise ValueError("a region is of a kernel of rows with one inner axis, none reduced")
@@ -111,7 +111,7 @@ def region(kernel: Kernel, symbol: str, target: Target | None = None) -> Functio
     return _function(writer, head)
 
 
-def module(functions: list[Function]) -> str:
+def module(functions: list[FunctionText]) -> str:
     """Return a module of functions, with what they need, each once."""
     declarations: dict[str, str] = {}
     math: dict[tuple[str, DType, int], None] = {}
@@ -124,7 +124,7 @@ def module(functions: list[Function]) -> str:
     return "\n".join([*parts, METADATA, ""])
 
 
-def scratch_bytes(kernel: Kernel, target: Target | None = None) -> ScratchBytes:
+def scratch_bytes(kernel: Kernel, target: Processor | None = None) -> ScratchBytes:
     """Return how much scratch memory a kernel needs for its kept rows."""
     sizes = [s.value.dtype.itemsize for s in statements(kernel) if isinstance(s, Keep)]
     if not sizes:
@@ -134,5 +134,5 @@ def scratch_bytes(kernel: Kernel, target: Target | None = None) -> ScratchBytes:
     return ScratchBytes(sum(sizes) * block, 64 * len(sizes))
 
 
-def _function(writer: Writer, head: str) -> Function:
-    return Function(writer.function(head), writer.declarations, tuple(writer.math))
+def _function(writer: Writer, head: str) -> FunctionText:
+    return FunctionText(writer.function(head), writer.declarations, tuple(writer.math))

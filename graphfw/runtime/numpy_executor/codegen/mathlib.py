@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     mathlib_trig,
     philox,
 )
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody
 
 Use: TypeAlias = tuple[str, DType, int]
 """A function's name, its operands' dtype, the number of lanes."""
@@ -119,7 +119,7 @@ def library(uses: Iterable[Use]) -> Library:
         arity, formula = _FUNCTIONS[function]
         if function == "pow" and not dtype.is_floating:
             formula = mathlib_divide.pow
-        body = Body(dtype, lanes)
+        body = MathBody(dtype, lanes)
         result = formula(body, *[body.operand(i) for i in range(arity)])
         name = symbol(*use)
         definitions |= body.helpers | {name: body.function(name, arity, result)}

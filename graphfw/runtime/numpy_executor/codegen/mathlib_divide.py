@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 
 
-def floor_divide(m: Body, x: Value, y: Value) -> Value:
+def floor_divide(m: MathBody, x: Value, y: Value) -> Value:
     """The quotient, rounded down; of integers by 0: 0; of an infinity x / y."""
     if not m.dtype.is_floating:
         return _integers(m, x, y)[0]
@@ -24,7 +24,7 @@ def floor_divide(m: Body, x: Value, y: Value) -> Value:
     return m.select(as_it_is, fraction, whole)
 
 
-def remainder(m: Body, x: Value, y: Value) -> Value:
+def remainder(m: MathBody, x: Value, y: Value) -> Value:
     """Return the remainder of `floor_divide`, with the sign of y; of integers by 0: 0."""
     if not m.dtype.is_floating:
         return _integers(m, x, y)[1]
@@ -35,7 +35,7 @@ def remainder(m: Body, x: Value, y: Value) -> Value:
     return m.select(zero, m.copysign(m.constant(0, x.element), y), signed)
 
 
-def _fmod(m: Body, x: Value, y: Value) -> Value:
+def _fmod(m: MathBody, x: Value, y: Value) -> Value:
     """Return x - q y for the quotient q towards 0, which is exact; only the sign of 0 may be wrong.
 
     Rounding the quotient x / y may have made it 1 too large, never too small. What is left after
@@ -52,7 +52,7 @@ def _fmod(m: Body, x: Value, y: Value) -> Value:
     return m.each_lane_where(inexact, "fmod" if m.is_double else "fmodf", (x, y), rest)
 
 
-def _integers(m: Body, x: Value, y: Value) -> tuple[Value, Value]:
+def _integers(m: MathBody, x: Value, y: Value) -> tuple[Value, Value]:
     """Return quotient and remainder of integers; nothing traps."""
     signed = m.dtype.kind == "int"
     none = y.equals(0)
@@ -70,7 +70,7 @@ def _integers(m: Body, x: Value, y: Value) -> tuple[Value, Value]:
     return m.select(none, 0, quotient), m.select(none, 0, rest)
 
 
-def _towards_zero(m: Body, x: Value, y: Value) -> Value:
+def _towards_zero(m: MathBody, x: Value, y: Value) -> Value:
     """Return x / y, rounded towards 0; y is not 0 and, if signed, not -1.
 
     Processors have no vectors of integer divisions. Floats with more than twice the integers' bits
@@ -86,7 +86,7 @@ def _towards_zero(m: Body, x: Value, y: Value) -> Value:
     return m.convert(to_integer, quotient, x.element)
 
 
-def pow(m: Body, x: Value, y: Value) -> Value:
+def pow(m: MathBody, x: Value, y: Value) -> Value:
     """x^y of integers, wrapping; to negative powers 1 / x^-y, towards 0, and 0 of 0."""
     signed = m.dtype.kind == "int"
     one = m.constant(1, x.element)

@@ -6,7 +6,7 @@ import math
 
 from graphfw.ops.numerics import special
 from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp_within, log
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 
 # erf(x) = x + x P(x²) for |x| <= 1: 2^-29.3, 2^-56.3.
 _ERF_32 = (
@@ -69,7 +69,7 @@ _INVERSE_FAR_32 = (
 )  # fmt: skip
 
 
-def erf(m: Body, x: Value) -> Value:
+def erf(m: MathBody, x: Value) -> Value:
     """The error function: up to 1 a polynomial, from there on 1 - erfc."""
     size = m.abs(x)
     near = _erf_of_small(m, size)
@@ -82,11 +82,11 @@ def erf(m: Body, x: Value) -> Value:
     return m.copysign(m.select(size < 1, near, far), x)
 
 
-def _erf_of_small(m: Body, x: Value) -> Value:
+def _erf_of_small(m: MathBody, x: Value) -> Value:
     return m.fma(x, m.polynomial(x * x, _ERF_64 if m.is_double else _ERF_32), x)
 
 
-def erfc(m: Body, x: Value) -> Value:
+def erfc(m: MathBody, x: Value) -> Value:
     """1 - erf(x), of positive x from 1/2 on a product, so that small results are exact."""
     # What is larger has the result 0.
     size = m.at_most(m.abs(x), m.pick(10.5, 27.5))
@@ -95,18 +95,18 @@ def erfc(m: Body, x: Value) -> Value:
     return m.select(size < 0.5, 1 - _erf_of_small(m, x), far)
 
 
-def _erfc_of_size(m: Body, x: Value) -> Value:
+def _erfc_of_size(m: MathBody, x: Value) -> Value:
     """Return erfc(x) of x >= 0: e^(-x²) times a smooth function of x."""
     return _power_of_square(m, x, 1) * _scaled_erfc(m, x) / m.fma(x, 2, 1)
 
 
-def _scaled_erfc(m: Body, x: Value) -> Value:
+def _scaled_erfc(m: MathBody, x: Value) -> Value:
     """Return (1 + 2 x) e^(x²) erfc(x) of x >= 0."""
     k = m.pick(2, 3)
     return m.polynomial((x - k) / (x + k), _SCALED_64 if m.is_double else _SCALED_32)
 
 
-def _power_of_square(m: Body, x: Value, scale: float) -> Value:
+def _power_of_square(m: MathBody, x: Value, scale: float) -> Value:
     """Return e^(-scale x²); the scale is a power of two."""
     # The square's rounding error, as large as the exponent, is a factor of its own.
     square = x * x
@@ -114,7 +114,7 @@ def _power_of_square(m: Body, x: Value, scale: float) -> Value:
     return exp_within(m, square * -scale, error * -scale)
 
 
-def ndtr(m: Body, x: Value) -> Value:
+def ndtr(m: MathBody, x: Value) -> Value:
     """The normal distribution function; that of a negative x as e^(-x²/2) times a smooth function.
 
     In float32 that is for x < -4 alone, which is rare; nearer to 0 a power of a polynomial will do.
@@ -129,14 +129,14 @@ def ndtr(m: Body, x: Value) -> Value:
     return m.where_rare(x < -4, lambda: _ndtr_far(m, size), near)
 
 
-def _ndtr_tail(m: Body, x: Value) -> Value:
+def _ndtr_tail(m: MathBody, x: Value) -> Value:
     """Return ndtr(-x) of x >= 0."""
     size = m.at_most(x, 38.7)  # of what is larger it is 0
     root = size * math.sqrt(0.5)
     return _power_of_square(m, size, 0.5) * _scaled_erfc(m, root) / m.fma(root, 4, 2)
 
 
-def _ndtr_far(m: Body, x: Value) -> Value:
+def _ndtr_far(m: MathBody, x: Value) -> Value:
     """Return ndtr(-x) of x >= 4 in float32, by Mills' ratio."""
     size = m.at_most(x, 14.5)  # of what is larger it is 0
     inverse = 1 / size
@@ -144,7 +144,7 @@ def _ndtr_far(m: Body, x: Value) -> Value:
     return _power_of_square(m, size, 0.5) * ratio
 
 
-def erfinv(m: Body, x: Value) -> Value:
+def erfinv(m: MathBody, x: Value) -> Value:
     """The inverse of the error function."""
     size = m.abs(x)
     y = _quantile(m, size) if m.is_double else _inverse_32(m, size)
@@ -152,7 +152,7 @@ def erfinv(m: Body, x: Value) -> Value:
     return m.copysign(m.select(size > 1, math.nan, y), x)
 
 
-def _inverse_32(m: Body, x: Value) -> Value:
+def _inverse_32(m: MathBody, x: Value) -> Value:
     """M. Giles, "Approximating the erfinv function", 2011; of other intervals and degrees."""
     w = -log(m, m.fma(-x, x, 1))
     near = m.polynomial(w - 2.5, _INVERSE_NEAR_32)
@@ -160,7 +160,7 @@ def _inverse_32(m: Body, x: Value) -> Value:
     return x * m.select(w < 5, near, far)
 
 
-def _quantile(m: Body, x: Value) -> Value:
+def _quantile(m: MathBody, x: Value) -> Value:
     """Wichura's AS 241, as `numerics.erfinv` has it: one of three quotients of polynomials."""
     t = m.sqrt(-log(m, m.fma(x, -0.5, 0.5)))
     pieces = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 
 # expm1(r) = r + r² P(r) for |r| <= ln(2) / 2: 2^-26.1, 2^-55.5.
 _EXPM1_32 = (
@@ -56,20 +56,20 @@ _PARTS = {
 }
 
 
-def _mantissa_bits(m: Body) -> int:
+def _mantissa_bits(m: MathBody) -> int:
     return 52 if m.is_double else 23
 
 
-def _bias(m: Body) -> int:
+def _bias(m: MathBody) -> int:
     return 1023 if m.is_double else 127
 
 
-def power_of_two(m: Body, exponent: Value) -> Value:
+def power_of_two(m: MathBody, exponent: Value) -> Value:
     """Return 2^n of an integer n; what has no normal result gives some number."""
     return m.of_bits((exponent + _bias(m)) << _mantissa_bits(m))
 
 
-class Split(NamedTuple):
+class ExpReduction(NamedTuple):
     """x = n ln(2) + r, where |r| <= ln(2) / 2.
 
     Attributes:
@@ -83,7 +83,7 @@ class Split(NamedTuple):
     rest: Value
 
 
-def whole_and_rest(m: Body, x: Value, more: Value | None = None) -> Split:
+def whole_and_rest(m: MathBody, x: Value, more: Value | None = None) -> ExpReduction:
     """Split x + more."""
     # Adding and subtracting 1.5 * 2^23 rounds to a whole number, which then stands in the low bits.
     magic = m.pick(1.5 * 2**23, 1.5 * 2**52)
@@ -95,16 +95,16 @@ def whole_and_rest(m: Body, x: Value, more: Value | None = None) -> Split:
     r = r if more is None else r + more
     p = m.polynomial(r, _EXPM1_64 if m.is_double else _EXPM1_32)
     whole = m.bits(sum_) - m.bits(m.constant(magic, sum_.element))
-    return Split(whole, n, m.fma(r * r, p, r))
+    return ExpReduction(whole, n, m.fma(r * r, p, r))
 
 
-def exp(m: Body, x: Value, more: Value | None = None) -> Value:
+def exp(m: MathBody, x: Value, more: Value | None = None) -> Value:
     """e^(x + more), where `more` is small or left out."""
     # Beyond these limits results are infinite, and 0.
     return exp_within(m, m.at_least(m.at_most(x, m.pick(89, 710)), m.pick(-104, -746)), more)
 
 
-def exp_within(m: Body, x: Value, more: Value | None = None) -> Value:
+def exp_within(m: MathBody, x: Value, more: Value | None = None) -> Value:
     """e^(x + more) where x is at most as large as in `exp`, and not much less."""
     n, whole, q = whole_and_rest(m, x, more)
     if m.can_scale:
@@ -114,27 +114,27 @@ def exp_within(m: Body, x: Value, more: Value | None = None) -> Value:
     return (1 + q) * power_of_two(m, half) * power_of_two(m, n - half)
 
 
-def _expm1_part(m: Body, x: Value, k: int) -> Value:
+def _expm1_part(m: MathBody, x: Value, k: int) -> Value:
     """Return expm1(x) / 2^k: it does not overflow where the caller's result is finite."""
     n, _, q = whole_and_rest(m, x)
     scale = power_of_two(m, n - k)
     return m.fma(q, scale, scale - 2.0**-k)
 
 
-def expm1(m: Body, x: Value) -> Value:
+def expm1(m: MathBody, x: Value) -> Value:
     """e^x - 1."""
     limited = m.at_least(m.at_most(x, m.pick(89, 710)), m.pick(-18, -40))
     return _itself_if_tiny(m, x, 2 * _expm1_part(m, limited, 1))
 
 
-def sinh(m: Body, x: Value) -> Value:
+def sinh(m: MathBody, x: Value) -> Value:
     """(e^x - e^-x) / 2 = (E + E / (E + 1)) / 2 with E = expm1(|x|)."""
     part = _expm1_part(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)), 2)
     half = part + part / m.fma(part, 4, 1)
     return _itself_if_tiny(m, x, m.copysign(2 * half, x))
 
 
-def cosh(m: Body, x: Value) -> Value:
+def cosh(m: MathBody, x: Value) -> Value:
     """(e^x + e^-x) / 2."""
     n, _, q = whole_and_rest(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)))
     scale = power_of_two(m, n - 2)
@@ -142,25 +142,25 @@ def cosh(m: Body, x: Value) -> Value:
     return m.fma(part, 2, 0.125 / part)
 
 
-def tanh(m: Body, x: Value) -> Value:
+def tanh(m: MathBody, x: Value) -> Value:
     """E / (E + 2) with E = expm1(2 |x|)."""
     size = m.at_most(m.abs(x), m.pick(10, 20))
     part = _expm1_part(m, size + size, 1)
     return m.copysign(part / (part + 1), x)
 
 
-def _itself_if_tiny(m: Body, x: Value, y: Value) -> Value:
+def _itself_if_tiny(m: MathBody, x: Value, y: Value) -> Value:
     """Return x where f(x) rounds to it: there y may have lost the last bit, or the sign of 0."""
     return m.select(m.abs(x) < m.pick(2.0**-26, 2.0**-55), x, y)
 
 
-def _split(m: Body, x: Value) -> Value:
+def _split(m: MathBody, x: Value) -> Value:
     """Return the integer e for which x 2^-e is at least sqrt(1/2) and below sqrt(2)."""
     root = m.bits(m.constant(math.sqrt(0.5), x.element))
     return (m.bits(x) - root) >> _mantissa_bits(m)
 
 
-def _log_rest(m: Body, f: Value) -> Value:
+def _log_rest(m: MathBody, f: Value) -> Value:
     """Return log(1 + f) - f, for 1 + f between sqrt(1/2) and sqrt(2)."""
     if m.is_double:
         s = f / (2 + f)
@@ -171,7 +171,7 @@ def _log_rest(m: Body, f: Value) -> Value:
     return m.fma(square, -0.5, square * f * m.polynomial(f, _LOG_32))
 
 
-def parts_of(m: Body, x: Value) -> tuple[Value, Value]:
+def parts_of(m: MathBody, x: Value) -> tuple[Value, Value]:
     """Return e, as a float, and f, where x = 2^e (1 + f) is positive and finite."""
     shift = 54 if m.is_double else 23
     small = x < m.pick(2.0**-126, 2.0**-1022)
@@ -182,24 +182,24 @@ def parts_of(m: Body, x: Value) -> tuple[Value, Value]:
     return exponent, mantissa - 1
 
 
-def _logarithm(m: Body, x: Value, y: Value, zero: float) -> Value:
+def _logarithm(m: MathBody, x: Value, y: Value, zero: float) -> Value:
     """Return y, or what the logarithm is where x is not above `zero`, or infinite."""
     y = m.select(x.equals(math.inf), x, y)
     return m.select(x > zero, y, m.select(x.equals(zero), -math.inf, math.nan))
 
 
-def _natural(m: Body, exponent: Value, f: Value) -> Value:
+def _natural(m: MathBody, exponent: Value, f: Value) -> Value:
     """Return log(2^exponent (1 + f))."""
     high, low = _LN2_64 if m.is_double else _LN2_32
     return m.fma(exponent, high, f + m.fma(exponent, low, _log_rest(m, f)))
 
 
-def log(m: Body, x: Value) -> Value:
+def log(m: MathBody, x: Value) -> Value:
     """The natural logarithm."""
     return _logarithm(m, x, _natural(m, *parts_of(m, x)), 0.0)
 
 
-def log1p(m: Body, x: Value) -> Value:
+def log1p(m: MathBody, x: Value) -> Value:
     """log(1 + x). The f of 1 + x = 2^e (1 + f) is x 2^-e + (2^-e - 1), rounded once."""
     e = _split(m, 1 + x)
     # Four times 2^-e: that is a normal number for all e.
@@ -209,7 +209,7 @@ def log1p(m: Body, x: Value) -> Value:
     return _itself_if_tiny(m, x, _logarithm(m, x, y, -1.0))
 
 
-def _scaled_logarithm(m: Body, x: Value, base: str) -> tuple[Value, Value, Value]:
+def _scaled_logarithm(m: MathBody, x: Value, base: str) -> tuple[Value, Value, Value]:
     """Return e, and log(1 + f) / log(base) as a large and a small part, where x = 2^e (1 + f)."""
     exponent, f = parts_of(m, x)
     high, low = _PARTS[base][m.is_double]
@@ -218,13 +218,13 @@ def _scaled_logarithm(m: Body, x: Value, base: str) -> tuple[Value, Value, Value
     return exponent, large, small
 
 
-def log2(m: Body, x: Value) -> Value:
+def log2(m: MathBody, x: Value) -> Value:
     """The logarithm to base 2; exact for powers of 2."""
     exponent, large, small = _scaled_logarithm(m, x, "log2")
     return _logarithm(m, x, exponent + (large + small), 0.0)
 
 
-def log10(m: Body, x: Value) -> Value:
+def log10(m: MathBody, x: Value) -> Value:
     """The logarithm to base 10."""
     exponent, large, small = _scaled_logarithm(m, x, "log10")
     high, low = _PARTS["log10 of 2"][m.is_double]
@@ -236,7 +236,7 @@ def log10(m: Body, x: Value) -> Value:
 _LARGE = 2.0**60
 
 
-def asinh(m: Body, x: Value) -> Value:
+def asinh(m: MathBody, x: Value) -> Value:
     """log(a + sqrt(a² + 1)) of a = |x|, as log1p of what is exact for small a."""
     size = m.abs(x)
     large = size > _LARGE
@@ -246,7 +246,7 @@ def asinh(m: Body, x: Value) -> Value:
     return m.copysign(y, x)
 
 
-def acosh(m: Body, x: Value) -> Value:
+def acosh(m: MathBody, x: Value) -> Value:
     """log(x + sqrt(x² - 1)), as log1p of t + sqrt(t² + 2 t) with t = x - 1."""
     large = x > _LARGE
     t = x - 1
@@ -255,7 +255,7 @@ def acosh(m: Body, x: Value) -> Value:
     return m.select(x >= 1, y, math.nan)
 
 
-def atanh(m: Body, x: Value) -> Value:
+def atanh(m: MathBody, x: Value) -> Value:
     """log((1 + a) / (1 - a)) / 2 of a = |x|, as log1p of 2 a / (1 - a)."""
     size = m.abs(x)
     y = 0.5 * log1p(m, (size + size) / (1 - size))

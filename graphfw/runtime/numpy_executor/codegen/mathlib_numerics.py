@@ -8,7 +8,7 @@ from typing import Any
 
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.ops.numerics.wide import written
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Number, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Number, Value
 
 _OPERATORS: dict[str, Callable[[Any, Any], Value]] = {
     "add": lambda a, b: a + b,
@@ -27,7 +27,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Value]] = {
 _INTRINSICS = {"floor": "floor", "round": "roundeven", "sqrt": "sqrt", "abs": "fabs"}
 
 
-class Values:
+class BodyValues:
     """Makes values of a function's body, as `Scalars` makes expressions.
 
     Args:
@@ -35,7 +35,7 @@ class Values:
         formulas: Those of the library's functions, by name.
     """
 
-    def __init__(self, body: Body, formulas: dict[str, tuple[int, Callable[..., Any]]]) -> None:
+    def __init__(self, body: MathBody, formulas: dict[str, tuple[int, Callable[..., Any]]]) -> None:
         self.body = body
         self.formulas = formulas
 
@@ -75,11 +75,11 @@ class Values:
         return x.differs(x)
 
     def repeat(self, *loop: Any) -> tuple[Value, ...]:
-        """See `Body.repeat`."""
+        """See `MathBody.repeat`."""
         return self.body.repeat(*loop)
 
     def where_rare(self, condition: Value, other: Callable[[], Value], usual: Value) -> Value:
-        """See `Body.where_rare`."""
+        """See `MathBody.where_rare`."""
         return self.body.where_rare(condition, other, usual)
 
 
@@ -92,8 +92,8 @@ def formulas(
         others: Those of the functions that they call.
     """
 
-    def formula(compute: Callable[..., Any], body: Body, *xs: Value) -> Value:
-        value: Value = written(compute, Values(body, others), *xs)
+    def formula(compute: Callable[..., Any], body: MathBody, *xs: Value) -> Value:
+        value: Value = written(compute, BodyValues(body, others), *xs)
         return value
 
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp, parts_of
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 
 # log2(m) = s P(s²) for s = (m - 1) / (m + 1) and sqrt(1/2) <= m <= sqrt(2): 2^-37.8.
 _LOG2 = (
@@ -27,7 +27,7 @@ _EXP2 = (
 )  # fmt: skip
 
 
-def pow(m: Body, x: Value, y: Value) -> Value:
+def pow(m: MathBody, x: Value, y: Value) -> Value:
     """x^y: that of |x|, and what powers of negative and of special numbers are."""
     size, finite = m.abs(x), m.abs(x) < math.inf
     result = _pow_64(m, size, y) if m.is_double else _pow_32(m, size, y)
@@ -42,7 +42,7 @@ def pow(m: Body, x: Value, y: Value) -> Value:
     return m.select(undefined, math.nan, result)
 
 
-def _pow_32(m: Body, size: Value, y: Value) -> Value:
+def _pow_32(m: MathBody, size: Value, y: Value) -> Value:
     """2^(y log2(x)) of x >= 0, computed in float64."""
     wide = m.convert("fpext", size, "double")
     bits = m.bits(wide)
@@ -57,7 +57,7 @@ def _pow_32(m: Body, size: Value, y: Value) -> Value:
     return m.convert("fptrunc", power, "float")
 
 
-def _exp2(m: Body, x: Value) -> Value:
+def _exp2(m: MathBody, x: Value) -> Value:
     """2^x in float64, of what becomes float32."""
     magic = 1.5 * 2**52
     x = m.at_least(m.at_most(x, 200), -200)
@@ -67,7 +67,7 @@ def _exp2(m: Body, x: Value) -> Value:
     return p * m.of_bits((n + 1023) << 52)
 
 
-def _pow_64(m: Body, size: Value, y: Value) -> Value:
+def _pow_64(m: MathBody, size: Value, y: Value) -> Value:
     """e^(y log(x)) of x >= 0, the exponent in two float64 numbers, its sum."""
     large, small = _long_log(m, size)
     usual = (size > 0) & (size < math.inf)
@@ -79,7 +79,7 @@ def _pow_64(m: Body, size: Value, y: Value) -> Value:
     return exp(m, exponent, m.select(m.abs(exponent) < 1000, more, 0.0))
 
 
-def _long_log(m: Body, x: Value) -> tuple[Value, Value]:
+def _long_log(m: MathBody, x: Value) -> tuple[Value, Value]:
     """Return the logarithm of a positive float64 as a sum of two, to some 65 bits.
 
     Of log(x) = e ln(2) + 2 s + 2/3 s³ + ... the terms down to s³ are sums of two numbers each.
@@ -106,7 +106,7 @@ def _long_log(m: Body, x: Value) -> tuple[Value, Value]:
     return _sum(second, small)
 
 
-def _product(m: Body, a: Value, b: Value) -> tuple[Value, Value]:
+def _product(m: MathBody, a: Value, b: Value) -> tuple[Value, Value]:
     """Return a b as a sum of two numbers, exact."""
     product = a * b
     return product, m.fma(a, b, -product)
@@ -118,7 +118,7 @@ def _sum(a: Value, b: Value) -> tuple[Value, Value]:
     return total, b - (total - a)
 
 
-def hypot(m: Body, x: Value, y: Value) -> Value:
+def hypot(m: MathBody, x: Value, y: Value) -> Value:
     """sqrt(x² + y²), of large and small numbers by way of a power of two; infinite if one is."""
     a, b = m.abs(x), m.abs(y)
     large, small = m.select(a > b, a, b), m.select(a > b, b, a)
@@ -131,7 +131,7 @@ def hypot(m: Body, x: Value, y: Value) -> Value:
     return m.select(a.equals(math.inf) | b.equals(math.inf), math.inf, length)
 
 
-def narrow(m: Body, x: Value) -> Value:
+def narrow(m: MathBody, x: Value) -> Value:
     """float64 to float32, towards 0, the last bit set where that is not exact."""
     near = m.convert("fptrunc", x, "float")
     back = m.convert("fpext", near, "double")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 
 # sin(r) = r + r³ P(r²) for |r| <= π/4: 2^-27.9, 2^-57.9.
 _SIN_32 = (-0.16666655242443085, 0.008332189172506332, -0.00019518285989761353)
@@ -52,7 +52,7 @@ _NEAR_HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
 _LIMIT_32, _LIMIT_64 = 1e5, 1e9
 
 
-def _reduced(m: Body, x: Value) -> tuple[Value, Value, Value]:
+def _reduced(m: MathBody, x: Value) -> tuple[Value, Value, Value]:
     """Return n (its low bits), sin(r) and cos(r), where x = n π/2 + r and |r| <= π/4."""
     magic = m.pick(1.5 * 2**23, 1.5 * 2**52)
     sum_ = m.fma(x, 2 / math.pi, magic)
@@ -66,18 +66,18 @@ def _reduced(m: Body, x: Value) -> tuple[Value, Value, Value]:
     return m.bits(sum_), sine, m.fma(z, m.fma(z, p, -0.5), 1)
 
 
-def _everywhere(m: Body, name: str, x: Value, y: Value) -> Value:
+def _everywhere(m: MathBody, name: str, x: Value, y: Value) -> Value:
     """Return y, and for large x the C library's value."""
     large = m.abs(x) > m.pick(_LIMIT_32, _LIMIT_64)
     return m.each_lane_where(large, name if m.is_double else name + "f", (x,), y)
 
 
-def _flipped(m: Body, y: Value, n: Value) -> Value:
+def _flipped(m: MathBody, y: Value, n: Value) -> Value:
     """Return y, its sign flipped where bit 1 of n is set."""
     return m.of_bits(m.bits(y) ^ ((n & 2) << (62 if m.is_double else 30)))
 
 
-def sin(m: Body, x: Value) -> Value:
+def sin(m: MathBody, x: Value) -> Value:
     """The sine.
 
     Of n π/2 + r it is sin(r), cos(r), -sin(r), -cos(r) for n = 0, 1, 2, 3, and so on.
@@ -87,14 +87,14 @@ def sin(m: Body, x: Value) -> Value:
     return _everywhere(m, "sin", x, m.select(x.equals(0), x, y))
 
 
-def cos(m: Body, x: Value) -> Value:
+def cos(m: MathBody, x: Value) -> Value:
     """The cosine."""
     n, sine, cosine = _reduced(m, x)
     y = _flipped(m, m.select((n & 1).differs(0), sine, cosine), n + 1)
     return _everywhere(m, "cos", x, y)
 
 
-def tan(m: Body, x: Value) -> Value:
+def tan(m: MathBody, x: Value) -> Value:
     """The tangent: sin(r) / cos(r), or -cos(r) / sin(r) for odd n."""
     n, sine, cosine = _reduced(m, x)
     odd = (n & 1).differs(0)
@@ -102,7 +102,7 @@ def tan(m: Body, x: Value) -> Value:
     return _everywhere(m, "tan", x, m.select(x.equals(0), x, y))
 
 
-def _asin_of_size(m: Body, x: Value) -> tuple[Value, Value]:
+def _asin_of_size(m: MathBody, x: Value) -> tuple[Value, Value]:
     """Return whether |x| > 1/2, and asin of s: |x|, or where that holds sqrt((1 - |x|) / 2)."""
     size = m.abs(x)
     large = size > 0.5
@@ -111,14 +111,14 @@ def _asin_of_size(m: Body, x: Value) -> tuple[Value, Value]:
     return large, m.fma(s * z, m.polynomial(z, _ASIN_64 if m.is_double else _ASIN_32), s)
 
 
-def asin(m: Body, x: Value) -> Value:
+def asin(m: MathBody, x: Value) -> Value:
     """The inverse sine; of large |x| it is π/2 minus twice that of s."""
     high, low = _NEAR_HALF_PI_64 if m.is_double else _NEAR_HALF_PI_32
     large, p = _asin_of_size(m, x)
     return m.copysign(m.select(large, high - m.fma(p, 2, -low), p), x)
 
 
-def acos(m: Body, x: Value) -> Value:
+def acos(m: MathBody, x: Value) -> Value:
     """The inverse cosine.
 
     π/2 - asin(x), or 2 asin(s) for x > 1/2, or π minus that for x < -1/2.
@@ -130,12 +130,12 @@ def acos(m: Body, x: Value) -> Value:
     return m.select(large, outer, high - (m.copysign(p, x) - low))
 
 
-def _atan_up_to_one(m: Body, x: Value) -> Value:
+def _atan_up_to_one(m: MathBody, x: Value) -> Value:
     z = x * x
     return m.fma(x * z, m.polynomial(z, _ATAN_64 if m.is_double else _ATAN_32), x)
 
 
-def atan(m: Body, x: Value) -> Value:
+def atan(m: MathBody, x: Value) -> Value:
     """The inverse tangent; of |x| > 1 it is π/2 minus that of 1 / |x|."""
     high, low = _NEAR_HALF_PI_64 if m.is_double else _NEAR_HALF_PI_32
     size = m.abs(x)
@@ -144,7 +144,7 @@ def atan(m: Body, x: Value) -> Value:
     return m.copysign(m.select(large, high - (p - low), p), x)
 
 
-def atan2(m: Body, y: Value, x: Value) -> Value:
+def atan2(m: MathBody, y: Value, x: Value) -> Value:
     """The angle of the point (x, y): atan of the smaller coordinate over the larger, and turned."""
     high, low = _NEAR_HALF_PI_64 if m.is_double else _NEAR_HALF_PI_32
     along, across = m.abs(x), m.abs(y)

@@ -1,4 +1,4 @@
-"""`Body` and `Value`: formulas in Python that become one LLVM function on vectors."""
+"""`MathBody` and `Value`: formulas in Python that become one LLVM function on vectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Value:
         text: Its name, or a constant.
     """
 
-    body: Body
+    body: MathBody
     element: str
     text: str
 
@@ -124,7 +124,7 @@ class Value:
         return self.body.let("i1", f"{comparison} {self.type} {self.text}, {second}")
 
 
-class Body:
+class MathBody:
     """The body of a function that is being written.
 
     Attributes:

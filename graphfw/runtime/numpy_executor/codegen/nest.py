@@ -9,23 +9,23 @@ from functools import reduce as fold
 from graphfw.runtime.kernels.ir import (
     Accumulate,
     Axis,
+    BoundsCheck,
     Carry,
-    Check,
+    InnerLoop,
     Keep,
     Kernel,
-    Loop,
     Reduce,
     Store,
 )
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.ahead import Ahead
-from graphfw.runtime.numpy_executor.codegen.carrying import Carrying
+from graphfw.runtime.numpy_executor.codegen.carrying import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import (
-    Facts,
-    Shape,
+    KernelFacts,
     Statement,
+    VectorShape,
     lanes_of,
     roots,
     vectors_of,
@@ -45,18 +45,20 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.codegen.streams import Streams
-from graphfw.runtime.numpy_executor.codegen.target import Target
+from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 _REGISTER = 128
 """Bits of the smallest vector register."""
 
 
-def block_shape(kernel: Kernel, target: Target) -> Shape:
+def block_shape(kernel: Kernel, target: Processor) -> VectorShape:
     """Return how many elements of the vector axis a kernel computes at once; "rows": the lanes."""
-    facts = Facts(kernel)
+    facts = KernelFacts(kernel)
     rows = kernel.form == "rows"
-    return Shape(lanes_of(facts, target), 1 if rows else vectors_of(facts, facts.statements()))
+    return VectorShape(
+        lanes_of(facts, target), 1 if rows else vectors_of(facts, facts.statements())
+    )
 
 
 class Nest:
@@ -67,10 +69,10 @@ class Nest:
         writer: Of the function.
     """
 
-    def __init__(self, kernel: Kernel, writer: Writer, target: Target) -> None:
+    def __init__(self, kernel: Kernel, writer: Writer, target: Processor) -> None:
         self.kernel = kernel
         self.writer = writer
-        self._facts = Facts(kernel)
+        self._facts = KernelFacts(kernel)
         # The vectors at once differ from loop to loop with "rows": see `_inner_rows`.
         self._main = block_shape(kernel, target)
         self._target = target
@@ -243,7 +245,7 @@ class Nest:
             yield
         evaluator.masks = ()
 
-    def _steps(self) -> tuple[list[Shape], Shape]:
+    def _steps(self) -> tuple[list[VectorShape], VectorShape]:
         """Return the shapes of steps, as long as enough elements are left, and the one at the end.
 
         At the end it is vectors under masks, or else single elements. With "columns" each step goes
@@ -253,16 +255,16 @@ class Nest:
         whole = [self._main]
         columns = self.kernel.form == "columns"
         if columns and self._vector_axis.extent == 1:
-            return [], Shape(1, 1)
+            return [], VectorShape(1, 1)
         if self._facts.carries and self._masked:
-            return whole, Shape(lanes, vectors // 2)
+            return whole, VectorShape(lanes, vectors // 2)
         if columns and vectors > 4:
-            whole.append(Shape(lanes, 4))
+            whole.append(VectorShape(lanes, 4))
         if columns and not self._masked:
-            whole.append(Shape(lanes, 1))
+            whole.append(VectorShape(lanes, 1))
         if not self._masked:
-            return whole, Shape(1, 1)
-        return whole, Shape(lanes, min(vectors, 4) if columns else 1)
+            return whole, VectorShape(1, 1)
+        return whole, VectorShape(lanes, min(vectors, 4) if columns else 1)
 
     def _masks(self, end: str, level: int) -> Registers:
         """Write for each vector of the rest which lanes are below `end`."""
@@ -288,11 +290,11 @@ class Nest:
 
     # Rows
 
-    def _row(self, inner: Callable[[Loop], None]) -> None:
+    def _row(self, inner: Callable[[InnerLoop], None]) -> None:
         # What stands side by side is computed at once: an output may lie where an input does.
         rest: list[Statement] = []
         for item in self.kernel.body:
-            if not isinstance(item, Loop):
+            if not isinstance(item, InnerLoop):
                 rest.append(item)
                 continue
             self._statements(tuple(rest))
@@ -300,7 +302,7 @@ class Nest:
             inner(item)
         self._statements(tuple(rest))
 
-    def _inner_rows(self, loop: Loop, columns: tuple[str, str]) -> None:
+    def _inner_rows(self, loop: InnerLoop, columns: tuple[str, str]) -> None:
         self._main = self._main._replace(vectors=vectors_of(self._facts, loop.body))
         sums = self._row_sums(loop, self._accumulator_lanes(self._main.vectors))
         with ExitStack() as stack:
@@ -316,10 +318,10 @@ class Nest:
             state = accumulators.joined(1)
             self._evaluator.set_result(reduce.name, (state[-1],))
 
-    def _inner_columns(self, loop: Loop) -> None:
+    def _inner_columns(self, loop: InnerLoop) -> None:
         lanes, vectors = self._evaluator.shape
         sums = self._row_sums(loop, [lanes] * vectors)
-        carrying = Carrying(self._evaluator, [s for s in loop.body if isinstance(s, Carry)])
+        carrying = CarryVariables(self._evaluator, [s for s in loop.body if isinstance(s, Carry)])
         with ExitStack() as stack:
             for axis in self.kernel.inner:
                 loop_of = self._evaluator.loop(axis.name, "0", self.size(axis), asks=self._asks)
@@ -347,7 +349,7 @@ class Nest:
         """Which accumulator takes up the first of the vectors, or the element, at hand."""
         return self._main.vectors if self._evaluator.shape.lanes == 1 else 0
 
-    def _row_sums(self, loop: Loop, lanes: list[int]) -> dict[Reduce, Accumulators]:
+    def _row_sums(self, loop: InnerLoop, lanes: list[int]) -> dict[Reduce, Accumulators]:
         return {
             statement: Accumulators(
                 self.writer, Combiner(statement.kind, statement.value.dtype), lanes, 1
@@ -375,7 +377,7 @@ class Nest:
                 evaluator.store(statement.value.dtype, address, values, masked)
             elif isinstance(statement, Accumulate):
                 self._accumulate(statement)
-            elif isinstance(statement, Check):
+            elif isinstance(statement, BoundsCheck):
                 evaluator.check(statement.value, statement.bound)
             elif isinstance(statement, Reduce) and sums is not None:
                 self._take(sums[statement], statement)
@@ -419,9 +421,9 @@ class Nest:
             lanes = [1]
             if self.kernel.form == "columns":
                 lanes = self._accumulator_lanes(self._main.vectors)
-            elif isinstance(item, Loop):
+            elif isinstance(item, InnerLoop):
                 lanes = self._accumulator_lanes(vectors_of(self._facts, item.body))
-            for statement in item.body if isinstance(item, Loop) else (item,):
+            for statement in item.body if isinstance(item, InnerLoop) else (item,):
                 if isinstance(statement, Accumulate) and not statement.inner:
                     combiner = Combiner(statement.kind, statement.value.dtype)
                     self._lasting[statement] = Accumulators(self.writer, combiner, lanes, 0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.ir.dtype import DType, uint64
-from graphfw.runtime.numpy_executor.codegen.mathlib_writer import Body, Value
+from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 from graphfw.runtime.numpy_executor.codegen.registers import iota, register, splat, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -79,7 +79,7 @@ def definitions(name: str, symbol: str, dtype: DType, count: int) -> dict[str, s
 
 def _word(symbol: str, dtype: DType, lanes: int) -> str:
     """Return a function of elements' numbers, and of a stream."""
-    m = Body(uint64, lanes)
+    m = MathBody(uint64, lanes)
     number, *common = [m.operand(i) for i in range(1 + _COMMON)]
     is_half = dtype.itemsize == 4
     first, second = _block(m, _right(number, 2 if is_half else 1), common)
@@ -160,7 +160,7 @@ def _blocks_symbol(count: int) -> str:
 
 def _blocks(count: int) -> str:
     """Return a function of blocks' numbers and of a stream: their words, in order."""
-    m = Body(uint64, count)
+    m = MathBody(uint64, count)
     number, *common = [m.operand(i) for i in range(1 + _COMMON)]
     first, second = _block(m, number, common)
     kind, result = vector("i64", count), f"<{2 * count} x i64>"
@@ -177,7 +177,7 @@ def _blocks(count: int) -> str:
     return "\n".join([f"{head} {{", "entry:", *m.lines, f"ret {result} {words}", "}", ""])
 
 
-def _block(m: Body, number: Value, common: Sequence[Value]) -> tuple[Value, Value]:
+def _block(m: MathBody, number: Value, common: Sequence[Value]) -> tuple[Value, Value]:
     """Write the rounds; return the first two words and the last two, the first of each below."""
     product, upper, last, *keys = common
     own = (number & _LOWER) * _MULTIPLIERS[0]

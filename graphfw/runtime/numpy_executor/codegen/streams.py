@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import reduce as fold
 
-from graphfw.runtime.kernels.ir import Loop, Store
+from graphfw.runtime.kernels.ir import InnerLoop, Store
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 
 _LINE = 64
@@ -35,7 +35,7 @@ class Streams:
         self._large = large
         self._is_used = False
 
-    def stores(self, loop: Loop) -> frozenset[Store]:
+    def stores(self, loop: InnerLoop) -> frozenset[Store]:
         """Return the stores of a loop that may, where `condition` holds."""
         return frozenset([s for s in loop.body if isinstance(s, Store) and self._is_dense(s)])
 

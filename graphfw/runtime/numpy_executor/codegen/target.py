@@ -1,4 +1,4 @@
-"""`Target`: what the generated code assumes of the processor."""
+"""`Processor`: what the generated code assumes of the processor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.runtime.numpy_executor.machine import machine
 
 
-class Target(NamedTuple):
+class Processor(NamedTuple):
     """The vectors of a processor.
 
     Attributes:
@@ -28,9 +28,9 @@ class Target(NamedTuple):
     large: int
 
 
-AVX512 = Target("avx512", 64, True, 32 << 20)
-AVX2 = Target("avx2", 32, False, 32 << 20)
-BASE = Target("base", 16, False, 0)
+AVX512 = Processor("avx512", 64, True, 32 << 20)
+AVX2 = Processor("avx2", 32, False, 32 << 20)
+BASE = Processor("base", 16, False, 0)
 """The instructions that every 64-bit processor has: SSE2, NEON."""
 
 
@@ -38,7 +38,7 @@ _LONGEST = 8
 """The bytes of the longest elements that there are native kernels for."""
 
 
-def with_stores(target: Target, *sizes: DimLike) -> Target:
+def with_stores(target: Processor, *sizes: DimLike) -> Processor:
     """The processor; without stores past the caches where all results are known to be small.
 
     Loops that may use such stores are written twice, and compiled twice.
@@ -52,6 +52,6 @@ def with_stores(target: Target, *sizes: DimLike) -> Target:
 
 
 @cache
-def host() -> Target:
+def host() -> Processor:
     """Return the vectors of the machine that code is generated for."""
     return {512: AVX512, 256: AVX2}.get(machine().vector_bits, BASE)

@@ -13,22 +13,22 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
-from graphfw.runtime.numpy_executor.convolution.seeing import Spatial, Step
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 
 PANEL = 32 << 10
 """The bytes of a panel, which the L1 cache holds beside a tile of kernels."""
 
 
-def depth(shape: Shape) -> int:
+def depth(shape: TileShape) -> int:
     """Return how many places of k are done at a time."""
     return PANEL // (shape.columns * shape.size)
 
@@ -37,9 +37,9 @@ def depth(shape: Shape) -> int:
 class WindowsCode(Called):
     """The function that lays out panels, compiled once for all cells; see `windows`."""
 
-    shape: Shape
+    shape: TileShape
     rank: int
-    step: Step
+    step: DenseStride
 
     @property
     def key(self) -> str:
@@ -54,7 +54,7 @@ class WindowsCode(Called):
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         text = windows(symbol, self.shape, self.rank, self.step)
-        return module([Function(text, declarations(self.shape), ())])
+        return module([FunctionText(text, declarations(self.shape), ())])
 
 
 AT_ONCE = 1024
@@ -71,9 +71,9 @@ class WithWindows:
         step: See `windows`.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
-    step: Step
+    step: DenseStride
 
     @property
     def windows(self) -> WindowsCode:
@@ -100,7 +100,7 @@ class PanelsCode(WithWindows):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, width = Body(), self.shape.columns
+        body, width = FunctionBody(), self.shape.columns
         n, k, groups = (
             body.array("%params", i) for i in (ConvParams.N, ConvParams.K, ConvParams.GROUPS)
         )
@@ -119,7 +119,7 @@ class PanelsCode(WithWindows):
         return calling(body.cell(symbol), self.shape, self.parts)
 
 
-def image_at(body: Body, shape: Shape, groups: str, member: str) -> str:
+def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> str:
     """Where the channels of one group of one image begin."""
     image, group = body.div(member, groups), body.rem(member, groups)
     offset, image_gap, group_gap = (
@@ -187,7 +187,7 @@ class _Cell:
         self.shape = code.shape
         self.size = code.shape.size
         self.out_size = code.shape.stored.itemsize
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.calls = Calls(body)
         self.m, self.n, self.k = (self.param(i) for i in (ConvParams.M, ConvParams.N, ConvParams.K))
         self.block = body.at("%scratch", code.panel_bytes)

@@ -21,7 +21,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.windows import Windowed
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution import seeing
@@ -31,7 +31,7 @@ from graphfw.runtime.numpy_executor.convolution.sliding import written_width
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.text import declared
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
 _CELL = 1 << 14
 """About how many elements of the image a cell goes through."""
@@ -72,13 +72,13 @@ class ChoosingCode:
     """
 
     name: str
-    shape: Shape
+    shape: TileShape
     rank: int
-    step: seeing.Step
+    step: seeing.DenseStride
     width: int
     is_dense: bool
     is_long: bool
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -96,7 +96,7 @@ class ChoosingCode:
             f"void @llvm.masked.store.v{lanes}i64.p0(<{lanes} x i64>, ptr, i32, {mask})",
             "void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         )
-        return module([Function(_Choosing(self).text(symbol), whole, ())])
+        return module([FunctionText(_Choosing(self).text(symbol), whole, ())])
 
 
 class _Operand(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 32
 """So many elements of a kernel at most are written out: each has a vector of sums."""
@@ -42,10 +42,10 @@ class DepthwiseCode:
         target: The processor.
     """
 
-    shape: Shape
-    step: Step
+    shape: TileShape
+    step: DenseStride
     kernel: tuple[int, ...]
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -55,7 +55,7 @@ class DepthwiseCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return module([Function(_Depthwise(self).text(symbol), declarations(self.shape), ())])
+        return module([FunctionText(_Depthwise(self).text(symbol), declarations(self.shape), ())])
 
 
 class _Depthwise(Seeing):

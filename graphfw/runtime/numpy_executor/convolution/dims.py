@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.convolution.seeing import Step
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride
 
 _FAR = 2**61
 
@@ -38,7 +38,7 @@ class SpatialDim(NamedTuple):
         return self.kernel == self.stride == 1 and self.before == 0 and self.places == self.size
 
     @property
-    def step(self) -> Step:
+    def step(self) -> DenseStride:
         """Its stride if what neighbouring places see can be read as vectors, else 0."""
         is_dense = self.in_memory == 1 or self.size == 1
         return 1 if is_dense and self.stride == 1 else 2 if is_dense and self.stride == 2 else 0

@@ -10,7 +10,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import ConvWeight
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, depth, image_at
@@ -22,8 +22,8 @@ from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
 _CELL = 1 << 15
 """About how many elements a cell lays out."""
@@ -75,7 +75,7 @@ class PackParams(ParamBlock):
 
 
 @record
-class ResultsCode:
+class CotangentPanelsCode:
     """A cell: what a panel of outputs of a group has, in all places of some images.
 
     Operands: y, the panels: [groups, panels, images, places, outputs of a panel].
@@ -86,9 +86,9 @@ class ResultsCode:
         target: The processor.
     """
 
-    shape: Shape
+    shape: TileShape
     layout: Layout
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -107,7 +107,7 @@ class ResultsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, shape, item = Body(), self.shape, self.shape.stored.itemsize
+        body, shape, item = FunctionBody(), self.shape, self.shape.stored.itemsize
         outputs, images, places, groups = (body.array("%params", i) for i in range(PackParams.Y))
         start, batch, output, place = (
             body.mul(body.array("%params", i), item)
@@ -141,8 +141,8 @@ class GradientCode:
     """A cell: for some outputs of a group a panel of channels, with all elements of the kernel.
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
-    a convolution, and transposed: here sums go over places. Operands: x, what `ResultsCode` has
-    made of y, the gradient, or one for each part of the places.
+    a convolution, and transposed: here sums go over places. Operands: x, what
+    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the places.
 
     Attributes:
         windows: What lays out windows.
@@ -152,12 +152,12 @@ class GradientCode:
     """
 
     windows: WindowsCode
-    results: Shape
+    results: TileShape
     is_whole: bool
-    target: Target
+    target: Processor
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TileShape:
         """The tiles."""
         return self.windows.shape
 
@@ -190,7 +190,7 @@ class GradientCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, width = Body(), self.shape.columns
+        body, width = FunctionBody(), self.shape.columns
         m, n, k, groups = (
             body.array("%params", i)
             for i in (GradientParams.M, GradientParams.N, GradientParams.K, GradientParams.GROUPS)
@@ -239,7 +239,7 @@ class GradientCode:
         return calling(body.cell(symbol), self.shape, self.parts)
 
     def multiply(
-        self, body: Body, left: str, gap: str, totals: str, sizes: tuple[str, str]
+        self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]
     ) -> None:
         """Multiply what results have at some places with what windows see, panel by panel."""
         (rows, length), width, size = sizes, self.shape.columns, self.shape.size
@@ -257,7 +257,7 @@ class GradientCode:
                     )
 
     def panel(
-        self, body: Body, x: str, wanted: tuple[str, str], places: tuple[str, str], to: str
+        self, body: FunctionBody, x: str, wanted: tuple[str, str], places: tuple[str, str], to: str
     ) -> None:
         """Lay out what windows see at some places, one row each, square by square."""
         width, size = self.shape.columns, self.shape.size
@@ -276,7 +276,7 @@ class GradientCode:
 
     def store(
         self,
-        body: Body,
+        body: FunctionBody,
         totals: tuple[str, str],
         begin: str,
         rows: str,
@@ -356,7 +356,7 @@ def conv_weight_steps(
     together = dim_max(1, _CELL // dim_max(1, n * results.columns))
     first = Step(
         (node,),
-        ResultsCode(results, "columns" if along == 1 else "other", target),
+        CotangentPanelsCode(results, "columns" if along == 1 else "other", target),
         (y.storage, laid_out),
         (False, True),
         (m, x.shape[0], n, groups, y.offset, *y.strides[:2], along, together),
@@ -390,7 +390,7 @@ def conv_weight_steps(
     return steps
 
 
-def _narrowed(shape: Shape, m: int) -> Shape:
+def _narrowed(shape: TileShape, m: int) -> TileShape:
     """Return panels with room for m columns, or with all that there can be."""
     while m <= shape.lanes and shape.lanes * shape.size > 16:
         shape = shape._replace(lanes=shape.lanes // 2)

@@ -20,7 +20,7 @@ from graphfw.ir.dtype import float32
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import GAP, TilesCode, turned
@@ -30,8 +30,8 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, 
 from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
 _LEAST = 16
 """With fewer channels or outputs most of a panel would be empty."""
@@ -74,8 +74,8 @@ class KernelSumsCode:
         target: The processor.
     """
 
-    shape: Shape
-    target: Target
+    shape: TileShape
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -108,7 +108,7 @@ class _Sums:
     def __init__(self, code: KernelSumsCode) -> None:
         self.code = code
         self.shape = code.shape
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.columns * self.shape.size

@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 GAP = 16
 """Elements between matrices, so that equal places of all don't fall into one set of a cache."""
@@ -60,9 +60,9 @@ class TilesCode:
         target: The processor.
     """
 
-    shape: Shape
+    shape: TileShape
     side: Side
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -83,7 +83,7 @@ class TilesCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         text = _Tiles(self).text(symbol)
-        return module([Function(text, declarations(self.shape), ())])
+        return module([FunctionText(text, declarations(self.shape), ())])
 
 
 class _Tiles:
@@ -93,7 +93,7 @@ class _Tiles:
         self.shape = code.shape
         self.matrix = code.matrix
         self.seen = len(code.matrix[0])
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.lanes * self.shape.size

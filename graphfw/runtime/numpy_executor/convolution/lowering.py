@@ -13,10 +13,10 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK
-from graphfw.runtime.numpy_executor.codegen import Target, with_stores
+from graphfw.runtime.numpy_executor.codegen import Processor, with_stores
 from graphfw.runtime.numpy_executor.convolution.cell import AT_ONCE, ConvCell, PanelsCode, depth
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
-from graphfw.runtime.numpy_executor.convolution.seeing import Step as SpatialStep
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride as SpatialStep
 from graphfw.runtime.numpy_executor.convolution.sliding import (
     SlideCell,
     rows_together,
@@ -25,8 +25,8 @@ from graphfw.runtime.numpy_executor.convolution.sliding import (
 from graphfw.runtime.numpy_executor.convolution.weights import WeightsCode
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
-from graphfw.runtime.numpy_executor.matmul.plan import Costs, Cut, cut, vectors
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.plan import Costs, ProductCut, cut, vectors
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
 _PANEL = 4
 _RUN = 4
@@ -104,7 +104,7 @@ class Convolution(NamedTuple):
     weight: View
     groups: int
     images: DimLike
-    target: Target
+    target: Processor
     likely: int = 1
     is_near: bool = False
     is_whole: bool = False
@@ -120,7 +120,7 @@ class Convolution(NamedTuple):
         return _known(size_of(self.weight.shape[2:]))
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TileShape:
         """The tiles, and the vectors."""
         return shape_for(self.x.storage.dtype, self.target)
 
@@ -223,7 +223,7 @@ def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
     return cycles * it.groups / CLOCK
 
 
-def _planned(it: Convolution) -> tuple[Convolution, bool, Cut, bool]:
+def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
     """Return how `multiply` sees a convolution: whether images are joined, and as of `_cut`."""
     it = it._replace(dims=joined(it.dims))
     few = isinstance(it.places, int) and it.places <= _FEW
@@ -234,7 +234,7 @@ def _planned(it: Convolution) -> tuple[Convolution, bool, Cut, bool]:
     return it, is_joined, *_cut(it, sizes)
 
 
-def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[Cut, bool]:
+def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, bool]:
     """Return how a convolution is cut, and whether panels are laid out before.
 
     That pays where several cells need the same ones, as with small images.
@@ -266,7 +266,7 @@ def _runs(it: Convolution) -> int:
     return 1 + (it.shape.columns - 1) // max(places, 1)
 
 
-def _panels(shape: Shape, n: DimLike) -> DimLike:
+def _panels(shape: TileShape, n: DimLike) -> DimLike:
     return (n + shape.columns - 1) // shape.columns
 
 

@@ -8,18 +8,18 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.plan import heights_for
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _CELL = 1 << 12
 """So many elements are done by a cell."""
 
 
-def tiles_of(shape: Shape, rows: int) -> list[tuple[Piece, int]]:
+def tiles_of(shape: TileShape, rows: int) -> list[tuple[Piece, int]]:
     """Return the micro-kernels that do so many rows, each with its first."""
     height, *rest = heights_for(shape, rows)
     heights = [*[height] * (rows // height), *rest]
@@ -29,7 +29,7 @@ def tiles_of(shape: Shape, rows: int) -> list[tuple[Piece, int]]:
     ]
 
 
-def panel_tiles(shape: Shape, rows: int) -> tuple[Piece, ...]:
+def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
     """Return the micro-kernels, each once."""
     return tuple(dict.fromkeys([tile for tile, _ in tiles_of(shape, rows)]))
 
@@ -47,9 +47,9 @@ class PartsCode:
         target: The processor.
     """
 
-    shape: Shape
+    shape: TileShape
     arrays: int
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -58,7 +58,7 @@ class PartsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, shape = Body(), self.shape
+        body, shape = FunctionBody(), self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         parts, size = (body.array("%params", i) for i in range(2))
         *arrays, to = (body.array("%buffers", i, "ptr") for i in range(self.arrays + 1))
@@ -78,13 +78,13 @@ class PartsCode:
                     )
             there = body.at(to, body.mul(place, shape.stored.itemsize))
             stored.store_some(body.get(total, shape.vector), there, mask)
-        return module([Function(body.cell(symbol), declarations(shape), ())])
+        return module([FunctionText(body.cell(symbol), declarations(shape), ())])
 
 
 def added(
     node: Node,
-    shape: Shape,
-    target: Target,
+    shape: TileShape,
+    target: Processor,
     arrays: Sequence[Storage],
     parts: DimLike,
     result: Storage,

@@ -15,7 +15,7 @@ from graphfw.ops.window_reductions import WindowMax, WindowReluSum, WindowSum
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate
-from graphfw.runtime.numpy_executor.codegen import Target
+from graphfw.runtime.numpy_executor.codegen import Processor
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution, why_not
 from graphfw.runtime.numpy_executor.convolution.strategies import convolution, strategies_of
@@ -139,7 +139,7 @@ def pooled_steps(
     epilogue: Epilogue | None,
     *,
     fixed_weight: bool = False,
-    target: Target | None = None,
+    target: Processor | None = None,
 ) -> list[Step]:
     """Return the steps of a convolution with what pools it: see `strategies.conv_steps`.
 

@@ -14,7 +14,7 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import host
 from graphfw.runtime.numpy_executor.convolution import pools
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
-from graphfw.runtime.numpy_executor.convolution.seeing import Step as SpatialStep
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride as SpatialStep
 from graphfw.runtime.numpy_executor.convolution.seeing import is_long
 from graphfw.runtime.numpy_executor.convolution.sliding import written_width
 from graphfw.runtime.numpy_executor.matmul.lowering import supported

@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 Kind: TypeAlias = Literal["sums", "maxima"]
 
@@ -53,7 +53,7 @@ def parts_of_row(dim: SpatialDim) -> DimLike:
     return dim_max((dim.places + PART - 1) // PART, 1)
 
 
-def vectors_of_part(dim: SpatialDim, shape: Shape) -> DimLike:
+def vectors_of_part(dim: SpatialDim, shape: TileShape) -> DimLike:
     """Return how many vectors hold what windows see of a row, where there are whole ones of places.
 
     They are scratch memory, `scratch_bytes` in all.
@@ -67,7 +67,7 @@ def deep(parts: DimLike) -> DimLike:
     return dim_min(_DEEP, dim_max(parts, 1))
 
 
-def scratch_bytes(parts: DimLike, vectors: DimLike, shape: Shape) -> DimLike:
+def scratch_bytes(parts: DimLike, vectors: DimLike, shape: TileShape) -> DimLike:
     """Return how many bytes a thread needs, for so many parts and one of nothing."""
     return (parts + 1) * vectors * (shape.lanes * shape.size)
 
@@ -111,16 +111,16 @@ class PoolCode:
         target: The processor.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
-    stride: Step
+    stride: DenseStride
     dense: bool
     rows: tuple[int, ...] | None
     part: int
     kind: Kind
     width: int
     is_long: bool
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -131,7 +131,7 @@ class PoolCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return module([Function(_Pool(self).text(symbol), declarations(self.shape), ())])
+        return module([FunctionText(_Pool(self).text(symbol), declarations(self.shape), ())])
 
 
 class _Total(NamedTuple):

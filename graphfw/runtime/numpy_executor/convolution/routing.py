@@ -18,15 +18,15 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.window_reductions import Padded, WindowArgmax, WindowPut
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import splat
 from graphfw.runtime.numpy_executor.convolution.choosing import steps_of
 from graphfw.runtime.numpy_executor.convolution.pooling import leading
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
-from graphfw.runtime.numpy_executor.matmul.text import Body, declared
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
 _CELL = 1 << 14
 """About how many elements of the image a cell goes through."""
@@ -71,9 +71,9 @@ class RouteCode:
         target: The processor.
     """
 
-    shape: Shape
+    shape: TileShape
     rows: int
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ class RouteCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         whole = declarations(self.shape) | declared("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        return module([Function(_Route(self).text(symbol), whole, ())])
+        return module([FunctionText(_Route(self).text(symbol), whole, ())])
 
 
 class _Row(NamedTuple):
@@ -99,7 +99,7 @@ class _Route:
     """Writes the function."""
 
     def __init__(self, code: RouteCode) -> None:
-        self.code, self.body = code, Body()
+        self.code, self.body = code, FunctionBody()
         self.item = code.shape.stored.itemsize
         self.memory = Elements(self.body, code.shape, code.shape.stored)
         self.seen_line = self.bytes(PoolGradParams.IMAGE_ROW)
@@ -286,7 +286,7 @@ def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> li
     return [*found, *sent] if found and sent else []
 
 
-def _narrow(shape: Shape, places: DimLike) -> Shape:
+def _narrow(shape: TileShape, places: DimLike) -> TileShape:
     """Return vectors that are not wider than a row of places, where that is known."""
     lanes = shape.lanes
     while isinstance(places, int) and lanes > max(places, _FEWEST):

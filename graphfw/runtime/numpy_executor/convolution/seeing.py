@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
-Step: TypeAlias = Literal[1, 2, 0]
+DenseStride: TypeAlias = Literal[1, 2, 0]
 """The stride along the last dim, where that is contiguous in memory; 0 for all other cases."""
 
 
@@ -46,18 +46,18 @@ class Seeing:
     Args:
         shape: The vectors, and the dtype in memory.
         rank: How many spatial dims there are.
-        step: See `Step`.
+        step: See `DenseStride`.
         first: Where the run-time integers of the dims begin.
         is_long: See `is_long`.
     """
 
     def __init__(
-        self, shape: Shape, rank: int, step: Step, first: int, *, is_long: bool = False
+        self, shape: TileShape, rank: int, step: DenseStride, first: int, *, is_long: bool = False
     ) -> None:
         self.shape = shape
         self.is_long = is_long
         self.step = step
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.stored = Elements(body, shape, shape.stored)
         self.computed = Elements(body, shape, shape.dtype)
         self.dims = [

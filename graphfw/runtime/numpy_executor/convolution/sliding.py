@@ -13,14 +13,14 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 
 Kind: TypeAlias = Literal["products", "elements"]
 """The terms that are added up of what a window sees: products with a kernel, or the elements."""
@@ -81,9 +81,9 @@ class SlideCell(Called):
         width: That of the window, along the last dim, where it is small; else 0.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
-    step: Step
+    step: DenseStride
     kind: Kind
     width: int
     few: ClassVar[Few] = "always"
@@ -102,7 +102,7 @@ class SlideCell(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return module([Function(_Slide(self).text(symbol), declarations(self.shape), ())])
+        return module([FunctionText(_Slide(self).text(symbol), declarations(self.shape), ())])
 
 
 class _Reading(NamedTuple):

@@ -22,10 +22,10 @@ from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose
-from graphfw.runtime.numpy_executor.codegen import Function, Target, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.convolution.lowering import why_never
 from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
-from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tiles import Form
 
 _MOST = 16
@@ -173,7 +173,7 @@ class PhasesCode:
     dtype: DType
     spreads: tuple[int, ...]
     is_there: tuple[bool, ...]
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -183,7 +183,7 @@ class PhasesCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, item = Body(), self.dtype.itemsize
+        body, item = FunctionBody(), self.dtype.itemsize
         kind, rank = f"i{8 * item}", len(self.spreads)
         planes, together = body.array("%params", 0), body.array("%params", 1)
         sizes = [body.array("%params", 2 + dim) for dim in range(rank)]
@@ -222,4 +222,4 @@ class PhasesCode:
         declared = {
             name: f"declare i64 @{name}(i64, i64)" for name in ("llvm.smin.i64", "llvm.smax.i64")
         }
-        return module([Function(body.cell(symbol), declared, ())])
+        return module([FunctionText(body.cell(symbol), declared, ())])

@@ -14,7 +14,7 @@ from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose, Strategy, by_estimate
-from graphfw.runtime.numpy_executor.codegen import Target, host
+from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.lowering import (
     Convolution,
@@ -45,7 +45,7 @@ def conv_steps(
     precision: Precision = "highest",
     tiles: Form | None = None,
     choose: Choose = by_estimate,
-    target: Target | None = None,
+    target: Processor | None = None,
 ) -> list[Step]:
     """Return the steps of a convolution, [N, C, *S] and [O, C/G, *K] to [N, O, *places].
 
@@ -89,7 +89,7 @@ def convolution(
     weight: View,
     *,
     fixed_weight: bool = True,
-    target: Target | None = None,
+    target: Processor | None = None,
 ) -> Convolution:
     """Return what is computed; arguments are those of `conv_steps`."""
     facts = zip(

@@ -11,10 +11,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, WithWindows, image_at
 from graphfw.runtime.numpy_executor.convolution.seeing import Spatial
-from graphfw.runtime.numpy_executor.convolution.tiled_image import PAIRS, AmxImageParams, Layout
+from graphfw.runtime.numpy_executor.convolution.tiled_image import (
+    PAIRS,
+    AmxImageLayout,
+    AmxImageParams,
+)
 from graphfw.runtime.numpy_executor.convolution.tiled_kernels import (
     DEPTH,
     HEAD,
@@ -29,7 +33,7 @@ from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.parts import unscaling
-from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.runtime.numpy_executor.matmul.tiles import (
     SIDE,
@@ -90,7 +94,7 @@ class TiledCell(WithWindows, Called):
         known |= declarations(self.shape)
         for part in self.parts:
             known |= part.declaration
-        return module([Function(f"{kernel}\n{_Tiled(self).text(symbol)}", known, ())])
+        return module([FunctionText(f"{kernel}\n{_Tiled(self).text(symbol)}", known, ())])
 
 
 class _Rows:
@@ -103,7 +107,7 @@ class _Rows:
         columns: How many words there are up to the last that the last one sees first.
     """
 
-    def __init__(self, layout: Layout, width: str, first: str, end: str) -> None:
+    def __init__(self, layout: AmxImageLayout, width: str, first: str, end: str) -> None:
         body = layout.body
         self.first, self.count = first, body.sub(end, first)
         self.start = layout.row(first)
@@ -118,9 +122,9 @@ class _Tiled:
         self.code = code
         self.shape = code.shape
         self.size, self.item = code.shape.size, code.shape.stored.itemsize
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.calls = Calls(body)
-        self.layout = layout = Layout(body, code.rank, code.tiles)
+        self.layout = layout = AmxImageLayout(body, code.rank, code.tiles)
         self.m, self.k, self.channels = (
             self.param(i) for i in (ConvParams.M, ConvParams.K, ConvParams.CHANNELS)
         )

@@ -17,17 +17,17 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.convolution.cell import image_at
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.seeing import Spatial, Step
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
 from graphfw.runtime.numpy_executor.matmul import parts
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body, declared
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Tiles
 
 PAIRS = 16
@@ -142,10 +142,10 @@ class Words(NamedTuple):
         return (self.pairs, self.together, self.pitch, self.plane, columns, rows, *each)
 
 
-class Layout:
+class AmxImageLayout:
     """Reads the integers of `AmxImageParams` and of the dims, in a function that has `%params`."""
 
-    def __init__(self, body: Body, rank: int, tiles: Tiles) -> None:
+    def __init__(self, body: FunctionBody, rank: int, tiles: Tiles) -> None:
         self.body = body
         first = AmxImageParams.first(rank)
         self.pairs, self.together, self.pitch, self.plane, self.columns, self.rows = (
@@ -214,10 +214,10 @@ class ImagePartsCode:
         step: How what is read lies, see `seeing`; 0 for float32 alone.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
     tiles: Tiles
-    step: Step
+    step: DenseStride
 
     @property
     def key(self) -> str:
@@ -228,7 +228,7 @@ class ImagePartsCode:
         """Return the LLVM module."""
         known = declarations(self.shape) | parts.splitting(self.shape)
         known |= declared(f"void @llvm.masked.store.v32i32.p0({_WORDS}, ptr, i32, {_MASK})")
-        return module([Function(_Image(self).text(symbol), known, ())])
+        return module([FunctionText(_Image(self).text(symbol), known, ())])
 
 
 class _Image:
@@ -237,8 +237,8 @@ class _Image:
     def __init__(self, code: ImagePartsCode) -> None:
         self.code = code
         self.item = code.shape.stored.itemsize
-        self.body = body = Body()
-        self.layout = Layout(body, code.rank, code.tiles)
+        self.body = body = FunctionBody()
+        self.layout = AmxImageLayout(body, code.rank, code.tiles)
         self.splitter = parts.Splitter(body, code.tiles.parts, END)
         self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
         self.channels, channel = (

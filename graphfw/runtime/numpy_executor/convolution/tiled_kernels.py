@@ -8,14 +8,14 @@ filled up with zeros to whole tiles.
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.tiled_image import END
 from graphfw.runtime.numpy_executor.matmul import parts
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 
 DEPTH = 256
@@ -56,7 +56,7 @@ class RowsCode(Called):
         rank: How many spatial dims the kernels have.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
 
     @property
@@ -71,7 +71,7 @@ class RowsCode(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, shape = Body(), self.shape
+        body, shape = FunctionBody(), self.shape
         stored, item = Elements(body, shape, shape.stored), shape.stored.itemsize
         numbers = [body.array("%numbers", i) for i in range(AmxWeightParams.count(self.rank))]
         output, channel = (
@@ -96,7 +96,7 @@ class RowsCode(Called):
                     there = body.at(to, body.mul(body.sub(place, "%k"), shape.size))
                     body.line(f"store {shape.element} {stored.load(here, 1)}, ptr {there}")
         head = f"define fastcc void @{symbol}(ptr %from, ptr %numbers, i64 %rows, i64 %k, i64 %n, "
-        return module([Function(body.function(f"{head}ptr %to)"), declarations(shape), ())])
+        return module([FunctionText(body.function(f"{head}ptr %to)"), declarations(shape), ())])
 
 
 @record
@@ -112,7 +112,7 @@ class KernelPartsCode:
         tiles: What the parts are.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
     tiles: Tiles
 
@@ -134,7 +134,7 @@ class KernelPartsCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         # What is split are the rows.
-        body, split = Body(), self.shape._replace(stored=self.shape.dtype)
+        body, split = FunctionBody(), self.shape._replace(stored=self.shape.dtype)
         outputs, taps = (body.array("%params", i) for i in range(2))
         numbers = body.at("%params", 16)
         channels = body.array(numbers, AmxWeightParams.CHANNELS)
@@ -165,10 +165,12 @@ class KernelPartsCode:
         body.line(f"store i64 {flag}, ptr {block}")
         text = parts.split_a(split, self.tiles, END) + body.cell(symbol)
         known = declarations(self.shape) | parts.splitting(split) | self.rows.declaration
-        return module([Function(text, known, ())])
+        return module([FunctionText(text, known, ())])
 
 
-def kernels_at(body: Body, shape: Shape, numbers: str, output: str, operand: int) -> str:
+def kernels_at(
+    body: FunctionBody, shape: TileShape, numbers: str, output: str, operand: int
+) -> str:
     """Return where the kernels of an output, counted over all groups, begin in an operand."""
     offset = body.mul(output, body.array(numbers, AmxWeightParams.OUTPUT))
     offset = body.mul(

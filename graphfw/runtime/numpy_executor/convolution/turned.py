@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.convolution.cell import depth
@@ -21,8 +21,8 @@ from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 
 
 class PixelMajor(ParamBlock):
@@ -63,7 +63,7 @@ class TurnCode(Called):
     is how many bytes the outputs are apart where it goes.
     """
 
-    shape: Shape
+    shape: TileShape
 
     @property
     def key(self) -> str:
@@ -77,7 +77,7 @@ class TurnCode(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, shape = Body(), self.shape
+        body, shape = FunctionBody(), self.shape
         computed = Elements(body, shape, shape.dtype)
         stored = Elements(body, shape, shape.stored)
         line, lanes, item = shape.columns * shape.size, shape.lanes, shape.stored.itemsize
@@ -97,7 +97,7 @@ class TurnCode(Called):
             f"define fastcc void @{symbol}(ptr %block, ptr %to, i64 %gap, i64 %places, "
             "i64 %outputs)"
         )
-        return module([Function(body.function(head), declarations(shape), ())])
+        return module([FunctionText(body.function(head), declarations(shape), ())])
 
 
 @record
@@ -111,7 +111,7 @@ class TurnedCell(Called):
         rank: How many spatial dims there are.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
     few: ClassVar[Few] = "never"
     ahead: ClassVar[Ahead] = "list"
@@ -165,7 +165,7 @@ class Turned:
         self.shape = code.shape
         self.size = code.shape.size
         self.item = code.shape.stored.itemsize
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.calls = Calls(body)
         self.m, self.k, self.rows, self.width = (
             self.param(i) for i in (PixelMajor.M, PixelMajor.K, PixelMajor.ROWS, PixelMajor.WIDTH)

@@ -21,7 +21,7 @@ from graphfw.runtime.numpy_executor.convolution.turned import TurnedCell
 from graphfw.runtime.numpy_executor.convolution.turned_pools import TurnedPoolCell
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, vectors
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TOGETHER = 256
 """About how many places of an image are computed before they are transposed: L1 holds them."""
@@ -142,7 +142,7 @@ def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
     return whole if is_better and _width(whole) <= _TOGETHER else dims
 
 
-def _slack(shape: Shape, dims: list[SpatialDim]) -> float:
+def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
     """Return how long a place takes in rows cut into tiles, where one in a large tile takes 1."""
     width = _width(dims)
     height = heights_for(shape, width)[0]

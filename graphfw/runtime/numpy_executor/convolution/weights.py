@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 class WeightParams(ParamBlock):
@@ -40,9 +40,9 @@ class WeightsCode:
         target: The processor.
     """
 
-    shape: Shape
+    shape: TileShape
     rank: int
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class WeightsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, shape = Body(), self.shape
+        body, shape = FunctionBody(), self.shape
         item = shape.stored.itemsize
         stored = Elements(body, shape, shape.stored)
         numbers = [body.array("%params", i) for i in range(WeightParams.COUNT + 2 * self.rank)]
@@ -94,4 +94,4 @@ class WeightsCode:
                     value = stored.load(body.at(here, body.mul(row, output)), 1)
                     one = body.at(last, body.mul(row, shape.size))
                     body.line(f"store {shape.element} {value}, ptr {one}")
-        return module([Function(body.cell(symbol), declarations(shape), ())])
+        return module([FunctionText(body.cell(symbol), declarations(shape), ())])

@@ -14,8 +14,8 @@ goes through all channels.
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial, Step
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _AHEAD = 8
 """How many channels ahead memory is asked for: they lie too far apart to be guessed."""
@@ -41,7 +41,7 @@ class ConvParams(ParamBlock):
     POSITIONS: int
 
 
-def windows(symbol: str, shape: Shape, rank: int, step: Step) -> str:
+def windows(symbol: str, shape: TileShape, rank: int, step: DenseStride) -> str:
     """Return the function for a number of spatial dims, under a name."""
     return _Windows(shape, rank, step).text(symbol)
 
@@ -49,7 +49,7 @@ def windows(symbol: str, shape: Shape, rank: int, step: Step) -> str:
 class _Windows(Seeing):
     """Writes the function."""
 
-    def __init__(self, shape: Shape, rank: int, step: Step) -> None:
+    def __init__(self, shape: TileShape, rank: int, step: DenseStride) -> None:
         super().__init__(shape, rank, step, ConvParams.COUNT)
         self.channels = self.body.array("%params", ConvParams.CHANNELS)
         plane = self.body.array("%params", ConvParams.X_CHANNEL)

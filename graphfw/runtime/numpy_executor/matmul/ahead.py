@@ -6,9 +6,9 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.kernels.steps import Epilogue, Prologue, Storage
 from graphfw.runtime.numpy_executor.matmul.cell import FILLED, INLINE_ROWS
 from graphfw.runtime.numpy_executor.matmul.code import Operands
-from graphfw.runtime.numpy_executor.matmul.epilogue import Region
-from graphfw.runtime.numpy_executor.matmul.plan import Cut
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
+from graphfw.runtime.numpy_executor.matmul.plan import ProductCut
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _MOST_BYTES = 2 * FILLED
 """The most bytes of rows or columns computed at a time: they stay in the L2 cache."""
@@ -29,7 +29,7 @@ _ELEMENTS, _COLUMNS = 1 << 16, 64
 """The least that a cell computes of a right operand."""
 
 
-def by_rows(how: Cut, m: DimLike) -> Cut:
+def by_rows(how: ProductCut, m: DimLike) -> ProductCut:
     """Return a cut for cells that compute rows of the left operand.
 
     Where the rows are not known, cells have few: threads that wait could compute elements. So small
@@ -42,8 +42,8 @@ def by_rows(how: Cut, m: DimLike) -> Cut:
 
 
 def by_columns(
-    how: Cut, shape: Shape, sizes: tuple[DimLike, DimLike, DimLike], sections: int
-) -> Cut:
+    how: ProductCut, shape: TileShape, sizes: tuple[DimLike, DimLike, DimLike], sections: int
+) -> ProductCut:
     """Return a cut for cells that compute columns of the right operand: with these, all rows.
 
     Args:
@@ -66,7 +66,7 @@ def by_columns(
     )
 
 
-def for_few_rows(how: Cut, m: DimLike, row: Cut) -> Cut:
+def for_few_rows(how: ProductCut, m: DimLike, row: ProductCut) -> ProductCut:
     """Return a cut of `by_columns` that is one of a single row where there are few rows.
 
     Args:
@@ -83,7 +83,7 @@ def for_few_rows(how: Cut, m: DimLike, row: Cut) -> Cut:
     return how._replace(column_blocks=blocks)
 
 
-def pays_by_rows(how: Cut, members: DimLike, k: DimLike, itemsize: int) -> bool:
+def pays_by_rows(how: ProductCut, members: DimLike, k: DimLike, itemsize: int) -> bool:
     """Whether cells had better compute the left operand: see `lowering.computes_operand`."""
     if how.splits != 1 or how.column_blocks != 1 or not isinstance(k, int):
         return False
@@ -93,7 +93,7 @@ def pays_by_rows(how: Cut, members: DimLike, k: DimLike, itemsize: int) -> bool:
 
 
 def pays_by_columns(
-    how: Cut, members: DimLike, m: DimLike, k: int, itemsize: int, *, is_across: bool
+    how: ProductCut, members: DimLike, m: DimLike, k: int, itemsize: int, *, is_across: bool
 ) -> bool:
     """Whether cells had better compute the right operand: see `lowering.computes_operand`.
 
@@ -108,7 +108,7 @@ def pays_by_columns(
     return enough and how.filled * k * itemsize <= _MOST_BYTES
 
 
-def _cells(how: Cut, members: DimLike) -> DimLike:
+def _cells(how: ProductCut, members: DimLike) -> DimLike:
     return (members + how.group - 1) // how.group * how.row_blocks * how.column_blocks
 
 
@@ -131,7 +131,7 @@ def apart(epilogue: Epilogue | None, prologue: Prologue) -> Epilogue | None:
     return epilogue._replace(in_place=tuple(pairs))
 
 
-def with_prologue(operands: Operands, prologue: Prologue) -> tuple[Operands, Region]:
+def with_prologue(operands: Operands, prologue: Prologue) -> tuple[Operands, FusedKernel]:
     """Return the operands of a step with those of a prologue, and that for its cells."""
     storages, written, region, in_place = operands
     numbers = []
@@ -139,5 +139,5 @@ def with_prologue(operands: Operands, prologue: Prologue) -> tuple[Operands, Reg
         numbers.append(-1 if storage is None else len(storages))
         if storage is not None:
             storages, written = (*storages, storage), (*written, False)
-    before = Region(prologue.kernel, tuple(numbers))
+    before = FusedKernel(prologue.kernel, tuple(numbers))
     return Operands(storages, written, region, in_place), before

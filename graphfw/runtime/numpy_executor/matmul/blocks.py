@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from graphfw.runtime.numpy_executor.matmul import dots, streams, tiles
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.dots import Way
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import LINE, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import LINE, TileShape
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.matmul.cell import CellCode
@@ -24,12 +24,14 @@ CHUNK_ROWS = 256
 """The most rows of a chunk."""
 
 
-def depth(shape: Shape) -> int:
+def depth(shape: TileShape) -> int:
     """Return how many places of k are done at a time: a strip fits into the L2 cache."""
     return 1024 // shape.size * shape.places
 
 
-def part_of(body: Body, shape: Shape, length: str, number: str, parts: str) -> tuple[str, str]:
+def part_of(
+    body: FunctionBody, shape: TileShape, length: str, number: str, parts: str
+) -> tuple[str, str]:
     """Where one of several equal parts of k begins and ends; they cut no pair."""
     pairs = body.ceil(length, shape.places) if shape.places > 1 else length
     begin = body.div(body.mul(pairs, number), parts)
@@ -126,7 +128,7 @@ class Chunks:
         k: The length of the sums.
     """
 
-    def __init__(self, code: CellCode, body: Body, calls: Calls, m: str, k: str) -> None:
+    def __init__(self, code: CellCode, body: FunctionBody, calls: Calls, m: str, k: str) -> None:
         self.code = code
         self.shape = code.shape
         self.body = body

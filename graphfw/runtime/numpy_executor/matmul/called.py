@@ -5,9 +5,9 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable
 
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.runtime.numpy_executor.names import name_of
 
 
@@ -41,9 +41,9 @@ class Called(abc.ABC):
         return {self.name: f"declare fastcc void @{self.name}({self.types})"}
 
 
-def calling(text: str, shape: Shape, parts: Iterable[Called]) -> str:
+def calling(text: str, shape: TileShape, parts: Iterable[Called]) -> str:
     """Return the module of a function that calls others, and what `declarations` has."""
     known = declarations(shape)
     for part in parts:
         known |= part.declaration
-    return module([Function(text, known, ())])
+    return module([FunctionText(text, known, ())])

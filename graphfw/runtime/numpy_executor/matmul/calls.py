@@ -8,7 +8,7 @@
 | 3 | how many heights of tiles follow |
 | 4 | the function that computes pieces of an operand, for cells that have one |
 | 5 | how many of the run-time integers are that one's: they come before those of word 0 |
-| 6, 10, … | a `Tile`, those of the most rows first |
+| 6, 10, … | a `TileFunctions`, those of the most rows first |
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 
 _FIRST, _EACH = 6, 4
 
 
-class Tile(NamedTuple):
+class TileFunctions(NamedTuple):
     """The functions that compute a number of rows: they are names with an `@`.
 
     Attributes:
@@ -39,7 +39,12 @@ class Tile(NamedTuple):
 
 
 def constant(
-    follow: str, kept: bool, unit: int, tiles: Sequence[Tile], before: str, before_params: int
+    follow: str,
+    kept: bool,
+    unit: int,
+    tiles: Sequence[TileFunctions],
+    before: str,
+    before_params: int,
 ) -> str:
     """Return the words as an LLVM constant; functions are names with an `@`, or null."""
     words = [f"ptr {follow}", f"i64 {int(kept)}", f"i64 {unit}", f"i64 {len(tiles)}"]
@@ -68,7 +73,7 @@ class Calls:
     operands = "null"
     given = "null"
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: FunctionBody) -> None:
         self._body = body
         self.follow = body.array("%calls", 0, "ptr")
         self.is_followed = body.let(f"icmp ne ptr {self.follow}, null")

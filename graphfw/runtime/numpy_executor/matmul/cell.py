@@ -17,18 +17,18 @@ from typing import Literal, TypeAlias
 from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
-from graphfw.runtime.numpy_executor.matmul.epilogue import Region, own_buffers
+from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel, own_buffers
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.params import MatMulParams
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import LINE, Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import LINE, Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
 
 Few: TypeAlias = Literal["never", "maybe", "always"]
@@ -52,7 +52,7 @@ FILLED = 1 << 19
 few rows are multiplied by what is computed inline, more columns are done at a time."""
 
 
-def few_rows(shape: Shape, layout: Layout) -> tuple[int, int]:
+def few_rows(shape: TileShape, layout: Layout) -> tuple[int, int]:
     """Return up to how many rows, and from which length of k on, `dots` or `streams` serve."""
     # Short columns are quicker transposed.
     return (dots.MOST, 2 * shape.lanes) if layout == "columns" else (streams.MOST, 1)
@@ -81,7 +81,7 @@ class CellCode(Called):
         inline: What computes the right operand in registers, where it is multiplied.
     """
 
-    shape: Shape
+    shape: TileShape
     layout: Layout
     few: Few
     few_heights: tuple[int, ...]
@@ -90,7 +90,7 @@ class CellCode(Called):
     turned: bool
     tiles: Tiles | None
     computed: Computed = "no"
-    inline: Region | None = None
+    inline: FusedKernel | None = None
 
     @property
     def may_be_in_place(self) -> bool:
@@ -179,7 +179,7 @@ class CellCode(Called):
         for piece in self.parts:
             declared |= piece.declaration
         texts.append(_Cell(self).text(symbol))
-        return module([Function("\n".join(texts), declared, ())])
+        return module([FunctionText("\n".join(texts), declared, ())])
 
 
 class _Cell:
@@ -190,7 +190,7 @@ class _Cell:
         self.shape = code.shape
         self.size = code.shape.size
         self.out_size = code.shape.stored.itemsize if code.rounds else self.size
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.calls = Calls(body)
         self.m, self.n, self.k = (
             self.param(i) for i in (MatMulParams.M, MatMulParams.N, MatMulParams.K)

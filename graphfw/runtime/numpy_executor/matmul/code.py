@@ -11,13 +11,13 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.matmul import calls
 from graphfw.runtime.numpy_executor.matmul.cell import CellCode, Few
-from graphfw.runtime.numpy_executor.matmul.epilogue import FollowCode, Region
+from graphfw.runtime.numpy_executor.matmul.epilogue import FollowCode, FusedKernel
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 
 
 class Operands(NamedTuple):
@@ -32,7 +32,7 @@ class Operands(NamedTuple):
 
     storages: tuple[Storage, ...]
     written: tuple[bool, ...]
-    region: Region | None
+    region: FusedKernel | None
     in_place: tuple[tuple[int, int], ...]
 
     def step(
@@ -65,7 +65,7 @@ def operands_of(
         storages.append(storage)
         written.append(buffer.written)
     pairs = [(numbers[out], numbers[read]) for out, read in epilogue.in_place]
-    region = Region(epilogue.kernel, tuple(numbers))
+    region = FusedKernel(epilogue.kernel, tuple(numbers))
     return Operands(tuple(storages), tuple(written), region, tuple(pairs))
 
 
@@ -73,7 +73,7 @@ class Cell(Code, Protocol):
     """How cells are computed, the same for many products: a `CellCode` or one of its kind."""
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> TileShape:
         """The tiles."""
         ...
 
@@ -118,13 +118,13 @@ class MatmulCode:
     """
 
     cell: Cell
-    target: Target
+    target: Processor
     heights: tuple[int, ...]
     ragged: bool
     vectors: tuple[int, ...]
     kept: bool
-    region: Region | None
-    before: Region | None = None
+    region: FusedKernel | None
+    before: FusedKernel | None = None
     before_params: int = 0
     tidy = True
 
@@ -179,13 +179,15 @@ class MatmulCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         declared, follow, before = dict(self.cell.declaration), "null", "null"
-        tiles: list[calls.Tile] = []
+        tiles: list[calls.TileFunctions] = []
         for height, smaller in itertools.pairwise((*self.heights_of_tiles, 0)):
             pieces = [self.tile(height, v) for v in (min(self.vectors), max(self.vectors))]
             for piece in pieces:
                 declared |= piece.declaration
             names = [f"@{piece.name}" for piece in pieces]
-            tiles.append(calls.Tile(height, smaller + 1 if self.ragged else height, *names))
+            tiles.append(
+                calls.TileFunctions(height, smaller + 1 if self.ragged else height, *names)
+            )
         if self.follow is not None:
             declared |= self.follow.declaration
             follow = f"@{self.follow.name}"
@@ -193,10 +195,10 @@ class MatmulCode:
             declared |= self.first.declaration
             before = f"@{self.first.name}"
         told = calls.constant(follow, self.kept, self.heights[0], tiles, before, self.before_params)
-        body = Body()
+        body = FunctionBody()
         body.line(
             f"call fastcc void @{self.cell.name}(ptr %buffers, ptr %params, i64 %cell, "
             "ptr %scratch, ptr @calls)"
         )
         text = f"@calls = internal constant {told}\n{body.cell(symbol)}"
-        return module([Function(text, declared, ())])
+        return module([FunctionText(text, declared, ())])

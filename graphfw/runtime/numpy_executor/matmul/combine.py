@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module, region
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.epilogue import Region
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 class SplitKParams(ParamBlock):
@@ -27,10 +27,10 @@ class CombineCode:
     Operands: the parts, [splits, rows, n], then the product where it is kept, then the epilogue's.
     """
 
-    shape: Shape
-    target: Target
+    shape: TileShape
+    target: Processor
     kept: bool
-    region: Region | None
+    region: FusedKernel | None
 
     @property
     def key(self) -> str:
@@ -42,13 +42,13 @@ class CombineCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        functions = [Function(self._cell(symbol), declarations(self.shape), ())]
+        functions = [FunctionText(self._cell(symbol), declarations(self.shape), ())]
         if self.region is not None:
             functions.append(region(self.region.kernel, "epilogue", self.target))
         return module(functions)
 
     def _cell(self, symbol: str) -> str:
-        body, size = Body(), self.shape.size
+        body, size = FunctionBody(), self.shape.size
         rows, n, splits, per_cell = (
             body.array("%params", i)
             for i in (
@@ -82,7 +82,9 @@ class CombineCode:
             )
         return body.cell(symbol)
 
-    def _sum(self, body: Body, parts: str, to: str, splits: tuple[str, str], count: str) -> None:
+    def _sum(
+        self, body: FunctionBody, parts: str, to: str, splits: tuple[str, str], count: str
+    ) -> None:
         """Add up the parts of some elements in a row, vector by vector, in the order of k."""
         shape, v = self.shape, self.shape.vector
         computed, stored = Elements(body, shape, shape.dtype), Elements(body, shape, shape.stored)

@@ -5,7 +5,7 @@
 computes r rows and c columns of the product, where the rows of `a` and the columns of `b` are
 contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once. Where a prologue
 computes `b`, `ptr operands, ptr given, i64 row, i64 column` stand for `b` and `ns`: see
-`sources.Computed`, whose rows are the columns of `b`.
+`sources.ComputedRows`, whose rows are the columns of `b`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.numpy_executor.codegen import Function
+from graphfw.runtime.numpy_executor.codegen import FunctionText
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.sources import COMPUTED, Computed, InMemory, Source
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.sources import (
+    COMPUTED,
+    ComputedRows,
+    InMemory,
+    RowSource,
+)
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 16
 """Up to so many rows it is quicker than packing the columns."""
@@ -36,7 +41,7 @@ class Way(NamedTuple):
     columns: int
 
 
-def ways(shape: Shape, heights: tuple[int, ...]) -> tuple[Way, ...]:
+def ways(shape: TileShape, heights: tuple[int, ...]) -> tuple[Way, ...]:
     """Return the ways to make up rows of these heights: two where columns fit fewer rows only."""
     tall, *rest = [min(_COLUMNS, shape.sums // height) for height in heights]
     short = max(rest, default=tall)
@@ -44,8 +49,8 @@ def ways(shape: Shape, heights: tuple[int, ...]) -> tuple[Way, ...]:
 
 
 def dots(
-    symbol: str, shape: Shape, rows: int, columns: int, operand: Kernel | None = None
-) -> Function:
+    symbol: str, shape: TileShape, rows: int, columns: int, operand: Kernel | None = None
+) -> FunctionText:
     """Return the function for a number of rows and columns, under a name.
 
     Args:
@@ -56,14 +61,14 @@ def dots(
         operand: What computes `b`, if it is not read.
     """
     v, lanes, size = shape.vector, shape.lanes, shape.size
-    body = Body()
+    body = FunctionBody()
     elements = Elements(body, shape, shape.stored)
     left = InMemory(elements, [body.at("%a", body.mul("%rs", r)) for r in range(rows)])
-    right: Source
+    right: RowSource
     if operand is None:
         right = InMemory(elements, [body.at("%b", body.mul("%ns", c)) for c in range(columns)])
     else:
-        right = Computed(body, shape, operand, "%row", columns, "%column", ahead=True)
+        right = ComputedRows(body, shape, operand, "%row", columns, "%column", ahead=True)
     sums = {(r, c): body.slot(v) for r in range(rows) for c in range(columns)}
     for slot in sums.values():
         body.set(slot, "zeroinitializer", v)
@@ -95,4 +100,4 @@ def dots(
     text = body.function(
         f"define fastcc void @{symbol}(ptr %a, i64 %rs, {its}, ptr %c, i64 %cs, i64 %n)"
     )
-    return Function(text, body.declarations, ())
+    return FunctionText(text, body.declarations, ())

@@ -6,8 +6,8 @@ import numpy as np
 
 from graphfw.ir.dtype import DType, bfloat16
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, memory, splat, vector
-from graphfw.runtime.numpy_executor.matmul.text import Body, declared
-from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
+from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, TileShape
 
 
 class Elements:
@@ -20,7 +20,7 @@ class Elements:
         align: Their addresses are multiples of it; 0 for the bytes of an element.
     """
 
-    def __init__(self, body: Body, shape: Shape, dtype: DType, align: int = 0) -> None:
+    def __init__(self, body: FunctionBody, shape: TileShape, dtype: DType, align: int = 0) -> None:
         self.body = body
         self.shape = shape
         self.dtype = dtype
@@ -119,7 +119,7 @@ class Elements:
         )
 
 
-def declarations(shape: Shape) -> dict[str, str]:
+def declarations(shape: TileShape) -> dict[str, str]:
     """Return, by symbol, the declarations of what the functions of this package call."""
     v, element = shape.vector, shape.element
     result = declared(
@@ -130,8 +130,10 @@ def declarations(shape: Shape) -> dict[str, str]:
         "void @llvm.prefetch.p0(ptr, i32, i32, i32)",
     )
     for dtype in (shape.dtype, shape.stored):
-        result |= Elements(Body(), shape, dtype).declarations()
+        result |= Elements(FunctionBody(), shape, dtype).declarations()
     if shape.places == 2:
-        result |= Elements(Body(), shape._replace(lanes=shape.columns), bfloat16).declarations()
+        result |= Elements(
+            FunctionBody(), shape._replace(lanes=shape.columns), bfloat16
+        ).declarations()
         result |= declared(f"{v} @{DOT_OF_PAIRS}({v}, {shape.words}, {shape.words})")
     return result

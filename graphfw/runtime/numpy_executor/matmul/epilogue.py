@@ -15,13 +15,13 @@ from functools import cached_property
 from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module, region
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module, region
 from graphfw.runtime.numpy_executor.matmul.called import Called
-from graphfw.runtime.numpy_executor.matmul.text import Body
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 
 
 @record
-class Region:
+class FusedKernel:
     """The epilogue, or the prologue, inside of a cell.
 
     Attributes:
@@ -33,7 +33,7 @@ class Region:
     kernel: Kernel
     operands: tuple[int, ...]
 
-    def key(self, target: Target) -> str:
+    def key(self, target: Processor) -> str:
         """All that code of it depends on, but for the processor's name."""
         return f"then {self.operands} {target.large}\n{show(self.kernel)}"
 
@@ -47,8 +47,8 @@ class FollowCode(Called):
         target: The processor.
     """
 
-    region: Region
-    target: Target
+    region: FusedKernel
+    target: Processor
     tidy = False
 
     @cached_property
@@ -64,11 +64,11 @@ class FollowCode(Called):
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         epilogue = region(self.region.kernel, "epilogue", self.target)
-        return module([epilogue, Function(self._follow(symbol), {}, ())])
+        return module([epilogue, FunctionText(self._follow(symbol), {}, ())])
 
     def _follow(self, symbol: str) -> str:
         """Give the epilogue its own buffers."""
-        body = Body()
+        body = FunctionBody()
         buffers = own_buffers(body, self.region.operands, "%product")
         # It cannot fail: see `matmul_steps`.
         body.line(
@@ -81,12 +81,12 @@ class FollowCode(Called):
         )
 
 
-def own_buffers(body: Body, operands: tuple[int, ...], product: str) -> str:
+def own_buffers(body: FunctionBody, operands: tuple[int, ...], product: str) -> str:
     """Write the addresses of a region's buffers into an array, and return where that is.
 
     Args:
         body: Of the function, whose `%buffers` are those of the step.
-        operands: See `Region`.
+        operands: See `FusedKernel`.
         product: The address for -1.
     """
     buffers = body.slot(f"[{len(operands)} x ptr]")

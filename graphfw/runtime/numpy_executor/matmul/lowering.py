@@ -19,7 +19,7 @@ from graphfw.runtime.kernels.steps import (
     View,
 )
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.codegen import Target, host, with_stores
+from graphfw.runtime.numpy_executor.codegen import Processor, host, with_stores
 from graphfw.runtime.numpy_executor.matmul.ahead import (
     apart,
     by_columns,
@@ -43,7 +43,7 @@ from graphfw.runtime.numpy_executor.matmul.cell import (
 )
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
-from graphfw.runtime.numpy_executor.matmul.epilogue import Region
+from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.panels import prepacked
 from graphfw.runtime.numpy_executor.matmul.plan import (
@@ -52,12 +52,12 @@ from graphfw.runtime.numpy_executor.matmul.plan import (
     CONVERTED,
     PLAIN,
     Costs,
-    Cut,
+    ProductCut,
     cut,
     vectors,
 )
 from graphfw.runtime.numpy_executor.matmul.sources import is_computed_inline
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, shape_for
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
 
 _THIN = 8
@@ -118,7 +118,7 @@ def matmul_steps(
     *,
     fixed_b: bool = False,
     precision: Precision = "highest",
-    target: Target | None = None,
+    target: Processor | None = None,
     tiles: Form | None = None,
     pairs: bool = False,
     prologue: Prologue | None = None,
@@ -197,7 +197,7 @@ def matmul_steps(
     own = epilogue if parts is None else None
     operands = operands_of([left, right], target_storage, own)
     rounds = shape.converts and parts is None
-    before: Region | None = None
+    before: FusedKernel | None = None
     if prologue is not None:
         operands, before = with_prologue(operands, prologue)
     cell = CellCode(
@@ -250,7 +250,7 @@ def matmul_steps(
 
 def computes_operand(
     product: Product,
-    target: Target | None = None,
+    target: Processor | None = None,
     tiles: Form | None = None,
     *,
     pairs: bool = False,
@@ -313,8 +313,8 @@ def _may_be_inline(it: _Product, few: Few, prologue: Prologue | None, computed: 
 
 
 def _own_cut(
-    shape: Shape, it: _Product, computed: Computed, *, by_tiles: bool, sections: int = 1
-) -> Cut:
+    shape: TileShape, it: _Product, computed: Computed, *, by_tiles: bool, sections: int = 1
+) -> ProductCut:
     """Return the cut of a product whose cells compute an operand.
 
     That of the left one sees to no epilogue: whether there is one is not known at first.
@@ -346,7 +346,7 @@ def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
     return operand.offset == 0 and operand.strides == along
 
 
-def _is_read_once(shape: Shape, it: _Product) -> bool:
+def _is_read_once(shape: TileShape, it: _Product) -> bool:
     """Whether it is a row times a matrix that no cache holds: reading that is all that counts."""
     m, n, k = it.sizes
     if not (m == 1 and it.members == 1 and isinstance(n, int) and isinstance(k, int)):
@@ -398,7 +398,7 @@ def _layout(b: View) -> Layout:
 
 
 def _few(
-    shape: Shape,
+    shape: TileShape,
     layout: Layout,
     it: _Product,
     prologue: Prologue | None = None,
@@ -420,20 +420,20 @@ def _few(
     return "maybe", ()
 
 
-def _suits(shape: Shape, few: Few, m: DimLike) -> bool:
+def _suits(shape: TileShape, few: Few, m: DimLike) -> bool:
     """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
     enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
     return enough and shape.dtype is float32 and shape.columns == SIDE
 
 
-def _costs(shape: Shape, *, by_tiles: bool) -> Costs:
+def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
     """Return what the parts of the work take."""
     if by_tiles or shape.places == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN
 
 
-def _cut(shape: Shape, it: _Product, *, by_tiles: bool, sections: int = 1) -> Cut:
+def _cut(shape: TileShape, it: _Product, *, by_tiles: bool, sections: int = 1) -> ProductCut:
     """Return how a product is cut whose operands are read."""
     row, step = it.a.strides
     # What is converted lies closer together.
@@ -442,7 +442,7 @@ def _cut(shape: Shape, it: _Product, *, by_tiles: bool, sections: int = 1) -> Cu
     return cut(shape, costs, it.sizes, it.members, sections, gap=gap)
 
 
-def _params(it: _Product, right: View, how: Cut, sections: int) -> tuple[DimLike, ...]:
+def _params(it: _Product, right: View, how: ProductCut, sections: int) -> tuple[DimLike, ...]:
     """The integers of `MatmulCode`, in the order of `cell.P`."""
     m, n, k = it.sizes
     batch = [size for dim in it.batch for size in dim]
@@ -458,8 +458,8 @@ def _params(it: _Product, right: View, how: Cut, sections: int) -> tuple[DimLike
 
 def _combine(
     nodes: tuple[Node, ...],
-    shape: Shape,
-    target: Target,
+    shape: TileShape,
+    target: Processor,
     it: _Product,
     splits: int,
     parts: Storage,

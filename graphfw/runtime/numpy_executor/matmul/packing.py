@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]
 """The order of `b` in memory; "packed" is panels of all of its columns, made ahead."""
@@ -23,9 +23,9 @@ _AHEAD = 8
 """How many rows ahead memory is asked for: rows lie too far apart for the processor to guess."""
 
 
-def packing(symbol: str, shape: Shape, layout: Layout) -> str:
+def packing(symbol: str, shape: TileShape, layout: Layout) -> str:
     """Return the function that packs a layout, under a name."""
-    body = Body()
+    body = FunctionBody()
     if layout == "columns":
         columns(body, shape, Elements(body, shape, shape.stored), "%n")
     else:
@@ -36,7 +36,7 @@ def packing(symbol: str, shape: Shape, layout: Layout) -> str:
     )
 
 
-def _rows(body: Body, shape: Shape) -> None:
+def _rows(body: FunctionBody, shape: TileShape) -> None:
     """Row by row: whole panels, then the columns that are left, under a mask."""
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     width, old, new = shape.columns, shape.stored.itemsize, shape.size
@@ -64,13 +64,13 @@ def _rows(body: Body, shape: Shape) -> None:
                 computed.store(value, body.at(body.at(to, rest_to), lane * new))
 
 
-def ahead(body: Body, place: str, gap: str) -> None:
+def ahead(body: FunctionBody, place: str, gap: str) -> None:
     """Ask for memory that lies some rows behind a place."""
     there = body.at(place, body.mul(gap, _AHEAD))
     body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
 
 
-def columns(body: Body, shape: Shape, stored: Elements, n: str) -> None:
+def columns(body: FunctionBody, shape: TileShape, stored: Elements, n: str) -> None:
     """Pack n contiguous elements of each column, of as many columns at a time as there are lanes.
 
     A register is put together of pieces of 16 bytes of every q-th column; q of these are transposed
@@ -99,7 +99,7 @@ def columns(body: Body, shape: Shape, stored: Elements, n: str) -> None:
                 body.line(f"store {shape.element} {value}, ptr {body.at(row, c * size)}")
 
 
-def _joined(body: Body, element: str, length: int, pieces: list[str]) -> str:
+def _joined(body: FunctionBody, element: str, length: int, pieces: list[str]) -> str:
     """Concatenate vectors, pair by pair."""
     while len(pieces) > 1:
         kind, order = f"<{length} x {element}>", ", ".join([f"i32 {i}" for i in range(2 * length)])
@@ -111,7 +111,9 @@ def _joined(body: Body, element: str, length: int, pieces: list[str]) -> str:
     return pieces[0]
 
 
-def transposed_pieces(body: Body, shape: Shape, q: int, registers: list[str]) -> list[str]:
+def transposed_pieces(
+    body: FunctionBody, shape: TileShape, q: int, registers: list[str]
+) -> list[str]:
     """Transpose the q registers as q-by-q matrices, one in each 16 bytes."""
     v, lanes, half = shape.vector, shape.lanes, q // 2
     for _ in range(q.bit_length() - 1):
@@ -131,14 +133,14 @@ def transposed_pieces(body: Body, shape: Shape, q: int, registers: list[str]) ->
     return registers
 
 
-def place_of(body: Body, shape: Shape, column: str) -> str:
+def place_of(body: FunctionBody, shape: TileShape, column: str) -> str:
     """Where the first place of a column goes."""
     panel = body.div(column, shape.columns)
     within = body.mul(body.rem(column, shape.columns), shape.size)
     return body.at(body.at("%to", body.mul(panel, "%gap")), within)
 
 
-def _elements(body: Body, shape: Shape) -> None:
+def _elements(body: FunctionBody, shape: TileShape) -> None:
     """Element by element."""
     stored = Elements(body, shape, shape.stored)
     with body.loop(0, "%columns") as column:
@@ -150,7 +152,7 @@ def _elements(body: Body, shape: Shape) -> None:
             body.line(f"store {shape.element} {value}, ptr {place}")
 
 
-def widening(symbol: str, shape: Shape) -> str:
+def widening(symbol: str, shape: TileShape) -> str:
     """Return the function, under a name, that converts a matrix to the dtype that is computed in.
 
         @widen(ptr from, i64 os, i64 is, ptr to, i64 outer, i64 inner)
@@ -158,7 +160,7 @@ def widening(symbol: str, shape: Shape) -> str:
     `os` and `is` are the bytes between the outer and between the inner elements of its memory; it
     becomes contiguous, in the same order.
     """
-    body = Body()
+    body = FunctionBody()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     row_bytes = body.mul("%inner", shape.size)
     dense = body.test("eq", "%is", shape.stored.itemsize)
@@ -181,14 +183,14 @@ def widening(symbol: str, shape: Shape) -> str:
     )
 
 
-def rounding(symbol: str, shape: Shape) -> str:
+def rounding(symbol: str, shape: TileShape) -> str:
     """Return the function, under a name, that rounds a block to the dtype that it is stored as.
 
         @round(ptr from, i64 fs, ptr to, i64 ts, i64 rows, i64 columns)
 
     `fs` and `ts` are the bytes from row to row. `to` may be `from`, with ts <= fs.
     """
-    body = Body()
+    body = FunctionBody()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     with body.loop(0, "%rows") as row:
         source, to = body.at("%from", body.mul(row, "%fs")), body.at("%to", body.mul(row, "%ts"))

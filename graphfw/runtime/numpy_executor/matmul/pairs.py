@@ -12,16 +12,16 @@ from __future__ import annotations
 from graphfw.ir.dtype import bfloat16, float32
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, ahead, columns, place_of
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _ITEM, _WORD = 2, 4
 """The bytes of an element, and of a pair."""
 
 
-def pair_right(symbol: str, shape: Shape, layout: Layout) -> str:
+def pair_right(symbol: str, shape: TileShape, layout: Layout) -> str:
     """Return the function that packs a layout, under a name; its arguments are `packing`'s."""
-    body = Body()
+    body = FunctionBody()
     {"rows": _rows, "columns": _columns, "other": _elements}[layout](body, shape)
     return body.function(
         f"define fastcc void @{symbol}(ptr %b, i64 %ks, i64 %ns, ptr %to, i64 %gap, i64 %n, "
@@ -32,7 +32,7 @@ def pair_right(symbol: str, shape: Shape, layout: Layout) -> str:
 class _Rows:
     """Mixes vectors of two rows: twice as many elements as there are lanes, then as many words."""
 
-    def __init__(self, body: Body, shape: Shape) -> None:
+    def __init__(self, body: FunctionBody, shape: TileShape) -> None:
         self.body = body
         self.lanes = shape.columns
         self.elements = Elements(body, shape._replace(lanes=self.lanes), bfloat16)
@@ -59,7 +59,7 @@ class _Rows:
         return vectors
 
 
-def _rows(body: Body, shape: Shape) -> None:
+def _rows(body: FunctionBody, shape: TileShape) -> None:
     """Two rows at a time, panel by panel; what follows the last column is 0."""
     rows, width = _Rows(body, shape), shape.columns
     with body.loop(0, body.ceil("%n", 2)) as pair:
@@ -74,7 +74,7 @@ def _rows(body: Body, shape: Shape) -> None:
                 rows.words.store(words, body.at(place, n * shape.lanes * _WORD))
 
 
-def _columns(body: Body, shape: Shape) -> None:
+def _columns(body: FunctionBody, shape: TileShape) -> None:
     """Pairs lie there as words: these are transposed; then what is left of an odd k."""
     pairs = body.div("%n", 2)
     columns(body, shape, Elements(body, shape, float32, align=_ITEM), pairs)
@@ -84,20 +84,20 @@ def _columns(body: Body, shape: Shape) -> None:
         _single(body, source, to)
 
 
-def _single(body: Body, source: str, to: str) -> None:
+def _single(body: FunctionBody, source: str, to: str) -> None:
     """Make a pair of one element."""
     one = body.let(f"zext i16 {body.let(f'load i16, ptr {source}')} to i32")
     body.line(f"store i32 {one}, ptr {to}")
 
 
-def _elements(body: Body, shape: Shape) -> None:
+def _elements(body: FunctionBody, shape: TileShape) -> None:
     """Column by column."""
     with body.loop(0, "%columns") as column:
         start = body.at("%b", body.mul(column, "%ns"))
         _spread(body, start, "%ks", "%n", (place_of(body, shape, column), shape.columns * _WORD))
 
 
-def _spread(body: Body, start: str, gap: str, n: str, to: tuple[str, str | int]) -> None:
+def _spread(body: FunctionBody, start: str, gap: str, n: str, to: tuple[str, str | int]) -> None:
     """Make words of elements, pair by pair; `to` is where they go, and the bytes between them."""
     pairs = body.div(n, 2)
     with body.loop(0, pairs) as pair:
@@ -111,14 +111,14 @@ def _spread(body: Body, start: str, gap: str, n: str, to: tuple[str, str | int])
         _single(body, source, body.at(to[0], body.mul(pairs, to[1])))
 
 
-def pair_left(symbol: str, shape: Shape) -> str:
+def pair_left(symbol: str, shape: TileShape) -> str:
     """Return the function, under a name, that makes words of a matrix.
 
         @pair_left(ptr a, i64 rs, i64 ks, ptr to, i64 rows, i64 n)
 
     They lie row by row where the elements of a row do, else pair by pair, the rows side by side.
     """
-    body = Body()
+    body = FunctionBody()
     dense = body.test("eq", "%ks", _ITEM)
     side_by_side = body.test("eq", "%rs", _ITEM)
     with body.where(dense):
@@ -135,7 +135,7 @@ def pair_left(symbol: str, shape: Shape) -> str:
     )
 
 
-def _padded(body: Body, shape: Shape) -> None:
+def _padded(body: FunctionBody, shape: TileShape) -> None:
     """Copy rows; a 0 follows one of odd length."""
     elements = Elements(body, shape._replace(lanes=shape.columns), bfloat16)
     even = body.mul(body.ceil("%n", 2), 2)
@@ -148,7 +148,7 @@ def _padded(body: Body, shape: Shape) -> None:
             elements.move(bits, body.at(to, offset), elements.mask(body.sub(even, k)))
 
 
-def _rows_of_a(body: Body, shape: Shape) -> None:
+def _rows_of_a(body: FunctionBody, shape: TileShape) -> None:
     """Mix two places of k, of which each lies side by side for all rows."""
     rows = _Rows(body, shape)
     with body.loop(0, body.ceil("%n", 2)) as pair:

@@ -1,31 +1,31 @@
-"""`PackCode`: the native function that packs a right operand ahead, once for many runs."""
+"""`PackPanelsCode`: the native function that packs a right operand ahead, once for many runs."""
 
 from __future__ import annotations
 
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Prepared, Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _PACK_COLUMNS = 4
-"""How many panels a cell of `PackCode` packs."""
+"""How many panels a cell of `PackPanelsCode` packs."""
 
 
 @record
-class PackCode:
+class PackPanelsCode:
     """A cell: some panels of a `b` that is packed ahead, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
     columns in a cell (a multiple of those of a panel).
     """
 
-    shape: Shape
-    target: Target
+    shape: TileShape
+    target: Processor
     layout: Layout
 
     @property
@@ -40,7 +40,7 @@ class PackCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, size = Body(), self.shape.stored.itemsize
+        body, size = FunctionBody(), self.shape.stored.itemsize
         (pack,) = self.parts
         k, n, offset, k_stride, n_stride, per_cell = (body.array("%params", i) for i in range(6))
         column = body.mul("%cell", per_cell)
@@ -56,11 +56,11 @@ class PackCode:
             f"i64 {gap}, i64 {k}, i64 {columns})"
         )
         declared = declarations(self.shape) | pack.declaration
-        return module([Function(body.cell(symbol), declared, ())])
+        return module([FunctionText(body.cell(symbol), declared, ())])
 
 
 def prepacked(
-    nodes: tuple[Node, ...], shape: Shape, target: Target, b: View, layout: Layout
+    nodes: tuple[Node, ...], shape: TileShape, target: Processor, b: View, layout: Layout
 ) -> Prepared:
     """Return panels of all of b, computed once."""
     (k, n), width = b.shape, shape.columns
@@ -69,7 +69,7 @@ def prepacked(
     memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
     step = Step(
         nodes,
-        PackCode(shape, target, layout),
+        PackPanelsCode(shape, target, layout),
         (b.storage, memory),
         (False, True),
         (k, n, b.offset, *b.strides, _PACK_COLUMNS * width),

@@ -19,8 +19,8 @@ from __future__ import annotations
 from graphfw.ir.dtype import DType, bfloat16, float32
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import Body, declared
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 
 _SMALLEST, END = -70, 28
@@ -45,7 +45,7 @@ class Splitter:
         end: The exponent of the first numbers that are too large.
     """
 
-    def __init__(self, body: Body, parts: int, end: int = END) -> None:
+    def __init__(self, body: FunctionBody, parts: int, end: int = END) -> None:
         self.body = body
         self.parts = parts
         self._end = end
@@ -121,10 +121,10 @@ class Splitter:
         return body.let(f"icmp eq i32 {bad}, 0")
 
 
-class Source:
+class SplitSource:
     """Reads 32 elements that lie side by side, and splits them."""
 
-    def __init__(self, splitter: Splitter, shape: Shape, dtype: DType) -> None:
+    def __init__(self, splitter: Splitter, shape: TileShape, dtype: DType) -> None:
         self._splitter = splitter
         self._dtype = dtype
         self._elements = Elements(splitter.body, shape._replace(lanes=SIDE), dtype)
@@ -140,9 +140,9 @@ class Source:
         return self._splitter.split(self._elements.load_some(place, mask))
 
 
-def splitting(shape: Shape) -> dict[str, str]:
+def splitting(shape: TileShape) -> dict[str, str]:
     """Return the declarations of what `@split_a` and `@split_b` call."""
-    wide, body = shape._replace(lanes=SIDE), Body()
+    wide, body = shape._replace(lanes=SIDE), FunctionBody()
     known = declared(
         f"{_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr>, i32, {_MASK}, {_V})",
         f"i32 @llvm.vector.reduce.or.v32i32({_BITS})",
@@ -152,11 +152,11 @@ def splitting(shape: Shape) -> dict[str, str]:
     return known
 
 
-def split_a(shape: Shape, tiles: Tiles, end: int = END) -> str:
+def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
     """Return `@split_a`: row by row, 32 places of k at a time; `end` is that of `Splitter`."""
-    body = Body()
+    body = FunctionBody()
     splitter = Splitter(body, tiles.parts, end)
-    source = Source(splitter, shape, shape.stored)
+    source = SplitSource(splitter, shape, shape.stored)
     blocks = body.ceil("%n", SIDE)
     rows = body.mul(body.ceil("%rows", SIDE), SIDE)
     for bit in ("%dense", body.opposite("%dense")):
@@ -184,14 +184,14 @@ def split_a(shape: Shape, tiles: Tiles, end: int = END) -> str:
     return body.function(f"{head}i64 %n, i1 %dense) noinline", f"ret i1 {splitter.verdict()}")
 
 
-def split_b(shape: Shape, tiles: Tiles, *, rows: bool) -> str:
+def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
     """Return `@split_b`: two places of k at a time, whose elements are put side by side.
 
     It reads b as it is stored, its rows dense, or with `rows` False packed panels.
     """
-    body, dtype = Body(), shape.stored if rows else shape.dtype
+    body, dtype = FunctionBody(), shape.stored if rows else shape.dtype
     splitter = Splitter(body, tiles.parts)
-    source = Source(splitter, shape, dtype)
+    source = SplitSource(splitter, shape, dtype)
     columns = source.mask("%columns")
     pairs = body.mul(body.ceil("%n", SIDE), 16)
     with body.loop(0, pairs) as pair:
@@ -216,14 +216,14 @@ def split_b(shape: Shape, tiles: Tiles, *, rows: bool) -> str:
     return body.function(f"{head} noinline", f"ret i1 {splitter.verdict()}")
 
 
-def unscaling(shape: Shape) -> str:
+def unscaling(shape: TileShape) -> str:
     """Return the vector that products of parts are multiplied by."""
     return splat("float", literal(2.0 ** (-2 * _SCALE), float32), shape.lanes)
 
 
-def unload(shape: Shape) -> str:
+def unload(shape: TileShape) -> str:
     """Return `@unload`: what `@tiles` has computed, scaled back, is stored or added."""
-    body, v = Body(), shape.vector
+    body, v = FunctionBody(), shape.vector
     elements = Elements(body, shape, shape.dtype)
     kept = [elements.mask("%columns", n) for n in range(2)]
     bits = elements.mask_type

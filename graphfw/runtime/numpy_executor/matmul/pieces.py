@@ -9,20 +9,20 @@ from typing import Literal, TypeAlias
 from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.dots import dots
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, packing, rounding, widening
 from graphfw.runtime.numpy_executor.matmul.pairs import pair_left, pair_right
 from graphfw.runtime.numpy_executor.matmul.streams import stream
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, tile
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, tile
 
 Kind: TypeAlias = Literal[
     "tile", "pack", "dots", "stream", "widen", "round", "pair_left", "pair_right"
 ]
 
-_WRITERS: dict[Kind, Callable[..., str | Function]] = {
+_WRITERS: dict[Kind, Callable[..., str | FunctionText]] = {
     "tile": tile,
     "pack": packing,
     "dots": dots,
@@ -64,7 +64,7 @@ class Piece(Called):
     """
 
     kind: Kind
-    shape: Shape
+    shape: TileShape
     choices: tuple[int | str, ...]
     operand: Kernel | None = None
 
@@ -83,11 +83,11 @@ class Piece(Called):
         """Return the LLVM module."""
         own = () if self.operand is None else (self.operand,)
         made = _WRITERS[self.kind](symbol, self.shape, *self.choices, *own)
-        function = made if isinstance(made, Function) else Function(made, {}, ())
+        function = made if isinstance(made, FunctionText) else FunctionText(made, {}, ())
         declared = declarations(self.shape) | function.declarations
         return module([function._replace(declarations=declared)])
 
 
-def packs(shape: Shape, layout: Layout) -> Piece:
+def packs(shape: TileShape, layout: Layout) -> Piece:
     """Return what packs panels of a right operand."""
     return Piece("pack" if shape.places == 1 else "pair_right", shape, (layout,))

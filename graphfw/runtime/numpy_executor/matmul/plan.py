@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, STRIP
-from graphfw.runtime.numpy_executor.matmul.tile import Shape, chains_for
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape, chains_for
 
 _CELL = 4 << 20
 """The multiplications of a cell that is neither too short nor too long: 20 to 40 µs."""
@@ -80,7 +80,7 @@ _ASSUMED = 512
 """The size that is assumed where it is not known until the graph runs."""
 
 
-class Cut(NamedTuple):
+class ProductCut(NamedTuple):
     """How a product is cut.
 
     Attributes:
@@ -105,7 +105,7 @@ class Cut(NamedTuple):
 
 
 def cut(
-    shape: Shape,
+    shape: TileShape,
     costs: Costs,
     sizes: tuple[DimLike, DimLike, DimLike],
     batch: DimLike,
@@ -113,7 +113,7 @@ def cut(
     *,
     may_split: bool = True,
     gap: DimLike = 0,
-) -> Cut:
+) -> ProductCut:
     """Return how a product is cut.
 
     Args:
@@ -140,7 +140,7 @@ def cut(
     panels = min(max(_CHUNK // chunk_rows // shape.columns // sections, 1), 128)
     if isinstance(n, int):
         panels = max(min(panels, -(-n // shape.columns)), 1)
-    return Cut(heights, *blocks, chunk_rows, panels * shape.columns)
+    return ProductCut(heights, *blocks, chunk_rows, panels * shape.columns)
 
 
 def _chunk_rows(height: int, m: DimLike, blocks: DimLike) -> int:
@@ -158,7 +158,7 @@ def _chunk_rows(height: int, m: DimLike, blocks: DimLike) -> int:
     return _ceil(units, _ceil(rows, most)) * height
 
 
-def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
+def vectors(shape: TileShape, n: DimLike) -> tuple[int, ...]:
     """Return the widths of the tiles in use, in vectors."""
     if not isinstance(n, int):
         return 2, 1
@@ -167,7 +167,7 @@ def vectors(shape: Shape, n: DimLike) -> tuple[int, ...]:
     return (2, 1) if 0 < n % shape.columns <= shape.lanes else (2,)
 
 
-def heights_for(shape: Shape, m: DimLike, gap: DimLike = 0) -> tuple[int, ...]:
+def heights_for(shape: TileShape, m: DimLike, gap: DimLike = 0) -> tuple[int, ...]:
     """Return one height and the rest where the rows are known, else two for any number.
 
     Args:
@@ -193,7 +193,7 @@ def heights_for(shape: Shape, m: DimLike, gap: DimLike = 0) -> tuple[int, ...]:
     return (best, m % best) if m % best else (best,)
 
 
-def _time(shape: Shape, height: int) -> float:
+def _time(shape: TileShape, height: int) -> float:
     """About how long a tile takes, in rows: it has a cost of its own, and waits for few sums."""
     sums = chains_for(shape, height, 2) * height * 2
     return height + 0.2 + (0.3 if sums < _ENOUGH else 0)
@@ -202,7 +202,7 @@ def _time(shape: Shape, height: int) -> float:
 # Networks have the same layer many times, and estimates ask again.
 @functools.lru_cache(maxsize=1024)
 def _fixed(
-    shape: Shape,
+    shape: TileShape,
     costs: Costs,
     height: int,
     sizes: tuple[int, int, int, int],
@@ -230,12 +230,12 @@ def _cells(work: int) -> int:
     return max(1, min(_MOST_CELLS, max(work // _CELL, min(8, work // _SMALLEST))))
 
 
-def _longest(shape: Shape) -> int:
+def _longest(shape: TileShape) -> int:
     """How much work of a cell takes some 10 ms, in multiplications."""
     return _LONGEST * shape.lanes
 
 
-def _parts(shape: Shape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
+def _parts(shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
     """Into how many parts of some least length k is cut: 16, or what makes none too long."""
     m, n, k, _ = sizes
     longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_PART), least)
@@ -243,7 +243,7 @@ def _parts(shape: Shape, costs: Costs, least: int, sizes: tuple[int, int, int, i
 
 
 def _blocks(
-    shape: Shape, costs: Costs, height: int, sizes: tuple[int, int, int, int], wanted: int
+    shape: TileShape, costs: Costs, height: int, sizes: tuple[int, int, int, int], wanted: int
 ) -> tuple[int, int]:
     """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
     m, n, _, batch = sizes
@@ -265,7 +265,7 @@ def _blocks(
 
 
 def _brief(
-    shape: Shape,
+    shape: TileShape,
     costs: Costs,
     height: int,
     sizes: tuple[int, int, int, int],
@@ -289,7 +289,7 @@ def _brief(
 
 
 def _largest(
-    shape: Shape,
+    shape: TileShape,
     costs: Costs,
     height: int,
     sizes: tuple[int, int, int, int],

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import NamedTuple, Protocol
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.kernels.ir import Call, Const, Expr, Kernel, Load, Loop, Size, Store
+from graphfw.runtime.kernels.ir import Call, Const, Expr, InnerLoop, Kernel, Load, Size, Store
 from graphfw.runtime.kernels.scalars import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen.facts import postorder
 from graphfw.runtime.numpy_executor.codegen.packed import has_whole_rows
@@ -23,11 +23,11 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 COMPUTED = "ptr %operands, ptr %given, i64 %row, i64 %column"
-"""The arguments of what computes rows of the right operand, for which see `Computed`."""
+"""The arguments of what computes rows of the right operand, for which see `ComputedRows`."""
 
 _AHEAD = 5120
 """How many bytes ahead memory is asked for where rows are short: the processor's guesses end with
@@ -37,7 +37,7 @@ _MOST_CALLS = 32
 """With more the code fills the instruction cache: loops have it once for each row that is read."""
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Some rows of the right operand, or of its transpose, in which vectors lie along."""
 
     def forms(self) -> Iterator[None]:
@@ -57,11 +57,11 @@ class InMemory:
         self._rows = rows
 
     def forms(self) -> Iterator[None]:
-        """See `Source.forms`: there is one."""
+        """See `RowSource.forms`: there is one."""
         yield
 
     def load(self, place: str, mask: str = "") -> list[str]:
-        """See `Source.load`."""
+        """See `RowSource.load`."""
         elements = self._elements
         offset = elements.body.mul(place, elements.dtype.itemsize)
         found = [elements.body.at(row, offset) for row in self._rows]
@@ -89,7 +89,7 @@ def _needs_library(call: Call) -> bool:
 def _root(kernel: Kernel) -> Expr:
     """Return the value of the only store of a prologue."""
     (loop,) = kernel.body
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, InnerLoop)
     (store,) = loop.body
     assert isinstance(store, Store)
     return store.value
@@ -114,7 +114,7 @@ class _Start(NamedTuple):
     bit: str = ""
 
 
-class Computed:
+class ComputedRows:
     """Rows that a prologue computes.
 
     Its buffers' addresses lie at `%operands`, its run-time integers at `%given`.
@@ -132,8 +132,8 @@ class Computed:
 
     def __init__(
         self,
-        body: Body,
-        shape: Shape,
+        body: FunctionBody,
+        shape: TileShape,
         kernel: Kernel,
         first: str,
         count: int,
@@ -168,7 +168,7 @@ class Computed:
             self._rows.append((starts, values))
 
     def forms(self) -> Iterator[None]:
-        """See `Source.forms`: one where all rows of packed elements begin with a byte, and one."""
+        """See `RowSource.forms`: all rows of packed elements begin with a byte in one."""
         body = self._body
         begun = [start for starts, _ in self._rows for start in starts.items()]
         bits = [start.bit for load, start in begun if start.bit and self._varies[load].columns]
@@ -182,7 +182,7 @@ class Computed:
                 yield
 
     def load(self, place: str, mask: str = "") -> list[str]:
-        """See `Source.load`."""
+        """See `RowSource.load`."""
         shared: dict[Expr, str] = {}
         found = []
         for starts, known in self._rows:

@@ -13,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.numpy_executor.codegen import Function
+from graphfw.runtime.numpy_executor.codegen import FunctionText
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.sources import COMPUTED, Computed, InMemory, Source
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.sources import (
+    COMPUTED,
+    ComputedRows,
+    InMemory,
+    RowSource,
+)
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 4
 """Up to so many rows."""
@@ -27,8 +32,8 @@ PLACES = {4: 4, 2: 8, 1: 8}
 
 
 def stream(
-    symbol: str, shape: Shape, rows: int, places: int, operand: Kernel | None = None
-) -> Function:
+    symbol: str, shape: TileShape, rows: int, places: int, operand: Kernel | None = None
+) -> FunctionText:
     """Return the function for a number of rows and of places of k, under a name.
 
     Args:
@@ -38,19 +43,19 @@ def stream(
         places: Of k.
         operand: What computes `b`, if it is not read.
     """
-    v, body = shape.vector, Body()
+    v, body = shape.vector, FunctionBody()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
     factors = {}
     for r in range(rows):
         row = body.at("%a", body.mul("%rs", r))
         for p in range(places):
             factors[r, p] = stored.spread(body.at(row, body.mul("%ks", p)))
-    source: Source
+    source: RowSource
     if operand is None:
         source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(places)])
     else:
         # Of several rows fewer columns are multiplied at a time.
-        source = Computed(body, shape, operand, "%row", places, "%column", long=rows == 1)
+        source = ComputedRows(body, shape, operand, "%row", places, "%column", long=rows == 1)
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
     def multiply(column: str, mask: str, old: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -87,4 +92,4 @@ def stream(
         f"define fastcc void @{symbol}(ptr %a, i64 %rs, i64 %ks, {right}, ptr %c, "
         "i64 %cs, i64 %more, i64 %columns)"
     )
-    return Function(text, body.declarations, ())
+    return FunctionText(text, body.declarations, ())

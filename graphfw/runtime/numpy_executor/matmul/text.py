@@ -1,4 +1,4 @@
-"""`Body`: a `Writer` for functions that count and branch: all is written where it stands."""
+"""`FunctionBody`: a `Writer` for functions that count and branch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.writer import CELL, Writer
 
 
-class Body:
+class FunctionBody:
     """The lines of a function body. Values are names or numbers; integers are i64."""
 
     def __init__(self) -> None:

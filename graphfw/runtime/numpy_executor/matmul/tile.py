@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dtype import DType, bfloat16, float32
 from graphfw.runtime.numpy_executor.codegen.registers import iota, memory, vector
-from graphfw.runtime.numpy_executor.codegen.target import Target
+from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
 
 _CHAINS = 8
@@ -38,7 +38,7 @@ Ahead: TypeAlias = Literal["", "a", "b", "list"]
 """Which operand's memory a tile asks for before it needs it; or a list says how `a` lies."""
 
 
-class Shape(NamedTuple):
+class TileShape(NamedTuple):
     """The shape of the tiles of a dtype on a processor.
 
     Attributes:
@@ -102,7 +102,7 @@ class Shape(NamedTuple):
         return self.stored is not self.dtype
 
 
-def shape_for(dtype: DType, target: Target, *, pairs: bool = False) -> Shape:
+def shape_for(dtype: DType, target: Processor, *, pairs: bool = False) -> TileShape:
     """Return the tiles for a dtype: 28 sums of 32 registers, or 12 of 16.
 
     With `pairs` those of bfloat16 are made of dot products of pairs, which AVX-512 has.
@@ -110,10 +110,10 @@ def shape_for(dtype: DType, target: Target, *, pairs: bool = False) -> Shape:
     computed = float32 if dtype.is_low_precision else dtype
     lanes = target.vector_bytes // computed.itemsize
     places = 2 if pairs and dtype is bfloat16 and target.masked else 1
-    return Shape(dtype, computed, lanes, 14 if target.masked else 6, places)
+    return TileShape(dtype, computed, lanes, 14 if target.masked else 6, places)
 
 
-def chains_for(shape: Shape, rows: int, vectors: int) -> int:
+def chains_for(shape: TileShape, rows: int, vectors: int) -> int:
     """Return how many sums a tile has for each element, over every place of k, second or fourth.
 
     With few rows there are several, as far as registers hold them.
@@ -122,7 +122,7 @@ def chains_for(shape: Shape, rows: int, vectors: int) -> int:
     return max([1, *(n for n in (2, 4) if rows * vectors * n <= most)])
 
 
-def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> str:
+def tile(symbol: str, shape: TileShape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> str:
     """Return the micro-kernel of a number of rows and vectors, under a name.
 
     It asks ahead for a `b` that is not packed, where what follows in memory is the next panel, and
@@ -134,7 +134,9 @@ def tile(symbol: str, shape: Shape, rows: int, vectors: int, ahead: Ahead, ragge
 class _Tile:
     """Writes one micro-kernel."""
 
-    def __init__(self, shape: Shape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> None:
+    def __init__(
+        self, shape: TileShape, rows: int, vectors: int, ahead: Ahead, ragged: bool
+    ) -> None:
         self.shape = shape
         self.rows = rows
         self.vectors = vectors

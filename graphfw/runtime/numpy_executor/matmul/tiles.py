@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from graphfw.ir.dtype import DType, bfloat16, float16
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.matmul.text import Body, declared
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 
 SIDE = 32
 """Rows, columns and places of k of a block: two tiles each way, one along k."""
@@ -82,16 +82,16 @@ class _Operations(Protocol):
     definition: str
     """The definition of the type in the module."""
 
-    def zero(self, body: Body, tile: int) -> None:
+    def zero(self, body: FunctionBody, tile: int) -> None:
         """Set a tile to zeros."""
 
-    def load(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+    def load(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
         """Read a tile, its rows `stride` bytes apart."""
 
-    def dot(self, body: Body, c: int, a: int, b: int) -> None:
+    def dot(self, body: FunctionBody, c: int, a: int, b: int) -> None:
         """Add a product of tiles to a tile."""
 
-    def store(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+    def store(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
         """Write a tile, its rows `stride` bytes apart."""
 
 
@@ -112,16 +112,16 @@ class _Amx:
         f"@tile_config = internal constant [64 x i8] [{', '.join([f'i8 {n}' for n in _CONFIG])}]\n"
     )
 
-    def zero(self, body: Body, tile: int) -> None:
+    def zero(self, body: FunctionBody, tile: int) -> None:
         body.line(f"call void @llvm.x86.tilezero(i8 {tile})")
 
-    def load(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+    def load(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
         body.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {place}, i64 {stride})")
 
-    def dot(self, body: Body, c: int, a: int, b: int) -> None:
+    def dot(self, body: FunctionBody, c: int, a: int, b: int) -> None:
         body.line(f"call void @llvm.x86.tdpbf16ps(i8 {c}, i8 {a}, i8 {b})")
 
-    def store(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+    def store(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
         body.line(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {place}, i64 {stride})")
 
 
@@ -137,26 +137,26 @@ class _Emulated:
         )
         self.definition = _emulated_dot()
 
-    def zero(self, body: Body, tile: int) -> None:
+    def zero(self, body: FunctionBody, tile: int) -> None:
         slot = self._slot(body, tile)
         body.line(f"call void @llvm.memset.p0.i64(ptr {slot}, i8 0, i64 {TILE}, i1 0)")
 
-    def load(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+    def load(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
         slot = self._slot(body, tile)
         with body.loop(0, "16") as row:
             to, source = body.at(slot, body.mul(row, 64)), body.at(place, body.mul(row, stride))
             body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 64, i1 0)")
 
-    def _slot(self, body: Body, tile: int) -> str:
+    def _slot(self, body: FunctionBody, tile: int) -> str:
         if tile not in self._slots:
             self._slots[tile] = body.slot(f"[{TILE} x i8], align 64")
         return self._slots[tile]
 
-    def dot(self, body: Body, c: int, a: int, b: int) -> None:
+    def dot(self, body: FunctionBody, c: int, a: int, b: int) -> None:
         slots = ", ".join([f"ptr {self._slots[tile]}" for tile in (c, a, b)])
         body.line(f"call fastcc void @tile_dot({slots})")
 
-    def store(self, body: Body, tile: int, place: str, stride: str | int) -> None:
+    def store(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
         slot = self._slot(body, tile)
         with body.loop(0, "16") as row:
             source, to = body.at(slot, body.mul(row, 64)), body.at(place, body.mul(row, stride))
@@ -165,7 +165,7 @@ class _Emulated:
 
 def _emulated_dot() -> str:
     """`tdpbf16ps`: the even and the odd places are added up apart; subnormal numbers are zeros."""
-    body, v, bits = Body(), "<16 x float>", "<16 x i32>"
+    body, v, bits = FunctionBody(), "<16 x float>", "<16 x i32>"
 
     def flushed(x: str) -> str:
         size = body.let(f"call {v} @llvm.fabs.v16f32({v} {x})")
@@ -212,7 +212,7 @@ def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
 
     Tiles 0 to 3 are the sums, 4 and 5 parts of a, 6 and 7 parts of b.
     """
-    body, do = Body(), _operations(tiles)
+    body, do = FunctionBody(), _operations(tiles)
     for c in range(4):
         do.zero(body, c)
     with body.loop(0, "%blocks") as block:
@@ -225,7 +225,7 @@ def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
 
 def micro_kernel_of(tiles: Tiles) -> tuple[str, dict[str, str]]:
     """Return `@tiles_of` and its declarations."""
-    body, do = Body(), _operations(tiles)
+    body, do = FunctionBody(), _operations(tiles)
     with body.where("%more"):
         for c in range(4):
             do.load(body, c, _quarter(body, c, "%row"), "%row")
@@ -254,12 +254,12 @@ def _operations(tiles: Tiles) -> _Operations:
     return _Amx() if tiles.form == "amx" else _Emulated()
 
 
-def _quarter(body: Body, c: int, row: str | int) -> str:
+def _quarter(body: FunctionBody, c: int, row: str | int) -> str:
     """Where one of the four sums goes."""
     return body.at(body.at("%to", body.mul(str(c // 2 * 16), row)), c % 2 * 64)
 
 
-def _multiply(do: _Operations, body: Body, tiles: Tiles, a: str, b: _Right) -> None:
+def _multiply(do: _Operations, body: FunctionBody, tiles: Tiles, a: str, b: _Right) -> None:
     """Add the products of 32 places of k."""
     known = [-1, -1]
     for pair in tiles.pairs:

@@ -14,8 +14,8 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import Module
-from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.boxes import Box, merged
 
 _CELL = 1 << 16
@@ -57,10 +57,10 @@ class MoveCode:
         return f"moves {unit(self._dtype)} {self._rank}"
 
     def llvm(self, symbol: str) -> str:
-        module = Module()
+        module = LlvmModule()
         run = add_run(module, self._dtype)
         self._add_box(module, run)
-        f = Writer(module)
+        f = BranchWriter(module)
         count, wrong = f.read("%params", 0), f.read("%params", 1)
         size = len(_HEADER) + 3 * self._rank
         with (
@@ -80,9 +80,9 @@ class MoveCode:
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
-    def _add_box(self, module: Module, run: str) -> None:
+    def _add_box(self, module: LlvmModule, run: str) -> None:
         """Add the function that copies the cell of a box."""
-        f = Writer(module)
+        f = BranchWriter(module)
         rank, kind = self._rank, unit(self._dtype)
         names = [*_HEADER, *[f"{what}{i}" for what in ("dim", "from", "to") for i in range(rank)]]
         n = {name: f.read("%box", i) for i, name in enumerate(names)}
@@ -185,13 +185,13 @@ def alignment(dtype: DType) -> int:
     return min(8, dtype.itemsize)
 
 
-def add_run(module: Module, dtype: DType) -> str:
+def add_run(module: LlvmModule, dtype: DType) -> str:
     """Add the function that copies elements along one dim; return its name.
 
     Nothing is done where they lie there already.
     """
     kind, align, lanes = unit(dtype), alignment(dtype), 64 // dtype.itemsize
-    f = Writer(module)
+    f = BranchWriter(module)
     other = f.let("icmp ne ptr %to, %from")
     from_row = f.let("icmp eq i64 %from_stride, 1")
     to_row = f.let("icmp eq i64 %to_stride, 1")
@@ -247,11 +247,13 @@ def add_run(module: Module, dtype: DType) -> str:
     return "@run"
 
 
-def _move(f: Writer, what: str, align: int, kind: str, index: str) -> None:
+def _move(f: BranchWriter, what: str, align: int, kind: str, index: str) -> None:
     value = f.let(f"load {what}, ptr {f.at(kind, '%from', index)}, align {align}")
     f.do(f"store {what} {value}, ptr {f.at(kind, '%to', index)}, align {align}")
 
 
-def call_run(f: Writer, run: str, to: str, to_stride: str, x: str, stride: str, count: str) -> None:
+def call_run(
+    f: BranchWriter, run: str, to: str, to_stride: str, x: str, stride: str, count: str
+) -> None:
     """Call what `add_run` has added."""
     f.do(f"call void {run}(ptr {to}, i64 {to_stride}, ptr {x}, i64 {stride}, i64 {count})")

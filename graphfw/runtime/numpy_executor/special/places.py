@@ -10,9 +10,9 @@ from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.special.moves import ceil
-from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.common import in_common
 
 _CELL = 2048
@@ -45,8 +45,8 @@ class PlaceCode:
         return f"places {self._rank} {self._from_end} {names}"
 
     def llvm(self, symbol: str) -> str:
-        module = Module()
-        f = Writer(module)
+        module = LlvmModule()
+        f = BranchWriter(module)
         rank = self._rank
         dims = [f.read("%params", axis) for axis in range(rank)]
         indices = []
@@ -82,7 +82,7 @@ class PlaceCode:
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
-    def _index(self, f: Writer, dtype: DType, x: str, element: str, size: str) -> str:
+    def _index(self, f: BranchWriter, dtype: DType, x: str, element: str, size: str) -> str:
         """Load an index, counted from the front."""
         kind = f"i{8 * dtype.itemsize}"
         value = f.let(f"load {kind}, ptr {f.at(kind, x, element)}, align {dtype.itemsize}")

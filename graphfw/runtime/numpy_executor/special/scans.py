@@ -13,11 +13,11 @@ from graphfw.ir.dtype import DType, float32
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.thirds import walk_of
 
 _BLOCK = 256
@@ -62,8 +62,8 @@ class ScanCode:
         return f"scan {self._name} {self._dtype.name} {traits}"
 
     def llvm(self, symbol: str) -> str:
-        module = Module()
-        f = Writer(module)
+        module = LlvmModule()
+        f = BranchWriter(module)
         n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
         first = len(_NAMES)
         lying = [
@@ -92,7 +92,7 @@ class ScanCode:
 
     def _walk_rows(
         self,
-        f: Writer,
+        f: BranchWriter,
         n: dict[str, str],
         lying: Sequence[Sequence[str]],
         addresses: Sequence[str],
@@ -122,7 +122,7 @@ class ScanCode:
 
     def _walk_columns(
         self,
-        f: Writer,
+        f: BranchWriter,
         n: dict[str, str],
         lying: Sequence[Sequence[str]],
         addresses: Sequence[str],
@@ -166,7 +166,7 @@ class ScanCode:
                     element = f.add(to, loop.index)
                     number.store(f, result, f.at(number.stored, addresses[0], element))
 
-    def _place(self, f: Writer, n: dict[str, str], index: str) -> str:
+    def _place(self, f: BranchWriter, n: dict[str, str], index: str) -> str:
         """Return where the walk is after some steps."""
         return f.sub(f.sub(n["size"], "1"), index) if self._reverse else index
 
@@ -180,7 +180,7 @@ class ScanCode:
         return number.constant(-0.0 if self._name == "cumulative_sum" else 0.0)
 
     def _next(
-        self, f: Writer, number: Number, index: str, state: str, xs: Sequence[str]
+        self, f: BranchWriter, number: Number, index: str, state: str, xs: Sequence[str]
     ) -> tuple[str, str]:
         """Return the result at an element, and the state behind it."""
         if self._name == "recurrence":

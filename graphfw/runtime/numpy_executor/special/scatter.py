@@ -19,12 +19,12 @@ from graphfw.ops.selection import IndexAdd, Putting
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import Module
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.special.moves import add_run, call_run, ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.places import SCAN, places_step
-from graphfw.runtime.numpy_executor.special.text import Writer
+from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.thirds import in_thirds
 
 _BLOCK = 1024
@@ -72,14 +72,14 @@ class ScatterCode:
         return f"scatter {kind}"
 
     def llvm(self, symbol: str) -> str:
-        module = Module()
+        module = LlvmModule()
         run = add_run(module, self._dtype)
         if self._adds:
             self._add_sum(module)
         if self._wide:
             self._add_turn(module, "widened", widen=True)
             self._add_turn(module, "rounded", widen=False)
-        f = Writer(module)
+        f = BranchWriter(module)
         n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
         y, x, values, places = (f.operand(i) for i in range(4))
         kind = f"i{8 * self._dtype.itemsize}"
@@ -129,7 +129,14 @@ class ScatterCode:
         return module.text
 
     def _begin(
-        self, f: Writer, run: str, n: dict[str, str], out: str, base: str, width: str, height: str
+        self,
+        f: BranchWriter,
+        run: str,
+        n: dict[str, str],
+        out: str,
+        base: str,
+        width: str,
+        height: str,
     ) -> None:
         """Copy the cell's part of x: at once where it lies in a row, in x too, or is uniform."""
         kind = f"i{8 * self._dtype.itemsize}"
@@ -146,7 +153,7 @@ class ScatterCode:
 
     @contextmanager
     def _named(
-        self, f: Writer, n: dict[str, str], places: str, row: str, height: str, *, asks: bool
+        self, f: BranchWriter, n: dict[str, str], places: str, row: str, height: str, *, asks: bool
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over what is named in the cell's part of the middle.
 
@@ -173,9 +180,9 @@ class ScatterCode:
                 rest = f.let(f"sub i64 {bits}, 1")
                 hit.following = [f.let(f"and i64 {bits}, {rest}")]
 
-    def _add_sum(self, module: Module) -> None:
+    def _add_sum(self, module: LlvmModule) -> None:
         """Add the function that adds a line of values to a line of sums."""
-        f = Writer(module)
+        f = BranchWriter(module)
         for begin, end, lanes in self._lines(f):
             x, sums = Number(self._dtype), self._sums(1)
             with f.loop(begin, end, lanes) as loop:
@@ -184,14 +191,14 @@ class ScatterCode:
         f.do("ret void")
         module.add("define internal void @sum(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
 
-    def _sum(self, f: Writer, to: str, more: str, lanes: int) -> None:
+    def _sum(self, f: BranchWriter, to: str, more: str, lanes: int) -> None:
         """Add some values to sums."""
         x, sums = Number(self._dtype, lanes), self._sums(lanes)
         sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
 
-    def _add_turn(self, module: Module, name: str, *, widen: bool) -> None:
+    def _add_turn(self, module: LlvmModule, name: str, *, widen: bool) -> None:
         """Add the function that turns a line of elements into one of sums, or back."""
-        f = Writer(module)
+        f = BranchWriter(module)
         for begin, end, lanes in self._lines(f):
             source, target = Number(self._dtype, lanes), self._sums(lanes)
             if not widen:
@@ -206,7 +213,7 @@ class ScatterCode:
     def _sums(self, lanes: int) -> Number:
         return Number(float32 if self._wide else self._dtype, lanes)
 
-    def _lines(self, f: Writer) -> list[tuple[str, str, int]]:
+    def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
         """Cut a line: what is done in vectors, if it lies in a row, and what one by one."""
         lanes = 64 // self._sums(1).nbytes
         in_row = f.let("icmp eq i64 %stride, 1")
@@ -215,7 +222,7 @@ class ScatterCode:
         return [("0", vectors, lanes), (vectors, "%count", 1)]
 
 
-def _all(f: Writer, value: str) -> str:
+def _all(f: BranchWriter, value: str) -> str:
     """Return an i64 in all lanes."""
     kind = f"<{SCAN} x i64>"
     one = f.let(f"insertelement {kind} poison, i64 {value}, i64 0")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from graphfw.runtime.numpy_executor.attention.text import Body
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody
 
 
-class Writer(Body):
+class BranchWriter(AttentionBody):
     """The lines of a function, with labels."""
 
     def label(self, name: str) -> None:

@@ -12,8 +12,8 @@ from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
 from graphfw.runtime.numpy_executor.matmul.called import calling
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 @record
@@ -23,7 +23,7 @@ class AheadCode:
     Operands: x, the transformed tiles of all blocks. Integers: those of the cell that needs them.
     """
 
-    shape: Shape
+    shape: TileShape
     algorithm: Algorithm
 
     @property
@@ -43,7 +43,7 @@ class AheadCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body = Body()
+        body = FunctionBody()
         channels, lanes = body.array("%params", WinogradParams.CHANNELS), self.shape.lanes
         groups = body.ceil(channels, lanes)
         number, first = body.div("%cell", groups), body.mul(body.rem("%cell", groups), lanes)

@@ -11,11 +11,11 @@ from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
     WinogradParams,
     planes,
 )
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
-class Block(NamedTuple):
+class TileBlock(NamedTuple):
     """A block of tiles: of which images, and which rows and columns of tiles of each."""
 
     images: tuple[str, str]
@@ -23,7 +23,7 @@ class Block(NamedTuple):
     across: tuple[str, str]
 
 
-def block_of(body: Body, algorithm: Algorithm, number: str) -> Block:
+def block_of(body: FunctionBody, algorithm: Algorithm, number: str) -> TileBlock:
     """Return the block of a number."""
     across, down = (
         body.ceil(body.array("%params", places), algorithm.places)
@@ -38,10 +38,10 @@ def block_of(body: Body, algorithm: Algorithm, number: str) -> Block:
         blocks = body.ceil(total, body.array("%params", place))
         found.append(body.share(total, number, blocks))
         number = body.div(number, blocks)
-    return Block(found[2], found[1], found[0])
+    return TileBlock(found[2], found[1], found[0])
 
 
-def block_count(body: Body, algorithm: Algorithm) -> str:
+def block_count(body: FunctionBody, algorithm: Algorithm) -> str:
     """How many blocks of tiles there are."""
     count = body.ceil(
         body.array("%params", WinogradParams.IMAGES),
@@ -56,7 +56,7 @@ def block_count(body: Body, algorithm: Algorithm) -> str:
     return count
 
 
-def seen_planes(body: Body, shape: Shape, address: str) -> Planes:
+def seen_planes(body: FunctionBody, shape: TileShape, address: str) -> Planes:
     """Return the transformed tiles of a block."""
     channels, room = (
         body.array("%params", place) for place in (WinogradParams.CHANNELS, WinogradParams.ROOM)
@@ -66,7 +66,7 @@ def seen_planes(body: Body, shape: Shape, address: str) -> Planes:
 
 
 def transform(
-    body: Body, code: ImagesCode, block: Block, channels: tuple[str, str], seen: Planes
+    body: FunctionBody, code: ImagesCode, block: TileBlock, channels: tuple[str, str], seen: Planes
 ) -> None:
     """Transform a block of tiles, of the channels from one up to another."""
     size, x = code.shape.size, body.array("%buffers", 0, "ptr")

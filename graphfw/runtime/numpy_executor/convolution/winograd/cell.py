@@ -15,7 +15,7 @@ from typing import ClassVar
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
-    Block,
+    TileBlock,
     block_count,
     block_of,
     seen_planes,
@@ -27,14 +27,14 @@ from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
     WinogradParams,
     planes,
 )
-from graphfw.runtime.numpy_executor.convolution.winograd.results import ResultsCode
+from graphfw.runtime.numpy_executor.convolution.winograd.results import WinogradResultsCode
 from graphfw.runtime.numpy_executor.matmul.called import Called, calling
 from graphfw.runtime.numpy_executor.matmul.calls import Calls
 from graphfw.runtime.numpy_executor.matmul.cell import Few
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead, Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 
 _PANEL = 64 << 10
 """The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache: with
@@ -60,7 +60,7 @@ class WinogradCell(Called):
         algorithm: Which one.
     """
 
-    shape: Shape
+    shape: TileShape
     algorithm: Algorithm
     few: ClassVar[Few] = "never"
     ahead: ClassVar[Ahead] = "b"
@@ -76,9 +76,9 @@ class WinogradCell(Called):
         return ImagesCode(self.shape, self.algorithm)
 
     @property
-    def results(self) -> ResultsCode:
+    def results(self) -> WinogradResultsCode:
         """The function that transforms products of tiles."""
-        return ResultsCode(self.shape, self.algorithm)
+        return WinogradResultsCode(self.shape, self.algorithm)
 
     @property
     def parts(self) -> tuple[Called, ...]:
@@ -97,7 +97,7 @@ class _Cell:
         self.code = code
         self.shape = code.shape
         self.size = code.shape.size
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.calls = Calls(body)
         self.channels, self.outputs, self.room, self.chunk = (
             body.array("%params", i)
@@ -149,7 +149,7 @@ class _Cell:
         there = body.at(body.array("%buffers", 0, "ptr"), before)
         return found._replace(address=body.select(is_ahead, there, found.address, "ptr"))
 
-    def multiply(self, seen: Planes, block: Block, begin: str, count: str) -> None:
+    def multiply(self, seen: Planes, block: TileBlock, begin: str, count: str) -> None:
         """Multiply a block of tiles with a chunk of panels, product by product."""
         body, shape = self.body, self.shape
         products = self.code.algorithm.products
@@ -184,7 +184,7 @@ class _Cell:
                         f"i64 {shape.columns}, i64 0)"
                     )
 
-    def transform(self, block: Block, begin: str, count: str) -> None:
+    def transform(self, block: TileBlock, begin: str, count: str) -> None:
         """Make places of the products of a chunk, and do what follows."""
         body, m, lanes = self.body, self.code.algorithm.places, self.shape.lanes
         across, down = (

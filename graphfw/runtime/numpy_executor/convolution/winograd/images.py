@@ -14,21 +14,21 @@ Vectors are channels. So a strip of the image is transposed first; what lies out
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 @record
 class ImagesCode(Called):
     """The function, compiled once for all cells."""
 
-    shape: Shape
+    shape: TileShape
     algorithm: Algorithm
 
     @property
@@ -49,7 +49,7 @@ class ImagesCode(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return module([Function(_Images(self).text(symbol), declarations(self.shape), ())])
+        return module([FunctionText(_Images(self).text(symbol), declarations(self.shape), ())])
 
 
 class _Images:
@@ -58,7 +58,7 @@ class _Images:
     def __init__(self, code: ImagesCode) -> None:
         self.shape = code.shape
         self.algorithm = code.algorithm
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.line = self.shape.lanes * self.shape.size
         self.height, self.width = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, Target, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped_twice
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 class WinogradWeightParams(ParamBlock):
@@ -37,9 +37,9 @@ class KernelsCode:
     Operands: the weight, the panels.
     """
 
-    shape: Shape
+    shape: TileShape
     algorithm: Algorithm
-    target: Target
+    target: Processor
 
     @property
     def key(self) -> str:
@@ -50,7 +50,7 @@ class KernelsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        body, shape, algorithm = Body(), self.shape, self.algorithm
+        body, shape, algorithm = FunctionBody(), self.shape, self.algorithm
         size, lanes, width = shape.size, shape.lanes, shape.columns
         elements = Elements(body, shape, shape.dtype)
         numbers = [body.array("%params", i) for i in range(8)]
@@ -92,4 +92,4 @@ class KernelsCode:
                 products = mapped_twice(body, shape, algorithm.of_kernel, rows)
                 for product, value in enumerate(itertools.chain.from_iterable(products)):
                     elements.store(value, body.at(last, body.mul(plane, product)))
-        return module([Function(body.cell(symbol), declarations(shape), ())])
+        return module([FunctionText(body.cell(symbol), declarations(shape), ())])

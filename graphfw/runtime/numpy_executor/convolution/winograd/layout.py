@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 class WinogradParams(ParamBlock):
@@ -57,7 +57,7 @@ class Planes(NamedTuple):
     plane: str
 
 
-def planes(body: Body, shape: Shape, address: str, columns: str, rows: str) -> Planes:
+def planes(body: FunctionBody, shape: TileShape, address: str, columns: str, rows: str) -> Planes:
     """Return matrices of so many columns and rows.
 
     Lines of 64 bytes between them keep equal places of all from falling into one set of a cache.
@@ -66,6 +66,6 @@ def planes(body: Body, shape: Shape, address: str, columns: str, rows: str) -> P
     return Planes(address, gap, body.add(body.mul(gap, rows), 64))
 
 
-def planes_bytes(shape: Shape, columns: int, rows: int, count: int) -> int:
+def planes_bytes(shape: TileShape, columns: int, rows: int, count: int) -> int:
     """Return how much memory they take."""
     return count * ((columns * shape.size + 64) * rows + 64)

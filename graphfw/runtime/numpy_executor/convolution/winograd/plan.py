@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.matmul.plan import heights_for
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TILES = 14, 112
 """How many tiles a block should have at least, and may have: fewer read kernels too often."""
@@ -52,7 +52,7 @@ _CELL, _STEP = 1000, 5000
 """The cycles that claiming a cell costs, and a thread's waiting for the end of a step."""
 
 
-class Sizes(NamedTuple):
+class WinogradSizes(NamedTuple):
     """The sizes of the work: groups of channels and of outputs, tiles of each image.
 
     With `is_whole` no image is cut.
@@ -66,7 +66,7 @@ class Sizes(NamedTuple):
     is_whole: bool = False
 
 
-class Plan(NamedTuple):
+class WinogradPlan(NamedTuple):
     """How a convolution is cut.
 
     Attributes:
@@ -96,7 +96,7 @@ class Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def plan(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> Plan:
+def plan(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> WinogradPlan:
     """Return the cut with which 2, 4 or 8 threads should finish soonest."""
     best, least = None, math.inf
     panels = -(-sizes.outputs // shape.columns)
@@ -107,7 +107,7 @@ def plan(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> Plan:
         heights = heights_for(shape, tiles)
         for output_blocks, is_ahead in itertools.product(counts, (False, True)):
             chunk = min(_CHUNK, -(-panels // output_blocks))
-            how = Plan(*block, output_blocks, chunk, is_ahead, heights, 0)
+            how = WinogradPlan(*block, output_blocks, chunk, is_ahead, heights, 0)
             time, cycles = _time(shape, algorithm, sizes, how)
             if time < least:
                 best, least = how._replace(cycles=cycles), time
@@ -115,7 +115,7 @@ def plan(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> Plan:
     return best
 
 
-def _blocks(sizes: Sizes, most: int) -> Iterator[tuple[int, int, int]]:
+def _blocks(sizes: WinogradSizes, most: int) -> Iterator[tuple[int, int, int]]:
     """Images, rows and columns of tiles that a block may have; about `most` tiles at most."""
     low, high = _TILES
     high = max(min(high, most), low)
@@ -147,7 +147,9 @@ def _pieces(units: int) -> Iterator[int]:
         count += max(count // 2, 1) if count & (count - 1) == 0 else count // 3
 
 
-def _time(shape: Shape, algorithm: Algorithm, sizes: Sizes, how: Plan) -> tuple[float, float]:
+def _time(
+    shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes, how: WinogradPlan
+) -> tuple[float, float]:
     """How long 2, 4 and 8 threads take in all, and how long one core."""
     n, m, lanes = algorithm.products, algorithm.places, shape.lanes
     blocks = 1
@@ -188,14 +190,14 @@ def _time(shape: Shape, algorithm: Algorithm, sizes: Sizes, how: Plan) -> tuple[
     return time, whole + waiting + leaving
 
 
-def memory_cycles(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> float:
+def memory_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
     """Return how much longer it takes one core if no cache holds the kernels."""
     panels = -(-sizes.outputs // shape.columns)
     nbytes = algorithm.products * panels * sizes.channels * shape.columns * shape.size
     return nbytes * (1 / _FROM_MEMORY - 1 / _FROM_CACHE)
 
 
-def kernel_cycles(shape: Shape, algorithm: Algorithm, sizes: Sizes) -> float:
+def kernel_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
     """Return how long transforming the kernels takes one core."""
     panels = -(-sizes.outputs // shape.columns)
     return panels * sizes.channels * algorithm.products * _KERNELS

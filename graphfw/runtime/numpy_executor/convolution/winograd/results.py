@@ -1,4 +1,4 @@
-"""`ResultsCode`: sums of products of tiles, transformed to places of the result.
+"""`WinogradResultsCode`: sums of products of tiles, transformed to places of the result.
 
     @results(ptr from, i64 gap, i64 plane, i64 rows, i64 columns, i64 height, i64 width,
         i64 outputs, ptr scratch, ptr to, i64 row, i64 line)
@@ -13,7 +13,7 @@ Vectors are outputs; a strip of places is then transposed.
 from __future__ import annotations
 
 from graphfw.ir.records import record
-from graphfw.runtime.numpy_executor.codegen import Function, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
     mapped_twice,
@@ -21,15 +21,15 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
 )
 from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 @record
-class ResultsCode(Called):
+class WinogradResultsCode(Called):
     """The function, compiled once for all cells."""
 
-    shape: Shape
+    shape: TileShape
     algorithm: Algorithm
 
     @property
@@ -50,16 +50,16 @@ class ResultsCode(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return module([Function(_Results(self).text(symbol), declarations(self.shape), ())])
+        return module([FunctionText(_Results(self).text(symbol), declarations(self.shape), ())])
 
 
 class _Results:
     """Writes the function."""
 
-    def __init__(self, code: ResultsCode) -> None:
+    def __init__(self, code: WinogradResultsCode) -> None:
         self.shape = code.shape
         self.algorithm = code.algorithm
-        self.body = body = Body()
+        self.body = body = FunctionBody()
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.line = self.shape.lanes * self.shape.size
 

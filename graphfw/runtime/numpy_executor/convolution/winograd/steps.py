@@ -17,8 +17,8 @@ from graphfw.runtime.numpy_executor.convolution.winograd.cell import WinogradCel
 from graphfw.runtime.numpy_executor.convolution.winograd.kernels import KernelsCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import planes_bytes
 from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
-    Plan,
-    Sizes,
+    WinogradPlan,
+    WinogradSizes,
     kernel_cycles,
     memory_cycles,
     plan,
@@ -64,7 +64,7 @@ def _suits(it: Convolution) -> bool:
     )
 
 
-def _sizes(it: Convolution, algorithm: Algorithm) -> Sizes:
+def _sizes(it: Convolution, algorithm: Algorithm) -> WinogradSizes:
     """Return the sizes that are cut; likely ones for those that only a run knows."""
     down, across = [
         -(-dim.places // algorithm.places) if isinstance(dim.places, int) else _TILES
@@ -73,13 +73,13 @@ def _sizes(it: Convolution, algorithm: Algorithm) -> Sizes:
     channels = it.weight.shape[1]
     assert isinstance(channels, int)
     images = it.images if isinstance(it.images, int) else it.likely
-    return Sizes(images, channels, it.outputs, down, across, it.is_whole)
+    return WinogradSizes(images, channels, it.outputs, down, across, it.is_whole)
 
 
 def winograd_steps(
     it: Convolution,
     algorithm: Algorithm,
-    how: Plan,
+    how: WinogradPlan,
     product: Storage | None,
     epilogue: Epilogue | None,
     fixed: bool,
@@ -137,7 +137,7 @@ def winograd_steps(
 
 
 def _kernels(
-    it: Convolution, algorithm: Algorithm, how: Plan, fixed: bool
+    it: Convolution, algorithm: Algorithm, how: WinogradPlan, fixed: bool
 ) -> tuple[Storage, list[Step]]:
     """Return the transformed kernels, and what makes them where they change from run to run."""
     weight, shape = it.weight, it.shape

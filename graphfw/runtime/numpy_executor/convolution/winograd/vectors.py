@@ -8,11 +8,13 @@ from fractions import Fraction
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Matrix
 from graphfw.runtime.numpy_executor.matmul.packing import transposed_pieces
-from graphfw.runtime.numpy_executor.matmul.text import Body
-from graphfw.runtime.numpy_executor.matmul.tile import Shape
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
-def mapped(body: Body, shape: Shape, matrix: Matrix, values: Sequence[str]) -> list[str]:
+def mapped(
+    body: FunctionBody, shape: TileShape, matrix: Matrix, values: Sequence[str]
+) -> list[str]:
     """Multiply a matrix with vectors.
 
     Neighbouring columns that differ in signs only take the sum and the difference of their values;
@@ -31,7 +33,7 @@ def mapped(body: Body, shape: Shape, matrix: Matrix, values: Sequence[str]) -> l
 
 
 def mapped_twice(
-    body: Body, shape: Shape, matrix: Matrix, grid: Iterable[Sequence[str]]
+    body: FunctionBody, shape: TileShape, matrix: Matrix, grid: Iterable[Sequence[str]]
 ) -> list[tuple[str, ...]]:
     """Multiply `matrix @ grid @ matrix.T`, of a grid of vectors by rows.
 
@@ -60,7 +62,7 @@ def _halves(one: Sequence[Fraction], other: Sequence[Fraction]) -> tuple[list[Fr
 class _Sums:
     """Writes sums of multiples of vectors."""
 
-    def __init__(self, body: Body, shape: Shape) -> None:
+    def __init__(self, body: FunctionBody, shape: TileShape) -> None:
         self.body = body
         self.shape = shape
 
@@ -113,7 +115,7 @@ class _Sums:
         return splat(shape.element, literal(float(factor), shape.dtype), shape.lanes)
 
 
-def transposed(body: Body, shape: Shape, registers: Sequence[str]) -> list[str]:
+def transposed(body: FunctionBody, shape: TileShape, registers: Sequence[str]) -> list[str]:
     """Transpose as many registers as each has lanes.
 
     First within pieces of 16 bytes, of neighbouring registers; then piece by piece.
@@ -129,7 +131,9 @@ def transposed(body: Body, shape: Shape, registers: Sequence[str]) -> list[str]:
     return found
 
 
-def _pieces(body: Body, shape: Shape, q: int, registers: Sequence[str]) -> Sequence[str]:
+def _pieces(
+    body: FunctionBody, shape: TileShape, q: int, registers: Sequence[str]
+) -> Sequence[str]:
     """Transpose a square of pieces of q elements."""
     v, lanes = shape.vector, shape.lanes
     for _ in range(len(registers).bit_length() - 1):
