@@ -9,14 +9,14 @@ import zlib
 import numpy as np
 import pytest
 
-from graphfw.runtime.numpy_executor import identity
+from graphfw.runtime.numpy_executor import cache_key
 from tests.support import exhaustive, smoke
 from tests.support.cuda_host import compiler
 from tests.support.fake_cublaslt import FakeCublasLt
 from tests.support.fake_cupy import FakeCupy
 
 # What is tested is compiled, and not recalled from the last time.
-identity.enabled = False
+cache_key.enabled = False
 
 # A shell starts its background jobs with Ctrl-C ignored, which tests would wait for.
 signal.signal(signal.SIGINT, signal.default_int_handler)

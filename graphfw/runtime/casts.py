@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphfw.ir.shape import shape_text
 from graphfw.passes.mixed import Cast
-from graphfw.runtime.places import place_of
+from graphfw.runtime.locations import location_of
 
 
 class Casts(tuple[Cast, ...]):
@@ -32,5 +32,5 @@ def _row(cast: Cast) -> tuple[str, ...]:
         cast.to.name,
         cast.reason,
         cast.reader.short(),
-        place_of(tensor.node),
+        location_of(tensor.node),
     )

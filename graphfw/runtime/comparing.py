@@ -19,7 +19,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 from graphfw.ops.cast import finfo
-from graphfw.runtime.places import place_of
+from graphfw.runtime.locations import location_of
 from graphfw.runtime.session import Session
 
 _TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
@@ -187,4 +187,4 @@ def _growth(entries: Sequence[Compared]) -> list[Compared]:
 def _line(one: Compared) -> str:
     tensor = one.tensor
     name = f'"{tensor.name}" ' if tensor.name else ""
-    return f"{one.error:.3g}  {name}{tensor.node.op.name} made at {place_of(tensor.node)}"
+    return f"{one.error:.3g}  {name}{tensor.node.op.name} made at {location_of(tensor.node)}"

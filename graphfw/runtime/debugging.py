@@ -13,7 +13,7 @@ from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executor, Options
-from graphfw.runtime.places import node_table
+from graphfw.runtime.locations import node_table
 from graphfw.runtime.program import Program
 
 Hook: TypeAlias = Callable[[Node, Sequence[Any], Sequence[Any]], object]

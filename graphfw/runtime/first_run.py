@@ -17,8 +17,8 @@ from graphfw.passes.bisect_passes import RealRun, blamed_pass, difference, value
 from graphfw.passes.manager import chosen_passes
 from graphfw.passes.values import SampleInputs, Unknown, Value, warn_of_unknown
 from graphfw.runtime.executor import Claim, Executable, Executor, Replayed
+from graphfw.runtime.locations import locations_of
 from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.places import places_of
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
@@ -132,7 +132,7 @@ def _blamed_step(
                 f"the step of {names} gives another value than these operations do: "
                 f"{difference(value, found)}",
                 operands=[concrete.describe("made", tensor)],
-                why=f"it computes what is made at {places_of(one.nodes)}",
+                why=f"it computes what is made at {locations_of(one.nodes)}",
                 at=tensor.node.loc,
                 fix="GRAPHFW_JIT=0 computes without native code",
             )

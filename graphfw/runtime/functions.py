@@ -30,12 +30,12 @@ from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update, Variable
 from graphfw.runtime import feeding
 from graphfw.runtime.builds import Copies, FunctionGraph
+from graphfw.runtime.call_keys import call_key
 from graphfw.runtime.executor import Executor
-from graphfw.runtime.glances import glance
+from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
-from graphfw.runtime.unmoved import warn_of_unmoved
 
 _KNOWN_CALLS = 1024
 """For how many kinds of calls a function knows at a glance what runs them."""
@@ -171,7 +171,7 @@ class Function(Answering):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; with tensors, or while a graph is open, call the Python function."""
-        key, arrays = glance(args, kwargs)
+        key, arrays = call_key(args, kwargs)
         try:
             known = self._known_calls.get(key)
         except TypeError:  # what can't be hashed is refused below
@@ -192,7 +192,7 @@ class Function(Answering):
     def _is_seen_whole(
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether a call may be run at a glance: on the arrays of `glance`, as they are."""
+        """Whether a call may be run at a glance: on the arrays of `call_key`, as they are."""
         places = [self._places.get(name, len(self._places)) for name in kwargs]
         return (
             len(self._known_calls) < _KNOWN_CALLS
@@ -379,7 +379,7 @@ class Function(Answering):
     def _compiled(self, build: _Build) -> _Ready:
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
-        warn_of_unmoved(build.graph, build.graph.updates)
+        warn_of_frozen_statistics(build.graph, build.graph.updates)
         with forks.uncut():
             copies = Copies(build.graph, session.graph, self._made)
         fetches: list[Any] = [copies.of(leaf) for leaf in build.results if leaf is not None]

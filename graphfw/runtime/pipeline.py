@@ -39,7 +39,7 @@ from graphfw.runtime.kernels.views import view
 from graphfw.runtime.planning.blocks import Memory, allocate
 from graphfw.runtime.planning.copies import copied_whole, held, whole
 from graphfw.runtime.planning.draws import Draws
-from graphfw.runtime.planning.once import Once, once
+from graphfw.runtime.planning.hoist import HoistedSteps, hoisted
 from graphfw.runtime.planning.schedule import Schedule, schedule, written
 from graphfw.runtime.program import Program
 
@@ -141,16 +141,16 @@ class Compilation:
         return Lowered(items, fetched, [*zip(program.updated, new, strict=True)])
 
     @cached_property
-    def hoisted(self) -> Once:
+    def hoisted(self) -> HoistedSteps:
         """The steps that are done once for many runs, and the rest."""
         program, steps = self.program, self.lowered
         if self.backend.hoists:
             fixed = [variable for variable in program.variables if variable in program.kept]
             made = {*steps.fetched, *[storage for _, storage in steps.updates]}
-            return once(steps.items, self.storage_of, fixed, made)
+            return hoisted(steps.items, self.storage_of, fixed, made)
         read = [s for item in steps.items if isinstance(item, Step) for s in item.operands]
         prepared = dict.fromkeys([storage for storage in read if isinstance(storage, Prepared)])
-        return Once([storage.step for storage in prepared], [*prepared], steps.items)
+        return HoistedSteps([storage.step for storage in prepared], [*prepared], steps.items)
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -31,8 +31,8 @@ from graphfw.passes.manager import table
 from graphfw.runtime import feeding
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.limits import byte_count, is_int
+from graphfw.runtime.locations import node_table
 from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.places import node_table
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
@@ -317,7 +317,7 @@ class Plan(Answering, Uncopied):
             return self._run.memory(tuple([sizes[symbol] for symbol in symbols])).peak
 
         # Not at the top: few ask for it.
-        largest = import_module("graphfw.runtime.largest")
+        largest = import_module("graphfw.runtime.max_dim")
         found: int = largest.largest_dim(self.program, name, sizes, memory, limit)
         return found
 

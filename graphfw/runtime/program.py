@@ -24,7 +24,7 @@ from graphfw.ir.variable import Update, Variable, distinct_pairs
 from graphfw.ops.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
-from graphfw.runtime.riding import riding
+from graphfw.runtime.effects import effects_in
 
 if TYPE_CHECKING:
     from graphfw.passes.mixed import Cast
@@ -211,7 +211,7 @@ def _lowered(
 ) -> Program:
     pairs = distinct_pairs(updates)
     values = [value for _, value in pairs]
-    along = riding(graph, [*fetches, *values], feeds)
+    along = effects_in(graph, [*fetches, *values], feeds)
     outputs = [*fetches, *along, *values]
     source = derive(graph, outputs)
     _check_fed(source, feeds)

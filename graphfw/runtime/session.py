@@ -39,7 +39,8 @@ from graphfw.runtime import contents, lookup
 from graphfw.runtime.contents import OPSET, SEED, STEP
 from graphfw.runtime.debugging import Hook, checked_debug
 from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
-from graphfw.runtime.given_passes import checked_passes
+from graphfw.runtime.extra_passes import checked_passes
+from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.profile import Profile
@@ -47,7 +48,6 @@ from graphfw.runtime.program import Program, lower
 from graphfw.runtime.ready import ready
 from graphfw.runtime.running import Runs
 from graphfw.runtime.state import Snapshot, State, batches, checked_seed
-from graphfw.runtime.unmoved import warn_of_unmoved
 
 if TYPE_CHECKING:
     from graphfw.passes.mixed_policy import MixedName
@@ -270,7 +270,7 @@ class Session(Answering, Uncopied):
         self.graph.check()
         placeholders = lookup.placeholders_of(self.graph, feeds)
         tensors, updates, slots = lookup.all_fetched(self.graph, nest.leaves(fetches))
-        warn_of_unmoved(self.graph, updates)
+        warn_of_frozen_statistics(self.graph, updates)
         with self._compiling, within_recursion_limit(self.graph):
             with without_collection():
                 # In a context of its own: an interrupt must not leave the compiler's graphs open.

@@ -19,8 +19,8 @@ from graphfw.runtime import staged_reports
 from graphfw.runtime.debugging import DebugExecutable
 from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.feeding import check_promises
+from graphfw.runtime.locations import node_table
 from graphfw.runtime.memory import MemoryReport
-from graphfw.runtime.places import node_table
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, without_passes
 from graphfw.runtime.stages import Measurement, Stages, cut

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from graphfw.errors import ExecutorError
 from graphfw.ir.dim import DimLike, substitute, symbols_of
 from graphfw.ops.shape_checks import ShapeCheck
+from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import Kind, MemoryEntry, MemoryReport
-from graphfw.runtime.places import place_of
 from graphfw.runtime.profile import Event, Profile, Timing
 from graphfw.runtime.stages import Measurement, Stages
 
@@ -17,7 +17,7 @@ def title(stages: Stages, number: int) -> str:
     """Return the headline of a stage: which it is, and what is measured behind it."""
     measured = ", ".join(
         [
-            f"{', '.join(map(str, one.op.dims))} by {one.op.name} ({place_of(one.node)})"
+            f"{', '.join(map(str, one.op.dims))} by {one.op.name} ({location_of(one.node)})"
             for one in stages.stages[number].measurements
         ]
     )
@@ -42,7 +42,7 @@ def bound(one: Measurement, env: dict[str, int]) -> None:
         if most is None:
             raise ExecutorError(
                 f"what memory a run takes depends on values: on `{dim}`, which {one.op.name} at "
-                f"{place_of(one.node)} finds out",
+                f"{location_of(one.node)} finds out",
                 fix="measure a run: plan.profile(…) times it, tracemalloc shows its memory",
             )
         env[str(dim)] = _size(most, env)
@@ -107,7 +107,7 @@ def profile(
         now += own.seconds
         step += 1 + max([timing.step for timing in own.timings], default=-1)
         for one, lasted in zip(stage.measurements, took, strict=True):
-            name, place = one.op.name, place_of(one.node)
+            name, place = one.op.name, location_of(one.node)
             add(Timing(step, name, place, lasted, 0.0, lasted, 0.0), step)
             events.append(Event(step, 0, now, now + lasted))
             now, step = now + lasted, step + 1

@@ -10,9 +10,9 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.regions import Region
 from graphfw.passes.fuse import Partition
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
+from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import Kind, MemoryEntry
 from graphfw.runtime.pipeline import Compilation
-from graphfw.runtime.places import place_of
 from graphfw.runtime.planning.blocks import nbytes
 
 
@@ -65,7 +65,7 @@ def entry(
         name, place = storage.why, ""
     else:
         shown = f'"{storage.name}" ' if storage.name else ""
-        name, place = f"{shown}{storage.node.op.name} {storage.type}", place_of(storage.node)
+        name, place = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
     return MemoryEntry(name, kind, evaluate(nbytes(storage), sizes), first, last, place)
 
 

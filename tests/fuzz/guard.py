@@ -108,14 +108,14 @@ def _set_handler() -> Any:
 
 
 def _leave_no_slack() -> None:
-    from graphfw.runtime.numpy_executor import recycle
+    from graphfw.runtime.numpy_executor import buffer_pool
 
     def at_the_end(memory: Any, nbytes: int, boundary: int) -> Any:
         return memory[memory.nbytes - nbytes :]
 
-    recycle._aligned = at_the_end
-    recycle.Recycler._unused = lambda self, nbytes: None
-    recycle.Arenas.give = lambda self, arena: None
+    buffer_pool._aligned = at_the_end
+    buffer_pool.OutputPool._unused = lambda self, nbytes: None
+    buffer_pool.Arenas.give = lambda self, arena: None
 
 
 def handler_of(array: np.ndarray[Any, Any]) -> str | None:

@@ -21,7 +21,7 @@ from tests.fuzz import guard
 guard.install()
 import numpy as np
 import graphfw as gf
-from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler, aligned
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas, Recycler, aligned
 
 def end(array):
     return array.ctypes.data + array.nbytes

@@ -14,8 +14,8 @@ from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Options
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
-from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.program import lower
 
 SIZES = {"batch": 128}

@@ -13,7 +13,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.manager import PassReport, run_pipeline
 from graphfw.runtime.commands.reading import add_graph, read_program
 from graphfw.runtime.cupy_executor import build as gpu
-from graphfw.runtime.given_passes import named
+from graphfw.runtime.extra_passes import named
 from graphfw.runtime.numpy_executor import pipeline as cpu
 
 _CAPABILITY = "90"

@@ -33,7 +33,7 @@ from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.arena import Block
 from graphfw.runtime.planning.blocks import allocate
-from graphfw.runtime.planning.once import Once
+from graphfw.runtime.planning.hoist import HoistedSteps
 from graphfw.runtime.planning.schedule import Level, Lifetime, written
 from graphfw.runtime.program import Program, body_program, without_passes
 
@@ -123,7 +123,7 @@ class HoistedProgram(GpuSteps):
         variables: The variables that it is made of.
     """
 
-    def __init__(self, hoisted: Once, variables: Sequence[Variable]) -> None:
+    def __init__(self, hoisted: HoistedSteps, variables: Sequence[Variable]) -> None:
         steps = hoisted.steps
         self.kept = hoisted.kept
         self.work = [_work(step) for step in steps]

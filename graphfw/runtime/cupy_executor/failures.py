@@ -16,7 +16,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.limits import shown_bytes
-from graphfw.runtime.places import place_of
+from graphfw.runtime.locations import location_of
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def require_bfloat16(cupy: Any, program: Program) -> None:
     if tensor is not None:
         raise ExecutorError(
             f"CuPy {cupy.__version__} has no bfloat16, which {tensor.name or tensor.node.op.name} "
-            f"is, made at {place_of(tensor.node)}",
+            f"is, made at {location_of(tensor.node)}",
             fix=f"install {_KNOW_BFLOAT16}, or newer ones, or {_HOST}",
         )
 
@@ -125,7 +125,7 @@ def not_compiled(build: GpuProgram, log: str, architecture: str) -> ExecutorErro
 
 
 def _made(build: GpuProgram, code: GpuCode) -> list[str]:
-    return [f"  {node.op.name} made at {place_of(node)}" for node in build.nodes_of(code)]
+    return [f"  {node.op.name} made at {location_of(node)}" for node in build.nodes_of(code)]
 
 
 def too_large(
@@ -139,7 +139,7 @@ def too_large(
     largest = sorted(held.items(), key=lambda entry: -entry[1])[:5]
     lines = [
         f"{shown_bytes(nbytes)}: "
-        + (f"{s.node.op.name} made at {place_of(s.node)}" if isinstance(s, Tensor) else s.why)
+        + (f"{s.node.op.name} made at {location_of(s.node)}" if isinstance(s, Tensor) else s.why)
         for s, nbytes in largest
     ]
     at = f" at {', '.join([f'{name} = {n}' for name, n in sizes.items()])}" if sizes else ""

@@ -17,7 +17,7 @@ from graphfw.runtime.cupy_executor.layouts import Frame, GpuLayout, GpuLayouts
 from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.planning.arena import ALIGNMENT
-from graphfw.runtime.planning.once import known_bytes
+from graphfw.runtime.planning.hoist import known_bytes
 
 _NO_RNG = Rng(0, 0)
 

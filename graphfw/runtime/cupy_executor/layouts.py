@@ -49,7 +49,7 @@ from graphfw.runtime.cupy_executor.regions.common import rounded
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Arena
-from graphfw.runtime.planning.once import known_bytes
+from graphfw.runtime.planning.hoist import known_bytes
 
 _LAYOUTS = 256
 

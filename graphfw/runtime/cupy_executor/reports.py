@@ -25,9 +25,9 @@ from graphfw.runtime.cupy_executor.layouts import GpuLayout
 from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.limits import shown_bytes
+from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerTrip, report
-from graphfw.runtime.places import place_of
-from graphfw.runtime.planning.once import known_bytes
+from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.runtime.profile import Label
 from graphfw.runtime.step_reports import Reasons, entries, entry, label_of, ops_of
 
@@ -132,13 +132,13 @@ def _line(
 ) -> str:
     if isinstance(one, Node):
         whose = "NumPy, as CuPy lacks its dtypes" if runs_on_host(one) else "CuPy"
-        return f"{one.op.name}: by {whose}, made at {place_of(one)}"
+        return f"{one.op.name}: by {whose}, made at {location_of(one)}"
     if isinstance(one, GemmStep):
-        made = ", ".join([place_of(node) for node in one.step.nodes])
+        made = ", ".join([location_of(node) for node in one.step.nodes])
         return f"{one.code.title}: by cuBLASLt, made at {made}"
     what = _label(one)
     if isinstance(one, RegionStep):
-        return f"{what}: {_how(region)}, made at {place_of(one.code.node)}"
+        return f"{what}: {_how(region)}, made at {location_of(one.code.node)}"
     if isinstance(one, CudnnStep):
         return f"{what}: {_asked(one, env, device)}"
     if env is None:
@@ -181,7 +181,7 @@ def labels(build: GpuProgram) -> list[Label]:
         for one in body.work:
             nodes = (one,) if isinstance(one, Node) else one.step.nodes
             name = f"{'in a body: ' if body.is_body else ''}{_label(one)}"
-            found.append(Label(name, ", ".join(dict.fromkeys(map(place_of, nodes))), 0.0))
+            found.append(Label(name, ", ".join(dict.fromkeys(map(location_of, nodes))), 0.0))
     return found
 
 
@@ -209,7 +209,7 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
         found.append(MemoryEntry("values kept by kernels", "scratch", scratch, 0, end, ""))
     per_trip = []
     for region in _regions_in(layout):
-        name, place = region.node.op.name, place_of(region.node)
+        name, place = region.node.op.name, location_of(region.node)
         if region.outside:
             found.append(MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, place))
         if region.per_trip:

@@ -20,7 +20,8 @@ from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
 from graphfw.runtime.kernels.ir import Call
 from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
-from graphfw.runtime.kernels.lower_joins import Joins
+from graphfw.runtime.kernels.lower_concats import InPlaceConcats
+from graphfw.runtime.kernels.lower_iterations import trip_steps
 from graphfw.runtime.kernels.lower_loops import (
     cost_of,
     drafted,
@@ -33,7 +34,6 @@ from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
 from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_structure
 from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
-from graphfw.runtime.kernels.lower_trips import trip_steps
 from graphfw.runtime.kernels.lower_values import (
     ExpressionBuilder,
     RandomValue,
@@ -160,7 +160,7 @@ class _Lowering:
         self.groups = partition.groups
         self.target = target
         self.fixed = fixed
-        self.joins = Joins(graph, partition, target.fills)
+        self.joins = InPlaceConcats(graph, partition, target.fills)
         self.demanded = {self.facts.root_of(t) for t in graph.outputs}
         # What waits for the group that alone reads it: it is joined there.
         self.waiting: dict[Group, list[Lines]] = {}

@@ -100,7 +100,7 @@ class _Placement(NamedTuple):
 
     level: int
     inner: bool
-    dear: bool
+    expensive: bool
 
 
 _PLAIN = _Placement(0, False, False)
@@ -133,15 +133,15 @@ class Placements:
         parts = [self._found[part] for part in children(expr)]
         level = max([part.level for part in parts], default=0)
         inner = any([part.inner for part in parts])
-        dear = any([part.dear for part in parts])
+        expensive = any([part.expensive for part in parts])
         if isinstance(expr, LEAVES):
             variables = variables_of(expr)
             inner = inner or self._all_inner or any([v in self._inner for v in variables])
             is_picked = any([isinstance(v, ComputedIndex) for v in variables])
-            dear = dear or (inner and (is_picked or isinstance(expr, RandomValue)))
+            expensive = expensive or (inner and (is_picked or isinstance(expr, RandomValue)))
         elif isinstance(expr, Call) and inner:
-            dear = dear or not is_cheap_call(expr)
-        return _Placement(level, inner, dear)
+            expensive = expensive or not is_cheap_call(expr)
+        return _Placement(level, inner, expensive)
 
 
 def drafted(
@@ -202,7 +202,7 @@ def _keep(draft: Draft, natures: Placements) -> None:
                 continue
             seen.add(expr)
             nature = natures.of(expr)
-            if nature.dear and nature.inner and computed.get(expr, level) < level:
+            if nature.expensive and nature.inner and computed.get(expr, level) < level:
                 again[expr] = None
                 continue
             todo.extend(children(expr))

@@ -34,14 +34,6 @@ from graphfw.runtime.kernels.ir import (
     Store,
     Term,
 )
-from graphfw.runtime.kernels.lower_cells import (
-    WorkDivision,
-    columns,
-    is_long,
-    pieces,
-    tiles,
-    whole_rows,
-)
 from graphfw.runtime.kernels.lower_in_place import in_place
 from graphfw.runtime.kernels.lower_loops import (
     LEAVES,
@@ -67,6 +59,14 @@ from graphfw.runtime.kernels.lower_values import (
     K,
     RandomValue,
     RowReduction,
+)
+from graphfw.runtime.kernels.lower_work_items import (
+    WorkDivision,
+    columns,
+    is_long,
+    pieces,
+    tiles,
+    whole_rows,
 )
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
 

@@ -19,8 +19,8 @@ from graphfw.runtime import feeding
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.limits import compiles
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas, copied_together
 from graphfw.runtime.numpy_executor.native_executable import executable
-from graphfw.runtime.numpy_executor.recycle import Arenas, copied_together
 from graphfw.runtime.packed_variables import (
     packed,
     packed_type,
@@ -51,9 +51,9 @@ class NumpyExecutor(Executor):
         if options.memory_limit is None:
             return executable(program, options, self._arenas)
         # Not at the top: it imports the compiler.
-        limited = import_module("graphfw.runtime.numpy_executor.limited")
+        limited = import_module("graphfw.runtime.numpy_executor.memory_limited")
         try:
-            made: Executable = limited.LimitedExecutable(program, options, self._arenas)
+            made: Executable = limited.MemoryLimitedExecutable(program, options, self._arenas)
         except OverflowError:
             options.require_no_limit(
                 "a program with numbers of more than 64 bits",

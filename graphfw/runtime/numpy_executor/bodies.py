@@ -18,11 +18,11 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor.chains import Chain, IndirectAddress
+from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas, Memory
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.loops import IterationWork, work_of
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, native_executable
-from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas, Memory
+from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.program import body_program
 
@@ -139,7 +139,7 @@ class ReadyBody:
             inputs += whole(captures)
             self._body.made.preparation.provide(self.run, inputs, new_version())
 
-    def join(self, chain: Chain, sources: Sequence[IndirectAddress]) -> None:
+    def join(self, chain: NestedLoops, sources: Sequence[IndirectAddress]) -> None:
         """Add what prepares its captures, the last of the sources, to a chain."""
         made = self._body.made
         if not made.loaded.recipe.prepared:
@@ -172,7 +172,7 @@ class ReadyBody:
         """Lay out a body with loops inside."""
         build, run = self._body.made.build, self.run.run
         assert build is not None  # what has nodes outside of native code was compiled here
-        chain = Chain()
+        chain = NestedLoops()
         words = run.bases.ctypes.data
 
         def room(nbytes: int) -> IndirectAddress:
@@ -194,7 +194,7 @@ class ReadyBody:
         return chain.work(run)
 
     def _source(
-        self, build: Build, tensor: Tensor, layout: Layout, chain: Chain
+        self, build: Build, tensor: Tensor, layout: Layout, chain: NestedLoops
     ) -> IndirectAddress:
         """Return where a tensor lies in the run."""
         known = build.view_at(tensor, layout)

@@ -17,11 +17,11 @@ from graphfw.ops.regions import Region
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, View
 from graphfw.runtime.numpy_executor.backend import CpuBackend
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
-from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.copies import marked

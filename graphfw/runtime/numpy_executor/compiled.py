@@ -9,6 +9,7 @@ from graphfw.ir.op import Rng
 from graphfw.runtime.executor import Claim, Options, Replayed
 from graphfw.runtime.memory import MemoryReport, too_much
 from graphfw.runtime.numpy_executor import reports
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.execution import LoadedRecipe
@@ -17,7 +18,6 @@ from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable
 from graphfw.runtime.numpy_executor.recipe import Measured
-from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.program import Program
 
 

@@ -17,10 +17,10 @@ from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
+from graphfw.runtime.numpy_executor.buffer_pool import Memory, OutputPool
 from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
-from graphfw.runtime.numpy_executor.recycle import Memory, Recycler
 from graphfw.runtime.numpy_executor.runner import Record, Run
 from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.planning.draws import Draws
@@ -53,9 +53,11 @@ class LoadedRecipe:
         self.recipe = recipe
         self.addresses = addresses
         self.layouts = Layouts(recipe, addresses)
-        recyclers = [(k, Recycler(as_dtype(name).dtype)) for k, name in enumerate(recipe.dtypes)]
-        self.direct = [recyclers[k] for k in recipe.direct]
-        self.spares = recyclers[len(recyclers) - len(recipe.overwritten) :]
+        pools_of_outputs = [
+            (k, OutputPool(as_dtype(name).dtype)) for k, name in enumerate(recipe.dtypes)
+        ]
+        self.direct = [pools_of_outputs[k] for k in recipe.direct]
+        self.spares = pools_of_outputs[len(pools_of_outputs) - len(recipe.overwritten) :]
         self.is_random = bool(recipe.drawn)
         self._draws = Draws(recipe.drawn)
 
@@ -121,7 +123,9 @@ class ReadyRun:
             self.calls.append(call if stretch.waves else None)
         self.whole = self.calls[0] if recipe.is_plain else None
         self._recipe = recipe
-        self.makers = [recycler.maker(*layout.shapes[k]) for k, recycler in loaded.direct]
+        self.makers = [
+            pool_of_outputs.maker(*layout.shapes[k]) for k, pool_of_outputs in loaded.direct
+        ]
         self.outside: dict[Node, Outside] = {}
         self.version = -1
         self.held: Sequence[Array] = ()
@@ -218,7 +222,7 @@ class Execution:
         done = claim() if claim is not None else None
         if done is None:
             spares = self._loaded.spares
-            new = [recycler.take(*self._layout.shapes[k]) for k, recycler in spares]
+            new = [pool_of_outputs.take(*self._layout.shapes[k]) for k, pool_of_outputs in spares]
             self._updates = [*new, _NOBODY_ASKS]
         else:
             self._updates[-1] = done

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from graphfw.ir.dim_text import Sizes, evaluator
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cache import Cache
+from graphfw.runtime.locations import locations_of
 from graphfw.runtime.numpy_executor.rates import rates
-from graphfw.runtime.places import places_of
 from graphfw.runtime.profile import Event, Label, Profile, profile
 
 
@@ -59,7 +59,7 @@ class Labels(NamedTuple):
         work = iter(evaluator(self.work)(*sizes))
         pairs = zip(self.labels, self.nodes, work, work, strict=True)
         return [
-            Described(label, places_of([nodes[n] for n in own]), flops, moved)
+            Described(label, locations_of([nodes[n] for n in own]), flops, moved)
             for label, own, flops, moved in pairs
         ]
 

@@ -56,9 +56,9 @@ class RunnerCode:
     def llvm(self, symbol: str) -> str:
         here = machine()
         apple = _is_apple()
-        pool = ["alone.ll"]
+        pool = ["single_thread.ll"]
         if not is_windows():
-            pool = ["pool.ll", "linux.ll" if "linux" in here.triple else "elsewhere.ll"]
+            pool = ["pool.ll", "linux.ll" if "linux" in here.triple else "no_affinity.ll"]
         return text_of(
             "arrays.ll",
             "runner.ll",

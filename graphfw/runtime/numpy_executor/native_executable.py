@@ -24,15 +24,15 @@ from graphfw.ops.shape_checks import hold
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas
+from graphfw.runtime.numpy_executor.cache_key import key_of
 from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
 from graphfw.runtime.numpy_executor.execution import Execution, LoadedRecipe, ReadyRun
-from graphfw.runtime.numpy_executor.identity import key_of
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recipe import Measured
-from graphfw.runtime.numpy_executor.recycle import NO_MEMORY, Arenas
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from graphfw.ir import forks
 from graphfw.ir.literal import Array
 from graphfw.ir.time_limits import TimeOverError
+from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
-from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from graphfw.runtime.numpy_executor.bodies import (
     trip_number,
     whole,
 )
-from graphfw.runtime.numpy_executor.chains import Chain, IndirectAddress
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
 from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Trips
-from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
+from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.while_blocks import in_blocks
@@ -52,7 +52,7 @@ class LoopRegion:
             and self.passes[0].is_native
             and not any(body.is_random for body in self.bodies)
         )
-        self._carries = [Recycler(t.dtype.dtype) for t in op.passes[0].outputs[: op.carries[0]]]
+        self._carries = [OutputPool(t.dtype.dtype) for t in op.passes[0].outputs[: op.carries[0]]]
 
     def ready(self, sizes: Sizes) -> BoundRegion:
         if self.is_native:
@@ -71,7 +71,10 @@ class LoopRegion:
     def carry_makers(self, sizes: Sizes) -> list[Maker]:
         """Return the makers of arrays for the carries."""
         pairs = zip(self._carries, self.op.passes[0].outputs, strict=True)
-        return [recycler.maker(shape_of(t, sizes), nbytes_of(t, sizes)) for recycler, t in pairs]
+        return [
+            pool_of_outputs.maker(shape_of(t, sizes), nbytes_of(t, sizes))
+            for pool_of_outputs, t in pairs
+        ]
 
     def _slowly(
         self,
@@ -184,7 +187,7 @@ class NativeLoop:
 
     def join(
         self,
-        chain: Chain,
+        chain: NestedLoops,
         sources: Sequence[IndirectAddress],
         room: Callable[[int], IndirectAddress],
     ) -> list[IndirectAddress]:

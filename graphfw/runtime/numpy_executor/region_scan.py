@@ -31,9 +31,9 @@ from graphfw.runtime.numpy_executor.bodies import (
     trip_number,
     whole,
 )
-from graphfw.runtime.numpy_executor.chains import Chain, IndirectAddress
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
 from graphfw.runtime.numpy_executor.loops import IterationCarry, Move, Trips
-from graphfw.runtime.numpy_executor.recycle import Arenas, Recycler
+from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 
 T = TypeVar("T")
 
@@ -65,8 +65,8 @@ class ScanRegion:
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
         self.histories = sorted({carry for carry, _ in self._rows.values()})
-        self._carries = [Recycler(t.dtype.dtype) for t in carried]
-        self._stacks = [Recycler(t.dtype.dtype) for t in self.rest]
+        self._carries = [OutputPool(t.dtype.dtype) for t in carried]
+        self._stacks = [OutputPool(t.dtype.dtype) for t in self.rest]
 
     def ready(self, sizes: Sizes) -> BoundRegion:
         if self.is_native:
@@ -83,7 +83,7 @@ class ScanRegion:
     def stack_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
         """Return the makers of arrays for the stacks of `rest`."""
         pairs = zip(self._stacks, self.rest, strict=True)
-        return [_rows_maker(recycler, t, sizes, trips) for recycler, t in pairs]
+        return [_rows_maker(pool_of_outputs, t, sizes, trips) for pool_of_outputs, t in pairs]
 
     def history_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
         """Return the makers of arrays for the histories."""
@@ -227,7 +227,7 @@ class NativeScan:
 
     def join(
         self,
-        chain: Chain,
+        chain: NestedLoops,
         sources: Sequence[IndirectAddress],
         room: Callable[[int], IndirectAddress],
     ) -> list[IndirectAddress]:
@@ -267,6 +267,8 @@ class NativeScan:
         )
 
 
-def _rows_maker(recycler: Recycler, tensor: Tensor, sizes: Sizes, count: int) -> Maker:
+def _rows_maker(pool_of_outputs: OutputPool, tensor: Tensor, sizes: Sizes, count: int) -> Maker:
     """Return the maker of arrays of so many rows, each like a tensor."""
-    return recycler.maker((count, *shape_of(tensor, sizes)), count * nbytes_of(tensor, sizes))
+    return pool_of_outputs.maker(
+        (count, *shape_of(tensor, sizes)), count * nbytes_of(tensor, sizes)
+    )

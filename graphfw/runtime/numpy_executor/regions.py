@@ -17,7 +17,7 @@ from graphfw.ops.whiles import Loop
 from graphfw.runtime.executor import Options
 from graphfw.runtime.memory import PerTrip
 from graphfw.runtime.numpy_executor.bodies import BoundRegion, Compiled, FailedError, Sizes
-from graphfw.runtime.numpy_executor.recycle import Arenas
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.region_loop import LoopRegion, NativeLoop
 from graphfw.runtime.numpy_executor.region_scan import NativeScan, ScanRegion
 

@@ -15,6 +15,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime import step_reports
 from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.steps import Step, Storage
+from graphfw.runtime.locations import location_of, locations_of
 from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerTrip, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.code_text import text_of
@@ -24,7 +25,6 @@ from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.rates import rates
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.target import why_not_native
-from graphfw.runtime.places import place_of, places_of
 from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.planning.work import work_of
@@ -55,10 +55,10 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
         for node in level.nodes:
             region = build.regions.get(node)
             if region is not None:
-                per_trip += region.per_trip(env, place_of(node))
+                per_trip += region.per_trip(env, location_of(node))
                 name = f"inside of {node.op.name}"
                 size = region.nbytes(env)
-                entries.append(MemoryEntry(name, "outside", size, depth, depth, place_of(node)))
+                entries.append(MemoryEntry(name, "outside", size, depth, depth, location_of(node)))
     spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
     return report(entries, levels, layout.arena, spare, per_trip)
 
@@ -120,7 +120,7 @@ def explain(build: Build, sizes: Sequence[int] | None) -> str:
                 lines.append(f"       strategy {step.choice}")
             nodes = _nodes_of(step)
             if nodes:
-                lines.append(f"       at {places_of(nodes)}")
+                lines.append(f"       at {locations_of(nodes)}")
             lines += [f"       {line}" for line in reasons.of(nodes)]
             number += 1
             reason = why_not_native(step) if isinstance(step, Node) else ""
@@ -147,7 +147,7 @@ def described(build: Build, sizes: Mapping[str, int]) -> list[Described]:
     for step in steps:
         cost = cost_of(step, sizes)
         label = label_of(step, build.regions)
-        found.append(Described(label, places_of(_nodes_of(step)), cost.flops, cost.moved))
+        found.append(Described(label, locations_of(_nodes_of(step)), cost.flops, cost.moved))
     return found
 
 

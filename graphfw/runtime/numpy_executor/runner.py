@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfw.ir import forks
+from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.native import (
     DATA_OFFSET,
@@ -29,7 +30,6 @@ from graphfw.runtime.numpy_executor.native import (
     MAX_WORKERS,
     RunnerCode,
 )
-from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.watch import poll_address, watch_address
 
 Words: TypeAlias = "NDArray[np.int64]"

@@ -25,12 +25,12 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Choice, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.choice import Strategy, by_estimate, chosen, estimated
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.engine import compile_codes, disk
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.recipe import Measured
-from graphfw.runtime.numpy_executor.recycle import aligned
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.copies import copied

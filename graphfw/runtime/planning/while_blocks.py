@@ -19,7 +19,7 @@ from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.runtime.kernels.lower import CanCompile, Target
-from graphfw.runtime.kernels.lower_trips import trip_steps
+from graphfw.runtime.kernels.lower_iterations import trip_steps
 
 _BLOCK = 16
 """Trips of a block: as many may be made for nothing, but one."""

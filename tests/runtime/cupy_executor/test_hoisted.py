@@ -5,7 +5,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.runtime.cupy_executor import capture
-from graphfw.runtime.planning import once as planning
+from graphfw.runtime.planning import hoist as planning
 from tests.strict_xp import plain_array
 
 RUNS = capture.RUNS

@@ -12,9 +12,9 @@ import numpy as np
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import as_dtype, float16, float64
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Temp, View
+from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
-from graphfw.runtime.numpy_executor.recycle import aligned
 from tests.support.cells import CELL, in_a_run
 from tests.support.lying import lying, whole_of
 

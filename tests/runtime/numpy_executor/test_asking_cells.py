@@ -8,11 +8,11 @@ import pytest
 import graphfw as gf
 from graphfw.runtime.numpy_executor.attention.backward import BackwardCode
 from graphfw.runtime.numpy_executor.attention.forward import ForwardCode
+from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.convolution import gradient, gradient_sums
 from graphfw.runtime.numpy_executor.convolution.gradient import GradientCode
 from graphfw.runtime.numpy_executor.convolution.gradient_sums import KernelSumsCode
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.recycle import aligned
 from tests.support.cells import CELL, in_a_run, in_an_ended_run
 
 

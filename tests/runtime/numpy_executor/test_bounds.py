@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import recycle
+from graphfw.runtime.numpy_executor import buffer_pool
 
 ROOM = 256
 """Bytes before and behind each output, more than a block of vectors."""
@@ -28,15 +28,15 @@ def guarded(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     made = []
 
-    def maker(recycler, shape, nbytes):
+    def maker(pool_of_outputs, shape, nbytes):
         def make():
             memory = np.full(nbytes + 2 * ROOM, 0xA5, np.uint8)
             made.append((memory, nbytes))
-            return memory[ROOM : ROOM + nbytes].view(recycler.dtype).reshape(shape)
+            return memory[ROOM : ROOM + nbytes].view(pool_of_outputs.dtype).reshape(shape)
 
         return make
 
-    monkeypatch.setattr(recycle.Recycler, "maker", maker)
+    monkeypatch.setattr(buffer_pool.OutputPool, "maker", maker)
 
     def check():
         assert made

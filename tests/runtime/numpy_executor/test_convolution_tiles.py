@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import backend, identity, target
+from graphfw.runtime.numpy_executor import backend, cache_key, target
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, host
 from tests.runtime.numpy_executor.convolution_runs import (
     any_window,
@@ -171,7 +171,7 @@ def test_where_the_strategy_is_offered(rng):
 @pytest.fixture
 def with_tiles(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    monkeypatch.setattr(identity, "enabled", False)
+    monkeypatch.setattr(cache_key, "enabled", False)
     monkeypatch.setattr(target, "tiles_here", lambda: FORM)
 
     def choose(strategies):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor.recycle import Recycler
+from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 
 
 def mlp(width):
@@ -42,7 +42,7 @@ def test_what_stays_of_a_size_is_small(network, monkeypatch):
             for n in range(2, 20):
                 run(n)
             for known in gc.get_objects():
-                if isinstance(known, Recycler):  # which keep a few arrays, whatever the sizes
+                if isinstance(known, OutputPool):  # which keep a few arrays, whatever the sizes
                     known._past.clear()
             stays, _ = tracemalloc.get_traced_memory()
         finally:

@@ -21,7 +21,7 @@ from graphfw.errors import ArgumentError
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import as_dtype, float32
 from graphfw.runtime.kernels.steps import Storage, Temp, View
-from graphfw.runtime.numpy_executor import identity, machine, target
+from graphfw.runtime.numpy_executor import cache_key, machine, target
 from graphfw.runtime.numpy_executor.codegen import AVX512, host
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, trust
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
@@ -293,7 +293,7 @@ def test_linux_understands_what_it_is_asked(monkeypatch):
 def test_programs(monkeypatch, rng):
     """Layers and their gradients, with what follows the products, by several threads."""
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    monkeypatch.setattr(identity, "enabled", False)
+    monkeypatch.setattr(cache_key, "enabled", False)
     with gf.Graph() as g:
         x = gf.placeholder(("n", 70), name="x")
         w = gf.Variable(random(rng, (70, 90), "float32"), name="w")

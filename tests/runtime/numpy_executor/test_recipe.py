@@ -16,9 +16,9 @@ from graphfw.ir.dim_text import Sizes, evaluator, written
 from graphfw.ir.op import PURE, Op
 from graphfw.runtime.cache import Cache
 from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor import engine, identity
+from graphfw.runtime.numpy_executor import cache_key, engine
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-from graphfw.runtime.numpy_executor.limited import LimitedExecutable
+from graphfw.runtime.numpy_executor.memory_limited import MemoryLimitedExecutable
 from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
 from graphfw.runtime.numpy_executor.recipe import restored
 
@@ -38,7 +38,7 @@ def kept(monkeypatch, tmp_path):
     """A cache of the test's own, where recipes are kept."""
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.delenv("GRAPHFW_VERIFY", raising=False)
-    monkeypatch.setattr(identity, "enabled", True)
+    monkeypatch.setattr(cache_key, "enabled", True)
     use(Cache(tmp_path), monkeypatch)
     return tmp_path
 
@@ -224,7 +224,7 @@ def key(net, **options):
     g, x, y, loss, _, train = net
     with gf.Session(g, verify="off") as session:
         program = session.compile([loss, train], [x, y]).program
-    return identity.key_of(program, dataclasses.replace(Options(), **options))
+    return cache_key.key_of(program, dataclasses.replace(Options(), **options))
 
 
 def test_keys_differ_where_programs_do(monkeypatch):
@@ -239,7 +239,7 @@ def test_keys_differ_where_programs_do(monkeypatch):
         key(trained(size=9)),
         key(trained(), matmul_precision="high"),
     ]
-    monkeypatch.setattr(identity, "_compiler", lambda: "another")
+    monkeypatch.setattr(cache_key, "_compiler", lambda: "another")
     others.append(key(trained()))
     assert None not in others
     assert len({same, *others}) == len(others) + 1
@@ -253,7 +253,7 @@ def test_who_looks_at_the_compiler_gets_the_compiler(rng, tmp_path, monkeypatch)
             return type(session.compile([loss, train], [x, y])._run)
 
     assert [kind(), kind()] == [CompiledExecutable, RecalledExecutable]
-    assert kind(memory_limit="1GiB") is LimitedExecutable
+    assert kind(memory_limit="1GiB") is MemoryLimitedExecutable
     assert kind(verify="each") is CompiledExecutable
     monkeypatch.setenv("GRAPHFW_STOP_AFTER", "2")
     assert kind() is CompiledExecutable
@@ -326,7 +326,7 @@ def test_keys_differ_where_bodies_do():
     def key_of(*args, **kwargs):
         g, x, xs, rows = looped(*args, **kwargs)
         with gf.Session(g, verify="off") as session:
-            return identity.key_of(session.compile(rows, [x, xs]).program, Options())
+            return cache_key.key_of(session.compile(rows, [x, xs]).program, Options())
 
     keys = [key_of(), key_of(3.0), key_of(trips=6), key_of(backwards=True)]
     assert len(set(keys)) == 4

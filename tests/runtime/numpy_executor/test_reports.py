@@ -12,10 +12,10 @@ import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.op import Rng
 from graphfw.runtime.memory import MemoryEntry, report
-from graphfw.runtime.numpy_executor import recycle
+from graphfw.runtime.numpy_executor import buffer_pool
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.execution import Execution, ReadyRun
-from graphfw.runtime.numpy_executor.limited import LimitedExecutable
+from graphfw.runtime.numpy_executor.memory_limited import MemoryLimitedExecutable
 from graphfw.runtime.profile import Event, Label, profile
 
 WIDTH = 48
@@ -49,7 +49,7 @@ def fed(rng, n):
 def plan_of(session, net):
     g, x, y, loss, ordered, train = net
     plan = session.compile([loss, ordered, train], [x, y])
-    assert isinstance(plan._run, (CompiledExecutable, LimitedExecutable))
+    assert isinstance(plan._run, (CompiledExecutable, MemoryLimitedExecutable))
     return plan
 
 
@@ -62,7 +62,7 @@ def stepped(plan, session, arrays, poison):
     inputs = [*fed_, *[contents[v] for v in plan.program.variables]]
     layout = run._layout(sizes)
     ready = ReadyRun(run.loaded, layout, 2)
-    arena = recycle.Arenas().take(ready.nbytes)
+    arena = buffer_pool.Arenas().take(ready.nbytes)
     if poison:
         arena.array[:] = 0xFF  # NaN, in all floats
     run.preparation.provide(ready, inputs, session._state.snapshot.version)

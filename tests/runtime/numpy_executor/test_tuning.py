@@ -14,14 +14,14 @@ from graphfw.ir.dtype import float32
 from graphfw.runtime.cache import Cache
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Temp, View
-from graphfw.runtime.numpy_executor import engine, identity, tuning
+from graphfw.runtime.numpy_executor import cache_key, engine, tuning
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.choice import Strategy, by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.convolution import strategies
 from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
-from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.numpy_executor.tuning import Tuner
 from graphfw.runtime.planning.copies import copied
 
@@ -312,7 +312,7 @@ def test_plans_for_all_sizes_are_estimated(rng, two_ways, unmeasured):
 
 
 def test_a_recalled_plan_knows_what_it_was_chosen_by(rng, two_ways, kept, monkeypatch, unmeasured):
-    monkeypatch.setattr(identity, "enabled", True)
+    monkeypatch.setattr(cache_key, "enabled", True)
     weights = rng.standard_normal((16, 8, 3, 3), np.float32)
     array = rng.standard_normal((1, 8, 9, 9), np.float32)
     results = []
@@ -334,12 +334,12 @@ def test_a_recalled_plan_knows_what_it_was_chosen_by(rng, two_ways, kept, monkey
 
 
 def test_recipes_are_kept_apart(rng, two_ways, monkeypatch):
-    monkeypatch.setattr(identity, "enabled", True)
+    monkeypatch.setattr(cache_key, "enabled", True)
     g, x, y = layer(rng)
     program = gf.Session(g, verify="off").compile(y, [x]).program
 
     def key(**options):
-        return identity.key_of(program, Options(**options))
+        return cache_key.key_of(program, Options(**options))
 
     assert key() == key(threads=1)
     found = [

@@ -31,7 +31,7 @@ from graphfw.runtime.cupy_executor.special.launches import (
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.planning.thirds import walk_of
+from graphfw.runtime.planning.collapse import scan_layout_of
 
 _TEXT = (Path(__file__).parent / "scans.cuh").read_text("utf-8")
 
@@ -49,7 +49,7 @@ def scan_steps(
     dtype = output.storage.dtype
     if dtype.is_complex:
         return []
-    walk = walk_of(node, inputs, output, CudaCode)
+    walk = scan_layout_of(node, inputs, output, CudaCode)
     step = Step(
         nodes=(node,),
         code=_code(dtype, node.op.name, reverse=walk.reverse, exclusive=walk.exclusive),

@@ -34,8 +34,8 @@ from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.limits import Precision
+from graphfw.runtime.planning.collapse import collapsed_to_3d
 from graphfw.runtime.planning.common import in_common
-from graphfw.runtime.planning.thirds import in_thirds
 
 _TEXT = (Path(__file__).parent / "scatter.cuh").read_text("utf-8")
 
@@ -61,9 +61,9 @@ def scatter_steps(
     end = axis + len(indices)
     steps, keys, order = _sorted(node, indices, x.shape[axis:end])
     ndim = len(broadcast(*[view.shape for view in indices]))
-    x, more = in_thirds(node, x, axis, end, CudaCode)
+    x, more = collapsed_to_3d(node, x, axis, end, CudaCode)
     steps += more
-    values, more = in_thirds(node, values, axis, axis + ndim, CudaCode)
+    values, more = collapsed_to_3d(node, values, axis, axis + ndim, CudaCode)
     steps += more
     own = x.storage not in {values.storage, *[view.storage for view in indices]}
     over = own and isinstance(x.storage, Tensor) and is_whole(x)

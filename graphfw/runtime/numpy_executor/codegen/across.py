@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.runtime.kernels.ir import Kernel, Load
-from graphfw.runtime.kernels.lower_cells import TILE
+from graphfw.runtime.kernels.lower_work_items import TILE
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts
 from graphfw.runtime.numpy_executor.codegen.registers import memory, vector

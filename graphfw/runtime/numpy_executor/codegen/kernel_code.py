@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Accumulate, Keep, Kernel
-from graphfw.runtime.kernels.lower_cells import LONG
+from graphfw.runtime.kernels.lower_work_items import LONG
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, statements

@@ -18,7 +18,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
-from graphfw.runtime.planning.thirds import walk_of
+from graphfw.runtime.planning.collapse import scan_layout_of
 
 _BLOCK = 256
 """Lines beside each other that a cell has."""
@@ -202,7 +202,7 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     dtype = output.storage.dtype
     if dtype.is_complex:
         return []
-    walk = walk_of(node, inputs, output, KernelCode)
+    walk = scan_layout_of(node, inputs, output, KernelCode)
     before, size, after = walk.sizes
     rows = after == 1
     block = dim_min(dim_max(1, after), _BLOCK)

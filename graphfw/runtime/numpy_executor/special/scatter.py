@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.special.moves import add_run, call_run, ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.places import SCAN, places_step
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
-from graphfw.runtime.planning.thirds import in_thirds
+from graphfw.runtime.planning.collapse import collapsed_to_3d
 
 _BLOCK = 1024
 """Elements of the last dim that a cell owns."""
@@ -242,9 +242,9 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     naming, places = places_step(node, indices, sizes, from_end=not refuses)
     steps = [naming]
     ndim = len(broadcast(*[view.shape for view in indices]))
-    x, more = in_thirds(node, x, axis, end, KernelCode)
+    x, more = collapsed_to_3d(node, x, axis, end, KernelCode)
     steps += more
-    values, more = in_thirds(node, values, axis, axis + ndim, KernelCode)
+    values, more = collapsed_to_3d(node, values, axis, axis + ndim, KernelCode)
     steps += more
     before, size, after = x.shape
     if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do

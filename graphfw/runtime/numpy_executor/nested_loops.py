@@ -1,4 +1,4 @@
-"""Bodies with loops inside that leave Python too.  `chain.ll` has the offsets."""
+"""Bodies with loops inside that leave Python too.  `nested_loops.ll` has the offsets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from graphfw.runtime.numpy_executor.runner import Record, Run, runner_address
 _ADDRESSES, _COPIES, _STRETCH, _LOOP = range(4)
 
 
-class ChainCode:
-    """The function `i64 (ptr chain, ptr nothing)` that goes through a chain; see `chain.ll`."""
+class NestedLoopsCode:
+    """The function `i64 (ptr chain, ptr nothing)` that goes through a chain.
+
+    See `nested_loops.ll`.
+    """
 
     key = "chain"
 
     def llvm(self, symbol: str) -> str:
-        return text_of("chain.ll", symbol=symbol)
+        return text_of("nested_loops.ll", symbol=symbol)
 
 
 class IndirectAddress(NamedTuple):
@@ -38,7 +41,7 @@ class IndirectAddress(NamedTuple):
         return IndirectAddress(self.word, self.offset + nbytes)
 
 
-class Chain:
+class NestedLoops:
     """The computation of a body in a trip, link by link."""
 
     def __init__(self) -> None:
@@ -89,5 +92,5 @@ _known: list[int] = []
 
 def _address() -> int:
     if not _known:
-        _known.extend(compile_codes([ChainCode()]))
+        _known.extend(compile_codes([NestedLoopsCode()]))
     return _known[0]

@@ -20,11 +20,11 @@ from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.memory import MemoryReport, require_room, too_much
 from graphfw.runtime.numpy_executor import reports
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
 from graphfw.runtime.numpy_executor.layout import Layouts
 from graphfw.runtime.numpy_executor.pool import default_threads
-from graphfw.runtime.numpy_executor.recycle import Arenas
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, without_passes
 
@@ -74,7 +74,7 @@ class _Variant:
         return sum([evaluate(cost, env) for cost in costs])
 
 
-class LimitedExecutable(Executable):
+class MemoryLimitedExecutable(Executable):
     """A program under a memory limit, in variants: each computes more things again.
 
     Which one runs depends on the sizes: the first that keeps the limit. A variant is made for the

@@ -4,7 +4,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dim_text import evaluate
-from graphfw.runtime.kernels.lower_cells import (
+from graphfw.runtime.kernels.lower_work_items import (
     WorkDivision,
     columns,
     is_long,

@@ -5,7 +5,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ExecutionError, MemoryLimitError, ShapeError
-from graphfw.runtime.numpy_executor.limited import LimitedExecutable
+from graphfw.runtime.numpy_executor.memory_limited import MemoryLimitedExecutable
 from tests.passes.test_rematerialise import mlp
 
 
@@ -115,7 +115,7 @@ def test_each_size_takes_what_it_needs(rng):
         limit = int(0.8 * plan.memory((ROWS, 32)).peak)
     session, plan = plan_of("plain", limit)
     with session:
-        assert isinstance(plan._run, LimitedExecutable)
+        assert isinstance(plan._run, MemoryLimitedExecutable)
         plan(rows(rng, 10))
         assert not plan._run._variants, "small runs compute nothing again"
         plan(rows(rng))

@@ -12,7 +12,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.ops.effects import Effect
 
 
-def riding(graph: Graph, outputs: Sequence[Tensor], feeds: Sequence[Tensor]) -> list[Tensor]:
+def effects_in(graph: Graph, outputs: Sequence[Tensor], feeds: Sequence[Tensor]) -> list[Tensor]:
     """Return the tokens of the effects that happen in a run.
 
     An effect happens where the run computes all that it is made of; what nothing but effects uses

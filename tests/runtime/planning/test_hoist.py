@@ -8,7 +8,7 @@ import graphfw as gf
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import float32
 from graphfw.runtime.kernels.steps import ReferenceStep, Step, Temp
-from graphfw.runtime.planning.once import once
+from graphfw.runtime.planning.hoist import hoisted
 
 BIG = 1 << 20
 
@@ -30,7 +30,7 @@ def step(reads, writes, params=(), **facts):
 
 
 def found(items, variable, wanted=()):
-    return once(items, lambda tensor: tensor, [variable], wanted)
+    return hoisted(items, lambda tensor: tensor, [variable], wanted)
 
 
 def test_what_depends_on_nothing_else(variable):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from graphfw.ir.dtype import bfloat16
-from graphfw.runtime.numpy_executor.recycle import (
+from graphfw.runtime.numpy_executor.buffer_pool import (
     LARGE_PAGE,
     Arenas,
-    Recycler,
+    OutputPool,
     aligned,
     copied_together,
 )
@@ -24,18 +24,18 @@ NBYTES = 4 * 256 * 128
 
 
 @pytest.fixture
-def recycler():
-    return Recycler(np.dtype(np.float32))
+def pool_of_outputs():
+    return OutputPool(np.dtype(np.float32))
 
 
-def take(recycler):
-    return recycler.take(SHAPE, NBYTES)
+def take(pool_of_outputs):
+    return pool_of_outputs.take(SHAPE, NBYTES)
 
 
-def test_what_is_dropped_is_used_again(recycler):
+def test_what_is_dropped_is_used_again(pool_of_outputs):
     addresses = set()
     for _ in range(20):
-        array = take(recycler)
+        array = take(pool_of_outputs)
         assert array.shape == SHAPE
         assert array.dtype == np.float32
         assert array.flags.c_contiguous
@@ -61,57 +61,57 @@ def views(array):
 
 
 @pytest.mark.parametrize("number", range(11))
-def test_what_is_seen_by_any_view_is_never_handed_out_again(recycler, number):
-    array = take(recycler)
+def test_what_is_seen_by_any_view_is_never_handed_out_again(pool_of_outputs, number):
+    array = take(pool_of_outputs)
     array[...] = 7
     address = array.ctypes.data
     kept = list(views(array))[number]
     del array
     others = []
     for _ in range(12):
-        other = take(recycler)
+        other = take(pool_of_outputs)
         assert not address - NBYTES < other.ctypes.data < address + NBYTES
         other[...] = 0
         others.append(other)
         if len(others) % 3 == 0:
             others.clear()
     del kept, others, other
-    addresses = [take(recycler).ctypes.data for _ in range(3)]
+    addresses = [take(pool_of_outputs).ctypes.data for _ in range(3)]
     assert len(set(addresses)) == 1
 
 
-def test_arrays_that_are_held_are_all_different(recycler):
-    held = [take(recycler) for _ in range(10)]
+def test_arrays_that_are_held_are_all_different(pool_of_outputs):
+    held = [take(pool_of_outputs) for _ in range(10)]
     for number, array in enumerate(held):
         array[...] = number
     assert all((array == number).all() for number, array in enumerate(held))
 
 
-def test_other_sizes_and_small_arrays(recycler):
-    first = take(recycler)
+def test_other_sizes_and_small_arrays(pool_of_outputs):
+    first = take(pool_of_outputs)
     address = first.ctypes.data
     del first
-    large = recycler.take((512, 128), 2 * NBYTES)
+    large = pool_of_outputs.take((512, 128), 2 * NBYTES)
     large[...] = 1
     assert large.nbytes == 2 * NBYTES
-    assert take(recycler).ctypes.data == address
-    assert recycler.take((), 4).shape == ()
-    assert recycler.take((0, 5), 0).size == 0
-    assert len(recycler._past) <= 4
+    assert take(pool_of_outputs).ctypes.data == address
+    assert pool_of_outputs.take((), 4).shape == ()
+    assert pool_of_outputs.take((0, 5), 0).size == 0
+    assert len(pool_of_outputs._past) <= 4
 
 
-def test_no_array_has_two_owners_when_many_threads_take(recycler):
+def test_no_array_has_two_owners_when_many_threads_take(pool_of_outputs):
     """Each writes its own number and finds it again."""
     wrong = []
 
     def work(number):
         for i in range(60):
-            array = take(recycler)
+            array = take(pool_of_outputs)
             array[...] = number
             rows = array[::2]
             del array
             if i % 3 == 0:
-                other = take(recycler)
+                other = take(pool_of_outputs)
                 other[...] = number + 0.5
                 if not (other == number + 0.5).all():
                     wrong.append(number)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from tests.runtime.numpy_executor.test_trips import same
+from tests.runtime.numpy_executor.test_iterations import same
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import recycle, residue
+from graphfw.runtime.numpy_executor import buffer_pool, trim_heap
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 
@@ -32,14 +32,14 @@ def resident_mib():
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as lines:
         text = lines.read()
     parts = text.split("VmFlags")
-    own = [part for part in parts if residue._library() in part]
+    own = [part for part in parts if trim_heap._library() in part]
     return sum(int(part.split("Rss:")[1].split()[0]) for part in own) / 1024
 
 
 @linux
 def test_the_compilers_code_goes_and_comes_again(compiled):
     before = resident_mib()
-    residue.give_back()
+    trim_heap.trim_heap()
     after = resident_mib()
     assert after < before / 2
     x = np.ones(3, np.float32)
@@ -50,8 +50,8 @@ def test_the_compilers_code_goes_and_comes_again(compiled):
 
 @linux
 def test_what_the_linker_has_changed_stays(compiled):
-    spans = list(residue._read_only(residue._library()))
-    kinds = [residue._is_clean(span) for span in spans]
+    spans = list(trim_heap._read_only(trim_heap._library()))
+    kinds = [trim_heap._is_clean(span) for span in spans]
     assert True in kinds
     assert False in kinds  # addresses that were filled in, then protected
 
@@ -63,22 +63,22 @@ def test_a_page_that_was_written_to_is_not_clean(tmp_path):
     with path.open("r+b") as file:
         pages = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE)
         first = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        span = residue._Span(first, first + 4 * mmap.PAGESIZE)
+        span = trim_heap._Span(first, first + 4 * mmap.PAGESIZE)
         assert pages[mmap.PAGESIZE] == ord("x")
-        assert residue._is_clean(span)
+        assert trim_heap._is_clean(span)
         pages[mmap.PAGESIZE] = 1
-        assert not residue._is_clean(span)
+        assert not trim_heap._is_clean(span)
 
 
 def test_a_large_arena_asks_for_it(monkeypatch):
     calls = []
-    monkeypatch.setattr(recycle, "give_back", lambda: calls.append(1))
-    arenas = recycle.Arenas()
+    monkeypatch.setattr(buffer_pool, "trim_heap", lambda: calls.append(1))
+    arenas = buffer_pool.Arenas()
     arenas.give(arenas.take(1000))
     assert not calls
-    large = arenas.take(recycle._LARGE)
+    large = arenas.take(buffer_pool._LARGE)
     arenas.give(large)
-    assert arenas.take(recycle._LARGE) is large
+    assert arenas.take(buffer_pool._LARGE) is large
     assert len(calls) == 1
 
 
@@ -91,6 +91,6 @@ def test_a_system_without_such_calls(platform, monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(residue, "_libc", Libc)
-    monkeypatch.setattr(residue, "open", closed, raising=False)
-    residue.give_back()
+    monkeypatch.setattr(trim_heap, "_libc", Libc)
+    monkeypatch.setattr(trim_heap, "open", closed, raising=False)
+    trim_heap.trim_heap()

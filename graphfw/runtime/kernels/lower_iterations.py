@@ -24,7 +24,7 @@ from graphfw.ops.scans import Scan
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
-from graphfw.runtime.kernels.lower_lanes import in_a_row
+from graphfw.runtime.kernels.lower_iteration_values import FEW, MisfitError, TripValues
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
     LoopCarry,
@@ -34,8 +34,8 @@ from graphfw.runtime.kernels.lower_loops import (
     postorder,
     roots_of,
 )
+from graphfw.runtime.kernels.lower_parallel_axes import in_a_row
 from graphfw.runtime.kernels.lower_steps import KernelTarget, finished, step
-from graphfw.runtime.kernels.lower_trip_values import FEW, MisfitError, TripValues
 from graphfw.runtime.kernels.lower_values import Element, ElementAddress, K, RowReduction, placed
 from graphfw.runtime.kernels.steps import Step, Temp
 

@@ -7,8 +7,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, GraphfwError
-from graphfw.runtime import largest
-from graphfw.runtime.largest import Accepts
+from graphfw.runtime import max_dim
+from graphfw.runtime.max_dim import Accepts
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_where_no_size_that_fits_is_taken_the_error_says_why(monkeypatch):
         plan.max_dim("batch", 10_000)
     assert "don't divide into shape [-1, 4096]" in caught.value.why
     assert plan.max_dim("batch", "1MiB") % 4096 == 0
-    monkeypatch.setattr(largest, "MOST_TRIED", 10)
+    monkeypatch.setattr(max_dim, "MOST_TRIED", 10)
     peak = plan.memory((3 * 4096, 3)).peak
     above, below = peak + 100, peak - 100
     assert plan.max_dim("batch", above) == 3 * 4096

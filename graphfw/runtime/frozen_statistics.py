@@ -15,7 +15,7 @@ from graphfw.loc import capture
 _SHOWN = 4
 
 
-def warn_of_unmoved(graph: Graph, updates: Iterable[Update]) -> None:
+def warn_of_frozen_statistics(graph: Graph, updates: Iterable[Update]) -> None:
     """Warn of variables that layers update along with a step, where no step of the graph does.
 
     The run certainly trains: what it commits is made of a gradient through these layers, or else it

@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.planning.copies import copied
 
 
-def in_thirds(
+def collapsed_to_3d(
     node: Node, x: View, first: int, last: int, code: Callable[[Kernel], Code]
 ) -> tuple[View, list[Step]]:
     """Return a view with three dims: those before `first`, from there to `last`, and after.
@@ -34,7 +34,7 @@ def in_thirds(
     return View(temp, 0, shape, contiguous(shape)), [step]
 
 
-class Walk(NamedTuple):
+class ScanLayout(NamedTuple):
     """How a node walks along an axis.
 
     Attributes:
@@ -56,9 +56,9 @@ class Walk(NamedTuple):
     copies: list[Step]
 
 
-def walk_of(
+def scan_layout_of(
     node: Node, inputs: Sequence[View], output: View, code: Callable[[Kernel], Code]
-) -> Walk:
+) -> ScanLayout:
     """Return how a `cumulative_sum`, a `cumulative_prod` or a `recurrence` walks.
 
     The code of steps that copy is made by `code`.
@@ -71,14 +71,14 @@ def walk_of(
     whole: list[tuple[int, int]] = []
     operands = [output.storage]
     for number, x in enumerate(inputs, 1):
-        given, more = in_thirds(node, x, axis, axis + 1, code)
+        given, more = collapsed_to_3d(node, x, axis, axis + 1, code)
         copies += more
         params += [given.offset, *given.strides]
         operands.append(given.storage)
         if isinstance(given.storage, Tensor) and is_whole(given):
             whole.append((0, number))
-    return Walk(
-        sizes=in_thirds(node, output, axis, axis + 1, code)[0].shape,
+    return ScanLayout(
+        sizes=collapsed_to_3d(node, output, axis, axis + 1, code)[0].shape,
         operands=tuple(operands),
         params=params,
         # Over an input that is read a second time as another, or in part, it would be wrong.

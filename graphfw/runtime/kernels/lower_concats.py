@@ -24,7 +24,7 @@ _RUN = 16
 """So many elements at least lie in a row: to write fewer takes longer than to copy them."""
 
 
-class Joins:
+class InPlaceConcats:
     """Says where parts of joins lie: in `FusionFacts.inside`.
 
     Args:

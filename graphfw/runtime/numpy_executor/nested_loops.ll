@@ -1,4 +1,4 @@
-; A body with loops inside: its stretches and its loops, one after the other. `chains.py` lays out
+; A body with loops inside: its stretches and its loops, one after the other. `nested_loops.py` lays out
 ; what is read here. Offsets, in i64 words:
 ;
 ;   chain    0 how many links  1 links  2 the runner  3 the function of loops

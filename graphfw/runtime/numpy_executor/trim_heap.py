@@ -19,7 +19,7 @@ _OF_FILE = np.uint64(1 << 61)
 """In /proc/self/pagemap: it is a page of a file, as the file has it, or one that is shared."""
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Give the system what was freed, and the compiler's code; on Linux, which has calls for it.
 
     Nothing is lost: the pages of a library that nobody has written to are those of its file, and

@@ -21,7 +21,7 @@ for good, and what spreads out a few numbers is made anew in less time than it i
 in dtypes for storage it may not be larger: who chooses these wants them to stay small."""
 
 
-class Once(NamedTuple):
+class HoistedSteps(NamedTuple):
     """Steps, divided.
 
     Attributes:
@@ -35,12 +35,12 @@ class Once(NamedTuple):
     rest: Sequence[Item]
 
 
-def once(
+def hoisted(
     items: Sequence[Item],
     storage_of: Callable[[Tensor], Storage],
     fixed: Collection[Tensor],
     wanted: Collection[Storage],
-) -> Once:
+) -> HoistedSteps:
     """Find the steps that make the same in each run.
 
     Args:
@@ -58,7 +58,7 @@ def once(
         for step in steps:
             reads = _read_by(step)
             is_known = all([s in known or _is_constant(s) for s in reads])
-            if is_known and is_worth(reads, written(step)):
+            if is_known and is_worth_hoisting(reads, written(step)):
                 found.append(step)
                 missing.subtract(written(step))
                 known.update([s for s in written(step) if not missing[s]])
@@ -72,7 +72,7 @@ def once(
     nodes = [item.node for item in rest if isinstance(item, ReferenceStep)]
     read |= {storage_of(tensor) for node in nodes for tensor in node.inputs}
     made = dict.fromkeys([storage for step in found for storage in written(step)])
-    return Once(_late(found), [storage for storage in made if storage in read], rest)
+    return HoistedSteps(_late(found), [storage for storage in made if storage in read], rest)
 
 
 def _can_wait_for(step: Step, wanted: Collection[Storage]) -> bool:
@@ -92,7 +92,7 @@ def _is_constant(storage: Storage) -> bool:
     return isinstance(storage, Tensor) and constant_array(storage) is not None
 
 
-def is_worth(reads: Iterable[Storage], writes: Iterable[Storage]) -> bool:
+def is_worth_hoisting(reads: Iterable[Storage], writes: Iterable[Storage]) -> bool:
     """Whether what is always the same is kept: it takes little memory beside what it is made of.
 
     Args:

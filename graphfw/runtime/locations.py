@@ -8,16 +8,16 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node
 
 
-def place_of(node: Node) -> str:
+def location_of(node: Node) -> str:
     """Return where a node was made, with its layer, and for a gradient the line it belongs to."""
     layer = f" {node.loc.layer}" if node.loc.layer else ""
     gradient = f" (gradient of {node.loc.grad_of.short()})" if node.loc.grad_of else ""
     return f"{node.loc.short()}{layer}{gradient}"
 
 
-def places_of(nodes: Sequence[Node]) -> str:
+def locations_of(nodes: Sequence[Node]) -> str:
     """Return where some nodes were made: the first two places."""
-    places = list(dict.fromkeys(map(place_of, nodes)))
+    places = list(dict.fromkeys(map(location_of, nodes)))
     more = f" and {len(places) - 2} more" if len(places) > 2 else ""
     return ", ".join(places[:2]) + more
 
@@ -28,7 +28,7 @@ def node_table(graph: Graph) -> str:
     for number, node in enumerate(graph.nodes):
         cost = node.op.cost(node.types, *[t.type for t in node.inputs])
         types = ", ".join(map(str, node.types))
-        rows.append((str(number), node.op.name, types, str(cost.flops), place_of(node)))
+        rows.append((str(number), node.op.name, types, str(cost.flops), location_of(node)))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join(
         "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip()

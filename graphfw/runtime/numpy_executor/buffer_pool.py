@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.ir.literal import Array
-from graphfw.runtime.numpy_executor.residue import give_back
+from graphfw.runtime.numpy_executor.trim_heap import trim_heap
 from graphfw.runtime.planning.arena import ALIGNMENT
 
 _LARGE = 32 << 20
@@ -43,7 +43,7 @@ most. A debugger that looks into frames has one more, here, and would have array
 later that somebody holds."""
 
 
-class Recycler:
+class OutputPool:
     """Makes the arrays of one output, in memory that nobody holds any more.
 
     Every array that it hands out belongs to the caller. It remembers the memory of the last few,
@@ -168,7 +168,7 @@ class Arenas:
         if arena.array.nbytes < nbytes:
             arena = NO_MEMORY  # let the smaller one go before
             if nbytes >= _LARGE:
-                give_back()
+                trim_heap()
             array = aligned(nbytes)
             arena = Memory(array, array.ctypes.data)
         return arena

@@ -16,7 +16,7 @@ _EXACT = frozenset({bool, int, str, bytes, type(None)})
 """Types whose equal values are the same value."""
 
 
-def glance(
+def call_key(
     args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Hashable, ...] | None, list[Array]]:
     """Return a key that is equal for calls as good as this one, and the arrays in it, in order.
