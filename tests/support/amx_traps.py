@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from graphfw.runtime.numpy_executor.machine import machine, tiles_here
-from graphfw.runtime.numpy_executor.matmul.tiles import Form
+from graphfw.runtime.numpy_executor.matmul.amx import Form
 
 NAMES = (
     "ldtilecfg",

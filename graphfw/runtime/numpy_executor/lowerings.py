@@ -30,9 +30,9 @@ from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
 from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
+from graphfw.runtime.numpy_executor.matmul.amx import Tiles, tiles_for
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
-from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, tiles_for
-from graphfw.runtime.numpy_executor.special.joining import joining_steps
+from graphfw.runtime.numpy_executor.special.copying import copy_steps
 from graphfw.runtime.numpy_executor.special.scans import scan_steps
 from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
 
@@ -60,7 +60,7 @@ class CpuSettings(NamedTuple):
 def _copies(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
-    return joining_steps(node, inputs, outputs)
+    return copy_steps(node, inputs, outputs)
 
 
 @lowers(IndexAdd, IndexSet, MaxUnpool, target="numpy")
@@ -118,21 +118,21 @@ def _pools(
 def _chooses(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
-    return convolution.choosing_steps(node, inputs, outputs)
+    return convolution.window_argmax_steps(node, inputs, outputs)
 
 
 @lowers(WindowRoute, target="numpy")
 def _routes(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
-    return convolution.route_steps(node, inputs, outputs)
+    return convolution.max_pool_gradient_steps(node, inputs, outputs)
 
 
 # Convolution. Its modules are imported when they are first asked.
 
 
 def _why_no_convolution(node: Node) -> str:
-    return convolution.why_not_spread(node)
+    return convolution.why_not_input_dilation(node)
 
 
 def _why_no_gradient(node: Node) -> str:
@@ -143,7 +143,7 @@ def _why_no_gradient(node: Node) -> str:
 def _convolution(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
-    return convolution.spread_steps(
+    return convolution.input_dilation_steps(
         node,
         inputs,
         outputs,

@@ -148,8 +148,8 @@ def tiles_here() -> Literal["amx"] | None:
     """Return the unit that multiplies matrix tiles on this machine; None where there is none."""
     if _may_use_tiles():
         # Not at the top: it generates code, and what runs on other machines does without.
-        trust = import_module("graphfw.runtime.numpy_executor.matmul.trust")
-        if trust.agrees("amx"):
+        trust = import_module("graphfw.runtime.numpy_executor.matmul.amx_self_test")
+        if trust.passes_self_test("amx"):
             return "amx"
     return None
 

@@ -19,7 +19,7 @@ from graphfw.passes.sink_pooling import (
 )
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import tiles_here
-from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
+from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 
 _PRODUCTS = (GemvToReduction(), IntegerProductToReduction())
 
@@ -50,4 +50,4 @@ def _pools(conv: Node, pool: Node) -> bool:
 
 
 def _routes(put: Node) -> bool:
-    return convolution.routes(put)
+    return convolution.has_max_pool_gradient(put)

@@ -9,7 +9,12 @@ from graphfw.ops.correlation import Conv, ConvWeight
 from graphfw.ops.window_reductions import WindowMax, WindowSum
 from graphfw.runtime.numpy_executor import backend
 from graphfw.runtime.numpy_executor.codegen import AVX512
-from graphfw.runtime.numpy_executor.convolution import conv_steps, lowering, pools, turning
+from graphfw.runtime.numpy_executor.convolution import (
+    conv_steps,
+    lowering,
+    pixel_major_steps,
+    pools,
+)
 from tests.runtime.numpy_executor.convolution_runs import (
     ERRORS,
     any_window,
@@ -23,7 +28,7 @@ from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native, computed
 from tests.support.kernels import TARGETS
 
-ways = pytest.mark.parametrize("way", ["direct", "turned"])
+ways = pytest.mark.parametrize("way", ["direct", "pixel-major"])
 """The strategies that serve all sizes."""
 
 
@@ -82,10 +87,10 @@ def test_rows_are_places_of_the_whole_image_where_windows_see_one_element(rng, m
     for sizes, stride in (((7, 7), 1), ((30, 31), 1), ((13, 9), 2), ((9, 40), (2, 3))):
         x, w = drawn(rng, (2, 300, *sizes)), drawn(rng, (70, 300, 1, 1))
         op = op_for(x.shape, w.shape, stride)
-        close(convolved(op, x, w, "turned"), op, x, w)
+        close(convolved(op, x, w, "pixel-major"), op, x, w)
         with monkeypatch.context() as patched:
-            patched.setattr(turning, "_TOGETHER", 1)
-            close(convolved(op, x, w, "turned"), op, x, w)
+            patched.setattr(pixel_major_steps, "_TOGETHER", 1)
+            close(convolved(op, x, w, "pixel-major"), op, x, w)
 
 
 @pytest.mark.parametrize("ahead", [0, 1 << 40])
@@ -125,7 +130,7 @@ def test_long_rows_are_not_turned(rng):
     op, memory = op_for(x.shape, w.shape), {}
     out = storage_of(np.empty((1, 20, *op.places), np.float32))
     conv_steps((), op, view_of(x, memory), view_of(w, memory), out, None, choose=choose)
-    assert "turned" not in found
+    assert "pixel-major" not in found
 
 
 @ways
@@ -384,7 +389,7 @@ def test_pooling_over_sizes_known_later(rng):
 
 def test_copies_and_kernels_that_no_cache_holds_are_not_read_again_and_again():
     """Of strided convolutions of many images: rows of a copy, and kernels for each of them."""
-    for images, best in ((1, "turned"), (64, "direct")):
+    for images, best in ((1, "pixel-major"), (64, "direct")):
         for x, w in (
             ((images, 64, 32, 32), (128, 64, 3, 3)),
             ((images, 256, 8, 8), (512, 256, 3, 3)),

@@ -32,7 +32,7 @@ def by(name):
     return lambda strategies: next(s for s in strategies if s.name == name).make()
 
 
-def convolved(op, x, w, way="tiles", **how):
+def convolved(op, x, w, way="amx", **how):
     # Tiles are as wide as two vectors of AVX-512, which LLVM can emulate, too.
     return convolved_by(by(way), op, x, w, target=AVX512, tiles=FORM, **how)
 
@@ -153,19 +153,17 @@ def test_where_the_strategy_is_offered(rng):
     x, w = drawn(rng, (1, 64, 14, 14)), drawn(rng, (64, 64, 3, 3))
     op = op_for(x.shape, w.shape, 1, 1)
     known = partial(strategies_of, op, x, w)
-    six, three = (
-        known(tiles=FORM, precision=p, target=AVX512)["tiles"] for p in ("highest", "high")
-    )
+    six, three = (known(tiles=FORM, precision=p, target=AVX512)["amx"] for p in ("highest", "high"))
     direct = known(tiles=FORM, target=AVX512)["direct"]
     assert three < six < direct
-    assert "tiles" not in known(target=AVX512)
-    assert "tiles" not in known(tiles=FORM, target=AVX2)
+    assert "amx" not in known(target=AVX512)
+    assert "amx" not in known(tiles=FORM, target=AVX2)
     for dtype, stride, kernel in (("float64", 1, 3), ("float16", 3, 3), ("float32", 1, 40)):
         x, w = drawn(rng, (1, 99, 40, 40), dtype), drawn(rng, (5, 99, kernel, kernel), dtype)
         op = op_for(x.shape, w.shape, stride)
         found = strategies_of(op, x, w, tiles=FORM, target=AVX512)
         assert "direct" in found
-        assert "tiles" not in found
+        assert "amx" not in found
 
 
 @pytest.fixture
@@ -175,7 +173,7 @@ def with_tiles(monkeypatch):
     monkeypatch.setattr(target, "tiles_here", lambda: FORM)
 
     def choose(strategies):
-        found = [s for s in strategies if s.name == "tiles"]
+        found = [s for s in strategies if s.name == "amx"]
         return (found or strategies)[0].make()
 
     monkeypatch.setattr(backend, "by_estimate", choose)

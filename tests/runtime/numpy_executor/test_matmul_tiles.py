@@ -23,7 +23,7 @@ from graphfw.ir.dtype import as_dtype, float32
 from graphfw.runtime.kernels.steps import Storage, Temp, View
 from graphfw.runtime.numpy_executor import cache_key, machine, target
 from graphfw.runtime.numpy_executor.codegen import AVX512, host
-from graphfw.runtime.numpy_executor.matmul import matmul_steps, trust
+from graphfw.runtime.numpy_executor.matmul import amx_self_test, matmul_steps
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
 from tests.runtime.numpy_executor.matmul_runs import (
     LAYOUTS,
@@ -219,21 +219,23 @@ def test_where_tiles_are_used():
 
 def test_a_processor_whose_tiles_are_wrong_is_not_trusted(monkeypatch):
     monkeypatch.setattr(
-        trust,
+        amx_self_test,
         "matmul_steps",
         lambda *args, **options: matmul_steps(*args, target=AVX512, **options),
     )
-    assert trust.agrees(FORM)
-    real = trust._product
-    monkeypatch.setattr(trust, "_product", lambda a, b, form: real(a, b, form) + (form is not None))
+    assert amx_self_test.passes_self_test(FORM)
+    real = amx_self_test._product
+    monkeypatch.setattr(
+        amx_self_test, "_product", lambda a, b, form: real(a, b, form) + (form is not None)
+    )
     with pytest.warns(RuntimeWarning, match="AMX.*not used"):
-        assert not trust.agrees(FORM)
+        assert not amx_self_test.passes_self_test(FORM)
 
 
 @pytest.mark.parametrize("fine", [True, False])
 def test_tiles_are_used_where_they_are_trusted(fine, monkeypatch):
     monkeypatch.setattr(machine, "_may_use_tiles", lambda: True)
-    monkeypatch.setattr(trust, "agrees", lambda form: fine)
+    monkeypatch.setattr(amx_self_test, "passes_self_test", lambda form: fine)
     assert (machine.tiles_here.__wrapped__() == "amx") is fine
     monkeypatch.setattr(machine, "_may_use_tiles", lambda: False)
     assert machine.tiles_here.__wrapped__() is None

@@ -10,7 +10,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.dtype import float32
 from graphfw.ops.window_reductions import WindowMax
 from graphfw.runtime.numpy_executor.convolution import pooled
-from graphfw.runtime.numpy_executor.matmul.tiles import tiles_for
+from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 from graphfw.transforms.grad import grad
 from tests.runtime.numpy_executor.pooled_runs import agree, drawn
 from tests.support.kernels import with_avx512

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor.matmul import ahead, cell
+from graphfw.runtime.numpy_executor.matmul import prologues, work_item
 from graphfw.transforms.grad import grad
 from tests.support.kernels import with_avx512
 
-LEAST_CELLS, MANY_CELLS = ahead.LEAST_CELLS, ahead.MANY_CELLS
+LEAST_CELLS, MANY_CELLS = prologues.LEAST_CELLS, prologues.MANY_CELLS
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +19,8 @@ def _few_cells(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     # A recipe does not know of that.
     monkeypatch.setenv("GRAPHFW_CACHE", "off")
-    monkeypatch.setattr(ahead, "LEAST_CELLS", 1)
-    monkeypatch.setattr(ahead, "MANY_CELLS", 1)
+    monkeypatch.setattr(prologues, "LEAST_CELLS", 1)
+    monkeypatch.setattr(prologues, "MANY_CELLS", 1)
 
 
 def results(g, fetches, feeds, threads=2):
@@ -115,7 +115,7 @@ def test_batches(monkeypatch, rng, shared):
 
 @pytest.mark.parametrize(("n", "is_fused"), [(10, True), (700, False)])
 def test_many_cells_each_with_all_columns(monkeypatch, rng, n, is_fused):
-    monkeypatch.setattr(ahead, "LEAST_CELLS", LEAST_CELLS)
+    monkeypatch.setattr(prologues, "LEAST_CELLS", LEAST_CELLS)
     with gf.Graph() as g:
         x, w = gf.placeholder((2900, 301), name="x"), gf.placeholder((301, n), name="w")
         left = gf.exp(x)
@@ -162,7 +162,7 @@ def test_random_bits_are_the_same(rng):
 
 
 def test_few_cells_leave_elements_to_all_threads(monkeypatch, rng):
-    monkeypatch.setattr(ahead, "LEAST_CELLS", LEAST_CELLS)
+    monkeypatch.setattr(prologues, "LEAST_CELLS", LEAST_CELLS)
     with gf.Graph() as g:
         x, w = gf.placeholder((256, 64), name="x"), gf.placeholder((64, 32), name="w")
         y = gf.gelu(x) @ w
@@ -292,7 +292,7 @@ def test_right_operands(monkeypatch, rng, size, dtype, way):
     # Two orders of additions; without FMA each product is rounded, too.
     rtol = {"float16": 4e-3, "bfloat16": 3e-2}.get(dtype, 3e-5)
     agree(monkeypatch, g, y, right, feeds, is_fused=is_fused, rtol=rtol)
-    ways = {way, "inline"} if m <= cell.INLINE_ROWS else {way}
+    ways = {way, "inline"} if m <= work_item.INLINE_ROWS else {way}
     assert computed(g, [y], feeds) in (ways if is_fused else {""})
 
 
@@ -334,7 +334,7 @@ def test_weights_in_few_bits(rng, m, turned):
             y = x @ (wide.T if turned else wide)
             feeds = {t: a for t, a in ((x, array), (w, bits)) if not isinstance(t, gf.Variable)}
             way = "b" if turned else "b across"
-            assert computed(g, [y], feeds) == (way if m > cell.INLINE_ROWS else "inline")
+            assert computed(g, [y], feeds) == (way if m > work_item.INLINE_ROWS else "inline")
             (found,) = results(g, [y], feeds)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
 
@@ -393,8 +393,8 @@ def test_one_operand_is_computed_of_two(rng):
 
 
 def test_few_columns_leave_elements_to_all_threads(monkeypatch):
-    monkeypatch.setattr(ahead, "LEAST_CELLS", LEAST_CELLS)
-    monkeypatch.setattr(ahead, "MANY_CELLS", MANY_CELLS)
+    monkeypatch.setattr(prologues, "LEAST_CELLS", LEAST_CELLS)
+    monkeypatch.setattr(prologues, "MANY_CELLS", MANY_CELLS)
     for m, n, is_fused in [(20, 400, False), (20, 700, True), (900, 700, False), ("m", 2048, True)]:
         g, x, w, _, y = right_product(m, 1024, n, "float32", True)
         assert has_prologue(g, [y], [x, w]) is is_fused

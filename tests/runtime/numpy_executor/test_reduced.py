@@ -55,7 +55,7 @@ def test_sizes(monkeypatch, rng, sizes, dtype):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("way", ["direct", "turned", "winograd-4x4", "winograd-2x2"])
+@pytest.mark.parametrize("way", ["direct", "pixel-major", "winograd-4x4", "winograd-2x2"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("size", [(7, 7), (13, 14), (4, 4)])
 def test_strategies(monkeypatch, rng, way, batch, size):

@@ -20,7 +20,7 @@ from graphfw.runtime.numpy_executor.attention.backward import (
     SumCode,
     block_length,
 )
-from graphfw.runtime.numpy_executor.attention.few import FewCode, JoinCode
+from graphfw.runtime.numpy_executor.attention.few_queries import FewQueriesCode, MergeCode
 from graphfw.runtime.numpy_executor.attention.forward import ForwardCode, strip_length
 from graphfw.runtime.numpy_executor.attention.layout import AttentionParams
 from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackKeysCode
@@ -150,7 +150,9 @@ def attention_steps(
     # Of a causal one few queries see as few keys.
     few = 0 if causal else dim_max(0, dim_min(1, _FEW + 1 - sizes["queries"]))
     of_few = (
-        _few_steps(node, problem, FewCode(tile, *options), views, sums, few) if few != 0 else []
+        _few_steps(node, problem, FewQueriesCode(tile, *options), views, sums, few)
+        if few != 0
+        else []
     )
     if few == 1:
         return of_few
@@ -216,7 +218,7 @@ def _many_steps(
 def _few_steps(
     node: Node,
     problem: _Problem,
-    code: FewCode,
+    code: FewQueriesCode,
     views: Mapping[str, View],
     sums: Mapping[str, Storage],
     used: DimLike,
@@ -242,7 +244,7 @@ def _few_steps(
         cells=heads * chunks,
         scratch=(strips + most_queries * padded + copied) * tile.bytes,
     )
-    joining = JoinCode(tile, code.lead)
+    joining = MergeCode(tile, code.lead)
     group = dim_max(1, _JOINED // dim_max(1, chunks * queries * length))
     more = {"chunks": chunks, "heads": heads, "group": group}
     joined = Step(

@@ -19,8 +19,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
-from graphfw.runtime.numpy_executor.codegen.ahead import Ahead
-from graphfw.runtime.numpy_executor.codegen.carrying import CarryVariables
+from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import (
     KernelFacts,
@@ -30,6 +29,7 @@ from graphfw.runtime.numpy_executor.codegen.facts import (
     roots,
     vectors_of,
 )
+from graphfw.runtime.numpy_executor.codegen.prefetch import Prefetch
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.reductions import (
     Accumulators,
@@ -91,7 +91,7 @@ class Nest:
         self._is_first = ""
         self._is_last = ""
         # What belongs to cells: where others run through a kernel, its elements are in the cache.
-        self._ahead: Ahead | None = None
+        self._ahead: Prefetch | None = None
         self._lasting: dict[Accumulate, Accumulators] = {}
         self._asks = False
 
@@ -141,7 +141,7 @@ class Nest:
             columns = self.range_of(chunk, split, columns[1])
         rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
         self._line = block
-        self._ahead = Ahead(self.kernel)
+        self._ahead = Prefetch(self.kernel)
         with self._lasting_sums("%cell"):
             self.rows(rows, columns)
 

@@ -4,12 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.convolution.choosing import choosing_steps
     from graphfw.runtime.numpy_executor.convolution.gradient import (
         conv_weight_steps,
         why_not_weight,
     )
+    from graphfw.runtime.numpy_executor.convolution.input_dilation import (
+        input_dilation_steps,
+        why_not_input_dilation,
+    )
     from graphfw.runtime.numpy_executor.convolution.lowering import why_not
+    from graphfw.runtime.numpy_executor.convolution.max_pool_gradient import (
+        has_max_pool_gradient,
+        max_pool_gradient_steps,
+    )
     from graphfw.runtime.numpy_executor.convolution.pooled import (
         may_be_pooled,
         pooled_steps,
@@ -18,30 +25,29 @@ if TYPE_CHECKING:
         sums_first,
     )
     from graphfw.runtime.numpy_executor.convolution.pooling import pool_steps
-    from graphfw.runtime.numpy_executor.convolution.routing import route_steps, routes
-    from graphfw.runtime.numpy_executor.convolution.spreading import spread_steps, why_not_spread
     from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
+    from graphfw.runtime.numpy_executor.convolution.window_argmax import window_argmax_steps
 
 __all__ = [
-    "choosing_steps",
     "conv_steps",
     "conv_weight_steps",
+    "has_max_pool_gradient",
+    "input_dilation_steps",
+    "max_pool_gradient_steps",
     "may_be_pooled",
     "pool_steps",
     "pooled_steps",
     "pools_while_computed",
     "reduced_while_computed",
-    "route_steps",
-    "routes",
-    "spread_steps",
     "sums_first",
     "why_not",
-    "why_not_spread",
+    "why_not_input_dilation",
     "why_not_weight",
+    "window_argmax_steps",
 ]
 
 _MODULES = {
-    "choosing_steps": "choosing",
+    "window_argmax_steps": "window_argmax",
     "conv_steps": "strategies",
     "conv_weight_steps": "gradient",
     "may_be_pooled": "pooled",
@@ -49,12 +55,12 @@ _MODULES = {
     "pooled_steps": "pooled",
     "pools_while_computed": "pooled",
     "reduced_while_computed": "pooled",
-    "route_steps": "routing",
-    "routes": "routing",
-    "spread_steps": "spreading",
+    "max_pool_gradient_steps": "max_pool_gradient",
+    "has_max_pool_gradient": "max_pool_gradient",
+    "input_dilation_steps": "input_dilation",
     "sums_first": "pooled",
     "why_not": "lowering",
-    "why_not_spread": "spreading",
+    "why_not_input_dilation": "input_dilation",
     "why_not_weight": "gradient",
 }
 

@@ -7,7 +7,11 @@ import itertools
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
+from graphfw.runtime.numpy_executor.convolution.window_bounds import (
+    DenseStride,
+    Spatial,
+    WindowBounds,
+)
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
@@ -37,7 +41,7 @@ class DepthwiseCode:
 
     Attributes:
         shape: The vectors.
-        step: See `seeing`; not 0.
+        step: See `window_bounds`; not 0.
         kernel: Its size along each spatial dim.
         target: The processor.
     """
@@ -58,7 +62,7 @@ class DepthwiseCode:
         return module([FunctionText(_Depthwise(self).text(symbol), declarations(self.shape), ())])
 
 
-class _Depthwise(Seeing):
+class _Depthwise(WindowBounds):
     """Writes the function."""
 
     def __init__(self, code: DepthwiseCode) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride
+from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride
 
 _FAR = 2**61
 
 
 class SpatialDim(NamedTuple):
-    """A spatial dim, in the order of `seeing.D`.
+    """A spatial dim, in the order of `window_bounds.Spatial`.
 
     Attributes:
         size: Of the image.

@@ -13,15 +13,15 @@ from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
-from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.convolution.depthwise import MOST, DepthwiseCode
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
-from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, tiled_steps
-from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
-from graphfw.runtime.numpy_executor.matmul.called import calling
+from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
+from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, winograd_gradient_steps
+from graphfw.runtime.numpy_executor.convolution.work_item import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
@@ -344,7 +344,7 @@ def conv_weight_steps(
     if depthwise is not None and along == 1:
         return [depthwise]
     if winograd and fits(x, y, dims, groups):
-        return tiled_steps(node, x, y, result.storage, dims)
+        return winograd_gradient_steps(node, x, y, result.storage, dims)
     dims = joined(dims)
     m, n, k = outputs_ // max(groups, 1), size_of(y.shape[2:]), size_of(result.shape[1:])
     assert isinstance(k, int)

@@ -23,13 +23,13 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
+from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import GAP, TilesCode, turned
-from graphfw.runtime.numpy_executor.convolution.parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, TAPS
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
-from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
@@ -248,7 +248,7 @@ class _Tiling(NamedTuple):
         return self.images * self.down * self.across
 
 
-def tiled_steps(
+def winograd_gradient_steps(
     node: Node, x: View, y: View, result: Storage, dims: list[SpatialDim]
 ) -> list[Step]:
     """Return the steps of the gradient of kernels; see `fits`.

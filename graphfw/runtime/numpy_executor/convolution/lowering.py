@@ -14,15 +14,20 @@ from graphfw.ops.correlation import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK
 from graphfw.runtime.numpy_executor.codegen import Processor, with_stores
-from graphfw.runtime.numpy_executor.convolution.cell import AT_ONCE, ConvCell, PanelsCode, depth
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride as SpatialStep
-from graphfw.runtime.numpy_executor.convolution.sliding import (
-    SlideCell,
+from graphfw.runtime.numpy_executor.convolution.direct_window import (
+    DirectWindowCode,
     rows_together,
     written_width,
 )
 from graphfw.runtime.numpy_executor.convolution.weights import WeightsCode
+from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride as SpatialStep
+from graphfw.runtime.numpy_executor.convolution.work_item import (
+    AT_ONCE,
+    ConvItemCode,
+    PanelsCode,
+    depth,
+)
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, ProductCut, cut, vectors
@@ -169,7 +174,7 @@ def multiply(
     channels = _known(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
     m, n, k = it.outputs, it.places, channels * it.kernel
-    cell = ConvCell(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
+    cell = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
     tiles, steps = kernels_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
@@ -314,7 +319,7 @@ def copied(it: Convolution, to: Storage) -> Step:
         *numbers(it.dims),
         *[0] * len(it.dims),
     )
-    cell = SlideCell(it.shape, len(it.dims), it.dims[-1].step, "elements", 1)
+    cell = DirectWindowCode(it.shape, len(it.dims), it.dims[-1].step, "elements", 1)
     code = MatmulCode(cell, it.target, (1,), False, (1,), True, None)
     cells = (images * channels * rows + together - 1) // together
     return Step(it.nodes, code, (it.x.storage, to), (False, True), params, cells)
@@ -338,7 +343,7 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
     if epilogue is not None:
         params += epilogue.params_with(it.places if product is not None else 0)
         scratch = dim_min(together, rows) * width * item
-    cell = SlideCell(
+    cell = DirectWindowCode(
         it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].kernel)
     )
     target = with_stores(it.target, x.shape[0] * outputs * it.places)

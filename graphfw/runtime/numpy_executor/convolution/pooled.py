@@ -18,13 +18,13 @@ from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate
 from graphfw.runtime.numpy_executor.codegen import Processor
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution, why_not
-from graphfw.runtime.numpy_executor.convolution.strategies import convolution, strategies_of
-from graphfw.runtime.numpy_executor.convolution.turning import (
-    is_turnable,
+from graphfw.runtime.numpy_executor.convolution.pixel_major_steps import (
+    can_be_pixel_major,
+    pixel_major_steps,
     pooled_seconds,
-    turned_steps,
 )
-from graphfw.runtime.numpy_executor.matmul.tiles import Tiles
+from graphfw.runtime.numpy_executor.convolution.strategies import convolution, strategies_of
+from graphfw.runtime.numpy_executor.matmul.amx import Tiles
 
 _SEEN = 16
 """The most elements that a window sees: each of them is code."""
@@ -76,7 +76,7 @@ def may_be_pooled(conv: Node, pool: Node) -> bool:
     if not all(map(_sees_something, windows)):
         return False
     it = convolution((), op, _as_made(x), _as_made(weight))
-    return not it.is_depthwise and is_turnable(it)
+    return not it.is_depthwise and can_be_pixel_major(it)
 
 
 def reduced_while_computed(
@@ -162,7 +162,7 @@ def pooled_steps(
     added = pool.inputs[1] if isinstance(pool.op, WindowReluSum) else None
 
     def make() -> list[Step]:
-        return turned_steps(it, product, epilogue, fixed_weight, windows, added)
+        return pixel_major_steps(it, product, epilogue, fixed_weight, windows, added)
 
     return by_estimate([Strategy("turned and pooled", seconds, make)])
 

@@ -14,9 +14,9 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import host
 from graphfw.runtime.numpy_executor.convolution import pools
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride as SpatialStep
-from graphfw.runtime.numpy_executor.convolution.seeing import is_long
-from graphfw.runtime.numpy_executor.convolution.sliding import written_width
+from graphfw.runtime.numpy_executor.convolution.direct_window import written_width
+from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride as SpatialStep
+from graphfw.runtime.numpy_executor.convolution.window_bounds import is_long
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 

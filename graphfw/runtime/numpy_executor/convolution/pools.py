@@ -20,7 +20,11 @@ from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, modu
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
+from graphfw.runtime.numpy_executor.convolution.window_bounds import (
+    DenseStride,
+    Spatial,
+    WindowBounds,
+)
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
@@ -107,7 +111,7 @@ class PoolCode:
         part: How many places of a row are done at a time; 0 for all.
         kind: What is computed.
         width: That of the window, where it is small; else 0.
-        is_long: Whether the window is long, see `seeing`.
+        is_long: Whether the window is long, see `window_bounds`.
         target: The processor.
     """
 
@@ -143,7 +147,7 @@ class _Total(NamedTuple):
     ordered: str
 
 
-class _Pool(Seeing):
+class _Pool(WindowBounds):
     """Writes the function."""
 
     def __init__(self, code: PoolCode) -> None:

@@ -15,6 +15,7 @@ from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose, Strategy, by_estimate
 from graphfw.runtime.numpy_executor.codegen import Processor, host
+from graphfw.runtime.numpy_executor.convolution.amx_steps import amx_strategies
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.lowering import (
     Convolution,
@@ -22,10 +23,9 @@ from graphfw.runtime.numpy_executor.convolution.lowering import (
     multiply_seconds,
     slide,
 )
-from graphfw.runtime.numpy_executor.convolution.tiling import tiled_strategies
-from graphfw.runtime.numpy_executor.convolution.turning import turned_strategies
+from graphfw.runtime.numpy_executor.convolution.pixel_major_steps import pixel_major_strategies
 from graphfw.runtime.numpy_executor.convolution.winograd import winograd_strategies
-from graphfw.runtime.numpy_executor.matmul.tiles import Form, Tiles, tiles_for
+from graphfw.runtime.numpy_executor.matmul.amx import Form, Tiles, tiles_for
 
 _BATCH = 16
 """How many images a batch is taken for, where that is not known, if the weights are trained."""
@@ -114,12 +114,12 @@ def strategies_of(
 ) -> list[Strategy]:
     """Return the strategies that fit. Where sizes are symbolic, estimates are for assumed ones."""
     if it.is_depthwise:
-        return [Strategy("sliding", 0, lambda: [slide(it, product, epilogue)])]
+        return [Strategy("direct-window", 0, lambda: [slide(it, product, epilogue)])]
     direct = partial(multiply, it, product, epilogue, fixed_weight)
     found = [Strategy("direct", multiply_seconds(it, fixed=fixed_weight), direct)]
-    found += turned_strategies(it, product, epilogue, fixed_weight)
+    found += pixel_major_strategies(it, product, epilogue, fixed_weight)
     if winograd:
         found += winograd_strategies(it, product, epilogue, fixed_weight)
     if tiles is not None and not it.is_whole:
-        found += tiled_strategies(it, tiles, product, epilogue, fixed_weight)
+        found += amx_strategies(it, tiles, product, epilogue, fixed_weight)
     return found

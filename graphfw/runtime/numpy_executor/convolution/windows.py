@@ -14,7 +14,11 @@ goes through all channels.
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
+from graphfw.runtime.numpy_executor.convolution.window_bounds import (
+    DenseStride,
+    Spatial,
+    WindowBounds,
+)
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _AHEAD = 8
@@ -46,7 +50,7 @@ def windows(symbol: str, shape: TileShape, rank: int, step: DenseStride) -> str:
     return _Windows(shape, rank, step).text(symbol)
 
 
-class _Windows(Seeing):
+class _Windows(WindowBounds):
     """Writes the function."""
 
     def __init__(self, shape: TileShape, rank: int, step: DenseStride) -> None:

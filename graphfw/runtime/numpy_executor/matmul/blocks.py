@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from graphfw.runtime.numpy_executor.matmul import dots, streams, tiles
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul import amx, dots, streams
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.dots import Way
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import LINE, TileShape
 
 if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.matmul.cell import CellCode
+    from graphfw.runtime.numpy_executor.matmul.work_item import MatMulItemCode
 
 _IN_PLACE, _IN_PLACE_NARROW = 256, 24
 """Up to so many rows of the product, a `b` whose rows are contiguous is not packed; and with panels
@@ -61,7 +61,7 @@ class Scratch(NamedTuple):
     block: int
 
     @staticmethod
-    def of(code: CellCode) -> Scratch:
+    def of(code: MatMulItemCode) -> Scratch:
         """Return what a cell needs."""
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
@@ -73,7 +73,7 @@ class Scratch(NamedTuple):
             CHUNK_ROWS * nbytes if shape.converts else 0,
             CHUNK_ROWS * split,
             STRIP * shape.columns * split,
-            4 * tiles.TILE if split else 0,
+            4 * amx.TILE if split else 0,
         )
         return Scratch(0, *[sum(sizes[: i + 1]) for i in range(len(sizes))])
 
@@ -128,7 +128,9 @@ class Chunks:
         k: The length of the sums.
     """
 
-    def __init__(self, code: CellCode, body: FunctionBody, calls: Calls, m: str, k: str) -> None:
+    def __init__(
+        self, code: MatMulItemCode, body: FunctionBody, calls: CallTable, m: str, k: str
+    ) -> None:
         self.code = code
         self.shape = code.shape
         self.body = body
@@ -384,12 +386,12 @@ class Chunks:
         to = self.area(self.scratch.right_parts)
         with body.where(can_split):
             if self.code.layout == "rows":
-                first, row, gap = b.address, b.row, str(tiles.SIDE * self.shape.stored.itemsize)
+                first, row, gap = b.address, b.row, str(amx.SIDE * self.shape.stored.itemsize)
             else:
                 first, gap = self.packed(strip, "false")
                 row = str(self.shape.columns * self.shape.size)
-            with body.loop(0, strip.columns, tiles.SIDE) as within:
-                number = body.div(within, tiles.SIDE)
+            with body.loop(0, strip.columns, amx.SIDE) as within:
+                number = body.div(within, amx.SIDE)
                 one = body.let(
                     f"call fastcc i1 @split_b(ptr {body.at(first, body.mul(number, gap))}, "
                     f"i64 {row}, "
@@ -402,12 +404,12 @@ class Chunks:
     def side_bytes(self, length: str) -> str:
         """The bytes of the parts of one row of a, or column of b."""
         assert self.code.tiles is not None
-        blocks = self.body.ceil(length, tiles.SIDE)
-        return self.body.mul(blocks, 2 * tiles.SIDE * self.code.tiles.parts)
+        blocks = self.body.ceil(length, amx.SIDE)
+        return self.body.mul(blocks, 2 * amx.SIDE * self.code.tiles.parts)
 
     def by_tiles(self, chunk: Chunk, more: str) -> None:
         """Compute a strip from parts, 32 rows and columns at a time."""
-        body, side = self.body, tiles.SIDE
+        body, side = self.body, amx.SIDE
         square, gap = self.area(self.scratch.square), self.side_bytes(chunk.length)
         with body.loop(0, chunk.columns, side) as column, body.loop(0, chunk.rows, side) as row:
             left = body.at(self.area(self.scratch.left_parts), body.mul(row, gap))

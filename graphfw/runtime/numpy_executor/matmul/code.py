@@ -12,12 +12,12 @@ from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
-from graphfw.runtime.numpy_executor.matmul import calls
-from graphfw.runtime.numpy_executor.matmul.cell import CellCode, Few
-from graphfw.runtime.numpy_executor.matmul.epilogue import FollowCode, FusedKernel
+from graphfw.runtime.numpy_executor.matmul import call_table
+from graphfw.runtime.numpy_executor.matmul.epilogue import EpilogueFunction, FusedKernel
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
+from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy, MatMulItemCode
 
 
 class Operands(NamedTuple):
@@ -69,8 +69,8 @@ def operands_of(
     return Operands(tuple(storages), tuple(written), region, tuple(pairs))
 
 
-class Cell(Code, Protocol):
-    """How cells are computed, the same for many products: a `CellCode` or one of its kind."""
+class WorkItemCode(Code, Protocol):
+    """How cells are computed, the same for many products: a `MatMulItemCode` or one of its kind."""
 
     @property
     def shape(self) -> TileShape:
@@ -78,7 +78,7 @@ class Cell(Code, Protocol):
         ...
 
     @property
-    def few(self) -> Few:
+    def few(self) -> GemvPolicy:
         """Whether it calls no tiles: "always"."""
         ...
 
@@ -117,7 +117,7 @@ class MatmulCode:
         before_params: How many run-time integers that has.
     """
 
-    cell: Cell
+    cell: WorkItemCode
     target: Processor
     heights: tuple[int, ...]
     ragged: bool
@@ -142,7 +142,7 @@ class MatmulCode:
     @property
     def note(self) -> str:
         """The kind of instructions that multiply, if not of vectors: for reports."""
-        if isinstance(self.cell, CellCode) and self.cell.tiles is not None:
+        if isinstance(self.cell, MatMulItemCode) and self.cell.tiles is not None:
             return "matrix tiles"
         has_pairs = self.cell.shape.places == 2 and self.cell.few != "always"
         return "dot products of pairs of bfloat16" if has_pairs else ""
@@ -160,16 +160,18 @@ class MatmulCode:
         return (self.cell, *tiles, *called)
 
     @cached_property
-    def first(self) -> FollowCode | None:
+    def first(self) -> EpilogueFunction | None:
         """The function that computes pieces of an operand."""
         return (
-            None if self.before is None else FollowCode(self.before, self.target._replace(large=0))
+            None
+            if self.before is None
+            else EpilogueFunction(self.before, self.target._replace(large=0))
         )
 
     @cached_property
-    def follow(self) -> FollowCode | None:
+    def follow(self) -> EpilogueFunction | None:
         """The function of the epilogue."""
-        return None if self.region is None else FollowCode(self.region, self.target)
+        return None if self.region is None else EpilogueFunction(self.region, self.target)
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
@@ -179,14 +181,14 @@ class MatmulCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         declared, follow, before = dict(self.cell.declaration), "null", "null"
-        tiles: list[calls.TileFunctions] = []
+        tiles: list[call_table.TileFunctions] = []
         for height, smaller in itertools.pairwise((*self.heights_of_tiles, 0)):
             pieces = [self.tile(height, v) for v in (min(self.vectors), max(self.vectors))]
             for piece in pieces:
                 declared |= piece.declaration
             names = [f"@{piece.name}" for piece in pieces]
             tiles.append(
-                calls.TileFunctions(height, smaller + 1 if self.ragged else height, *names)
+                call_table.TileFunctions(height, smaller + 1 if self.ragged else height, *names)
             )
         if self.follow is not None:
             declared |= self.follow.declaration
@@ -194,7 +196,9 @@ class MatmulCode:
         if self.first is not None:
             declared |= self.first.declaration
             before = f"@{self.first.name}"
-        told = calls.constant(follow, self.kept, self.heights[0], tiles, before, self.before_params)
+        told = call_table.constant(
+            follow, self.kept, self.heights[0], tiles, before, self.before_params
+        )
         body = FunctionBody()
         body.line(
             f"call fastcc void @{self.cell.name}(ptr %buffers, ptr %params, i64 %cell, "

@@ -16,7 +16,7 @@ from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module, region
-from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 
 
@@ -39,7 +39,7 @@ class FusedKernel:
 
 
 @record
-class FollowCode(Called):
+class EpilogueFunction(SharedFunction):
     """The function of an epilogue.
 
     Attributes:

@@ -20,29 +20,9 @@ from graphfw.runtime.kernels.steps import (
 )
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.codegen import Processor, host, with_stores
-from graphfw.runtime.numpy_executor.matmul.ahead import (
-    apart,
-    by_columns,
-    by_rows,
-    for_few_rows,
-    pays_by_columns,
-    pays_by_rows,
-    scratch_of,
-    source_of,
-    with_prologue,
-)
+from graphfw.runtime.numpy_executor.matmul.amx import SIDE, Form, tiles_for
 from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, Scratch
-from graphfw.runtime.numpy_executor.matmul.cell import (
-    FEW_HEIGHTS,
-    INLINE_ROWS,
-    CellCode,
-    Computed,
-    Few,
-    few_heights,
-    few_rows,
-)
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
-from graphfw.runtime.numpy_executor.matmul.combine import CombineCode
 from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.panels import prepacked
@@ -56,9 +36,29 @@ from graphfw.runtime.numpy_executor.matmul.plan import (
     cut,
     vectors,
 )
+from graphfw.runtime.numpy_executor.matmul.prologues import (
+    apart,
+    by_columns,
+    by_rows,
+    for_few_rows,
+    pays_by_columns,
+    pays_by_rows,
+    scratch_of,
+    source_of,
+    with_prologue,
+)
 from graphfw.runtime.numpy_executor.matmul.sources import is_computed_inline
+from graphfw.runtime.numpy_executor.matmul.split_k import SplitKReduceCode
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
-from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Form, tiles_for
+from graphfw.runtime.numpy_executor.matmul.work_item import (
+    FEW_HEIGHTS,
+    INLINE_ROWS,
+    Computed,
+    GemvPolicy,
+    MatMulItemCode,
+    few_heights,
+    few_rows,
+)
 
 _THIN = 8
 _WIDE = 256
@@ -71,7 +71,7 @@ _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
 
 _COMBINED = 1 << 14
-"""How many elements a cell of `CombineCode` adds up."""
+"""How many elements a cell of `SplitKReduceCode` adds up."""
 
 
 class _Batch(NamedTuple):
@@ -200,7 +200,7 @@ def matmul_steps(
     before: FusedKernel | None = None
     if prologue is not None:
         operands, before = with_prologue(operands, prologue)
-    cell = CellCode(
+    cell = MatMulItemCode(
         shape,
         layout,
         few,
@@ -299,14 +299,18 @@ def _is_computable(prologue: Prologue | None, computed: Computed) -> bool:
     return is_computed_inline(prologue.kernel)
 
 
-def _is_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
+def _is_inline(
+    it: _Product, few: GemvPolicy, prologue: Prologue | None, computed: Computed
+) -> bool:
     """Whether it is computed there, because there are few rows."""
     m = it.sizes[0]
     is_few = few == "always" and isinstance(m, int) and m <= INLINE_ROWS
     return is_few and _is_computable(prologue, computed)
 
 
-def _may_be_inline(it: _Product, few: Few, prologue: Prologue | None, computed: Computed) -> bool:
+def _may_be_inline(
+    it: _Product, few: GemvPolicy, prologue: Prologue | None, computed: Computed
+) -> bool:
     """Whether it is where the rows, whose number is not known, turn out to be few."""
     is_open = not isinstance(it.sizes[0], int) and isinstance(it.sizes[2], int)
     return few == "maybe" and is_open and _is_computable(prologue, computed)
@@ -403,7 +407,7 @@ def _few(
     it: _Product,
     prologue: Prologue | None = None,
     computed: Computed = "no",
-) -> tuple[Few, tuple[int, ...]]:
+) -> tuple[GemvPolicy, tuple[int, ...]]:
     """Whether `dots` or `streams` compute the product; the heights they need if always."""
     m, n, k = it.sizes
     wide = isinstance(n, int) and n >= _WIDE
@@ -420,7 +424,7 @@ def _few(
     return "maybe", ()
 
 
-def _suits(shape: TileShape, few: Few, m: DimLike) -> bool:
+def _suits(shape: TileShape, few: GemvPolicy, m: DimLike) -> bool:
     """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
     enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
     return enough and shape.dtype is float32 and shape.columns == SIDE
@@ -476,6 +480,6 @@ def _combine(
     if epilogue is not None:
         params += epilogue.params_with(n)
     target = with_stores(target, it.members * m * n)
-    code = CombineCode(shape, target, product is not None, operands.region)
+    code = SplitKReduceCode(shape, target, product is not None, operands.region)
     scratch = per_cell * n * shape.stored.itemsize if product is None else 0
     return operands.step(nodes, code, params, (rows + per_cell - 1) // per_cell, scratch)

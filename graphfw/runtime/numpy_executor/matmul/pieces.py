@@ -10,11 +10,11 @@ from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
-from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.dots import dots
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, packing, rounding, widening
 from graphfw.runtime.numpy_executor.matmul.pairs import pair_left, pair_right
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.streams import stream
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, tile
 
@@ -53,7 +53,7 @@ _COMPUTED = {
 
 
 @record
-class Piece(Called):
+class Piece(SharedFunction):
     """A function that the cells of many products call.
 
     Attributes:

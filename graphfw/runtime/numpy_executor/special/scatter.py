@@ -21,9 +21,9 @@ from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.special.indices import SCAN, index_step
 from graphfw.runtime.numpy_executor.special.moves import add_run, call_run, ceil
 from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.places import SCAN, places_step
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 
@@ -239,7 +239,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     axis, refuses = node.op.axis, node.op.refusal
     end = axis + len(indices)
     sizes = x.shape[axis:end]
-    naming, places = places_step(node, indices, sizes, from_end=not refuses)
+    naming, places = index_step(node, indices, sizes, from_end=not refuses)
     steps = [naming]
     ndim = len(broadcast(*[view.shape for view in indices]))
     x, more = collapsed_to_3d(node, x, axis, end, KernelCode)

@@ -18,14 +18,14 @@ from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
-from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 @record
-class ImagesCode(Called):
+class ImagesCode(SharedFunction):
     """The function, compiled once for all cells."""
 
     shape: TileShape

@@ -19,14 +19,14 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
     mapped_twice,
     transposed,
 )
-from graphfw.runtime.numpy_executor.matmul.called import Called
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 @record
-class WinogradResultsCode(Called):
+class WinogradResultsCode(SharedFunction):
     """The function, compiled once for all cells."""
 
     shape: TileShape

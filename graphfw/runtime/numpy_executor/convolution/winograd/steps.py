@@ -11,10 +11,7 @@ from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Tem
 from graphfw.runtime.numpy_executor.choice import Strategy
 from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
-from graphfw.runtime.numpy_executor.convolution.winograd.ahead import AheadCode
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F2, F4, TAPS, Algorithm
-from graphfw.runtime.numpy_executor.convolution.winograd.cell import WinogradCell, WinogradCode
-from graphfw.runtime.numpy_executor.convolution.winograd.kernels import KernelsCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import planes_bytes
 from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
     WinogradPlan,
@@ -22,6 +19,12 @@ from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
     kernel_cycles,
     memory_cycles,
     plan,
+)
+from graphfw.runtime.numpy_executor.convolution.winograd.prepack import PrepackCode
+from graphfw.runtime.numpy_executor.convolution.winograd.weights import WinogradWeightsCode
+from graphfw.runtime.numpy_executor.convolution.winograd.work_item import (
+    WinogradCode,
+    WinogradItemCode,
 )
 from graphfw.runtime.numpy_executor.matmul.code import operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import vectors
@@ -89,7 +92,7 @@ def winograd_steps(
     channels, outputs = it.weight.shape[1], it.outputs
     assert isinstance(channels, int)
     down, across = it.dims
-    cell = WinogradCell(shape, algorithm)
+    cell = WinogradItemCode(shape, algorithm)
     groups = -(-channels // shape.lanes)
     seen_bytes = planes_bytes(shape, groups * shape.lanes, how.tiles, algorithm.products)
     # Scratch memory: strips, transformed tiles, their products, then rows of the result.
@@ -118,7 +121,7 @@ def winograd_steps(
     source = x.storage
     if how.is_ahead:
         source = Temp(shape.dtype, blocks * (seen_bytes // shape.size), "transformed tiles")
-        ahead = AheadCode(shape, algorithm)
+        ahead = PrepackCode(shape, algorithm)
         operands = (x.storage, source)
         steps.append(Step(it.nodes, ahead, operands, (False, True), params, blocks * groups, seen))
     given = operands_of([source, kernels], product, epilogue)
@@ -147,7 +150,7 @@ def _kernels(
     memory = Temp(shape.dtype, size, "transformed kernels")
     step = Step(
         it.nodes,
-        KernelsCode(shape, algorithm, it.target),
+        WinogradWeightsCode(shape, algorithm, it.target),
         (weight.storage, memory),
         (False, True),
         (it.outputs, channels, how.chunk, weight.offset, *weight.strides),

@@ -20,15 +20,15 @@ from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
-from graphfw.runtime.numpy_executor.convolution.cell import image_at
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Spatial
+from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
-from graphfw.runtime.numpy_executor.matmul import parts
+from graphfw.runtime.numpy_executor.convolution.work_item import image_at
+from graphfw.runtime.numpy_executor.matmul import components
+from graphfw.runtime.numpy_executor.matmul.amx import SIDE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
-from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, Tiles
 
 PAIRS = 16
 """The pairs of channels in a tile."""
@@ -211,7 +211,7 @@ class ImagePartsCode:
         shape: The vectors, and the dtype of x.
         rank: How many spatial dims there are.
         tiles: What the parts are.
-        step: How what is read lies, see `seeing`; 0 for float32 alone.
+        step: How what is read lies, see `window_bounds`; 0 for float32 alone.
     """
 
     shape: TileShape
@@ -226,7 +226,7 @@ class ImagePartsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        known = declarations(self.shape) | parts.splitting(self.shape)
+        known = declarations(self.shape) | components.splitting(self.shape)
         known |= declared(f"void @llvm.masked.store.v32i32.p0({_WORDS}, ptr, i32, {_MASK})")
         return module([FunctionText(_Image(self).text(symbol), known, ())])
 
@@ -239,7 +239,7 @@ class _Image:
         self.item = code.shape.stored.itemsize
         self.body = body = FunctionBody()
         self.layout = AmxImageLayout(body, code.rank, code.tiles)
-        self.splitter = parts.Splitter(body, code.tiles.parts, END)
+        self.splitter = components.Splitter(body, code.tiles.parts, END)
         self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
         self.channels, channel = (
             body.array("%params", i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.tiled_image import END
-from graphfw.runtime.numpy_executor.matmul import parts
-from graphfw.runtime.numpy_executor.matmul.called import Called
+from graphfw.runtime.numpy_executor.convolution.amx_image import END
+from graphfw.runtime.numpy_executor.matmul import components
+from graphfw.runtime.numpy_executor.matmul.amx import SIDE, TILE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
-from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 
 DEPTH = 256
 """How many places of k are split, or multiplied by vectors, at a time; whole tiles."""
@@ -43,7 +43,7 @@ class AmxWeightParams(ParamBlock):
 
 
 @record
-class RowsCode(Called):
+class RowsCode(SharedFunction):
     """The function that writes kernels as rows, in the dtype that is computed in.
 
         @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
@@ -163,8 +163,8 @@ class KernelPartsCode:
             body.set(sound, body.let(f"and i1 {body.get(sound, 'i1')}, {fits}"), "i1")
         flag = body.let(f"zext i1 {body.get(sound, 'i1')} to i64")
         body.line(f"store i64 {flag}, ptr {block}")
-        text = parts.split_a(split, self.tiles, END) + body.cell(symbol)
-        known = declarations(self.shape) | parts.splitting(split) | self.rows.declaration
+        text = components.split_a(split, self.tiles, END) + body.cell(symbol)
+        known = declarations(self.shape) | components.splitting(split) | self.rows.declaration
         return module([FunctionText(text, known, ())])
 
 

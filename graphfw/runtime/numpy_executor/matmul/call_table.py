@@ -1,4 +1,4 @@
-"""`Calls`: what a cell is told about the product that it belongs to, in words of 8 bytes.
+"""`CallTable`: what a cell is told about the product that it belongs to, in words of 8 bytes.
 
 | word | what |
 |---|---|
@@ -55,7 +55,7 @@ def constant(
     return f"{{ {kinds} }} {{ {', '.join(words)} }}"
 
 
-class Calls:
+class CallTable:
     """Reads the words, which lie at `%calls`.
 
     Attributes:
@@ -76,7 +76,7 @@ class Calls:
     def __init__(self, body: FunctionBody) -> None:
         self._body = body
         self.follow = body.array("%calls", 0, "ptr")
-        self.is_followed = body.let(f"icmp ne ptr {self.follow}, null")
+        self.has_epilogue = body.let(f"icmp ne ptr {self.follow}, null")
         self.kept = body.test("ne", body.array("%calls", 1), 0)
         self.unit = body.array("%calls", 2)
         self._heights = body.array("%calls", 3)

@@ -1,4 +1,4 @@
-"""`TurnedPoolCell`: turned convolutions of which windows see the largest result, or sum ReLUs.
+"""`PixelMajorPoolCode`: turned convolutions of which windows see the largest result, or sum ReLUs.
 
 Places of the convolution are rows in a block in cache, vectors of outputs side by side: so what a
 window sees is reduced vector by vector, and only that is transposed and leaves the cell. The
@@ -13,15 +13,15 @@ import itertools
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
-from graphfw.runtime.numpy_executor.convolution.turned import (
+from graphfw.runtime.numpy_executor.convolution.pixel_major import (
     PixelMajor,
+    PixelMajorCode,
     PixelMajorDim,
+    PixelMajorWriter,
     Result,
-    Turned,
-    TurnedCell,
 )
-from graphfw.runtime.numpy_executor.matmul.called import calling
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
+from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 
 
 class PoolWindow(ParamBlock):
@@ -33,7 +33,7 @@ class PoolWindow(ParamBlock):
 
 
 @record
-class TurnedPoolCell(TurnedCell):
+class PixelMajorPoolCode(PixelMajorCode):
     """How a cell is computed: some outputs of a group, some rows of places of windows.
 
     Attributes:
@@ -56,14 +56,14 @@ class TurnedPoolCell(TurnedCell):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        code = _TurnedPool(self, self.window, self.is_sum)
+        code = _PixelMajorPool(self, self.window, self.is_sum)
         return calling(code.text(symbol), self.shape, self.parts)
 
 
-class _TurnedPool(Turned):
+class _PixelMajorPool(PixelMajorWriter):
     """Writes the function of a cell; `together` counts rows of places of windows."""
 
-    def __init__(self, code: TurnedCell, window: tuple[int, int], is_sum: bool) -> None:
+    def __init__(self, code: PixelMajorCode, window: tuple[int, int], is_sum: bool) -> None:
         self.window, self.is_sum = window, is_sum
         super().__init__(code)
         self.computed = Elements(self.body, self.shape, self.shape.dtype)

@@ -1,4 +1,4 @@
-"""`AheadCode`: tiles of images that are transformed before they are needed."""
+"""`PrepackCode`: tiles of images that are transformed before they are needed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
 )
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
-from graphfw.runtime.numpy_executor.matmul.called import calling
+from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 @record
-class AheadCode:
+class PrepackCode:
     """A cell: a vector of channels of a block of tiles, transformed before they are needed.
 
     Operands: x, the transformed tiles of all blocks. Integers: those of the cell that needs them.

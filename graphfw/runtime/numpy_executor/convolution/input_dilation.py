@@ -1,4 +1,4 @@
-"""`spread_steps`: the steps of convolutions of spread elements: gradients of strided ones.
+"""`input_dilation_steps`: the steps of convolutions of spread elements: gradients of strided ones.
 
 Of the places of the result, those with the same remainder by the spread see the same elements of
 the kernel, and x without gaps: each such phase is a convolution, and the last step puts the phases
@@ -25,8 +25,8 @@ from graphfw.runtime.numpy_executor.choice import Choose
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.convolution.lowering import why_never
 from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
+from graphfw.runtime.numpy_executor.matmul.amx import Form
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
-from graphfw.runtime.numpy_executor.matmul.tiles import Form
 
 _MOST = 16
 """So many phases at most: the code that puts them together grows with them."""
@@ -53,7 +53,7 @@ class _Phase(NamedTuple):
     before: DimLike
 
 
-def why_not_spread(node: Node) -> str:
+def why_not_input_dilation(node: Node) -> str:
     """Return why there is no native code for a convolution of spread elements; "" if there is."""
     op = node.op
     assert isinstance(op, Conv)
@@ -66,7 +66,7 @@ def why_not_spread(node: Node) -> str:
     return "" if math.prod(op.spreads) <= _MOST else "the elements of x are spread far"
 
 
-def spread_steps(
+def input_dilation_steps(
     node: Node,
     inputs: Sequence[View],
     outputs: Sequence[View],
@@ -80,7 +80,7 @@ def spread_steps(
 
     The phases are computed as `conv_steps` says.
     """
-    if why_not_spread(node):
+    if why_not_input_dilation(node):
         return []
     op, (x, weight), (result,) = node.op, inputs, outputs
     assert isinstance(op, Conv)

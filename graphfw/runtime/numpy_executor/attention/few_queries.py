@@ -30,7 +30,7 @@ _Use = Callable[[DType, str, str], None]
 """Writes something for rows of a dtype, given their address and how far apart they are."""
 
 
-class FewCode(ScoresCode):
+class FewQueriesCode(ScoresCode):
     """The kernel of chunks.
 
     Operands: q, k, v, the mask if there is one, the parts: for each head, chunk and query a row of
@@ -48,13 +48,13 @@ class FewCode(ScoresCode):
         return ("q", "k", "v", *self.masks, "parts")
 
     def llvm(self, symbol: str) -> str:
-        return _Few(self).text(symbol)
+        return _FewQueries(self).text(symbol)
 
 
-class _Few(ScoresKernel):
+class _FewQueries(ScoresKernel):
     """Writes the kernel of chunks."""
 
-    def __init__(self, code: FewCode) -> None:
+    def __init__(self, code: FewQueriesCode) -> None:
         super().__init__(code)
         f, t, n = self.f, self.tile, self.n
         kinds = dict.fromkeys((t.dtype, t.wide))
@@ -207,7 +207,7 @@ def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
 
 @record
-class JoinCode:
+class MergeCode:
     """The kernel that joins chunks. A cell is a number of heads.
 
     Operands: the parts, out, lse, rest.

@@ -1,4 +1,4 @@
-"""`turned_strategies`: convolutions whose rows are places, see `turned`."""
+"""`pixel_major_strategies`: convolutions whose rows are places, see `pixel_major`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from graphfw.runtime.numpy_executor.convolution.lowering import (
     copied,
     kernels_as_tiles,
 )
-from graphfw.runtime.numpy_executor.convolution.turned import TurnedCell
-from graphfw.runtime.numpy_executor.convolution.turned_pools import TurnedPoolCell
+from graphfw.runtime.numpy_executor.convolution.pixel_major import PixelMajorCode
+from graphfw.runtime.numpy_executor.convolution.pixel_major_pools import PixelMajorPoolCode
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, vectors
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
@@ -59,17 +59,19 @@ _CELLS = 16
 """There may be fewer in each, so that there are as many cells."""
 
 
-def turned_strategies(
+def pixel_major_strategies(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Strategy]:
     """Return the strategy, if it serves."""
-    if not is_turnable(it):
+    if not can_be_pixel_major(it):
         return []
     seconds = _seconds(it, fixed=fixed)
-    return [Strategy("turned", seconds, partial(turned_steps, it, product, epilogue, fixed))]
+    return [
+        Strategy("pixel-major", seconds, partial(pixel_major_steps, it, product, epilogue, fixed))
+    ]
 
 
-def is_turnable(it: Convolution) -> bool:
+def can_be_pixel_major(it: Convolution) -> bool:
     """Whether the strategy serves: the dtype is computed in, spatial sizes are known."""
     sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
     known = all([isinstance(number, int) for numbers in sizes for number in numbers])
@@ -201,7 +203,7 @@ def _cut(it: Convolution, places: DimLike, k: int) -> tuple[DimLike, DimLike]:
     return how.column_blocks, how.row_blocks
 
 
-def turned_steps(
+def pixel_major_steps(
     it: Convolution,
     product: Storage | None,
     epilogue: Epilogue | None,
@@ -238,7 +240,7 @@ def turned_steps(
     if it.is_whole:
         assert isinstance(rows, int)
         together = max(rows, 1)
-    cell, line = TurnedCell(shape, len(dims)), shape.columns * shape.size
+    cell, line = PixelMajorCode(shape, len(dims)), shape.columns * shape.size
     scratch = -(-k // 8) * 64
     if windows:
         down, along = windows
@@ -247,7 +249,7 @@ def turned_steps(
         strips = dim_max(it.images * down.places // _STRIP, -(-_CELLS // (panels * it.groups)))
         row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.places)
         is_sum = added is not None
-        cell = TurnedPoolCell(shape, len(dims), (down.kernel, along.kernel), is_sum)
+        cell = PixelMajorPoolCode(shape, len(dims), (down.kernel, along.kernel), is_sum)
         scratch += ((together - 1) * down.stride + down.kernel) * width * line
     params: tuple[DimLike, ...] = (
         *(m, k, it.groups, channels, it.images, rows, width),

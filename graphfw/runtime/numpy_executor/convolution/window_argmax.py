@@ -24,10 +24,10 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
-from graphfw.runtime.numpy_executor.convolution import seeing
+from graphfw.runtime.numpy_executor.convolution import window_bounds
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, numbers
-from graphfw.runtime.numpy_executor.convolution.seeing import Seeing, Spatial
-from graphfw.runtime.numpy_executor.convolution.sliding import written_width
+from graphfw.runtime.numpy_executor.convolution.direct_window import written_width
+from graphfw.runtime.numpy_executor.convolution.window_bounds import Spatial, WindowBounds
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.text import declared
@@ -56,25 +56,25 @@ class ArgmaxParams(ParamBlock):
 
 
 @record
-class ChoosingCode:
+class WindowArgmaxCode:
     """A cell: some planes of the result. Operands: those of the op, the result.
 
     Attributes:
         name: The op's.
         shape: The vectors.
         rank: How many spatial dims there are.
-        step: See `seeing`; 0, too, where another operand has places apart.
+        step: See `window_bounds`; 0, too, where another operand has places apart.
         width: See `SlideCell`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
             the image.
-        is_long: Whether the window is long, see `seeing`.
+        is_long: Whether the window is long, see `window_bounds`.
         target: The processor.
     """
 
     name: str
     shape: TileShape
     rank: int
-    step: seeing.DenseStride
+    step: window_bounds.DenseStride
     width: int
     is_dense: bool
     is_long: bool
@@ -96,7 +96,7 @@ class ChoosingCode:
             f"void @llvm.masked.store.v{lanes}i64.p0(<{lanes} x i64>, ptr, i32, {mask})",
             "void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         )
-        return module([FunctionText(_Choosing(self).text(symbol), whole, ())])
+        return module([FunctionText(_WindowArgmax(self).text(symbol), whole, ())])
 
 
 class _Operand(NamedTuple):
@@ -138,10 +138,10 @@ class _Tap(NamedTuple):
     indices: list[list[str]]
 
 
-class _Choosing(Seeing):
+class _WindowArgmax(WindowBounds):
     """Writes the function."""
 
-    def __init__(self, code: ChoosingCode) -> None:
+    def __init__(self, code: WindowArgmaxCode) -> None:
         # An image that is added to holds what is computed with.
         shape, self.adds = code.shape, code.name in _ADDS
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
@@ -402,7 +402,7 @@ class _Choosing(Seeing):
             self.given.store_some(value, to, mask)
 
 
-def choosing_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+def window_argmax_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of one of the ops; none where that is not native.
 
     Floats are, with numbers of int64, whose leading dims lie in memory as one or two.
@@ -449,8 +449,8 @@ def steps_of(
         params += [0] * rank if view is image else view.strides[lead:]
     step = dims[-1].step if is_dense else 0
     width, is_near = written_width(dims[-1].kernel), op.dilations[-1] == 1
-    is_long = seeing.is_long(op.window)
-    code = ChoosingCode(op.name, shape, rank, step, width, is_near, is_long, host())
+    is_long = window_bounds.is_long(op.window)
+    code = WindowArgmaxCode(op.name, shape, rank, step, width, is_near, is_long, host())
     operands = (*[view.storage for view in inputs], result.storage)
     written = (*[False] * len(inputs), True)
     scratch = size * shape.size if adds and shape.converts else 0

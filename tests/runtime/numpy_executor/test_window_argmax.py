@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.ir.dtype import as_dtype
 from graphfw.ops.window_reductions import WindowArgmax, WindowPut, WindowTake
 from graphfw.ops.windows import Fold
-from graphfw.runtime.numpy_executor.convolution import choosing
+from graphfw.runtime.numpy_executor.convolution import window_argmax
 from tests.runtime.numpy_executor.special_runs import LAYOUTS, assert_native, computed
 from tests.support.kernels import TARGETS
 
@@ -27,7 +27,7 @@ WINDOWS = [
 def compiling(request, monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     if request.param == "small cells":
-        monkeypatch.setattr(choosing, "_CELL", 1)
+        monkeypatch.setattr(window_argmax, "_CELL", 1)
 
 
 def drawn(rng, shape, dtype="float32"):
@@ -87,7 +87,7 @@ def test_windows_added_up(rng, facts, dtype):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_on_lesser_processors(rng, monkeypatch, target):
-    monkeypatch.setattr(choosing, "host", lambda: target)
+    monkeypatch.setattr(window_argmax, "host", lambda: target)
     for dtype in ("float32", "float64", "float16"):
         x = drawn(rng, (3, 11, 29), dtype)
         argmax, put = WindowArgmax(*WINDOWS[2]), WindowPut(*WINDOWS[2], x.shape[1:])

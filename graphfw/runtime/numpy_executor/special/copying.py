@@ -10,7 +10,7 @@ from graphfw.runtime.numpy_executor.special.moves import moved
 from graphfw.runtime.planning.boxes import moves_of
 
 
-def joining_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+def copy_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of such a node; none where it would be made of too many parts."""
     (output,) = outputs
     moves = moves_of(node, inputs, output)

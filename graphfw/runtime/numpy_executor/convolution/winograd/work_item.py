@@ -1,11 +1,12 @@
-"""`WinogradCell`: how the cells of convolutions by Winograd's algorithms are computed.
+"""`WinogradItemCode`: how the cells of convolutions by Winograd's algorithms are computed.
 
     @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
 
 A cell is a block of tiles and a block of outputs. Its tiles are transformed, or have been before;
 then, for each of a tile's products, tiles times channels are multiplied with channels times outputs
 by the micro-kernels; what that gives is transformed to places, and the epilogue follows. What
-differs between the convolutions that share a cell lies at `calls`, see `matmul.calls.Calls`.
+differs between the convolutions that share a cell lies at `calls`, see
+`matmul.call_table.CallTable`.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
     planes,
 )
 from graphfw.runtime.numpy_executor.convolution.winograd.results import WinogradResultsCode
-from graphfw.runtime.numpy_executor.matmul.called import Called, calling
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
-from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction, calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
+from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 
 _PANEL = 64 << 10
 """The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache: with
@@ -50,7 +51,7 @@ class WinogradCode(MatmulCode):
 
 
 @record
-class WinogradCell(Called):
+class WinogradItemCode(SharedFunction):
     """How a cell is computed.
 
     Operands: x, or what `ahead.AheadCode` has made of it; the kernels, see `kernels.KernelsCode`.
@@ -62,7 +63,7 @@ class WinogradCell(Called):
 
     shape: TileShape
     algorithm: Algorithm
-    few: ClassVar[Few] = "never"
+    few: ClassVar[GemvPolicy] = "never"
     ahead: ClassVar[Ahead] = "b"
 
     @property
@@ -81,24 +82,24 @@ class WinogradCell(Called):
         return WinogradResultsCode(self.shape, self.algorithm)
 
     @property
-    def parts(self) -> tuple[Called, ...]:
+    def parts(self) -> tuple[SharedFunction, ...]:
         """The functions that it calls by name."""
         return self.images, self.results
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_Cell(self).text(symbol), self.shape, self.parts)
+        return calling(_WinogradItem(self).text(symbol), self.shape, self.parts)
 
 
-class _Cell:
+class _WinogradItem:
     """Writes the function of a cell."""
 
-    def __init__(self, code: WinogradCell) -> None:
+    def __init__(self, code: WinogradItemCode) -> None:
         self.code = code
         self.shape = code.shape
         self.size = code.shape.size
         self.body = body = FunctionBody()
-        self.calls = Calls(body)
+        self.calls = CallTable(body)
         self.channels, self.outputs, self.room, self.chunk = (
             body.array("%params", i)
             for i in (
@@ -220,7 +221,7 @@ class _Cell:
                 f"i64 {height}, i64 {width}, i64 {outputs}, ptr %scratch, ptr {to}, i64 {row}, "
                 f"i64 {line})"
             )
-            with body.where(self.calls.is_followed), body.loop(0, runs) as run:
+            with body.where(self.calls.has_epilogue), body.loop(0, runs) as run:
                 place = body.add(first, body.mul(run, across))
                 here = body.at(to, body.mul(run, row))
                 before = body.add(body.mul(member, line), body.mul(place, size))

@@ -1,4 +1,4 @@
-"""`KernelsCode`: the native function that transforms kernels to the right operands of products."""
+"""`WinogradWeightsCode`: weights transformed to the right operands of products."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WinogradWeightParams(ParamBlock):
 
 
 @record
-class KernelsCode:
+class WinogradWeightsCode:
     """A cell: one panel of outputs, for all products.
 
     They lie in the order in which cells read them: chunk by chunk of panels, product by product,

@@ -1,7 +1,7 @@
-"""`TiledCell`: convolutions whose products are made by matrix tiles, of parts: see `matmul.tiles`.
+"""`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
 
 The left operand is the parts of the kernels, the right one those of the image as they lie, see
-`tiled_image`: columns are words one behind the other, from the first of some rows of places to the
+`amx_image`: columns are words one behind the other, from the first of some rows of places to the
 last. What belongs to no place is computed for nothing. Where a number of the image, or of a block
 of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
 """
@@ -12,14 +12,12 @@ from typing import ClassVar
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
-from graphfw.runtime.numpy_executor.convolution.cell import WindowsCode, WithWindows, image_at
-from graphfw.runtime.numpy_executor.convolution.seeing import Spatial
-from graphfw.runtime.numpy_executor.convolution.tiled_image import (
+from graphfw.runtime.numpy_executor.convolution.amx_image import (
     PAIRS,
     AmxImageLayout,
     AmxImageParams,
 )
-from graphfw.runtime.numpy_executor.convolution.tiled_kernels import (
+from graphfw.runtime.numpy_executor.convolution.amx_weights import (
     DEPTH,
     HEAD,
     ROWS,
@@ -27,21 +25,23 @@ from graphfw.runtime.numpy_executor.convolution.tiled_kernels import (
     RowsCode,
     kernels_at,
 )
+from graphfw.runtime.numpy_executor.convolution.window_bounds import Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
-from graphfw.runtime.numpy_executor.matmul.called import Called
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
-from graphfw.runtime.numpy_executor.matmul.cell import Few
-from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.parts import unscaling
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
-from graphfw.runtime.numpy_executor.matmul.tile import Ahead
-from graphfw.runtime.numpy_executor.matmul.tiles import (
+from graphfw.runtime.numpy_executor.convolution.work_item import WindowsCode, WithWindows, image_at
+from graphfw.runtime.numpy_executor.matmul.amx import (
     SIDE,
     TILE,
     Tiles,
     is_configured,
     micro_kernel_of,
 )
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
+from graphfw.runtime.numpy_executor.matmul.components import unscaling
+from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
+from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead
+from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 
 HEIGHT = 8
 """The rows of the micro-kernels that stand in; a block has the last of them in part."""
@@ -57,10 +57,10 @@ GAP = 64
 
 
 @record
-class TiledCell(WithWindows, Called):
+class AmxConvCode(WithWindows, SharedFunction):
     """How a cell is computed: some outputs and rows of places, of images and groups.
 
-    Operands: x; the blocks of kernels, see `tiled_kernels`; the weight; the words of x and for each
+    Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
     cell of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which `ROW_BLOCKS`
     and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `AmxImageParams` and
     `AmxWeightParams`.
@@ -70,7 +70,7 @@ class TiledCell(WithWindows, Called):
     """
 
     tiles: Tiles
-    few: ClassVar[Few] = "never"
+    few: ClassVar[GemvPolicy] = "never"
     ahead: ClassVar[Ahead] = ""
 
     @property
@@ -94,7 +94,7 @@ class TiledCell(WithWindows, Called):
         known |= declarations(self.shape)
         for part in self.parts:
             known |= part.declaration
-        return module([FunctionText(f"{kernel}\n{_Tiled(self).text(symbol)}", known, ())])
+        return module([FunctionText(f"{kernel}\n{_AmxConv(self).text(symbol)}", known, ())])
 
 
 class _Rows:
@@ -115,15 +115,15 @@ class _Rows:
         self.columns = body.add(body.sub(last, self.start), width)
 
 
-class _Tiled:
+class _AmxConv:
     """Writes the function of a cell."""
 
-    def __init__(self, code: TiledCell) -> None:
+    def __init__(self, code: AmxConvCode) -> None:
         self.code = code
         self.shape = code.shape
         self.size, self.item = code.shape.size, code.shape.stored.itemsize
         self.body = body = FunctionBody()
-        self.calls = Calls(body)
+        self.calls = CallTable(body)
         self.layout = layout = AmxImageLayout(body, code.rank, code.tiles)
         self.m, self.k, self.channels = (
             self.param(i) for i in (ConvParams.M, ConvParams.K, ConvParams.CHANNELS)
@@ -276,7 +276,7 @@ class _Tiled:
         whole = body.at(body.array("%buffers", 5, "ptr"), before)
         to = body.select(kept, whole, self.block, "ptr")
         self.put(to, gap, outputs, rows, by_tiles)
-        with body.where(self.calls.is_followed):
+        with body.where(self.calls.has_epilogue):
             begin = body.at(to, body.sub("0", before))
             params = body.at(
                 "%params",

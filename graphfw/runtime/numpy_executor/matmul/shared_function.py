@@ -1,4 +1,4 @@
-"""`Called`: a function that other functions call, compiled once for all of them."""
+"""`SharedFunction`: a function that other functions call, compiled once for all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.runtime.numpy_executor.names import name_of
 
 
-class Called(abc.ABC):
+class SharedFunction(abc.ABC):
     """A `Code` that is known by a symbol which says what it is made from."""
 
     tidy = True
@@ -41,7 +41,7 @@ class Called(abc.ABC):
         return {self.name: f"declare fastcc void @{self.name}({self.types})"}
 
 
-def calling(text: str, shape: TileShape, parts: Iterable[Called]) -> str:
+def calling(text: str, shape: TileShape, parts: Iterable[SharedFunction]) -> str:
     """Return the module of a function that calls others, and what `declarations` has."""
     known = declarations(shape)
     for part in parts:

@@ -1,4 +1,4 @@
-"""`CombineCode`: adds up the parts of a product whose k was split."""
+"""`SplitKReduceCode`: adds up the parts of a product whose k was split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SplitKParams(ParamBlock):
 
 
 @record
-class CombineCode:
+class SplitKReduceCode:
     """A cell: some rows of the product, the sums of those of the parts, then the epilogue.
 
     Operands: the parts, [splits, rows, n], then the product where it is kept, then the epilogue's.

@@ -1,9 +1,9 @@
-"""`CellCode`: how the cells of products are computed, the same for many products.
+"""`MatMulItemCode`: how the cells of products are computed, the same for many products.
 
     @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
 
 computes one cell; what differs between the products that share it lies at `calls`, as
-`code.MatmulCode` writes it: see `Calls`.
+`code.MatmulCode` writes it: see `CallTable`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
-from graphfw.runtime.numpy_executor.matmul import dots, parts, streams
+from graphfw.runtime.numpy_executor.matmul import components, dots, streams
+from graphfw.runtime.numpy_executor.matmul.amx import Tiles, is_configured, micro_kernel
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
-from graphfw.runtime.numpy_executor.matmul.called import Called
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel, own_buffers
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.params import MatMulParams
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import LINE, Ahead, TileShape
-from graphfw.runtime.numpy_executor.matmul.tiles import Tiles, is_configured, micro_kernel
 
-Few: TypeAlias = Literal["never", "maybe", "always"]
+GemvPolicy: TypeAlias = Literal["never", "maybe", "always"]
 
 Computed: TypeAlias = Literal["no", "a", "b", "b across"]
 """Which operand; "across" if k does not run along the rows of the tensor that is computed."""
@@ -65,7 +65,7 @@ def few_heights(rows: int) -> tuple[int, ...]:
 
 
 @record
-class CellCode(Called):
+class MatMulItemCode(SharedFunction):
     """How a cell is computed: some rows and columns of the product, of members of the batch.
 
     Attributes:
@@ -83,7 +83,7 @@ class CellCode(Called):
 
     shape: TileShape
     layout: Layout
-    few: Few
+    few: GemvPolicy
     few_heights: tuple[int, ...]
     batch_dims: int
     rounds: bool
@@ -171,27 +171,27 @@ class CellCode(Called):
             kernel, its = micro_kernel(self.tiles)
             texts += [
                 kernel,
-                parts.split_a(self.shape, self.tiles),
-                parts.split_b(self.shape, self.tiles, rows=self.layout == "rows"),
-                parts.unload(self.shape),
+                components.split_a(self.shape, self.tiles),
+                components.split_b(self.shape, self.tiles, rows=self.layout == "rows"),
+                components.unload(self.shape),
             ]
-            declared |= its | parts.splitting(self.shape)
+            declared |= its | components.splitting(self.shape)
         for piece in self.parts:
             declared |= piece.declaration
-        texts.append(_Cell(self).text(symbol))
+        texts.append(_MatMulItem(self).text(symbol))
         return module([FunctionText("\n".join(texts), declared, ())])
 
 
-class _Cell:
+class _MatMulItem:
     """Writes the function of a cell."""
 
-    def __init__(self, code: CellCode) -> None:
+    def __init__(self, code: MatMulItemCode) -> None:
         self.code = code
         self.shape = code.shape
         self.size = code.shape.size
         self.out_size = code.shape.stored.itemsize if code.rounds else self.size
         self.body = body = FunctionBody()
-        self.calls = Calls(body)
+        self.calls = CallTable(body)
         self.m, self.n, self.k = (
             self.param(i) for i in (MatMulParams.M, MatMulParams.N, MatMulParams.K)
         )
@@ -437,7 +437,7 @@ class _Cell:
                 )
             else:
                 self.compute(here)
-        with body.where(self.calls.is_followed):
+        with body.where(self.calls.has_epilogue):
             self.follow(member, (c, c_row), (row, chunk.rows), (chunk.column, chunk.columns))
 
     def b_of(self, section: str, b: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""`TurnedCell`: convolutions whose rows are places and whose columns are outputs.
+"""`PixelMajorCode`: convolutions whose rows are places and whose columns are outputs.
 
     @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
 
@@ -16,13 +16,13 @@ from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
-from graphfw.runtime.numpy_executor.convolution.cell import depth
-from graphfw.runtime.numpy_executor.matmul.called import Called, calling
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
-from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.convolution.work_item import depth
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction, calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
+from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 
 
 class PixelMajor(ParamBlock):
@@ -54,7 +54,7 @@ class PixelMajorDim(ParamBlock):
 
 
 @record
-class TurnCode(Called):
+class TransposeCode(SharedFunction):
     """The function that transposes a block of the result, and rounds it to its dtype.
 
         @turn(ptr block, ptr to, i64 gap, i64 places, i64 outputs)
@@ -101,7 +101,7 @@ class TurnCode(Called):
 
 
 @record
-class TurnedCell(Called):
+class PixelMajorCode(SharedFunction):
     """How a cell is computed: some outputs of a group, some rows of places of all images.
 
     Operands: x, in the dtype that is computed in, with all that windows see; the panels of kernels.
@@ -113,7 +113,7 @@ class TurnedCell(Called):
 
     shape: TileShape
     rank: int
-    few: ClassVar[Few] = "never"
+    few: ClassVar[GemvPolicy] = "never"
     ahead: ClassVar[Ahead] = "list"
 
     @property
@@ -127,18 +127,18 @@ class TurnedCell(Called):
         return 2
 
     @property
-    def turn(self) -> TurnCode:
+    def turn(self) -> TransposeCode:
         """The function that transposes blocks."""
-        return TurnCode(self.shape)
+        return TransposeCode(self.shape)
 
     @property
-    def parts(self) -> tuple[TurnCode]:
+    def parts(self) -> tuple[TransposeCode]:
         """The functions that it calls by name."""
         return (self.turn,)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(Turned(self).text(symbol), self.shape, self.parts)
+        return calling(PixelMajorWriter(self).text(symbol), self.shape, self.parts)
 
 
 class Result(NamedTuple):
@@ -157,16 +157,16 @@ class Result(NamedTuple):
     params: int
 
 
-class Turned:
+class PixelMajorWriter:
     """Writes the function of a cell."""
 
-    def __init__(self, code: TurnedCell) -> None:
+    def __init__(self, code: PixelMajorCode) -> None:
         self.code = code
         self.shape = code.shape
         self.size = code.shape.size
         self.item = code.shape.stored.itemsize
         self.body = body = FunctionBody()
-        self.calls = Calls(body)
+        self.calls = CallTable(body)
         self.m, self.k, self.rows, self.width = (
             self.param(i) for i in (PixelMajor.M, PixelMajor.K, PixelMajor.ROWS, PixelMajor.WIDTH)
         )
@@ -328,7 +328,7 @@ class Turned:
             f"call fastcc void @{self.code.turn.name}(ptr {block}, ptr {to}, i64 {to_gap}, "
             f"i64 {columns}, i64 {outputs})"
         )
-        with body.where(self.calls.is_followed):
+        with body.where(self.calls.has_epilogue):
             before = body.add(body.mul(row, to_gap), body.mul(column, self.item))
             begin = body.at(to, body.sub("0", before))
             params = body.at("%params", 8 * params_before)

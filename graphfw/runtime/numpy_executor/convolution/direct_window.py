@@ -1,4 +1,4 @@
-"""`SlideCell`: what each channel alone sees through a window, along the width of the image.
+"""`DirectWindowCode`: what each channel alone sees through a window, along the width of the image.
 
     @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
 
@@ -15,12 +15,16 @@ from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Seeing, Spatial
-from graphfw.runtime.numpy_executor.matmul.called import Called
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
-from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.convolution.window_bounds import (
+    DenseStride,
+    Spatial,
+    WindowBounds,
+)
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
+from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 
 Kind: TypeAlias = Literal["products", "elements"]
 """The terms that are added up of what a window sees: products with a kernel, or the elements."""
@@ -45,11 +49,11 @@ _WIDEST = 8
 
 
 def written_width(kernel: int) -> int:
-    """Return the `width` of a `SlideCell` for a window's width."""
+    """Return the `width` of a `DirectWindowCode` for a window's width."""
     return kernel if kernel <= _WIDEST else 0
 
 
-class SlidingParams(ParamBlock):
+class DirectWindowParams(ParamBlock):
     """The integers of a work item.
 
     `Spatial` of each dim follow, the weight's strides, then the epilogue's.
@@ -68,7 +72,7 @@ class SlidingParams(ParamBlock):
 
 
 @record
-class SlideCell(Called):
+class DirectWindowCode(SharedFunction):
     """How a cell is computed: some rows of the result, counted over all images and outputs.
 
     Operands: x; the kernels, for products.
@@ -76,7 +80,7 @@ class SlideCell(Called):
     Attributes:
         shape: The vectors.
         rank: How many spatial dims there are.
-        step: See `seeing`.
+        step: See `window_bounds`.
         kind: What is computed.
         width: That of the window, along the last dim, where it is small; else 0.
     """
@@ -86,7 +90,7 @@ class SlideCell(Called):
     step: DenseStride
     kind: Kind
     width: int
-    few: ClassVar[Few] = "always"
+    few: ClassVar[GemvPolicy] = "always"
     ahead: ClassVar[Ahead] = ""
 
     @property
@@ -102,7 +106,9 @@ class SlideCell(Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return module([FunctionText(_Slide(self).text(symbol), declarations(self.shape), ())])
+        return module(
+            [FunctionText(_DirectWindow(self).text(symbol), declarations(self.shape), ())]
+        )
 
 
 class _Reading(NamedTuple):
@@ -117,15 +123,15 @@ class _Reading(NamedTuple):
     masked: bool
 
 
-class _Slide(Seeing):
+class _DirectWindow(WindowBounds):
     """Writes the function of a cell."""
 
-    def __init__(self, code: SlideCell) -> None:
-        super().__init__(code.shape, code.rank, code.step, SlidingParams.COUNT)
+    def __init__(self, code: DirectWindowCode) -> None:
+        super().__init__(code.shape, code.rank, code.step, DirectWindowParams.COUNT)
         self.code = code
-        self.calls = Calls(self.body)
+        self.calls = CallTable(self.body)
         self.item = code.shape.stored.itemsize
-        gaps = SlidingParams.COUNT + Spatial.COUNT * code.rank
+        gaps = DirectWindowParams.COUNT + Spatial.COUNT * code.rank
         self.gaps = [self.param(gaps + dim) for dim in range(code.rank)]
 
     def param(self, place: int) -> str:
@@ -135,12 +141,14 @@ class _Slide(Seeing):
     def text(self, symbol: str) -> str:
         body, rows, places = (
             self.body,
-            self.param(SlidingParams.ROWS),
+            self.param(DirectWindowParams.ROWS),
             self.dims[-1][Spatial.POSITIONS],
         )
-        together = self.param(SlidingParams.TOGETHER)
+        together = self.param(DirectWindowParams.TOGETHER)
         begin = body.mul("%cell", together)
-        end = body.min(body.add(begin, together), body.mul(self.param(SlidingParams.PLANES), rows))
+        end = body.min(
+            body.add(begin, together), body.mul(self.param(DirectWindowParams.PLANES), rows)
+        )
         line = body.mul(places, self.item)
         with body.loop(body.div(begin, rows), body.ceil(end, rows)) as plane:
             before = body.mul(plane, rows)
@@ -152,9 +160,9 @@ class _Slide(Seeing):
             block = body.at("%scratch", body.sub("0", body.mul(first, line)))
             to = body.select(self.calls.kept, kept, block, "ptr")
             self.plane(self.operands(plane), (first, last), to, line)
-            with body.where(self.calls.is_followed):
+            with body.where(self.calls.has_epilogue):
                 product = body.select(self.calls.kept, whole, to, "ptr")
-                params = SlidingParams.COUNT + (Spatial.COUNT + 1) * self.code.rank
+                params = DirectWindowParams.COUNT + (Spatial.COUNT + 1) * self.code.rank
                 body.line(
                     f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, "
                     f"ptr {body.at('%params', 8 * params)}, i64 {plane}, i64 {body.add(plane, 1)}, "
@@ -167,18 +175,19 @@ class _Slide(Seeing):
 
     def operands(self, plane: str) -> tuple[str, str]:
         """Where the channel lies that a plane of the result sees, and its kernel."""
-        body, outputs = self.body, self.param(SlidingParams.OUTPUTS)
+        body, outputs = self.body, self.param(DirectWindowParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
-        channel = body.div(output, self.param(SlidingParams.MULTIPLE))
+        channel = body.div(output, self.param(DirectWindowParams.MULTIPLE))
         offset = body.add(
-            self.param(SlidingParams.X), body.mul(image, self.param(SlidingParams.X_BATCH))
+            self.param(DirectWindowParams.X),
+            body.mul(image, self.param(DirectWindowParams.X_BATCH)),
         )
-        offset = body.add(offset, body.mul(channel, self.param(SlidingParams.X_CHANNEL)))
+        offset = body.add(offset, body.mul(channel, self.param(DirectWindowParams.X_CHANNEL)))
         x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.item))
         if self.code.kind != "products":
             return x, ""
-        offset = body.mul(output, self.param(SlidingParams.WEIGHT_OUTPUT))
-        offset = body.add(self.param(SlidingParams.WEIGHT), offset)
+        offset = body.mul(output, self.param(DirectWindowParams.WEIGHT_OUTPUT))
+        offset = body.add(self.param(DirectWindowParams.WEIGHT), offset)
         return x, body.at(body.array("%buffers", 1, "ptr"), body.mul(offset, self.item))
 
     def plane(self, operands: tuple[str, str], rows: tuple[str, str], to: str, line: str) -> None:

@@ -1,11 +1,11 @@
-"""`ConvCell`: how the cells of convolutions are computed, the same for many of them.
+"""`ConvItemCode`: how the cells of convolutions are computed, the same for many of them.
 
     @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
 
 A convolution is a matrix product: rows are outputs, columns places of the window, and k counts what
 a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in scratch
 memory when they are needed. What differs between the convolutions that share a cell lies at
-`calls`, see `matmul.calls.Calls`.
+`calls`, see `matmul.call_table.CallTable`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import ClassVar
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
-from graphfw.runtime.numpy_executor.convolution.seeing import DenseStride, Spatial
+from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
-from graphfw.runtime.numpy_executor.matmul.called import Called, calling
-from graphfw.runtime.numpy_executor.matmul.calls import Calls
-from graphfw.runtime.numpy_executor.matmul.cell import Few
+from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction, calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
+from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 
 PANEL = 32 << 10
 """The bytes of a panel, which the L1 cache holds beside a tile of kernels."""
@@ -34,7 +34,7 @@ def depth(shape: TileShape) -> int:
 
 
 @record
-class WindowsCode(Called):
+class WindowsCode(SharedFunction):
     """The function that lays out panels, compiled once for all cells; see `windows`."""
 
     shape: TileShape
@@ -131,7 +131,7 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 
 
 @record
-class ConvCell(WithWindows, Called):
+class ConvItemCode(WithWindows, SharedFunction):
     """How a cell is computed: some outputs and places, of images and groups.
 
     Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
@@ -144,7 +144,7 @@ class ConvCell(WithWindows, Called):
 
     is_ahead: bool
     is_joined: bool
-    few: ClassVar[Few] = "never"
+    few: ClassVar[GemvPolicy] = "never"
     ahead: ClassVar[Ahead] = "a"
 
     @property
@@ -176,19 +176,19 @@ class ConvCell(WithWindows, Called):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_Cell(self).text(symbol), self.shape, self.parts)
+        return calling(_ConvItem(self).text(symbol), self.shape, self.parts)
 
 
-class _Cell:
+class _ConvItem:
     """Writes the function of a cell."""
 
-    def __init__(self, code: ConvCell) -> None:
+    def __init__(self, code: ConvItemCode) -> None:
         self.code = code
         self.shape = code.shape
         self.size = code.shape.size
         self.out_size = code.shape.stored.itemsize
         self.body = body = FunctionBody()
-        self.calls = Calls(body)
+        self.calls = CallTable(body)
         self.m, self.n, self.k = (self.param(i) for i in (ConvParams.M, ConvParams.N, ConvParams.K))
         self.block = body.at("%scratch", code.panel_bytes)
         self.line = code.shape.columns * code.shape.size
@@ -256,7 +256,7 @@ class _Cell:
             self.copy((self.block, block_row), to, rows, columns)
         else:
             self.compute(operands, rows, column, columns, to)
-        with body.where(self.calls.is_followed):
+        with body.where(self.calls.has_epilogue):
             self.follow(to, row, rows, column, columns)
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
@@ -276,7 +276,7 @@ class _Cell:
             )
             with body.where(is_moved):
                 self.copy((part, block_row), to, rows, count)
-            with body.where(self.calls.is_followed):
+            with body.where(self.calls.has_epilogue):
                 self.follow(to, here, rows, first, count)
 
     def place(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:

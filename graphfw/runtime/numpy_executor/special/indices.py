@@ -22,7 +22,7 @@ SCAN = 8
 """How many places are read at once: there is room for so many behind the last."""
 
 
-class PlaceCode:
+class IndexCode:
     """Joins indices along axes to places along all of these.
 
     Params: the dims of the indices' common shape; then for each of them the size of its axis, the
@@ -96,7 +96,7 @@ class PlaceCode:
         return f.let(f"select i1 {negative}, i64 {later}, i64 {value}")
 
 
-def places_step(
+def index_step(
     node: Node, indices: Sequence[View], sizes: Sequence[DimLike], *, from_end: bool
 ) -> tuple[Step, Temp]:
     """Return a step that finds what indices name, and where it says so: int64, [*I].
@@ -118,7 +118,7 @@ def places_step(
     dtypes = [view.storage.dtype for view in indices]
     step = Step(
         nodes=(node,),
-        code=PlaceCode(dtypes, len(dims), from_end=from_end),
+        code=IndexCode(dtypes, len(dims), from_end=from_end),
         operands=(temp, *[view.storage for view in indices]),
         written=(True, *[False] * len(indices)),
         params=tuple(params),

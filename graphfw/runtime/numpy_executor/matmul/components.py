@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from graphfw.ir.dtype import DType, bfloat16, float32
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat
+from graphfw.runtime.numpy_executor.matmul.amx import SIDE, TILE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
-from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 
 _SMALLEST, END = -70, 28
 """The exponents of the smallest numbers that are split, and of the first that are too large."""

@@ -1,4 +1,4 @@
-"""`Seeing`: which elements of an image the places in a row of the result see."""
+"""`WindowBounds`: which elements of an image the places in a row of the result see."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_long(window: Sequence[int]) -> bool:
     return max(window, default=0) > _LONG
 
 
-class Seeing:
+class WindowBounds:
     """Writes what finds and reads elements, into a function with `%params`.
 
     Args:

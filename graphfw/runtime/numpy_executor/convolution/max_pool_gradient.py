@@ -1,4 +1,4 @@
-"""`route_steps`: gradients of maxima of windows side by side, in one pass over the image.
+"""Gradients of maxima of windows side by side, in one pass over the image.
 
 Windows that don't overlap, two elements wide: rows that a window sees are read as pairs of vectors,
 whose even and odd lanes are its elements. Each element of the image is read once, compared with the
@@ -21,8 +21,8 @@ from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import splat
-from graphfw.runtime.numpy_executor.convolution.choosing import steps_of
 from graphfw.runtime.numpy_executor.convolution.pooling import leading
+from graphfw.runtime.numpy_executor.convolution.window_argmax import steps_of
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
@@ -62,7 +62,7 @@ class PoolGradParams(ParamBlock):
 
 
 @record
-class RouteCode:
+class MaxPoolGradientCode:
     """A cell: some planes. Operands: what is given for each place, the image, the result.
 
     Attributes:
@@ -84,7 +84,7 @@ class RouteCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         whole = declarations(self.shape) | declared("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        return module([FunctionText(_Route(self).text(symbol), whole, ())])
+        return module([FunctionText(_MaxPoolGradient(self).text(symbol), whole, ())])
 
 
 class _Row(NamedTuple):
@@ -95,10 +95,10 @@ class _Row(NamedTuple):
     result: str
 
 
-class _Route:
+class _MaxPoolGradient:
     """Writes the function."""
 
-    def __init__(self, code: RouteCode) -> None:
+    def __init__(self, code: MaxPoolGradientCode) -> None:
         self.code, self.body = code, FunctionBody()
         self.item = code.shape.stored.itemsize
         self.memory = Elements(self.body, code.shape, code.shape.stored)
@@ -234,7 +234,7 @@ class _Route:
         return choice
 
 
-def routes(node: Node) -> bool:
+def has_max_pool_gradient(node: Node) -> bool:
     """Whether a `window_put` of `window_argmax` has native code as one `window_route`."""
     op = node.op
     assert isinstance(op, Padded)
@@ -244,7 +244,9 @@ def routes(node: Node) -> bool:
     return len(op.window) <= 2 and width == 2 and rows <= _ROWS and supported(node.types[0].dtype)
 
 
-def route_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+def max_pool_gradient_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View]
+) -> list[Step]:
     """Return the steps of a `window_route`; none where that is not native.
 
     There is one, if leading dims lie in memory as one or two, and rows without gaps; else the
@@ -258,7 +260,7 @@ def route_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> 
     is_along = all([x.strides[-1] == 1 or x.shape[-1] == 1 for x in inputs])
     is_whole = result.strides == contiguous(result.shape)
     is_one = given.storage.dtype is seen.storage.dtype
-    if not (routes(node) and len(lead) <= 2 and is_along and is_whole and is_one):
+    if not (has_max_pool_gradient(node) and len(lead) <= 2 and is_along and is_whole and is_one):
         return _in_two(op, node, given, seen, result)
     height, width = (1, *seen.shape[start:])[-2:]
     rows, places = (1, *given.shape[start:])[-2:]
@@ -270,7 +272,7 @@ def route_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> 
         line = view.strides[-2] if rank == 2 else 0
         params += [view.offset, slow_gaps[n], gaps[n], line]
     shape = _narrow(shape_for(seen.storage.dtype, host()), places)
-    code = RouteCode(shape, (1, *op.window)[-2], host())
+    code = MaxPoolGradientCode(shape, (1, *op.window)[-2], host())
     operands = (given.storage, seen.storage, result.storage)
     cells = (planes + together - 1) // together
     return [Step((node,), code, operands, (False, False, True), tuple(params), cells)]

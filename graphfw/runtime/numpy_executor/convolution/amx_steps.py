@@ -1,4 +1,4 @@
-"""`tiled_strategies`: convolutions whose products are made by matrix tiles, see `tiled`."""
+"""`amx_strategies`: convolutions whose products are made by matrix tiles, see `amx`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from graphfw.ir.dtype import float32, int64
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
 from graphfw.runtime.numpy_executor.codegen import with_stores
-from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
-from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
-from graphfw.runtime.numpy_executor.convolution.tiled import GAP, HEIGHT, PANEL, TiledCell
-from graphfw.runtime.numpy_executor.convolution.tiled_image import (
+from graphfw.runtime.numpy_executor.convolution.amx import GAP, HEIGHT, PANEL, AmxConvCode
+from graphfw.runtime.numpy_executor.convolution.amx_image import (
     SLACK,
     ImagePartsCode,
     Words,
 )
-from graphfw.runtime.numpy_executor.convolution.tiled_kernels import HEAD, ROWS, KernelPartsCode
+from graphfw.runtime.numpy_executor.convolution.amx_weights import HEAD, ROWS, KernelPartsCode
+from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
+from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
+from graphfw.runtime.numpy_executor.matmul.amx import SIDE, TILE, Tiles
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, vectors
-from graphfw.runtime.numpy_executor.matmul.tiles import SIDE, TILE, Tiles
 
 _LONGEST = 1024
 """Rows of more places are not computed at a time: the caches don't hold them."""
 
 _MOST = 1 << 17
-"""The longest sums, see `tiled_image.END`."""
+"""The longest sums, see `amx_image.END`."""
 
 _WORDS, _LEAST = 1 << 15, 256
 """About so many words of a part are read for the rows that are done at a time, so that the caches
@@ -51,7 +51,7 @@ _FROM_MEMORY = 13
 """The bytes of kernels that arrive in a cycle, where they come from memory."""
 
 
-def tiled_strategies(
+def amx_strategies(
     it: Convolution,
     tiles: Tiles,
     product: Storage | None,
@@ -65,7 +65,7 @@ def tiled_strategies(
     if isinstance(nbytes, int) and nbytes > _LARGEST:
         return []
     make = partial(_steps, it, tiles, product, epilogue, fixed)
-    return [Strategy("tiles", _seconds(it, tiles, fixed=fixed), make)]
+    return [Strategy("amx", _seconds(it, tiles, fixed=fixed), make)]
 
 
 def _suits(it: Convolution) -> bool:
@@ -172,7 +172,7 @@ def _steps(
         params += epilogue.params_with(n if product is not None else together * _places(it)[-1])
         scratch += SIDE * together * _places(it)[-1] * shape.size
     code = MatmulCode(
-        TiledCell(shape, rank, it.dims[-1].step, tiles),
+        AmxConvCode(shape, rank, it.dims[-1].step, tiles),
         with_stores(it.target, it.members * m * n),
         (HEIGHT,),
         True,

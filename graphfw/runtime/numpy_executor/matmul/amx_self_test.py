@@ -1,4 +1,4 @@
-"""`agrees`: whether the matrix tiles of this machine compute what they should."""
+"""`passes_self_test`: whether the matrix tiles of this machine compute what they should."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from graphfw.ir.dtype import float32
 from graphfw.ir.literal import Array
 from graphfw.runtime.kernels.steps import Temp, View
 from graphfw.runtime.numpy_executor.engine import compile_codes
+from graphfw.runtime.numpy_executor.matmul.amx import Form
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps
-from graphfw.runtime.numpy_executor.matmul.tiles import Form
 
 _SIZES = 45, 50, 70
 """Rows, columns and length of the product: more than one tile, and none whole."""
@@ -22,7 +22,7 @@ _FUNCTION = ctypes.CFUNCTYPE(
 )
 
 
-def agrees(form: Form) -> bool:
+def passes_self_test(form: Form) -> bool:
     """Return whether tiles give what vectors give; warn where they don't.
 
     Generated code is tested with emulated tiles. Whether the processor's do the same can be known
