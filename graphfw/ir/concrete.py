@@ -177,7 +177,7 @@ def _arguments(node: Node) -> list[Tensor]:
 
 
 @contextmanager
-def in_trip(number: int) -> Iterator[None]:
+def in_iteration(number: int) -> Iterator[None]:
     """Let errors of what is computed inside know the trip of the loop that they are in."""
     try:
         yield

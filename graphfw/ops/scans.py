@@ -10,7 +10,7 @@ from typing import Any
 
 from graphfw.ir.body import Body, BodyGraph, body_of, copied
 from graphfw.ir.build import emit_all
-from graphfw.ir.concrete import in_trip
+from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim import DimLike, symbol
 from graphfw.ir.dtype import DType, float64, int64
 from graphfw.ir.functions import F
@@ -89,7 +89,7 @@ class Scan(Region):
             elements = [xp.asarray(s[trip]) for s in sequences]
             number = xp.asarray(trip, dtype=xp.int64)
             lane = None if rng is None else rng.fold(trip)
-            with in_trip(trip):
+            with in_iteration(trip):
                 results = self.body.evaluate(xp, (number, *carry, *elements, *captures), lane)
             carry = tuple(results[:first])
             for stack, result in zip(stacks, results[first:], strict=True):

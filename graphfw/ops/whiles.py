@@ -7,7 +7,7 @@ from typing import Any
 
 from graphfw.ir.body import Body, BodyGraph, body_of, copied
 from graphfw.ir.build import emit_all
-from graphfw.ir.concrete import in_trip
+from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dtype import DType, bool_, float64, int64
 from graphfw.ir.functions import F
 from graphfw.ir.op import Case, Rng, bad, ok, op
@@ -125,7 +125,7 @@ class Loop(Region):
         count_trip()
         lane = None if rng is None else rng.fold(trip)
         index = xp.asarray(trip, dtype=xp.int64)
-        with in_trip(trip):
+        with in_iteration(trip):
             return self.passes[number].evaluate(xp, (index, *carry, *record, *captures), lane)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:

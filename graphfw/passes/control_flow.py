@@ -279,11 +279,11 @@ def _is_plain(node: Node) -> bool:
 
 @record
 class HoistInvariants(Pass):
-    """Compute before a loop what is the same in all of its trips, and give it to them.
+    """Compute before a loop what is the same in all of its iterations, and give it to them.
 
     Views stay inside, and so does what is larger than all that it is made of element by element:
     making it again in registers takes less than reading it. What might fail leaves only where there
-    is a trip in any case.
+    is an iteration in any case.
     """
 
     name = "hoist-invariants"
@@ -314,7 +314,7 @@ class HoistInvariants(Pass):
 def _lightened(
     op: Scan | Loop, inputs: tuple[Tensor, ...], hits: Counter[str]
 ) -> tuple[Tensor, ...] | None:
-    """Emit a loop without what is the same in all trips; None if there is nothing of the kind."""
+    """Emit a loop without what is the same in all iterations; None if there is nothing such."""
     if isinstance(op, Scan):
         captures = len(inputs) - op.carries - op.sequences
         is_run = always_le(1, op.length)

@@ -21,8 +21,8 @@ from graphfw.ops.movement import PermuteDims
 from graphfw.ops.regions import OutOfTrips, at_most
 from graphfw.passes.base import Pass
 
-_TRIPS = 10_000
-"""How many trips of a loop are made here. A run makes more of them faster, or does not end."""
+_ITERATIONS = 10_000
+"""How many iterations of a loop are made here. A run makes more of them faster, or does not end."""
 
 
 @record
@@ -96,7 +96,7 @@ class FoldConstants(Pass):
 def _values(node: Node, inputs: tuple[Tensor, ...]) -> list[Array] | None:
     arrays = [constant_array(t) for t in inputs]
     try:
-        with np.errstate(all="ignore"), at_most(_TRIPS):
+        with np.errstate(all="ignore"), at_most(_ITERATIONS):
             result = node.op.eval(np, *arrays)
     except (Exception, OutOfTrips):
         return None  # not lost: the node stays, and raises, or goes on, when the graph runs

@@ -54,30 +54,31 @@ class SampleInputs:
         rng: What random ops draw from.
         jitter: Where it is given, all floats that are no whole numbers are moved by up to two units
             in the last place, wherever they appear; at random, from this seed.
-        trips: How many trips each loop may make, with those inside of it: it may never end.
+        iterations: How many iterations each loop may make, with those inside of it: it may never
+        end.
     """
 
     feeds: Mapping[Node, Array]
     sizes: Mapping[str, int]
     rng: Rng = _RNG
     jitter: int | None = None
-    trips: int = 10_000
+    iterations: int = 10_000
 
 
 class Unknown(NamedTuple):
-    """A mark in the place of a tensor's value that can't be computed with so many trips.
+    """A mark in the place of a tensor's value that can't be computed with so many iterations.
 
     Attributes:
         loop: What would make more.
-        trips: How many it may make.
+        iterations: How many it may make.
     """
 
     loop: Node
-    trips: int
+    iterations: int
 
     def __str__(self) -> str:
         name, place = self.loop.op.name, self.loop.loc.short()
-        return f"the {name} made at {place} makes more than {counted(self.trips, 'iteration')}"
+        return f"the {name} made at {place} makes more than {counted(self.iterations, 'iteration')}"
 
 
 Value: TypeAlias = Array | Unknown
@@ -196,15 +197,15 @@ def _results(node: Node, inputs: Sequence[Any], draw: SampleInputs) -> tuple[Any
     op = node.op
     random = {"rng": draw.rng} if RANDOM in op.traits else {}
     try:
-        with at_most(draw.trips):
+        with at_most(draw.iterations):
             result = op.bind(draw.sizes).eval(np, *inputs, **random)
     except OutOfTrips:
-        return Unknown(node, draw.trips)
+        return Unknown(node, draw.iterations)
     return tuple(result) if op.multiple else (result,)
 
 
 def warn_of_unknown(values: Iterable[Value]) -> None:
-    """Say of which loops nothing could be compared, since they make too many trips."""
+    """Say of which loops nothing could be compared, since they make too many iterations."""
     for one in dict.fromkeys(x for x in values if isinstance(x, Unknown)):
         warnings.warn(
             f"verify: {one} with these values: what depends on it has not been compared",

@@ -22,8 +22,8 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 
-_TRIPS = 100_000
-"""How many trips each loop makes in the comparison, for seconds at most."""
+_ITERATIONS = 100_000
+"""How many iterations each loop makes in the comparison, for seconds at most."""
 
 
 class FirstRun(Executable):
@@ -63,7 +63,7 @@ class FirstRun(Executable):
                 {t.node: self._host(a) for t, a in zip(tensors, inputs, strict=True)},
                 dict(zip(program.symbols, sizes, strict=True)),
                 rng,
-                trips=_TRIPS,
+                iterations=_ITERATIONS,
             )
         )
         found = [self._host(array) for array in outputs]

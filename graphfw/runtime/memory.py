@@ -40,7 +40,7 @@ class MemoryEntry(NamedTuple):
     place: str
 
 
-class PerTrip(NamedTuple):
+class PerIteration(NamedTuple):
     """The memory that a loop with a condition takes besides, for each of a run's iterations.
 
     Its gradient needs what each began with and handed on. It is given back behind the loop.
@@ -77,7 +77,7 @@ class MemoryReport:
     arena: int
     peak: int
     spare: int
-    per_trip: tuple[PerTrip, ...] = ()
+    per_trip: tuple[PerIteration, ...] = ()
 
     def timeline(self) -> list[int]:
         """Return for each level the bytes that are in use: what a plot shows."""
@@ -121,7 +121,7 @@ def report(
     levels: int,
     arena: int,
     spare: int,
-    per_trip: Sequence[PerTrip] = (),
+    per_trip: Sequence[PerIteration] = (),
 ) -> MemoryReport:
     """Sort entries and add up the peak."""
     ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))

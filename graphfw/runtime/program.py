@@ -66,7 +66,7 @@ class Program:
         is_random: Whether it draws random numbers.
         level: How much of the passes' work is checked.
         passes: Returns the passes that the executor wants.
-        is_trip: Whether it is what a loop computes in each trip.
+        is_trip: Whether it is what a loop computes in each iteration.
         casts: What mixed precision converts.
         rewriting: The reports of the session's own passes.
         mixing: The reports of mixed precision's.
@@ -290,7 +290,7 @@ def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
     Args:
         body: The body.
         lasting: How many of its last parameters are the same in many runs, like variables.
-        is_trip: Whether a loop computes it in each trip.
+        is_trip: Whether a loop computes it in each iteration.
     """
     split = len(body.parameters) - lasting
     checks = shape_checks(body.graph)

@@ -89,7 +89,7 @@ def _gradient(x, w):
     return [last, ys, *gf.grad(gf.sum(ys), [x, w])]
 
 
-def test_forward_trips_of_a_gradient_are_merged():
+def test_forward_iterations_of_a_gradient_are_merged():
     given = Given(_gradient, row(5, 3), row(3))
     assert len(regions(given.graph, Scan)) == 3
     made = given.after(FuseScans())
@@ -234,14 +234,14 @@ def test_a_constant_number_leaves_its_body_alone():
     assert ops_of(given.after(ConvertIfs()))[-1] == "matmul"
 
 
-# What is the same in all trips
+# What is the same in all iterations
 
 
 def test_products_of_captures_leave_a_scan():
-    def trips(x, w):
+    def iterations(x, w):
         return gf.scan(lambda c, e: (gf.tanh(c @ (w @ w) + e), c), gf.zeros((3,)), x)[0]
 
-    given = Given(trips, row(4, 3), row(3, 3))
+    given = Given(iterations, row(4, 3), row(3, 3))
     made = given.after(HoistInvariants())
     (node,) = regions(made, Scan)
     assert body_ops(node).count("matmul") == 1
@@ -250,67 +250,67 @@ def test_products_of_captures_leave_a_scan():
 
 
 def test_only_the_end_of_what_is_the_same_is_given_to_the_loop():
-    def trips(x, w):
+    def iterations(x, w):
         return gf.scan(lambda c, e: (c + e * gf.exp(gf.sin(w)), None), gf.zeros((3,)), x)[0]
 
-    given = Given(trips, row(4, 3), row(3))
+    given = Given(iterations, row(4, 3), row(3))
     (node,) = regions(given.after(HoistInvariants()), Scan)
     assert body_ops(node) == ["multiply", "add"]
     assert given.hits["hoisted"] == 1
 
 
 def test_a_loop_and_its_gradient_share_what_leaves_them():
-    def trips(x, w):
+    def iterations(x, w):
         last, _ = gf.scan(lambda c, e: (gf.tanh(c * gf.exp(w) + e), None), gf.zeros((3,)), x)
         return gf.grad(gf.sum(last), x)
 
-    given = Given(trips, row(4, 3), row(3))
+    given = Given(iterations, row(4, 3), row(3))
     made = given.after(HoistInvariants())
     assert ops_of(made).count("exp") == 1
     assert given.hits["hoisted"] > 1
 
 
 def test_products_leave_inner_and_outer_loops():
-    def trips(x, w):
+    def iterations(x, w):
         def outer(c, e):
             return gf.scan(lambda d, f: (d @ (w @ w) + f + e, None), c, x)[0], None
 
         return gf.scan(outer, gf.zeros((3,)), x)[0]
 
-    made = Given(trips, row(2, 3), row(3, 3)).after(HoistInvariants())
+    made = Given(iterations, row(2, 3), row(3, 3)).after(HoistInvariants())
     assert ops_of(made).count("matmul") == 1
     (node,) = regions(made, Scan)
     assert "matmul" not in body_ops(node)
 
 
 def test_products_leave_while_loops_and_their_conditions():
-    def trips(x, w):
+    def iterations(x, w):
         return gf.while_loop(lambda v: gf.sum(v) < gf.sum(w @ w), lambda v: v + gf.exp(w[0]), x)
 
     weights = np.abs(row(3, 3))
-    given = Given(trips, np.zeros(3, np.float32), weights)
+    given = Given(iterations, np.zeros(3, np.float32), weights)
     made = given.after(HoistInvariants())
     (node,) = regions(made, Loop)
     assert body_ops(node) == ["sum", "less", "add"]
 
 
 def test_what_grows_or_is_a_view_or_draws_stays():
-    def trips(x, w):
+    def iterations(x, w):
         def step(c, e):
             return c + (w[:, None] + w[None, :]) * gf.random.normal((3, 3)), None
 
         return gf.scan(step, gf.zeros((3, 3)), x)[0]
 
-    given = Given(trips, row(4, 3), row(3))
+    given = Given(iterations, row(4, 3), row(3))
     assert given.after(HoistInvariants()) is given.graph
 
 
 @pytest.mark.parametrize("length", [2, 0])
 def test_what_may_fail_leaves_only_loops_that_run(length):
-    def trips(x, w, at):
+    def iterations(x, w, at):
         return gf.scan(lambda c, _: (c + gf.take(w, at), None), x, length=length)[0]
 
-    given = Given(trips, row(2), row(3), np.array([0, 2]))
+    given = Given(iterations, row(2), row(3), np.array([0, 2]))
     made = given.after(HoistInvariants())
     assert ("gather" in ops_of(made)) == (length > 0)
 
@@ -319,13 +319,13 @@ def test_what_may_fail_leaves_only_loops_that_run(length):
 
 
 def test_bodies_of_bodies_are_optimised():
-    def trips(x):
+    def iterations(x):
         def outer(c, e):
             return gf.scan(lambda d, f: (d + gf.sin(f) * gf.sin(f), None), c, x)[0] + e, None
 
         return gf.scan(outer, gf.zeros((3,)), x)[0]
 
-    given = Given(trips, row(4, 3))
+    given = Given(iterations, row(4, 3))
     made = given.after(OptimiseBodies((CSE(),)))
     (node,) = regions(made, Scan)
     (inner,) = [n for n in node.op.body.nodes if isinstance(n.op, Scan)]
@@ -341,7 +341,7 @@ def test_bodies_with_nothing_to_do_stay_as_they_are():
 
 
 def test_all_passes_together_keep_values():
-    def trips(x, w):
+    def iterations(x, w):
         def step(c, e):
             c = gf.cond(gf.sum(e) > 0, lambda: gf.tanh(c @ (w @ w)), lambda: c + e)
             return c, gf.checkpoint(gf.exp)(c)
@@ -349,7 +349,7 @@ def test_all_passes_together_keep_values():
         last, ys = gf.scan(step, gf.zeros((3,)), x)
         return [last, *gf.grad(gf.sum(ys), [x, w])]
 
-    given = Given(trips, row(6, 3), row(3, 3))
+    given = Given(iterations, row(6, 3), row(3, 3))
     graph = given.graph
     for one in DEFAULT:
         graph = one.run(graph, Counter())

@@ -324,11 +324,11 @@ def test_loops_take_and_yield_float32_and_have_16_bits_inside(g):
         xs = gf.placeholder(("t", 3, 4), name="xs")
         w, b = weight(4, 4), weight(4, name="b")
 
-        def trip(h, x):
+        def iteration(h, x):
             h = gf.relu(h @ w + b) @ w + x
             return h, h
 
-        last, ys = gf.scan(trip, gf.zeros((3, 4)), xs)
+        last, ys = gf.scan(iteration, gf.zeros((3, 4)), xs)
     made, casts = mixed(g, [last, ys])
     (scan,) = nodes_of(made, "scan")
     assert {t.dtype for t in scan.inputs} == {float32}

@@ -112,12 +112,12 @@ def test_layers_inside_of_loops_have_names(g):
     with g:
         xs = gf.placeholder((5, 3, 3), name="xs")
 
-        def trip(h, x):
+        def iteration(h, x):
             with gf.name_scope("cell"):
                 h = h @ x
             return h, h
 
-        last, _ = gf.scan(trip, gf.zeros((3, 3)), xs)
+        last, _ = gf.scan(iteration, gf.zeros((3, 3)), xs)
     made, casts = mixed(g, [last], {"cell": "float32"})
     assert casts == []
 

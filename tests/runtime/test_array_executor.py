@@ -263,7 +263,7 @@ def test_an_index_out_of_range_names_the_line_shapes_and_ranges():
     assert caught.value.__cause__ is not None
 
 
-def test_a_reshape_that_does_not_divide_in_a_trip():
+def test_a_reshape_that_does_not_divide_in_an_iteration():
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")
         y = gf.while_loop(

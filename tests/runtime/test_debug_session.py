@@ -29,8 +29,10 @@ def test_debug_computes_the_same_as_the_compiler():
         w = gf.Variable(np.ones(3, np.float32), name="w")
         noise = gf.random.normal((3,), name="noise")
         h, ys = gf.scan(lambda c, e: (gf.tanh(c + e), gf.sum(c)), w, x)
-        trips = gf.while_loop(lambda v: v < 10, lambda v: v * 2, gf.sum(h) + 5)
-        loss = gf.sum(ys) + gf.sum(noise) + gf.cond(trips > 3, lambda: trips, lambda: h[0])
+        iterations = gf.while_loop(lambda v: v < 10, lambda v: v * 2, gf.sum(h) + 5)
+        loss = (
+            gf.sum(ys) + gf.sum(noise) + gf.cond(iterations > 3, lambda: iterations, lambda: h[0])
+        )
         slope = gf.grad(loss, w)
         step = gf.update(w, w - slope)
     plain, debug = gf.Session(g, seed=3), gf.Session(g, seed=3, debug=True)
@@ -93,7 +95,7 @@ def test_an_error_of_a_hook_names_the_node():
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_an_operation_that_fails_in_a_body_is_named_with_its_trip(debug):
+def test_an_operation_that_fails_in_a_body_is_named_with_its_iteration(debug):
     with gf.Graph():
         x = gf.placeholder((3,), name="x")
         table = gf.asarray([1.0, 2.0])
@@ -124,7 +126,7 @@ def test_what_debug_can_not_be():
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_nan_in_a_scan_is_named_with_its_trip(debug):
+def test_a_nan_in_a_scan_is_named_with_its_iteration(debug):
     with gf.Graph():
         x = gf.placeholder(("batch", 3), name="x")
 

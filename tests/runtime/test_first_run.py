@@ -267,13 +267,13 @@ def test_explained(a, b, moved, same):
 
 
 def test_long_loops_are_left_out_and_said_so(monkeypatch):
-    monkeypatch.setattr(first_run, "_TRIPS", 20)
+    monkeypatch.setattr(first_run, "_ITERATIONS", 20)
     with gf.Graph() as g:
         x = gf.placeholder((), name="x")
         halved = gf.while_loop(lambda v: v > 1e-3, lambda v: v / 2, x)
         plain = x + 1
     with gf.Session(g, verify="first-run") as session:
-        assert session.run([halved, plain], {x: 1.0})[1] == 2  # 10 trips
+        assert session.run([halved, plain], {x: 1.0})[1] == 2  # 10 iterations
     with (
         gf.Session(g, verify="first-run") as session,
         pytest.warns(RuntimeWarning, match="the loop made at .* makes more than 20 iterations"),
@@ -284,11 +284,11 @@ def test_long_loops_are_left_out_and_said_so(monkeypatch):
 def test_a_loop_that_the_last_bits_may_keep_going_is_no_difference():
     with gf.Graph() as g:
         x = gf.placeholder((), name="x")
-        # Each trip computes with numbers that are moved by their last bits, so it is never 0.
-        _, trips = gf.while_loop(lambda v: v[0] - x != 0, lambda v: (x * 1.5 / 1.5, v[1] + 1),
+        # Each iteration computes with numbers that are moved by their last bits, so it is never 0.
+        _, iterations = gf.while_loop(lambda v: v[0] - x != 0, lambda v: (x * 1.5 / 1.5, v[1] + 1),
                                  (x + 1, 0))  # fmt: skip
-    draw = SampleInputs({x.node: np.array(1.3, np.float32)}, {}, trips=30)
-    graph = derive(g, [trips])
+    draw = SampleInputs({x.node: np.array(1.3, np.float32)}, {}, iterations=30)
+    graph = derive(g, [iterations])
     trial = RealRun(draw)
     wanted = trial.values(graph)
     assert trial.first_difference(graph, wanted, wanted) is None

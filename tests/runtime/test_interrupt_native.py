@@ -52,8 +52,8 @@ def test_what_takes_long_is_interrupted_although_it_makes_an_update(value):
         assert not np.any(session[v])
 
 
-def loop_of_trips():
-    """One kernel makes all trips."""
+def loop_of_iterations():
+    """One kernel makes all iterations."""
     x = gf.placeholder(("n",), name="x")
     return x, gf.fori_loop(0, 2 * 10**10, lambda i, c: gf.sin(c) + x, x), np.zeros(4, np.float32)
 
@@ -73,7 +73,7 @@ def loop_in_a_loop():
     return x, gf.fori_loop(0, 10**8, outer, x), np.eye(8, dtype=np.float32)
 
 
-def loop_of_long_trips():
+def loop_of_long_iterations():
     x = gf.placeholder((512, 512), name="x")
     y = gf.fori_loop(0, 10**7, lambda i, c: gf.tanh(c @ c), x)
     return x, y, np.eye(512, dtype=np.float32)
@@ -87,10 +87,10 @@ def loop_with_a_condition():
 def scan():
     x = gf.placeholder((4,), name="x")
 
-    def trip(carry, i):
+    def iteration(carry, i):
         return gf.sin(carry) + x, gf.sum(carry)
 
-    return x, gf.scan(trip, x, gf.arange(2**28))[0], np.zeros(4, np.float32)
+    return x, gf.scan(iteration, x, gf.arange(2**28))[0], np.zeros(4, np.float32)
 
 
 def sum_of_all():
@@ -151,10 +151,10 @@ def additions():
 
 
 JOBS = [
-    loop_of_trips,
+    loop_of_iterations,
     loop_of_calls,
     loop_in_a_loop,
-    loop_of_long_trips,
+    loop_of_long_iterations,
     loop_with_a_condition,
     scan,
     sum_of_all,
@@ -166,7 +166,7 @@ JOBS = [
     attention,
     additions,
 ]
-SHARED = [loop_of_long_trips, sum_of_all, products, convolutions]
+SHARED = [loop_of_long_iterations, sum_of_all, products, convolutions]
 """Whose cells several threads compute."""
 
 
@@ -306,7 +306,7 @@ def test_any_handler_that_raises_is_heard_and_others_change_nothing():
 def test_other_threads_run_while_one_long_kernel_does():
     """A call of one cell keeps Python's lock, but only at first."""
     with gf.Graph() as g:
-        x, y, value = loop_of_trips()
+        x, y, value = loop_of_iterations()
     turns = []
 
     def count():

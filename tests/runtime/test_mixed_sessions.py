@@ -125,11 +125,11 @@ def sequence(rng):
         target = gf.placeholder(("n",), name="target")
         cell = gf.nn.GRUCell(5, 12)
 
-        def trip(h, x):
+        def iteration(h, x):
             h = cell(x, h)
             return h, h[:, 0]
 
-        last, _ = gf.scan(trip, gf.zeros((target.shape[0], 12)), xs)
+        last, _ = gf.scan(iteration, gf.zeros((target.shape[0], 12)), xs)
         loss = gf.mean((gf.sum(last, axis=1) - target) ** 2)
         step = gf.optim.Adam(1e-2).minimize(loss)
     feeds = {xs: rng.standard_normal((6, 8, 5)).astype(np.float32)}

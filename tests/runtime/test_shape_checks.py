@@ -22,7 +22,7 @@ LEAVES: dict[str, Callable[[gf.Tensor], gf.Tensor]] = {
 
 
 def regions(x: gf.Tensor) -> dict[str, Callable[[Make], gf.Tensor]]:
-    """Loops and branches of a sum; with x of zeros or of no elements not all have a trip."""
+    """Loops and branches of a sum; with x of zeros or of no elements not all have an iteration."""
     zero, one = gf.asarray(0.0), gf.asarray(1.0)
     times = gf.astype(gf.sum(x), gf.int64)
     wide = gf.ones((3, 3)) * 0.1
@@ -64,9 +64,9 @@ def test_a_body_relies_on_what_its_runs_check(nest: tuple[str, str, str]) -> Non
 
         fetch = gf.sum(inside()) if outer == "plain" else made[outer](inside)
     with gf.Session(graph) as session, gf.Session(graph, debug=True) as reference:
-        for count, (trips, value) in itertools.product((3, 1, 4), ((2, 1), (0, 1), (2, 0))):
+        for count, (iterations, value) in itertools.product((3, 1, 4), ((2, 1), (0, 1), (2, 0))):
             feeds = {
-                x: np.full(trips, value, np.float32),
+                x: np.full(iterations, value, np.float32),
                 y: np.arange(count, dtype=np.float32),
             }
             got, wanted = (result(each, fetch, feeds) for each in (session, reference))

@@ -78,12 +78,12 @@ def test_loops_hand_them_on(executor, rng):
         x = gf.placeholder((9, 5), dtype, name="x")
         start = gf.placeholder((5,), dtype, name="start")
 
-        def trip(carry, row):
+        def iteration(carry, row):
             total = gf.astype(carry, gf.float32) + gf.astype(row, gf.float32)
             new = gf.astype(gf.clip(total, -400, 400), dtype)
             return new, new
 
-        last, all_rows = gf.scan(trip, start, x)
+        last, all_rows = gf.scan(iteration, start, x)
         either = gf.cond(gf.astype(start[0], gf.float32) > 0, lambda: x[0], lambda: start)
     few = rng.integers(0, 0x7E, (9, 5)).astype(np.uint8).view(dtype.dtype)
     fetches = {"last": last, "rows": all_rows, "either": either}

@@ -21,7 +21,7 @@ def unverified(monkeypatch):
 
 
 def endless(n):
-    """Return a placeholder, a loop of so many trips, and what counts how often it has been run."""
+    """Return a placeholder, a loop of so many iterations, and a counter of its runs."""
     x = gf.placeholder((8, 8), name="x")
     y = gf.fori_loop(0, n, lambda i, c: gf.tanh(c @ c), x)
     count = gf.Variable(0, name="count")

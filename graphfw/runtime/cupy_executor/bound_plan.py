@@ -97,7 +97,7 @@ class Evaluated(NamedTuple):
 
 
 Native: TypeAlias = "BoundKernel | BoundProduct | BoundCudnn | Cleared | BoundRegion"
-"""A piece that can be part of a CUDA graph: one launch, or the trips of a loop."""
+"""A piece that can be part of a CUDA graph: one launch, or the iterations of a loop."""
 
 Wave: TypeAlias = "list[Native]"
 """Launches that need not wait for one another, but for the memory that they share."""

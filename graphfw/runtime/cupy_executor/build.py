@@ -157,7 +157,7 @@ class GpuProgram(GpuSteps):
         program: The program.
         stages: What the stages of the compilation have made.
         is_body: Whether it is what a loop or a branch computes.
-        once: What is done once for many runs; of a body, once for all trips.
+        once: What is done once for many runs; of a body, once for all iterations.
         work: What a run does, in order: a stream does one after the other.
         final: How many of these come before those that write the new contents of variables, which
             may be written over the old ones: these are generated kernels that do nothing where a

@@ -139,7 +139,7 @@ def _uses_scratch(one: Native) -> bool:
     if isinstance(one, BoundKernel):
         return bool(one.launch.scratch or one.launch.counters)
     if isinstance(one, BoundRegion):
-        return True  # what it hands from trip to trip lies where that of others does
+        return True  # what it hands from iteration to iteration lies where that of others does
     if isinstance(one, BoundCudnn):
         return one.plan.workspace > 0
     return isinstance(one, BoundProduct) and one.product is not None and one.product.workspace > 0

@@ -26,7 +26,7 @@ from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.locations import location_of
-from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerTrip, report
+from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerIteration, report
 from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.runtime.profile import Label
 from graphfw.runtime.step_reports import Reasons, entries, entry, label_of, ops_of
@@ -98,7 +98,7 @@ def _lines(build: GpuProgram, layout: GpuLayout | None, device: Device) -> list[
 
 
 def _how(region: BoundRegion | None) -> str:
-    """Say who makes the trips of a loop, or chooses a body."""
+    """Say who makes the iterations of a loop, or chooses a body."""
     if region is None:
         return "its bodies are compiled"
     who = f"by Python, since {region.alone}" if region.alone else "may be part of a CUDA graph"
@@ -213,7 +213,7 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
         if region.outside:
             found.append(MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, place))
         if region.per_trip:
-            per_trip.append(PerTrip(region.per_trip, name, place))
+            per_trip.append(PerIteration(region.per_trip, name, place))
     new = [evaluate(s.size, sizes) * s.dtype.itemsize for s in build.updated]
     return report(found, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
 

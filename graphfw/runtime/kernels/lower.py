@@ -21,7 +21,7 @@ from graphfw.passes.fuse_pools import columns_of
 from graphfw.runtime.kernels.ir import Call
 from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
 from graphfw.runtime.kernels.lower_concats import InPlaceConcats
-from graphfw.runtime.kernels.lower_iterations import trip_steps
+from graphfw.runtime.kernels.lower_iterations import iteration_steps
 from graphfw.runtime.kernels.lower_loops import (
     cost_of,
     drafted,
@@ -213,9 +213,9 @@ class _Lowering:
     def _alone(self, node: Node) -> list[Item]:
         """Return the steps of a node that is in no group with others."""
         if isinstance(node.op, Scan):
-            trips = trip_steps(node, self.facts, self.target)
-            if trips:
-                return [*trips]
+            iterations = iteration_steps(node, self.facts, self.target)
+            if iterations:
+                return [*iterations]
         inputs = [view(tensor, self.facts) for tensor in node.inputs]
         outputs = [view(tensor, self.facts) for tensor in node.outputs]
         if is_joined(node, inputs, outputs):

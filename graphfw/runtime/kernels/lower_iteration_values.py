@@ -1,4 +1,4 @@
-"""The elements of a loop body's tensors in one trip, as expressions.
+"""The elements of a loop body's tensors in one iteration, as expressions.
 
 As with the elements of a group (`lower_values`), everything is found from indices. What is known of
 an index by number picks the part of a concatenation that it lies in; so values that are stacked and
@@ -49,11 +49,11 @@ Entry: TypeAlias = tuple[Tensor, Index]
 
 
 class MisfitError(Exception):
-    """Why the trips of a loop are no kernel."""
+    """Why the iterations of a loop are no kernel."""
 
 
-class TripValues:
-    """Makes expressions of what one trip of a scan computes.
+class IterationValues:
+    """Makes expressions of what one iteration of a scan computes.
 
     Args:
         op: The scan.
@@ -61,15 +61,15 @@ class TripValues:
         facts: Of that graph.
 
     Attributes:
-        trip: How many trips there were before.
-        number: The trip's number, as an index.
+        iteration: How many iterations there were before.
+        number: The iteration's number, as an index.
         carried: What is carried, as far as it was asked for: by the number of the carry and the
             index of the element.
     """
 
     def __init__(self, op: Scan, inputs: Sequence[Tensor], facts: FusionFacts) -> None:
-        self.trip = Variable("trip", op.length)
-        before = index_of(self.trip)
+        self.iteration = Variable("iteration", op.length)
+        before = index_of(self.iteration)
         self.number: Affine = op.length - 1 - before if op.backwards else before
         self.carried: dict[tuple[int, Index], Carried] = {}
         self._op = op
@@ -80,7 +80,7 @@ class TripValues:
         self._gathered: dict[Entry, Entry] = {}
 
     def carry(self, number: int, index: Index) -> Carried:
-        """Return an element of what is carried, as the trip is given it."""
+        """Return an element of what is carried, as the iteration is given it."""
         key = number, index
         if key not in self.carried:
             dtype = self._inputs[number].dtype
@@ -104,7 +104,7 @@ class TripValues:
         """Return an element of a tensor of the body; floats of 16 bits as float32.
 
         Raises:
-            MisfitError: It is no function of single elements of what the trip is given.
+            MisfitError: It is no function of single elements of what the iteration is given.
         """
         todo = [_behind_views(tensor, index)]
         while todo:
@@ -120,7 +120,7 @@ class TripValues:
         return self._known[_behind_views(tensor, index)]
 
     def summands(self, number: int, index: Index) -> list[Entry]:
-        """Return the sums that a trip adds to an element of what is carried.
+        """Return the sums that an iteration adds to an element of what is carried.
 
         Nothing where it does anything else to it.
         """
@@ -246,7 +246,7 @@ def _behind_views(tensor: Tensor, index: Index) -> Entry:
     """Return the element that is seen through views and what joins tensors."""
     while True:
         node = tensor.node
-        if isinstance(node.op, Barrier):  # in a trip all is computed at once
+        if isinstance(node.op, Barrier):  # in an iteration all is computed at once
             tensor = node.inputs[tensor.index]
         elif isinstance(node.op, Concat):
             tensor, index = _part(node, index)

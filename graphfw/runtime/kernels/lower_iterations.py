@@ -1,8 +1,8 @@
-"""Loops whose trips are one kernel: what is carried stays in registers from trip to trip.
+"""Loops whose iterations are one kernel: carries stay in registers between iterations.
 
 Where a body computes element by element, what is carried falls apart into lanes that know nothing
-of each other. Each goes through all trips by itself: so the lanes are the outer loop of a kernel,
-along vectors and over threads, and the trips the inner one.
+of each other. Each goes through all iterations by itself: so the lanes are the outer loop of a
+kernel, along vectors and over threads, and the iterations the inner one.
 
 Short axes that the body takes apart, the coordinates of a system of equations, are no lanes: their
 elements are values side by side in each lane. Which axes these are is tried out.
@@ -24,7 +24,7 @@ from graphfw.ops.scans import Scan
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
-from graphfw.runtime.kernels.lower_iteration_values import FEW, MisfitError, TripValues
+from graphfw.runtime.kernels.lower_iteration_values import FEW, IterationValues, MisfitError
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
     LoopCarry,
@@ -40,7 +40,7 @@ from graphfw.runtime.kernels.lower_values import Element, ElementAddress, K, Row
 from graphfw.runtime.kernels.steps import Step, Temp
 
 _WORK = 2048
-"""So many instructions a trip has at most, about: more of them in one piece compile slowly."""
+"""The most instructions of an iteration, about: more of them in one piece compile slowly."""
 
 _LIBRARY = 16
 """Instructions of a function of the math library."""
@@ -51,8 +51,8 @@ Labels: TypeAlias = tuple[Variable | None, ...]
 """For each axis of a tensor the lanes that it runs along; None where elements are values apart."""
 
 
-def trip_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Step]:
-    """Return the steps of a scan whose trips are one kernel, or nothing.
+def iteration_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Step]:
+    """Return the steps of a scan whose iterations are one kernel, or nothing.
 
     Args:
         node: The scan.
@@ -68,7 +68,7 @@ def trip_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Ste
     seed = max(range(len(outputs)), key=lambda number: _width(outputs[number]))
     for apart in _choices(outputs[seed].shape):
         try:
-            return _Trips(node, facts, seed, apart).steps(target)
+            return _IterationLowering(node, facts, seed, apart).steps(target)
         except MisfitError:
             continue
     return []
@@ -87,7 +87,7 @@ def _choices(shape: Sequence[DimLike]) -> Iterator[frozenset[int]]:
 
 
 class _Total(NamedTuple):
-    """A sum over lanes: each adds up its own part, and after the trips these are added.
+    """A sum over lanes: each adds up its own part, and after the iterations these are added.
 
     Attributes:
         number: The carry that it is.
@@ -100,7 +100,7 @@ class _Total(NamedTuple):
     parts: Temp
 
 
-class _Trips:
+class _IterationLowering:
     """The kernels of one scan.
 
     Args:
@@ -117,7 +117,7 @@ class _Trips:
         assert isinstance(node.op, Scan)
         self._node = node
         self._outputs = node.op.body.outputs
-        self._values = TripValues(node.op, node.inputs, facts)
+        self._values = IterationValues(node.op, node.inputs, facts)
         lanes = [
             None if dim == 1 or axis in apart else Variable(f"lane{axis}", dim)
             for axis, dim in enumerate(self._outputs[seed].shape)
@@ -126,7 +126,7 @@ class _Trips:
         self._labels: dict[int, Labels] = {seed: tuple(lanes)}
         self._next: dict[tuple[int, Index], Expr] = {}
         self._carrying: dict[str, LoopCarry] = {}
-        # By the lanes that it has, what is stored in each trip, and after all of them.
+        # By the lanes that it has, what is stored in each iteration, and after all of them.
         self._stacked: dict[Lanes, list[Statement]] = {}
         self._last: dict[Lanes, list[Statement]] = {}
         self._totals: dict[Lanes, list[_Total]] = {}
@@ -170,13 +170,13 @@ class _Trips:
             new = {name: self._carrying[name] for name in names if name not in found}
             found |= new
             roots = [root for carrying in new.values() for root in roots_of(carrying)]
-        trip = self._values.trip
-        if not found:  # trips that hand nothing on are elements like others
-            return Draft("rows", [trip, *lanes], None, loops=[stacked])
+        iteration = self._values.iteration
+        if not found:  # iterations that hand nothing on are elements like others
+            return Draft("rows", [iteration, *lanes], None, loops=[stacked])
         # Without lanes there is one.
         outer = lanes or (Variable("one", 1),)
         loop: list[Statement] = [*found.values(), *stacked]
-        return in_a_row(Draft("columns", outer, [trip], loops=[loop], after=last))
+        return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last))
 
     def _lanes_of(self, number: int) -> Lanes:
         labels = self._labels[number]
@@ -255,7 +255,7 @@ class _Trips:
         place = placed(tensor, index, 0, contiguous(tensor.shape))
         return Stored(place, K.cast(value, tensor.dtype))
 
-    # Sums over lanes that trips only add to, as gradients of what lanes share are.
+    # Sums over lanes that iterations only add to, as gradients of what lanes share are.
 
     def _labels_of_sum(self, number: int) -> Labels | None:
         """Return labels of a carry that begins with 0, and to which sums over lanes are added.

@@ -111,17 +111,17 @@ class ReadyBody:
 
     Attributes:
         run: The tables.
-        work: What a trip computes.
-        nbytes: How much memory it is lent for all trips, with that of loops inside.
+        work: What an iteration computes.
+        nbytes: How much memory it is lent for all iterations, with that of loops inside.
 
     Raises:
-        NotNativeError: Python has to make the trips.
+        NotNativeError: Python has to make the iterations.
     """
 
     def __init__(self, body: Compiled, sizes: Sizes) -> None:
         try:
             layout = body.made.layout(body.own(sizes))
-        except ArithmeticError as error:  # a trip says why, if there is one
+        except ArithmeticError as error:  # an iteration says why, if there is one
             raise NotNativeError from error
         self._body = body
         self.run = body.made.ready_run(layout)
@@ -133,7 +133,7 @@ class ReadyBody:
             self.work = self._chained(layout)
 
     def prepare(self, captures: Sequence[Array]) -> None:
-        """Compute what is the same in all trips."""
+        """Compute what is the same in all iterations."""
         if self._body.made.loaded.recipe.prepared:
             inputs: list[Any] = [None] * (len(self._body.body.parameters) - len(captures))
             inputs += whole(captures)
@@ -228,6 +228,6 @@ def whole(arrays: Sequence[Array]) -> list[Array]:
     return [np.require(a, requirements=["C", "A"]) for a in arrays]
 
 
-def trip_number(trip: int) -> Array:
-    """Return a trip's number as a body takes it."""
-    return np.array(trip, np.int64)
+def iteration_number(iteration: int) -> Array:
+    """Return an iteration's number as a body takes it."""
+    return np.array(iteration, np.int64)

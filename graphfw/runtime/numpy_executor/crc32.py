@@ -99,7 +99,7 @@ class FoldCode:
 
     @property
     def step(self) -> int:
-        """How many bytes a trip of its loop takes."""
+        """How many bytes an iteration of its loop takes."""
         return 16 * self.lanes * _SUMS
 
     def llvm(self, symbol: str) -> str:

@@ -1,19 +1,19 @@
-; A loop whose trips are all native. `loops.py` lays out what is
+; A loop whose iterations are all native. `loops.py` lays out what is
 ; read here. Offsets, in i64 words:
 ;
-;   loop   0 what computes a trip: the runner, or a chain  1 an empty tuple  2 what of: a stretch, or
+;   loop   0 what computes an iteration: the runner, or a chain  1 an empty tuple  2 what of: a stretch, or
 ;          a chain's table  3 bases of the body
-;          4 number of the next trip  5 what is added to it  6 trips that are left
+;          4 number of the next iteration  5 what is added to it  6 iterations that are left
 ;          7 the number, as the body reads it  8 how many moves  9 moves
 ;         10 how many carries  11 carries  12 stretch of the condition, or null  13 its bases
 ;         14 for each carry the condition's base  15 where the condition says yes or no
-;         16 number of the first trip  17 trips that may be made  18 addresses of the arrays
-;         19 how many ways  20 ways  21 where the trips of all loops of a call are counted
-;         22 the run of a trip, which asks whether to end: see `poll.ll`
+;         16 number of the first iteration  17 iterations that may be made  18 addresses of the arrays
+;         19 how many ways  20 ways  21 where the iterations of all loops of a call are counted
+;         22 the run of an iteration, which asks whether to end: see `poll.ll`
 ;         23 the runner, for the condition
-;   count  0 trips until the clock is looked at  1 how many these were  2 when it was, in ticks
+;   count  0 iterations until the clock is looked at  1 how many these were  2 when it was, in ticks
 ;          3 when to ask next: see `runner.ll`
-;   move   0 base  1 address in trip 0  2 bytes a trip
+;   move   0 base  1 address in iteration 0  2 bytes an iteration
 ;   carry  0 base that is read  1 base that is written  2 where it is now  3 where it goes next
 ;          4 where it goes after that
 ;   way    0 the number of an array  1 what is added to its address  2 where the sum goes
@@ -45,7 +45,7 @@ done:
   ret void
 }
 
-define internal void @move(ptr %bases, ptr %moves, i64 %count, i64 %trip) {
+define internal void @move(ptr %bases, ptr %moves, i64 %count, i64 %iteration) {
 entry:
   br label %head
 head:
@@ -60,7 +60,7 @@ body:
   %first = load i64, ptr %first_at
   %bytes_at = getelementptr i64, ptr %move, i64 2
   %bytes = load i64, ptr %bytes_at
-  %offset = mul i64 %bytes, %trip
+  %offset = mul i64 %bytes, %iteration
   %address = add i64 %first, %offset
   call void @place(ptr %bases, i64 %base, i64 %address)
   %next = add i64 %i, 1
@@ -156,7 +156,7 @@ done:
   ret void
 }
 
-; Ask whether the loop should end, and count down to the next time: so many trips as take a fraction
+; Ask whether the loop should end, and count down to the next time: so many iterations as take a fraction
 ; of the time between two questions.
 define internal i1 @ends(ptr %count, ptr %run) {
   %many_at = getelementptr i64, ptr %count, i64 1
@@ -186,12 +186,12 @@ define internal i1 @ends(ptr %count, ptr %run) {
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 
-; Make all trips of a loop with a tuple of arrays. With no arrays, their addresses have been written
-; already. Trips of loops inside are counted with those of the loop around them.
+; Make all iterations of a loop with a tuple of arrays. With no arrays, their addresses have been written
+; already. Iterations of loops inside are counted with those of the loop around them.
 ;
-; Returns how many trips there were, -2 when a step has failed or the run should end, -3 - n when the
+; Returns how many iterations there were, -2 when a step has failed or the run should end, -3 - n when the
 ; array n can't be taken; then nothing is done.
-define internal i64 @trips(ptr %loop, ptr %tuple) {
+define internal i64 @iterations(ptr %loop, ptr %tuple) {
 entry:
   %run = load ptr, ptr %loop
   %l1 = getelementptr i64, ptr %loop, i64 1
@@ -200,7 +200,7 @@ entry:
   %stretch = load ptr, ptr %l2
   %l3 = getelementptr i64, ptr %loop, i64 3
   %bases = load ptr, ptr %l3
-  %trip_at = getelementptr i64, ptr %loop, i64 4
+  %iteration_at = getelementptr i64, ptr %loop, i64 4
   %l5 = getelementptr i64, ptr %loop, i64 5
   %step = load i64, ptr %l5
   %left_at = getelementptr i64, ptr %loop, i64 6
@@ -248,7 +248,7 @@ spread:
   %l20 = getelementptr i64, ptr %loop, i64 20
   %ways = load ptr, ptr %l20
   call void @spread(ptr %addresses, ptr %ways, i64 %way_count)
-  store i64 %first, ptr %trip_at
+  store i64 %first, ptr %iteration_at
   store i64 %all, ptr %left_at
   %asking_12 = getelementptr i64, ptr %asking, i64 12
   store i64 0, ptr %asking_12
@@ -278,9 +278,9 @@ answer:
   %no = icmp eq i8 %yes, 0
   br i1 %no, label %done, label %begin
 begin:
-  %trip = load i64, ptr %trip_at
-  store i64 %trip, ptr %number_at
-  call void @move(ptr %bases, ptr %moves, i64 %move_count, i64 %trip)
+  %iteration = load i64, ptr %iteration_at
+  store i64 %iteration, ptr %number_at
+  call void @move(ptr %bases, ptr %moves, i64 %move_count, i64 %iteration)
   call void @carry(ptr %bases, ptr %carries, i64 %carry_count, i1 false)
   br label %compute
 compute:
@@ -289,9 +289,9 @@ compute:
   br i1 %made, label %turn, label %failed
 turn:
   call void @carry(ptr %bases, ptr %carries, i64 %carry_count, i1 true)
-  %now = load i64, ptr %trip_at
+  %now = load i64, ptr %iteration_at
   %further = add i64 %now, %step
-  store i64 %further, ptr %trip_at
+  store i64 %further, ptr %iteration_at
   %before = load i64, ptr %left_at
   %fewer = sub i64 %before, 1
   store i64 %fewer, ptr %left_at
@@ -310,7 +310,7 @@ entry:
   %alone = icmp eq i64 %inside, 0
   br i1 %alone, label %whole, label %part
 part:
-  %some = call i64 @trips(ptr %loop, ptr %tuple)
+  %some = call i64 @iterations(ptr %loop, ptr %tuple)
   ret i64 %some
 whole:
   %l21 = getelementptr i64, ptr %loop, i64 21
@@ -332,7 +332,7 @@ whole:
   %w9 = getelementptr i64, ptr %watch, i64 9
   %restore = load ptr, ptr %w9
   %state = call ptr %save()
-  %made = call i64 @trips(ptr %loop, ptr %tuple)
+  %made = call i64 @iterations(ptr %loop, ptr %tuple)
   call void %restore(ptr %state)
   ret i64 %made
 }

@@ -1,4 +1,4 @@
-"""Loops whose trips are native: all of them in one call, or a few.  `loop.ll` has the offsets."""
+"""Loops whose iterations are native, made in one call or a few.  `loop.ll` has the offsets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from graphfw.runtime.numpy_executor.native import clock_file, period, text_of
 from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
 
 _MANY = 1 << 62
-_MOST_TRIPS = 1 << 20
-"""Trips after which the clock is looked at, at most."""
+_MOST_ITERATIONS = 1 << 20
+"""Iterations after which the clock is looked at, at most."""
 
 _WORDS = 28
 """Of a loop, in `loop.ll`; the last four are what its word 21 points to, if nothing else."""
@@ -28,11 +28,11 @@ _DUE = 3
 _EMPTY = 4
 """Words of what is an empty tuple as far as the runner looks."""
 _FAILED = -2
-"""The native function's result for a failure; others are numbers of trips."""
+"""The native function's result for a failure; others are numbers of iterations."""
 
 
 class LoopCode:
-    """The function `i64 (ptr loop, ptr tuple, i64 inside)` that makes trips."""
+    """The function `i64 (ptr loop, ptr tuple, i64 inside)` that makes iterations."""
 
     key = "loop"
 
@@ -44,17 +44,17 @@ class LoopCode:
             symbol=symbol,
             short=period() // 16,
             long=period() // 4,
-            most=_MOST_TRIPS,
+            most=_MOST_ITERATIONS,
         )
 
 
 class Move(NamedTuple):
-    """An operand of a body that lies elsewhere in each trip.
+    """An operand of a body that lies elsewhere in each iteration.
 
     Attributes:
         base: Where its address goes.
         array: The number of the array that it is in.
-        offset: Where it lies in trip 0, in bytes.
+        offset: Where it lies in iteration 0, in bytes.
         nbytes: How much farther it is in the next.
     """
 
@@ -65,14 +65,14 @@ class Move(NamedTuple):
 
 
 class IterationCarry(NamedTuple):
-    """The values that a trip takes from the one before it.
+    """The values that an iteration takes from the one before it.
 
     Attributes:
         taken: Where the address of what is read goes.
         made: Where the address of what is written goes.
         asked: Where the condition has it.
-        begin: The number of the array that the first trip reads.
-        rooms: Those of two arrays that trips write to in turn, the first one first.
+        begin: The number of the array that the first iteration reads.
+        rooms: Those of two arrays that iterations write to in turn, the first one first.
     """
 
     taken: int
@@ -83,7 +83,7 @@ class IterationCarry(NamedTuple):
 
 
 class IterationWork(NamedTuple):
-    """The computation of a trip.
+    """The computation of an iteration.
 
     Attributes:
         function: The address of `i64 (ptr table, ptr nothing)`: 0 when all is done.
@@ -96,7 +96,7 @@ class IterationWork(NamedTuple):
     function: int
     table: int
     run: Run
-    loops: tuple[Trips, ...]
+    loops: tuple[Iterations, ...]
     held: object
 
 
@@ -107,7 +107,7 @@ def work_of(run: ReadyRun) -> IterationWork:
 
 
 class Condition(NamedTuple):
-    """The condition that is asked before each trip.
+    """The condition that is asked before each iteration.
 
     Attributes:
         run: What computes it.
@@ -120,20 +120,20 @@ class Condition(NamedTuple):
     answer: int
 
 
-class Trips:
-    """The trips of a loop, laid out for sizes: it is called with arrays, by one thread at a time.
+class Iterations:
+    """The iterations of a loop at some sizes, called with arrays by one thread at a time.
 
     Attributes:
         here: The address of the table.
 
     Args:
-        work: What computes a trip.
-        number: Where the address of the trip's number goes.
+        work: What computes an iteration.
+        number: Where the address of the iteration's number goes.
         kept: For the arrays that stay, by their numbers, where their addresses go.
         moves: What moves.
-        carries: What is carried. After n trips, n > 0, it is in `rooms[(n - 1) % 2]`.
+        carries: What is carried. After n iterations, n > 0, it is in `rooms[(n - 1) % 2]`.
         arrays: How many arrays each call is given.
-        trips: How many trips there are; None to go by the condition.
+        iterations: How many iterations there are; None to go by the condition.
         backwards: Begin with the last number.
         condition: What is asked.
     """
@@ -147,11 +147,11 @@ class Trips:
         carries: Sequence[IterationCarry],
         *,
         arrays: int,
-        trips: int | None,
+        iterations: int | None,
         backwards: bool = False,
         condition: Condition | None = None,
     ) -> None:
-        total = _MANY if trips is None else trips
+        total = _MANY if iterations is None else iterations
         # One table for all.
         first_move = _WORDS + _EMPTY
         first_carry = first_move + 3 * len(moves)
@@ -225,7 +225,7 @@ class Trips:
             )
 
     def _count_in(self, count: int) -> None:
-        """Say where trips, and the time, are counted: for all loops of a call in the same words."""
+        """Set where iterations and time are counted: for all loops of a call in the same words."""
         self._loop[_COUNT_AT] = count
         runs = [self._work.run] if self._held is None else [self._work.run, self._held.run.run]
         for run in runs:
@@ -238,11 +238,11 @@ class Trips:
         return self.here + 8 * (self._first_address + array)
 
     def carry_word(self, carry: int) -> int:
-        """Return where the address of what the last trip has made of a carry is."""
+        """Return where the address of what the last iteration has made of a carry is."""
         return self.here + 8 * (self._first_carry + 5 * carry + 2)
 
     def __call__(self, arrays: Arrays) -> int | None:
-        """Make the trips, and return how many there were; None where a step failed.
+        """Make the iterations, and return how many there were; None where a step failed.
 
         What is read need not lie in a row; what is written must.
         """
@@ -284,7 +284,7 @@ class _Native:
         )
 
     def call(self, here: int, arrays: Arrays) -> int:
-        """Make the trips of the loop at an address."""
+        """Make the iterations of the loop at an address."""
         return self.make(here, arrays, 0)
 
 

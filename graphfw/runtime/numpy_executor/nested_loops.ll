@@ -64,7 +64,7 @@ done:
   ret void
 }
 
-; What a loop calls for each trip. Returns 0 when all is done, 1 when a step has failed, or the run
+; What a loop calls for each iteration. Returns 0 when all is done, 1 when a step has failed, or the run
 ; should end.
 define i64 @${symbol}(ptr %chain, ptr %nothing) {
 entry:

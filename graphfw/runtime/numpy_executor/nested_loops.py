@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.loops import IterationWork, Trips, loop_address
+from graphfw.runtime.numpy_executor.loops import Iterations, IterationWork, loop_address
 from graphfw.runtime.numpy_executor.native import text_of
 from graphfw.runtime.numpy_executor.runner import Record, Run, runner_address
 
@@ -42,12 +42,12 @@ class IndirectAddress(NamedTuple):
 
 
 class NestedLoops:
-    """The computation of a body in a trip, link by link."""
+    """The computation of a body in an iteration, link by link."""
 
     def __init__(self) -> None:
         self._links: list[tuple[int, int, int]] = []
         self._held: list[object] = []
-        self._loops: list[Trips] = []
+        self._loops: list[Iterations] = []
 
     def source_of(self, array: Array) -> IndirectAddress:
         """Return where an array lies, which stays as it is."""
@@ -70,10 +70,10 @@ class NestedLoops:
         rows = [(*source, *target, nbytes) for source, target, nbytes in copies]
         self._links.append((_COPIES, self._laid([*chain.from_iterable(rows)]), len(rows)))
 
-    def add_loop(self, trips: Trips) -> None:
-        """Make the trips of a loop, the addresses of whose arrays have been written."""
-        self._links.append((_LOOP, trips.here, 0))
-        self._loops.append(trips)
+    def add_loop(self, iterations: Iterations) -> None:
+        """Make the iterations of a loop, the addresses of whose arrays have been written."""
+        self._links.append((_LOOP, iterations.here, 0))
+        self._loops.append(iterations)
 
     def work(self, run: Run) -> IterationWork:
         """Return a loop's argument, with the body's tables."""

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from graphfw.ir.concrete import in_trip
+from graphfw.ir.concrete import in_iteration
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ops.whiles import Loop
@@ -21,14 +21,14 @@ from graphfw.runtime.numpy_executor.bodies import (
     NotNativeError,
     ReadyBody,
     Sizes,
+    iteration_number,
     nbytes_of,
     new_version,
     shape_of,
-    trip_number,
     whole,
 )
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
-from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Trips
+from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Iterations
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.draws import Draws
@@ -36,7 +36,7 @@ from graphfw.runtime.planning.while_blocks import in_blocks
 
 
 class LoopRegion:
-    """A loop while a condition holds, and passes back over its trips."""
+    """A loop while a condition holds, and passes back over its iterations."""
 
     def __init__(self, op: Loop, options: Options, arenas: Arenas) -> None:
         self.op = op = in_blocks(op, CpuTarget(Draws(())))
@@ -65,7 +65,7 @@ class LoopRegion:
         return NativeLoop(self, sizes)
 
     def per_trip(self, sizes: Sizes) -> int:
-        """Return how many bytes each trip leaves for later passes, until the last one is over."""
+        """Return how many bytes each iteration leaves for later passes, until the last is over."""
         return sum([nbytes_of(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
 
     def carry_makers(self, sizes: Sizes) -> list[Maker]:
@@ -90,10 +90,10 @@ class LoopRegion:
         count = self.op.carries[0]
         records: list[list[Array]] = []
         while self.condition([*carry, *captures], asked, rng, version)[0]:
-            trip = len(records)
-            inputs = [trip_number(trip), *carry, *captures]
-            with in_trip(trip):
-                made = self.passes[0](inputs, own[0], rng.fold(trip), version)
+            iteration = len(records)
+            inputs = [iteration_number(iteration), *carry, *captures]
+            with in_iteration(iteration):
+                made = self.passes[0](inputs, own[0], rng.fold(iteration), version)
             records.append([*carry, *made[count:]] if len(self.passes) > 1 else [])
             carry = made[:count]
         results = carry
@@ -113,23 +113,23 @@ class LoopRegion:
     ) -> list[Array]:
         carry = [np.array(a, order="C") for a in carry]
         order = range(len(records))
-        for trip in reversed(order) if self.op.backwards[number] else order:
-            inputs = [trip_number(trip), *carry, *records[trip], *captures]
-            with in_trip(trip):
-                made = body(inputs, rng=rng.fold(trip))
+        for iteration in reversed(order) if self.op.backwards[number] else order:
+            inputs = [iteration_number(iteration), *carry, *records[iteration], *captures]
+            with in_iteration(iteration):
+                made = body(inputs, rng=rng.fold(iteration))
             if number < len(self.passes) - 1:
-                records[trip] += [*carry, *made[len(carry) :]]
+                records[iteration] += [*carry, *made[len(carry) :]]
             else:
-                records[trip].clear()  # no pass comes that is given it
+                records[iteration].clear()  # no pass comes that is given it
             carry = made[: len(carry)]
         return carry
 
 
 class NativeLoop:
-    """The trips of a loop of one pass, at some sizes.
+    """The iterations of a loop of one pass, at some sizes.
 
-    The arrays of a call are the node's inputs, then for each carry one that odd trips write to,
-    then for each one that even trips write to.
+    The arrays of a call are the node's inputs, then for each carry one that odd iterations write
+    to, then for each one that even iterations write to.
     """
 
     def __init__(self, loop: LoopRegion, sizes: Sizes) -> None:
@@ -142,7 +142,7 @@ class NativeLoop:
         self._nbytes = [nbytes_of(t, sizes) for t in loop.op.passes[0].outputs]
         self._makers = loop.carry_makers(sizes)
         captures = range(first, given)
-        self._make_trips = Trips(
+        self._make_iterations = Iterations(
             self._body.work,
             body.place(0),
             {i: body.place(1 + i) for i in captures},
@@ -158,7 +158,7 @@ class NativeLoop:
                 for i in range(first)
             ],
             arrays=given + 2 * first,
-            trips=None,
+            iterations=None,
             condition=Condition(
                 self._condition.run,
                 {i: condition.place(i) for i in captures},
@@ -175,7 +175,7 @@ class NativeLoop:
         even = [make() for make in self._makers]
         arena, other = body.take(), condition.take()
         try:
-            made = self._make_trips((*arrays, *odd, *even))
+            made = self._make_iterations((*arrays, *odd, *even))
         finally:
             body.give(arena)
             condition.give(other)
@@ -192,21 +192,21 @@ class NativeLoop:
         room: Callable[[int], IndirectAddress],
     ) -> list[IndirectAddress]:
         """Add it to a chain; see `NativeScan.join`."""
-        trips = self._make_trips
+        iterations = self._make_iterations
         odd = [room(nbytes) for nbytes in self._nbytes]
         even = [room(nbytes) for nbytes in self._nbytes]
         for body in self.parts:
             body.join(chain, sources)
         arrays = [*sources, *odd, *even]
-        chain.add_addresses([(s, trips.address_word(n)) for n, s in enumerate(arrays)])
-        chain.add_loop(trips)
-        # Wherever the last trip has written, or what it began with.
+        chain.add_addresses([(s, iterations.address_word(n)) for n, s in enumerate(arrays)])
+        chain.add_loop(iterations)
+        # Wherever the last iteration has written, or what it began with.
         ends = enumerate(self._nbytes)
         chain.add_copies(
             [
                 (
-                    IndirectAddress(trips.carry_word(i), 0),
-                    IndirectAddress(trips.address_word(len(sources) + i), 0),
+                    IndirectAddress(iterations.carry_word(i), 0),
+                    IndirectAddress(iterations.address_word(len(sources) + i), 0),
                     nbytes,
                 )
                 for i, nbytes in ends

@@ -1,4 +1,4 @@
-"""Scans, compiled: loops over a known number of trips."""
+"""Scans, compiled: loops over a known number of iterations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from graphfw.ir.body import Body
-from graphfw.ir.concrete import in_trip
+from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
@@ -25,14 +25,14 @@ from graphfw.runtime.numpy_executor.bodies import (
     NotNativeError,
     ReadyBody,
     Sizes,
+    iteration_number,
     nbytes_of,
     new_version,
     shape_of,
-    trip_number,
     whole,
 )
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
-from graphfw.runtime.numpy_executor.loops import IterationCarry, Move, Trips
+from graphfw.runtime.numpy_executor.loops import IterationCarry, Iterations, Move
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ _NO_RNG = Rng(0, 0)
 
 
 class ScanRegion:
-    """A loop over a known number of trips.
+    """A loop over a known number of iterations.
 
     Attributes:
         op: What it computes.
@@ -56,7 +56,7 @@ class ScanRegion:
         carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
         place = {t: (i, False) for i, t in enumerate(op.body.parameters[1 : 1 + first])}
         place.update({t: (i, True) for i, t in enumerate(carried)})
-        # The stacks of what is carried: which carry, and whether it is the one after the trip.
+        # The stacks of what is carried: which carry, and whether it is the one after the iteration.
         self._rows = {number: place[t] for number, t in enumerate(stacked) if t in place}
         self.rest = [t for number, t in enumerate(stacked) if number not in self._rows]
         captures = len(op.body.parameters) - 1 - first - op.sequences
@@ -75,20 +75,22 @@ class ScanRegion:
         return partial(self._slowly, sizes, evaluate(self.op.length, sizes))
 
     def native(self, sizes: Sizes) -> NativeScan:
-        trips = evaluate(self.op.length, sizes)
-        if not trips:
+        iterations = evaluate(self.op.length, sizes)
+        if not iterations:
             raise NotNativeError
-        return NativeScan(self, sizes, trips)
+        return NativeScan(self, sizes, iterations)
 
-    def stack_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
+    def stack_makers(self, sizes: Sizes, iterations: int) -> list[Maker]:
         """Return the makers of arrays for the stacks of `rest`."""
         pairs = zip(self._stacks, self.rest, strict=True)
-        return [_rows_maker(pool_of_outputs, t, sizes, trips) for pool_of_outputs, t in pairs]
+        return [_rows_maker(pool_of_outputs, t, sizes, iterations) for pool_of_outputs, t in pairs]
 
-    def history_makers(self, sizes: Sizes, trips: int) -> list[Maker]:
+    def history_makers(self, sizes: Sizes, iterations: int) -> list[Maker]:
         """Return the makers of arrays for the histories."""
         outputs = self.body.body.outputs
-        return [_rows_maker(self._carries[i], outputs[i], sizes, trips + 1) for i in self.histories]
+        return [
+            _rows_maker(self._carries[i], outputs[i], sizes, iterations + 1) for i in self.histories
+        ]
 
     def carry_maker(self, carry: int, sizes: Sizes) -> Maker:
         """Return the maker of arrays for a carry."""
@@ -118,51 +120,53 @@ class ScanRegion:
         return found
 
     def _slowly(
-        self, sizes: Sizes, trips: int, arrays: Sequence[Array], rng: Rng
+        self, sizes: Sizes, iterations: int, arrays: Sequence[Array], rng: Rng
     ) -> Sequence[Array]:
         op = self.op
         backwards = op.backwards
         first, last = op.carries, op.carries + op.sequences
         carry = [np.array(a, order="C") for a in arrays[:first]]
         sequences, captures = arrays[first:last], whole(arrays[last:])
-        stacks = [make() for make in self.stack_makers(sizes, trips)]
-        histories = [make() for make in self.history_makers(sizes, trips)]
+        stacks = [make() for make in self.stack_makers(sizes, iterations)]
+        histories = [make() for make in self.history_makers(sizes, iterations)]
         for i, history in zip(self.histories, histories, strict=True):
-            history[trips if backwards else 0] = carry[i]
+            history[iterations if backwards else 0] = carry[i]
         own, version = self.body.own(sizes), new_version()
-        for trip in reversed(range(trips)) if backwards else range(trips):
-            elements = [np.asarray(s[trip]) for s in sequences]
-            inputs = [trip_number(trip), *carry, *elements, *captures]
-            with in_trip(trip):
-                made = self.body(inputs, own, rng.fold(trip), version)
+        for iteration in reversed(range(iterations)) if backwards else range(iterations):
+            elements = [np.asarray(s[iteration]) for s in sequences]
+            inputs = [iteration_number(iteration), *carry, *elements, *captures]
+            with in_iteration(iteration):
+                made = self.body(inputs, own, rng.fold(iteration), version)
             carry = made[:first]
             for stack, result in zip(stacks, made[first:], strict=True):
-                stack[trip] = result
+                stack[iteration] = result
             for i, history in zip(self.histories, histories, strict=True):
-                history[trip + (not backwards)] = carry[i]
-        return self.results(carry, stacks, lambda n, first: histories[n][first : first + trips])
+                history[iteration + (not backwards)] = carry[i]
+        return self.results(
+            carry, stacks, lambda n, first: histories[n][first : first + iterations]
+        )
 
 
 class NativeScan:
-    """The trips of a scan, one or more, at some sizes.
+    """The iterations of a scan, one or more, at some sizes.
 
     The arrays of a call are the node's inputs, what random nodes draw from, the stacks, the
-    histories, the last carries, and what trips write in turns with these.
+    histories, the last carries, and what iterations write in turns with these.
     """
 
-    def __init__(self, scan: ScanRegion, sizes: Sizes, trips: int) -> None:
+    def __init__(self, scan: ScanRegion, sizes: Sizes, iterations: int) -> None:
         op, body, backwards = scan.op, scan.body, scan.op.backwards
         first, last = op.carries, op.carries + op.sequences
         given = len(body.body.parameters) - 1
         rows = [nbytes_of(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
         self._scan = scan
-        self._trips = trips
+        self._iterations = iterations
         self._body = ReadyBody(body, sizes)
         self.parts = (self._body,)
         self._rows = rows
-        self._stacks = scan.stack_makers(sizes, trips)
-        self._histories = scan.history_makers(sizes, trips)
-        self._begin, self._end = (trips, 0) if backwards else (0, trips)
+        self._stacks = scan.stack_makers(sizes, iterations)
+        self._histories = scan.history_makers(sizes, iterations)
+        self._begin, self._end = (iterations, 0) if backwards else (0, iterations)
         self._held = [i for i in range(first) if i not in scan.histories]
         self._ends = [scan.carry_maker(i, sizes) for i in self._held]
         outputs = 1 + given + body.is_random
@@ -184,16 +188,16 @@ class NativeScan:
         carries = []
         for number, i in enumerate(self._held):
             rooms = (ends + number, turns + number)
-            turn = rooms if trips % 2 else rooms[::-1]
+            turn = rooms if iterations % 2 else rooms[::-1]
             carries.append(IterationCarry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
-        self._make_trips = Trips(
+        self._make_iterations = Iterations(
             self._body.work,
             body.place(0),
             {i: body.place(1 + i) for i in range(last, given)},
             moves,
             carries,
             arrays=turns + len(self._ends),
-            trips=trips,
+            iterations=iterations,
             backwards=backwards,
         )
 
@@ -208,11 +212,15 @@ class NativeScan:
         drawn = []
         if scan.body.is_random:
             loaded = scan.body.made.loaded
-            drawn.append(np.stack([loaded.drawn(rng.fold(trip)) for trip in range(self._trips)]))
+            drawn.append(
+                np.stack(
+                    [loaded.drawn(rng.fold(iteration)) for iteration in range(self._iterations)]
+                )
+            )
         body.prepare(arrays[scan.op.carries + scan.op.sequences :])
         arena = body.take()
         try:
-            made = self._make_trips((*arrays, *drawn, *stacks, *histories, *ends, *turns))
+            made = self._make_iterations((*arrays, *drawn, *stacks, *histories, *ends, *turns))
         finally:
             body.give(arena)
         if made is None:
@@ -222,8 +230,8 @@ class NativeScan:
             for i, history in zip(scan.histories, histories, strict=True):
                 carry[i] = np.array(history[self._end])  # of scalars, too
             ends = [carry[i] for i in range(len(carry))]
-        trips = self._trips
-        return scan.results(ends, stacks, lambda n, first: histories[n][first : first + trips])
+        iterations = self._iterations
+        return scan.results(ends, stacks, lambda n, first: histories[n][first : first + iterations])
 
     def join(
         self,
@@ -241,22 +249,22 @@ class NativeScan:
         Returns:
             Where the results lie.
         """
-        scan, trips = self._scan, self._make_trips
+        scan, iterations = self._scan, self._make_iterations
         first, given = scan.op.carries, len(sources)
-        stacks = [room(self._trips * n) for n in self._rows[given + first :]]
-        histories = [room((self._trips + 1) * self._rows[i]) for i in scan.histories]
+        stacks = [room(self._iterations * n) for n in self._rows[given + first :]]
+        histories = [room((self._iterations + 1) * self._rows[i]) for i in scan.histories]
         ends = [room(self._rows[i]) for i in self._held]
         turns = [room(self._rows[i]) for i in self._held]
         self._body.join(chain, sources)
         arrays = [*sources, *stacks, *histories, *ends, *turns]
-        chain.add_addresses([(s, trips.address_word(n)) for n, s in enumerate(arrays)])
+        chain.add_addresses([(s, iterations.address_word(n)) for n, s in enumerate(arrays)])
         begins = []
         for number, i in enumerate(scan.histories, given + len(stacks)):
             nbytes = self._rows[i]
-            target = IndirectAddress(trips.address_word(number), self._begin * nbytes)
-            begins.append((IndirectAddress(trips.address_word(i), 0), target, nbytes))
+            target = IndirectAddress(iterations.address_word(number), self._begin * nbytes)
+            begins.append((IndirectAddress(iterations.address_word(i), 0), target, nbytes))
         chain.add_copies(begins)
-        chain.add_loop(trips)
+        chain.add_loop(iterations)
         carry = dict(zip(self._held, ends, strict=True))
         for i, history in zip(scan.histories, histories, strict=True):
             carry[i] = history.behind(self._end * self._rows[i])

@@ -15,7 +15,7 @@ from graphfw.ops.regions import Region
 from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.runtime.executor import Options
-from graphfw.runtime.memory import PerTrip
+from graphfw.runtime.memory import PerIteration
 from graphfw.runtime.numpy_executor.bodies import BoundRegion, Compiled, FailedError, Sizes
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.region_loop import LoopRegion, NativeLoop
@@ -26,7 +26,7 @@ class CompiledRegion:
     """The executable of a node with bodies, compiled here and now.
 
     Attributes:
-        how: Who makes the trips, or chooses, for reports.
+        how: Who makes the iterations, or chooses, for reports.
         bodies: The bodies.
     """
 
@@ -78,11 +78,11 @@ class CompiledRegion:
         """Return how much memory it takes besides what it reads and yields."""
         return sum(body.nbytes(sizes) for body in self.bodies)
 
-    def per_trip(self, sizes: Sizes, place: str) -> Iterator[PerTrip]:
-        """Yield the memory that each trip of a loop leaves behind, of loops in the bodies, too."""
+    def per_trip(self, sizes: Sizes, place: str) -> Iterator[PerIteration]:
+        """Yield the memory that each iteration of a loop keeps, of loops in the bodies, too."""
         own = self._kind.per_trip(sizes) if isinstance(self._kind, LoopRegion) else 0
         if own:
-            yield PerTrip(own, self._op.name, place)
+            yield PerIteration(own, self._op.name, place)
         for body in self.bodies:
             yield from body.made.memory(body.own(sizes)).per_trip
 

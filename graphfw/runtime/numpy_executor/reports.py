@@ -16,7 +16,7 @@ from graphfw.runtime import step_reports
 from graphfw.runtime.executor import Replayed
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.locations import location_of, locations_of
-from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerTrip, report
+from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerIteration, report
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
@@ -50,7 +50,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
     scratch = layout.tables.scratch * threads
     if scratch:
         entries.append(MemoryEntry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
-    per_trip: list[PerTrip] = []
+    per_trip: list[PerIteration] = []
     for depth, level in enumerate(build.levels):
         for node in level.nodes:
             region = build.regions.get(node)

@@ -292,7 +292,7 @@ left:
   ret i64 %result
 }
 
-; What Python calls, and loops for each trip. Without a stretch: forget all workers, which a forked
+; What Python calls, and loops for each iteration. Without a stretch: forget all workers, which a forked
 ; process does not have.
 define i64 @${symbol}(ptr %stretch, ptr %tuple) {
 entry:

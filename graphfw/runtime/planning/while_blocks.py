@@ -1,7 +1,7 @@
-"""Loops of unknown length in blocks of trips, each of which is one kernel.
+"""Loops of unknown length in blocks of iterations, each of which is one kernel.
 
-Whether there is another trip is decided inside of the kernel; after the last one what is left of
-the block changes nothing any more. Between blocks Python can be asked for signals as ever.
+Whether there is another iteration is decided inside of the kernel; after the last one what is left
+of the block changes nothing any more. Between blocks Python can be asked for signals as ever.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from graphfw.ops.scans import Scan
 from graphfw.ops.whiles import Loop
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.runtime.kernels.lower import CanCompile, Target
-from graphfw.runtime.kernels.lower_iterations import trip_steps
+from graphfw.runtime.kernels.lower_iterations import iteration_steps
 
 _BLOCK = 16
-"""Trips of a block: as many may be made for nothing, but one."""
+"""Iterations of a block: as many may be made for nothing, but one."""
 
 _SMALL = 1 << 12
-"""Elements that all a loop carries may have: of more, a trip for nothing costs too much."""
+"""Elements that all a loop carries may have: of more, an iteration for nothing costs too much."""
 
 
 def in_blocks(loop: Loop, target: Target) -> Loop:
-    """Return a loop that computes the same in fewer trips, where each of them can be one kernel.
+    """Return a loop that computes the same in fewer iterations, where each can be one kernel.
 
     Otherwise return the loop itself.
 
@@ -50,7 +50,7 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
         made = emit_all(scan, *carry, as_tensor(True), number * _BLOCK, *captures)
     blocks = Body(given, made[:count])
     facts = FusionFacts(blocks.graph, CanCompile(target))
-    if not trip_steps(made[0].node, facts, target):
+    if not iteration_steps(made[0].node, facts, target):
         return loop
     return Loop(loop.condition, (blocks,), loop.carries, loop.backwards)
 
@@ -69,7 +69,7 @@ def _is_little(body: Body) -> bool:
 
 
 def _block(loop: Loop) -> Scan:
-    """Return the trips of a block: it carries besides whether there is another trip."""
+    """Return the iterations of a block: it carries besides whether there is another iteration."""
     (body,), (count,) = loop.passes, loop.carries
     number, *state = [t.type for t in body.parameters]
     graph = BodyGraph("loop")
@@ -80,8 +80,8 @@ def _block(loop: Loop) -> Scan:
         before = graph.parameter(number)
         captures = [graph.parameter(kind) for kind in state[count:]]
         with graph.located(_line(loop)):
-            trip = before + here
-        made = body.inline(trip, *carry, *captures)
+            iteration = before + here
+        made = body.inline(iteration, *carry, *captures)
         with graph.located(_line(loop)):
             new = [F.where(going, after, old) for after, old in zip(made, carry, strict=True)]
         (more,) = loop.condition.inline(*new, *captures)

@@ -12,7 +12,7 @@ from graphfw.runtime.kernels.steps import Step, Storage
 FLOPS, BYTES = 1e11, 2e10
 """The work of a thread in a second, roughly."""
 
-_TRIP_FLOPS = 1e10
+_ITERATION_FLOPS = 1e10
 """The same of a loop, whose iterations wait for one another."""
 
 _LONG = 5e-3
@@ -32,7 +32,7 @@ def is_worth_a_copy(step: Step) -> bool:
     is_loop = any(isinstance(node.op, Region) for node in step.nodes)
     if not (isinstance(flops, int) and isinstance(moved, int)):
         return is_loop  # of any number of iterations; others are as long as their operands
-    seconds = flops / (_TRIP_FLOPS if is_loop else FLOPS) + moved / BYTES
+    seconds = flops / (_ITERATION_FLOPS if is_loop else FLOPS) + moved / BYTES
     pairs = zip(step.operands, step.written, strict=True)
     results = {storage for storage, is_new in pairs if is_new}
     _, copied = work_of((), results)

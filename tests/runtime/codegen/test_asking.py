@@ -76,7 +76,7 @@ KERNELS = {"sum": SUM, "argmax": LAST, "shares": SHARES, "deep": DEEP, "along": 
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch):
-    """Ask after few trips, in what is a long row for these tests."""
+    """Ask after few iterations, in what is a long row for these tests."""
     monkeypatch.setattr(writer, "PIECE", 2)
     monkeypatch.setattr(kernel_code, "LONG", LONG)
 

@@ -24,14 +24,14 @@ from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import TARGETS, at, check, random
 
 k = Scalars()
-TRIPS, LANES, PER_CELL = Param(0), Param(1), Param(2)
+ITERATIONS, LANES, PER_CELL = Param(0), Param(1), Param(2)
 ON_EACH = pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 
 
 def loop(body, *buffers, lanes=LANES):
-    """A kernel of trips `t` of lanes `j`."""
+    """A kernel of iterations `t` of lanes `j`."""
     own = tuple([Buffer(dtype, written) for dtype, written in buffers])
-    outer, inner = (Axis("j", lanes),), (Axis("t", TRIPS),)
+    outer, inner = (Axis("j", lanes),), (Axis("t", ITERATIONS),)
     return Kernel("columns", outer, inner, PER_CELL, None, own, 3, body)
 
 
@@ -46,9 +46,11 @@ def test_lanes_go_through_all_trips(dtype, target, rng):
         Store(3, row, Ref(dtype, "c")),
     )
     kernel = loop(body, (dtype, False), (dtype, False), (dtype, True), (dtype, True))
-    for trips, lanes, per_cell in ((0, 5, 2), (1, 1, 64), (7, 130, 64), (3, 67, 128)):
-        arrays = [random(rng, dtype, n) for n in (lanes, trips * lanes, trips * lanes, lanes)]
-        check(kernel, arrays, [trips, lanes, per_cell], target=target)
+    for iterations, lanes, per_cell in ((0, 5, 2), (1, 1, 64), (7, 130, 64), (3, 67, 128)):
+        arrays = [
+            random(rng, dtype, n) for n in (lanes, iterations * lanes, iterations * lanes, lanes)
+        ]
+        check(kernel, arrays, [iterations, lanes, per_cell], target=target)
 
 
 @ON_EACH
@@ -69,9 +71,9 @@ def test_carries_take_each_others_places_and_are_of_any_dtype(target):
         Store(1, at(j=1), Ref(int64, "count")),
     )
     kernel = loop(body, (float32, True), (int64, True))
-    for trips in (0, 1, 4, 5):
+    for iterations in (0, 1, 4, 5):
         arrays = [np.zeros(19, np.float32), np.zeros(19, np.int64)]
-        check(kernel, arrays, [trips, 19, 8], target=target)
+        check(kernel, arrays, [iterations, 19, 8], target=target)
 
 
 @ON_EACH

@@ -102,18 +102,18 @@ def test_in_bodies_of_loops(fake, session, rng, width):
         xs = [gf.placeholder((4, width), name=f"x{k}") for k in range(3)]
         w = gf.placeholder((width, width), name="w")
 
-        def trip(carry, rows):
+        def iteration(carry, rows):
             made = [gf.sin(c) + r for c, r in zip(carry, rows, strict=True)]
             return [*made[:2], made[2] @ w], made[0] @ w
 
-        last, stack = gf.scan(trip, [gf.ones(width)] * 3, xs)
+        last, stack = gf.scan(iteration, [gf.ones(width)] * 3, xs)
     arrays = [rng.normal(size=x.shape).astype(np.float32) for x in [*xs, w]]
-    arrays[-1] /= width  # larger weights multiply rounding errors, trip by trip
+    arrays[-1] /= width  # larger weights multiply rounding errors, iteration by iteration
     plan = compared(session, g, [*xs, w], [*last, stack], arrays)
     (region,) = plan._run.layouts.at(()).regions
     (body,) = region.bodies
     together_in_body = [one for one in many(fake) if one in plan.source()]
-    assert len(together_in_body) == 4, "one a trip"
+    assert len(together_in_body) == 4, "one an iteration"
     assert body.launches == 3, "three sums, two products"
     assert ", in one launch with others" in plan.explain()
     assert plan.profile(*arrays).timings

@@ -33,7 +33,7 @@ def normal(rng, *shape):
 
 
 def recurrent(width=4, batch=2, reverse=False):
-    """A loop with a product, whose trips are no kernel, with two gradients."""
+    """A loop with a product, whose iterations are no kernel, with two gradients."""
     with gf.Graph() as g:
         xs = gf.placeholder(("time", batch, width), name="xs")
         h = gf.placeholder((batch, width), name="h")
@@ -96,7 +96,7 @@ def test_a_long_scan_does_not(fake, session, rng, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_trips_that_stack_a_complex_number(anywhere, rng, dtype):
+def test_iterations_that_stack_a_complex_number(anywhere, rng, dtype):
     with gf.Graph() as g:
         x, h = gf.placeholder((6, 3), name="x"), gf.placeholder((3,), name="h")
         number = gf.constant(np.array(1 - 2j, dtype))
@@ -148,7 +148,7 @@ def test_rows_in_any_order(anywhere, rng):
     agree(g, fetches, {x: normal(rng, 6, 3, 4), w: normal(rng, 4, 4)}, rtol=1e-4)
 
 
-def test_what_trips_have_in_common_is_made_once(fake, session, rng):
+def test_what_iterations_have_in_common_is_made_once(fake, session, rng):
     with gf.Graph() as g:
         x = gf.placeholder((1, 2, 5, 5), name="x")
         w = gf.placeholder((2, 2, 3, 3), name="w")
@@ -284,7 +284,7 @@ def test_small_loops_are_made_in_blocks(fake, session, rng):
     with gf.Session(g) as cpu:
         np.testing.assert_allclose(gpu.run(y, feed, host=True), cpu.run(y, feed), rtol=1e-6)
     home = [kind for kind, nbytes in fake.copied if (kind, nbytes) == (2, 1)]
-    assert len(home) == 3, "two blocks of 16 trips"
+    assert len(home) == 3, "two blocks of 16 iterations"
 
 
 def test_random_numbers_are_those_of_the_cpu(anywhere, rng):
@@ -301,11 +301,11 @@ def test_random_numbers_are_those_of_the_cpu(anywhere, rng):
 
         last, stacks = gf.scan(step, x, length=3)
 
-        def trip(carry):
+        def iteration(carry):
             n, c = carry
             return n + 1, c @ x + gf.random.uniform((4, 4))
 
-        n, walked = gf.while_loop(lambda c: c[0] < 3, trip, (gf.asarray(0), x))
+        n, walked = gf.while_loop(lambda c: c[0] < 3, iteration, (gf.asarray(0), x))
         chosen = gf.cond(n > 2, lambda: gf.sort(gf.random.uniform((7,))), lambda: gf.zeros((7,)))
     text = agree(g, [last, *stacks, walked, chosen], {x: normal(rng, 4, 4)})
     assert "may be part of a CUDA graph" in text
@@ -411,7 +411,7 @@ def test_reports(fake, session, rng):
     assert all([event.step for event in profile.events].count(t.step) == 6 for t in inside)
 
 
-def test_memory_of_trips_whose_number_nobody_knows(fake, session, rng):
+def test_memory_of_iterations_whose_number_nobody_knows(fake, session, rng):
     with gf.Graph() as g:
         n = gf.placeholder((), gf.int64, name="n")
         x = gf.placeholder((3, 20), name="x")
@@ -425,10 +425,10 @@ def test_memory_of_trips_whose_number_nobody_knows(fake, session, rng):
         fetches = gf.grad(gf.sum(y * y), [w, x])
     plan = session(g).compile(fetches, feeds=[n, x])
     asked, first = {}, normal(rng, 3, 20)
-    for trips in (2, 2, 3, 10):  # the first run takes what it keeps
+    for iterations in (2, 2, 3, 10):  # the first run takes what it keeps
         fake.allocated.clear()
-        plan(np.int64(trips), first)
-        asked[trips] = sum(fake.allocated)
+        plan(np.int64(iterations), first)
+        asked[iterations] = sum(fake.allocated)
     report = plan.memory((), (3, 20))
     (loop,) = report.per_trip
     assert asked[3] - asked[2] == loop.nbytes

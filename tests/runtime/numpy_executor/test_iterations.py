@@ -1,4 +1,4 @@
-"""Loops whose trips are one kernel: what they compute, and which those are."""
+"""Loops whose iterations are one kernel: what they compute, and which those are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_kernel(plan: gf.Plan) -> bool:
-    """Whether the trips of some loop are one kernel, and those of no loop are made otherwise."""
+    """Whether the iterations of some loop are one kernel, and of no loop made in another way."""
     return "its iterations are one kernel" in plan.explain() and "|" not in plan.explain()
 
 
@@ -43,9 +43,9 @@ def otherwise(
     fetches: Sequence[gf.Tensor],
     feeds: dict[gf.Tensor, Array],
 ) -> list[Array]:
-    """Run them trip by trip."""
+    """Run them iteration by iteration."""
     with monkeypatch.context() as patch:
-        patch.setattr(lower, "trip_steps", lambda *_: [])
+        patch.setattr(lower, "iteration_steps", lambda *_: [])
         with gf.Session(graph) as session:
             plan = session.compile(fetches, feeds=list(feeds))
             assert "its iterations are one native call" in plan.explain()
@@ -79,7 +79,7 @@ class RandomBody:
             self.captures = [self.given(self.choice(shapes)) for _ in range(captures)]
             stacked = [self.choice(shapes) for _ in range(self.rng.integers(0, 3))]
             self.last, self.stacks = gf.scan(
-                lambda c, x: self.trip(c, x, stacked),
+                lambda c, x: self.iteration(c, x, stacked),
                 self.carry,
                 self.xs,
                 reverse=bool(seed & 4),
@@ -102,7 +102,7 @@ class RandomBody:
             result[t] = np.asarray(whole).astype(t.dtype.dtype)
         return result
 
-    def trip(self, carry: Any, xs: Any, stacked: Sequence[Any]) -> Any:
+    def iteration(self, carry: Any, xs: Any, stacked: Sequence[Any]) -> Any:
         pool = [*carry, *xs, *self.captures]
         new = [self.made(pool, c.shape, c.dtype) for c in carry]
         return new, [self.made([*pool, *new], shape, gf.float32) for shape in stacked]
@@ -224,8 +224,12 @@ def test_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
         first = gf.grad(gf.sum(last * last), [x, w, rows])
         second = gf.grad(gf.sum(sum(gf.sum(g * g) for g in first)), [x, w, rows])
     rng = np.random.default_rng(6)
-    for trips in (0, 1, 4):
-        feeds = {x: rng.normal(size=7), w: rng.normal(size=7), rows: rng.normal(size=(trips, 7))}
+    for iterations in (0, 1, 4):
+        feeds = {
+            x: rng.normal(size=7),
+            w: rng.normal(size=7),
+            rows: rng.normal(size=(iterations, 7)),
+        }
         both(monkeypatch, graph, [*first, *second], feeds, rtol=1e-10)
 
 
@@ -291,7 +295,7 @@ def test_carries_that_no_lane_tells_apart_are_there_without_lanes() -> None:
         same(got, [np.array(5), np.full(n, 32, np.float32), np.arange(5)])
 
 
-def test_numbers_of_trips_and_fibonacci(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_iterations_and_fibonacci(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # "values" has no sizes for dims of no tensor
     with gf.Graph() as graph:
         n = gf.placeholder(("n",), gf.int64)
@@ -302,13 +306,13 @@ def test_numbers_of_trips_and_fibonacci(monkeypatch: pytest.MonkeyPatch) -> None
     assert got[1].tolist() == [15, 14, 12, 9, 5, 0]
 
 
-def test_trips_that_hand_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iterations_that_hand_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with gf.Graph() as graph:
         x, w = gf.placeholder(("t", 5)), gf.placeholder((5,))
         y = gf.map(lambda v: v * w - gf.abs(v), x)
         lengths = gf.map(lambda v: v * v, x[:, 0])
-    for trips in (0, 1, 70):
-        feeds = {x: np.random.default_rng(11).normal(size=(trips, 5)).astype(np.float32)}
+    for iterations in (0, 1, 70):
+        feeds = {x: np.random.default_rng(11).normal(size=(iterations, 5)).astype(np.float32)}
         feeds[w] = np.arange(5, dtype=np.float32)
         same(runs(graph, [y, lengths], feeds), otherwise(monkeypatch, graph, [y, lengths], feeds))
     with gf.Session(graph) as session:
@@ -347,11 +351,11 @@ def test_lanes_along_short_axes(count: int, monkeypatch: pytest.MonkeyPatch) -> 
         u, rows = gf.placeholder(("n", 1, 1)), gf.placeholder((4, 2, 3))
         picked, table = gf.placeholder(("n", 2, 3), gf.int32), gf.placeholder((7,))
 
-        def trip(c: gf.Tensor, v: gf.Tensor) -> Any:
+        def iteration(c: gf.Tensor, v: gf.Tensor) -> Any:
             places = gf.reshape(gf.arange(6, dtype=gf.float32), (2, 3))
             return gf.maximum(c * w + v, places) - u * table[picked], c + v
 
-        last, stack = gf.scan(trip, x, rows, reverse=True)
+        last, stack = gf.scan(iteration, x, rows, reverse=True)
     rng = np.random.default_rng(14)
     sizes = {x: (count, 2, 3), w: (3,), u: (count, 1, 1), rows: (4, 2, 3), table: (7,)}
     feeds = {t: rng.normal(size=size).astype(np.float32) for t, size in sizes.items()}
@@ -436,7 +440,7 @@ def test_stacks_without_elements() -> None:
         np.testing.assert_array_equal(x, wanted)
 
 
-def test_sums_over_lanes_that_a_trip_reads_are_no_kernel() -> None:
+def test_sums_over_lanes_that_an_iteration_reads_are_no_kernel() -> None:
     with gf.Graph() as graph:
         x = gf.placeholder((40,), gf.float64)
         state = (x, gf.zeros((), dtype=gf.float64))

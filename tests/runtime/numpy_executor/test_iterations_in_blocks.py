@@ -1,4 +1,4 @@
-"""Loops of unknown length, whose trips one native call makes in blocks."""
+"""Loops of unknown length, whose iterations one native call makes in blocks."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor.loops import Trips
+from graphfw.runtime.numpy_executor.loops import Iterations
 
 
 @pytest.fixture(autouse=True)
@@ -21,20 +21,20 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """How many trips Python has asked for, call by call."""
+    """How many iterations Python has asked for, call by call."""
     made: list[int | None] = []
-    real = Trips.__call__
+    real = Iterations.__call__
 
-    def counted(self: Trips, arrays: Any) -> int | None:
+    def counted(self: Iterations, arrays: Any) -> int | None:
         made.append(real(self, arrays))
         return made[-1]
 
-    monkeypatch.setattr(Trips, "__call__", counted)
+    monkeypatch.setattr(Iterations, "__call__", counted)
     return made
 
 
 def root(x: Any, a: Any) -> Any:
-    """Return the root of y³ + y = a, in as many trips as it takes; x is where to begin."""
+    """Return the root of y³ + y = a, in as many iterations as it takes; x is where to begin."""
 
     def far(y: Any) -> Any:
         return gf.max(gf.abs(y * y * y + y - a)) >= 1e-9
@@ -53,7 +53,7 @@ def steps_to_roots(x: Any) -> Any:
 
 
 def powers(x: Any) -> Any:
-    """Multiply matrices that change from trip to trip."""
+    """Multiply matrices that change from iteration to iteration."""
 
     def outer(carry: Any, _: Any) -> Any:
         def inner(c: Any, __: Any) -> Any:
@@ -67,7 +67,7 @@ def powers(x: Any) -> Any:
 
 
 def counted_down(x: Any) -> Any:
-    """Have a number of trips inside that goes down to none."""
+    """Have a number of iterations inside that goes down to none."""
 
     def outer(state: Any) -> Any:
         count, y = state
@@ -122,7 +122,7 @@ def leaves(structure: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("fn", NESTED)
-def test_all_trips_are_made_in_one_call(fn: Any, calls: list[int | None]) -> None:
+def test_all_iterations_are_made_in_one_call(fn: Any, calls: list[int | None]) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=n) for n in (5, 1, 32, 5)]
     check(fn, arrays)
@@ -223,8 +223,8 @@ def test_a_loop_inside_can_be_interrupted(calls: list[int | None]) -> None:
             with pytest.raises(KeyboardInterrupt):
                 plan(1.0, 1 << 50)
             timer.join()
-            for trips in (0, 1, 999, 3):
-                assert plan(1.0, trips) == 50 * trips + 1
+            for iterations in (0, 1, 999, 3):
+                assert plan(1.0, iterations) == 50 * iterations + 1
     assert calls.count(50) == 9
 
 

@@ -302,10 +302,10 @@ def test_plans_with_nodes_outside_of_native_code_are_not_kept(kept):
     assert not recipes(kept)
 
 
-def looped(factor=2.0, trips=5, *, backwards=False):
+def looped(factor=2.0, iterations=5, *, backwards=False):
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")
-        xs = gf.placeholder((trips,), name="xs")
+        xs = gf.placeholder((iterations,), name="xs")
         rows = gf.scan(lambda c, v: (gf.sin(c) * factor + v, c), x, xs, reverse=backwards)[1]
     return g, x, xs, rows
 
@@ -328,7 +328,7 @@ def test_keys_differ_where_bodies_do():
         with gf.Session(g, verify="off") as session:
             return cache_key.key_of(session.compile(rows, [x, xs]).program, Options())
 
-    keys = [key_of(), key_of(3.0), key_of(trips=6), key_of(backwards=True)]
+    keys = [key_of(), key_of(3.0), key_of(iterations=6), key_of(backwards=True)]
     assert len(set(keys)) == 4
     assert keys[0] == key_of()
     assert None not in keys

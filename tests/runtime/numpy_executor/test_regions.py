@@ -16,7 +16,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.runtime.numpy_executor import runner
-from graphfw.runtime.numpy_executor.loops import Trips
+from graphfw.runtime.numpy_executor.loops import Iterations
 
 
 @pytest.fixture(autouse=True)
@@ -26,33 +26,33 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many trips each native call has made."""
+    """How many iterations each native call has made."""
     made: list[int] = []
-    real = Trips.__call__
+    real = Iterations.__call__
 
-    def counted(self: Trips, arrays: Any) -> int | None:
-        trips = real(self, arrays)
-        made.append(-1 if trips is None else trips)
-        return trips
+    def counted(self: Iterations, arrays: Any) -> int | None:
+        iterations = real(self, arrays)
+        made.append(-1 if iterations is None else iterations)
+        return iterations
 
-    monkeypatch.setattr(Trips, "__call__", counted)
+    monkeypatch.setattr(Iterations, "__call__", counted)
     return made
 
 
-def test_trips_are_made_in_one_call(calls: list[int]) -> None:
+def test_iterations_are_made_in_one_call(calls: list[int]) -> None:
     with gf.Graph() as graph:
         x = gf.placeholder(("t", 4), name="x")
         w = gf.Variable(np.eye(4, dtype=np.float32), name="w")
         last, _ = gf.scan(lambda c, v: (gf.tanh(c @ w + v), None), gf.zeros((4,)), x)
         slope = gf.grad(gf.sum(last), w)
         noise = gf.scan(lambda c, _: (c + gf.random.normal(()), None), 0.0, length=7)[0]
-        trips = gf.while_loop(lambda c: c < gf.sum(x), lambda c: c + 1, 0.0)
+        iterations = gf.while_loop(lambda c: c < gf.sum(x), lambda c: c + 1, 0.0)
     with gf.Session(graph) as session:
-        session.run([slope, noise, trips], {x: np.ones((5, 4), np.float32)})
+        session.run([slope, noise, iterations], {x: np.ones((5, 4), np.float32)})
     assert sorted(calls) == [5, 5, 7, 20]
 
 
-def test_python_makes_the_trips_of_what_is_not_native(calls: list[int]) -> None:
+def test_python_makes_the_iterations_of_what_is_not_native(calls: list[int]) -> None:
     with gf.Graph() as graph:
         x = gf.placeholder((3, 3), gf.float64)
         y = gf.scan(lambda c, _: (gf.linalg.inv(c) + 1, None), x, length=4)[0]
@@ -182,7 +182,7 @@ def test_stacks_of_carries(reverse: bool) -> None:
 
 
 def halving() -> tuple[gf.Graph, Any, Any]:
-    """Return a loop whose number of trips its input decides, and one with a product a trip."""
+    """Return a loop whose trip count its input decides, and one with a product an iteration."""
     with gf.Graph() as graph:
         x = gf.placeholder(("n",), gf.float64, name="x")
         w = gf.placeholder(("n", "n"), gf.float64, name="w")
@@ -216,7 +216,7 @@ def check_halved(got: list[Any], x: Any, w: Any) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
-def test_threads_run_one_plan_with_other_numbers_of_trips_and_sizes() -> None:
+def test_threads_run_one_plan_with_other_numbers_of_iterations_and_sizes() -> None:
     graph, feeds, fetches = halving()
     given = [feeds_of(n, top, n) for n, top in ((3, 0.5), (3, 900.0), (40, 7.0), (1, 1e9), (5, 3))]
     errors: list[BaseException] = []
@@ -244,7 +244,9 @@ def test_what_one_run_has_made_stays_when_others_follow() -> None:
     with gf.Session(graph) as session:
         plan = session.compile(fetches, feeds=feeds)
         given = [feeds_of(6, top, n) for n, top in enumerate((0.1, 1.5, 3.0, 7.0, 0.1, 20.0))]
-        results = [plan(*pair) for pair in given]  # no trips, then odd and even numbers of them
+        results = [
+            plan(*pair) for pair in given
+        ]  # no iterations, then odd and even numbers of them
         for got, pair in zip(results, given, strict=True):
             check_halved(got, *pair)
         for number, got in enumerate(results):
@@ -285,7 +287,7 @@ def test_where_python_looks_arrays_up(monkeypatch: pytest.MonkeyPatch) -> None:
             check_halved(plan(a, b), a, b)
 
 
-def test_a_loop_goes_on_after_a_trip_that_failed() -> None:
+def test_a_loop_goes_on_after_an_iteration_that_failed() -> None:
     with gf.Graph() as graph:
         places = gf.placeholder((5,), gf.int64)
         table = gf.placeholder((4, 4), gf.float64)
@@ -303,7 +305,7 @@ def test_a_loop_goes_on_after_a_trip_that_failed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["while", "scan", "nested"])
-def test_a_body_that_takes_no_elements_fails_only_in_a_trip(kind: str) -> None:
+def test_a_body_that_takes_no_elements_fails_only_in_an_iteration(kind: str) -> None:
     with gf.Graph() as graph:
         x = gf.placeholder((3, "n"), gf.float32)
         count = gf.placeholder((), gf.int64)
@@ -318,9 +320,11 @@ def test_a_body_that_takes_no_elements_fails_only_in_a_trip(kind: str) -> None:
         if kind == "scan":
             last = scanned(x)
         else:
-            trip = scanned if kind == "nested" else shifted
+            iteration = scanned if kind == "nested" else shifted
             last, _ = gf.while_loop(
-                lambda state: state[1] < count, lambda state: (trip(state[0]), state[1] + 1), (x, 0)
+                lambda state: state[1] < count,
+                lambda state: (iteration(state[0]), state[1] + 1),
+                (x, 0),
             )
     empty = np.zeros((3, 0), np.float32)
     with gf.Session(graph) as session:
@@ -346,8 +350,8 @@ def test_an_interrupted_loop_begins_anew() -> None:
         with pytest.raises(KeyboardInterrupt):
             plan(1 << 60, 2.0)
         timer.join()
-        for trips in (0, 1, 100, 5):
-            assert plan(trips, 2.0) == (trips, 2.0 * (trips + 1))
+        for iterations in (0, 1, 100, 5):
+            assert plan(iterations, 2.0) == (iterations, 2.0 * (iterations + 1))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -370,9 +374,9 @@ def test_loops_go_on_in_a_forked_process() -> None:
         check_halved(plan(*given[0]), *given[0])
 
 
-def tables() -> list[Trips]:
+def tables() -> list[Iterations]:
     gc.collect()
-    return [found for found in gc.get_objects() if isinstance(found, Trips)]
+    return [found for found in gc.get_objects() if isinstance(found, Iterations)]
 
 
 def test_tables_are_freed_with_the_session() -> None:
@@ -427,7 +431,7 @@ def test_results_of_loops_in_other_shapes() -> None:
             assert not np.may_share_memory(flat, whole)
 
 
-def test_memory_of_trips_whose_number_nobody_knows() -> None:
+def test_memory_of_iterations_whose_number_nobody_knows() -> None:
     with gf.Graph() as g:
         n = gf.placeholder((), gf.int64, name="n")
         x = gf.placeholder((3, 500), name="x")
@@ -444,9 +448,9 @@ def test_memory_of_trips_whose_number_nobody_knows() -> None:
         plan = session.compile(fetches, feeds=[n, x])
         (loop,) = plan.memory((), (3, 500)).per_trip
         taken = []
-        for trips in (5, 5, 45):  # the first run takes what it keeps
+        for iterations in (5, 5, 45):  # the first run takes what it keeps
             tracemalloc.start()
-            plan(np.int64(trips), array)
+            plan(np.int64(iterations), array)
             taken.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     # The weights' gradient, which the pass back carries, is not recorded.

@@ -1,4 +1,4 @@
-"""Loops and branches: their bodies are compiled like programs, and Python makes the trips."""
+"""Loops and branches: their bodies are compiled like programs, and Python makes the iterations."""
 
 from graphfw.runtime.cupy_executor.regions.common import BoundRegion, RefusedError, RegionCode
 from graphfw.runtime.cupy_executor.regions.steps import region_steps

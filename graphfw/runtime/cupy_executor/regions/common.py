@@ -51,7 +51,7 @@ class GpuAddress(NamedTuple):
 
 
 Maker: TypeAlias = "Callable[[Body, int], GpuProgram]"
-"""Compiles a body, given how many of its last parameters are captures: the same in all trips."""
+"""Compiles a body, given how many of its last parameters are captured values."""
 
 _NO_RNG = Rng(0, 0)
 
@@ -108,18 +108,19 @@ class BoundRegion(ABC):
     """A loop or a branch at known sizes.
 
     Behind the arena of the program that it is part of there is room for the arena of a body, and
-    for what it hands from trip to trip: all regions of a program share it, one after the other.
+    for what it hands from iteration to iteration: all regions of a program share it, one after the
+    other.
 
     Attributes:
         node: The node.
         operands: Where its inputs, then its outputs lie.
         bodies: How the bodies are laid out; None where one can't be computed at these sizes.
         nbytes: How much room it wants.
-        launches: How many launches it is; of a loop of unknown length, one trip's.
+        launches: How many launches it is; of a loop of unknown length, one iteration's.
         alone: Why it is no part of a CUDA graph; empty where it may be.
         drawn: How many words its bodies draw from.
         begin: Where these lie behind those of the program that it is part of, in bytes.
-        per_trip: The bytes that it asks for in each trip of unknown number, until it is done.
+        per_trip: The bytes that it asks for in each iteration of unknown number, until it is done.
         outside: The bytes that it asks for besides.
     """
 
@@ -211,7 +212,7 @@ class BoundRegion(ABC):
 
 
 def overwritten(build: GpuProgram, parameters: Sequence[Tensor]) -> frozenset[int]:
-    """Return the carries of a body, given its parameters for them, that trips may write over."""
+    """Return the carries of a body, by their parameters, that iterations may write over."""
     pairs = enumerate(zip(parameters, build.fetched, strict=False))
     return frozenset([i for i, (old, new) in pairs if build.may_overwrite(old, new)])
 

@@ -1,4 +1,4 @@
-"""Loops with a condition, which Python reads before each trip, and passes back over their trips."""
+"""Loops with a condition, which Python reads before each iteration, and their backward passes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphfw.ir.concrete import in_trip
+from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dtype import bool_
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
@@ -37,8 +37,8 @@ class WhileRegionCode(RegionCode):
     """A loop with a condition, for all sizes. The bodies are the condition, then the passes.
 
     Attributes:
-        op: The loop, which may be in blocks of trips.
-        in_place: The carries of the first pass that a trip writes over.
+        op: The loop, which may be in blocks of iterations.
+        in_place: The carries of the first pass that an iteration writes over.
     """
 
     def __init__(self, node: Node, op: Loop, make: Maker) -> None:
@@ -61,8 +61,8 @@ class WhileRegionCode(RegionCode):
 class BoundLoop(BoundRegion):
     """A loop with a condition at known sizes.
 
-    How many trips there are is known only behind them. So what they record for later passes lies in
-    memory that is asked for meanwhile.
+    How many iterations there are is known only behind them. So what they record for later passes
+    lies in memory that is asked for meanwhile.
     """
 
     def __init__(
@@ -110,13 +110,15 @@ class BoundLoop(BoundRegion):
                 self.begun(worker, run, 1 + number, captures)
                 if number == len(op.passes) - 1:  # nobody is given what it makes
                     turns = [self._record(worker, run, number) for _ in range(2)]
-            for trip in reversed(order) if op.backwards[number] else order:
-                made = turns[trip % 2] if turns else self._record(worker, run, number)
-                self._trip(worker, run, rng, number, trip, [*carry, *records[trip]], made)
+            for iteration in reversed(order) if op.backwards[number] else order:
+                made = turns[iteration % 2] if turns else self._record(worker, run, number)
+                self._iteration(
+                    worker, run, rng, number, iteration, [*carry, *records[iteration]], made
+                )
                 if turns:
-                    records[trip].clear()  # no pass comes that is given it
+                    records[iteration].clear()  # no pass comes that is given it
                 else:
-                    records[trip] += [*carry, *made[len(carry) :]]
+                    records[iteration] += [*carry, *made[len(carry) :]]
                 carry = made[: len(carry)]
             self._end(worker, carry, ends[number], number)
 
@@ -130,22 +132,22 @@ class BoundLoop(BoundRegion):
         captures: Sequence[GpuAddress],
         records: list[list[GpuAddress]],
     ) -> Sequence[GpuAddress]:
-        """Make the trips while the condition holds; return the last carry."""
+        """Make the iterations while the condition holds; return the last carry."""
         only = len(self._code.op.passes) == 1
         self.begun(worker, run, 0, captures)
-        for trip in count():
+        for iteration in count():
             if not self._holds(worker, run, rng, carry):
                 break
-            if not trip:
+            if not iteration:
                 self.begun(worker, run, 1, captures)
             if only:
                 new = [
-                    run.inside(self._turns[i]) if trip % 2 and i in self._turns else end
+                    run.inside(self._turns[i]) if iteration % 2 and i in self._turns else end
                     for i, end in enumerate(ends)
                 ]
             else:
                 new = self._record(worker, run, 0)
-            self._trip(worker, run, rng, 0, trip, carry, new)
+            self._iteration(worker, run, rng, 0, iteration, carry, new)
             if not only:
                 records.append([*carry, *new[len(carry) :]])
             carry = new[: len(carry)]
@@ -160,25 +162,25 @@ class BoundLoop(BoundRegion):
         worker.work(body, body.layout.parts, rng)
         return bool(worker.read(answer.address, bool_, run))
 
-    def _trip(
+    def _iteration(
         self,
         worker: Worker,
         run: RunMemory,
         rng: Rng,
         number: int,
-        trip: int,
+        iteration: int,
         given: Sequence[GpuAddress],
         made: Sequence[GpuAddress],
     ) -> None:
         body = self.started(run, 1 + number)
-        body.lie(0, self._device.numbers(trip + 1).offset_by(WELL * trip))
+        body.lie(0, self._device.numbers(iteration + 1).offset_by(WELL * iteration))
         for slot, spot in enumerate(given, 1):
             body.lie(slot, spot)
         for slot, spot in zip(body.layout.of.handed, made, strict=True):
             body.lie(slot, spot)
-        own = rng.fold(trip)
+        own = rng.fold(iteration)
         self._draw(worker, run, body, own)
-        with in_trip(trip):
+        with in_iteration(iteration):
             worker.work(body, body.layout.parts, own)
 
     def _draw(self, worker: Worker, run: RunMemory, body: RunMemory, rng: Rng) -> None:
@@ -190,7 +192,7 @@ class BoundLoop(BoundRegion):
             body.draw_from(run.inside(self._table))
 
     def _record(self, worker: Worker, run: RunMemory, number: int) -> list[GpuAddress]:
-        """Return new memory for what a trip of a pass yields."""
+        """Return new memory for what an iteration of a pass yields."""
         sizes = [rounded(nbytes) for nbytes in self._results[number]]
         begins = [0, *accumulate(sizes)]
         memory = worker.room(run.layout, partial(worker.bytes, max(begins[-1], 1)))

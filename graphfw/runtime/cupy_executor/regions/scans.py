@@ -1,4 +1,4 @@
-"""Scans: loops over a known number of trips, which may be part of a CUDA graph as a whole."""
+"""Scans: loops over a known number of iterations, which may be part of a CUDA graph as a whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphfw.errors import counted
 from graphfw.ir.body import Body
-from graphfw.ir.concrete import in_trip
+from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim import divisible
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class CarryStack(NamedTuple):
-    """A stack of all values of a carry: trips hand it on there, and the body need not copy it.
+    """A stack of all values of a carry: iterations hand it on there, and the body need not copy it.
 
     Attributes:
         stack: Which stack of the scan.
-        is_new: Whether its rows are what trips yield, rather than what they begin with.
+        is_new: Whether its rows are what iterations yield, rather than what they begin with.
     """
 
     stack: int
@@ -53,7 +53,7 @@ class ScanRegionCode(RegionCode):
         op: The scan.
         kept: By carry, where its values are stacked.
         rest: The other stacks.
-        in_place: The carries that a trip writes over.
+        in_place: The carries that an iteration writes over.
     """
 
     def __init__(self, node: Node, make: Maker) -> None:
@@ -113,7 +113,7 @@ class BoundScan(BoundRegion):
         op = code.op
         first = op.carries
         self._code = code
-        self._trips = trips = evaluate(op.length, env)
+        self._iterations = iterations = evaluate(op.length, env)
         tensors = op.body.parameters[1:]
         self._strides = [
             stride * tensors[i].dtype.itemsize
@@ -130,34 +130,37 @@ class BoundScan(BoundRegion):
         for number, k in enumerate(code.rest, first):
             if self._rows[first + k] % WELL:
                 loose.add(handed[number])
-        body = layouts.body(env, frozenset(loose)) if trips else None
+        body = layouts.body(env, frozenset(loose)) if iterations else None
         super().__init__(code.node, operands, [body])
-        self._each, self.launches = self.launches, self.launches * trips + layouts.once.launches
+        self._each, self.launches = (
+            self.launches,
+            self.launches * iterations + layouts.once.launches,
+        )
         self._turns = {
             i: self.room(self._rows[i])
             for i in range(first)
-            if trips > 1 and i not in code.in_place and i not in code.kept
+            if iterations > 1 and i not in code.in_place and i not in code.kept
         }
         # Kernels that need more than that are given copies.
         self._copies = {
             slot: self.room(layouts.nbytes_of(slot, env)) for slot in sorted(loose & layouts.rigid)
         }
-        wants_number = trips and layouts.build.reads(op.body.parameters[0])
-        self._numbers = layouts.device.numbers(trips) if wants_number else None
+        wants_number = iterations and layouts.build.reads(op.body.parameters[0])
+        self._numbers = layouts.device.numbers(iterations) if wants_number else None
         self._drawn = 0 if body is None else body.drawn
-        self.drawn = trips * self._drawn
+        self.drawn = iterations * self._drawn
         if not self.alone and self.launches > MOST_LAUNCHES:
             self.alone = f"its {self.launches:,} launches are more than {MOST_LAUNCHES:,}"
 
     @property
     def how(self) -> str:
-        return f"{counted(self._trips, 'iteration')} of {self._each} launches"
+        return f"{counted(self._iterations, 'iteration')} of {self._each} launches"
 
     def fill(self, rng: Rng, table: Any, begin: int) -> None:
         (body,) = self.bodies
         if self.drawn and body is not None:
-            for trip in range(self._trips):
-                body.fill(rng.fold(trip), table, begin + trip * self._drawn)
+            for iteration in range(self._iterations):
+                body.fill(rng.fold(iteration), table, begin + iteration * self._drawn)
 
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op, first = self._code.op, self._code.op.carries
@@ -165,28 +168,28 @@ class BoundScan(BoundRegion):
         given, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
         ends, stacks = made[:first], made[first:]
         for i, (stack, is_new) in self._code.kept.items():
-            if not is_new and self._trips:
+            if not is_new and self._iterations:
                 begin = stacks[stack].offset_by(self._row(0) * self._rows[i])
                 worker.copy(begin.address, given[i].address, self._rows[i])
         carry = given[:first]
-        if self._trips:
+        if self._iterations:
             body = self.begun(worker, run, 0, given[first + op.sequences :])
-            for place in range(self._trips):
-                trip = self._row(place)
+            for place in range(self._iterations):
+                iteration = self._row(place)
                 new = [self._target(i, place, run, ends, stacks) for i in range(first)]
-                self._lie(body, trip, carry, given, [*new, *self._results(trip, stacks)])
+                self._lie(body, iteration, carry, given, [*new, *self._results(iteration, stacks)])
                 if self._drawn:
-                    body.draw_from(run.drawn.offset_by(self.begin + 8 * trip * self._drawn))
-                with in_trip(trip):
-                    self._trip(worker, run, body, rng.fold(trip))
+                    body.draw_from(run.drawn.offset_by(self.begin + 8 * iteration * self._drawn))
+                with in_iteration(iteration):
+                    self._iteration(worker, run, body, rng.fold(iteration))
                 carry = new
         for spot, end, nbytes in zip(carry, ends, self._rows, strict=False):
             if spot.address != end.address:
                 worker.copy(end.address, spot.address, nbytes)
 
     def _row(self, place: int) -> int:
-        """Return the number of a trip, given how many come before it."""
-        return self._trips - 1 - place if self._code.op.backwards else place
+        """Return the number of an iteration, given how many come before it."""
+        return self._iterations - 1 - place if self._code.op.backwards else place
 
     def _target(
         self,
@@ -196,40 +199,40 @@ class BoundScan(BoundRegion):
         ends: Sequence[GpuAddress],
         stacks: Sequence[GpuAddress],
     ) -> GpuAddress:
-        """Return where a trip writes a carry."""
-        is_last = place == self._trips - 1
+        """Return where an iteration writes a carry."""
+        is_last = place == self._iterations - 1
         kept = self._code.kept.get(i)
         if kept is not None and (kept.is_new or not is_last):
             row = self._row(place if kept.is_new else place + 1)
             return stacks[kept.stack].offset_by(row * self._rows[i])
         # Turn by turn, so that the last one is where the scan's result lies.
-        is_end = i not in self._turns or (self._trips - 1 - place) % 2 == 0
+        is_end = i not in self._turns or (self._iterations - 1 - place) % 2 == 0
         return ends[i] if is_end else run.inside(self._turns[i])
 
-    def _results(self, trip: int, stacks: Sequence[GpuAddress]) -> list[GpuAddress]:
-        """Return where a trip writes its rows of the stacks."""
+    def _results(self, iteration: int, stacks: Sequence[GpuAddress]) -> list[GpuAddress]:
+        """Return where an iteration writes its rows of the stacks."""
         first = self._code.op.carries
-        return [stacks[k].offset_by(trip * self._rows[first + k]) for k in self._code.rest]
+        return [stacks[k].offset_by(iteration * self._rows[first + k]) for k in self._code.rest]
 
     def _lie(
         self,
         body: RunMemory,
-        trip: int,
+        iteration: int,
         carry: Sequence[GpuAddress],
         given: Sequence[GpuAddress],
         results: Sequence[GpuAddress],
     ) -> None:
-        """Say where the body finds what it takes in a trip, and where its results go."""
+        """Say where the body finds what it takes in an iteration, and where its results go."""
         if self._numbers is not None:
-            body.lie(0, self._numbers.offset_by(WELL * trip))
+            body.lie(0, self._numbers.offset_by(WELL * iteration))
         for slot, spot in enumerate(carry, 1):
             body.lie(slot, spot)
         for i, stride in zip(self._code.sequences, self._strides, strict=True):
-            body.lie(1 + i, given[i].offset_by(trip * stride))
+            body.lie(1 + i, given[i].offset_by(iteration * stride))
         for slot, spot in zip(body.layout.of.handed, results, strict=True):
             body.lie(slot, spot)
 
-    def _trip(self, worker: Worker, run: RunMemory, body: RunMemory, rng: Rng) -> None:
+    def _iteration(self, worker: Worker, run: RunMemory, body: RunMemory, rng: Rng) -> None:
         layout = body.layout
         after = []
         for slot, begin in self._copies.items():

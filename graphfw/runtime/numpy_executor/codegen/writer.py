@@ -16,7 +16,7 @@ POLL = 14
 CELL = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
 """The arguments of a function that computes a cell: see `runner.ll`."""
 PIECE = 4096
-"""Trips of a loop after which it asks."""
+"""Iterations of a loop after which it asks."""
 _USUAL, _RARE = "!prof !1", "!prof !2"
 """Behind a branch: that it mostly takes the first way, or the second."""
 METADATA = """!0 = !{i32 1}
