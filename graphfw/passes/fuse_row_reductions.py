@@ -1,7 +1,7 @@
 """Products whose epilogues reduce their rows: a mean over all places behind a convolution.
 
-Rows of a convolution are its outputs, columns its places. Where cells have whole rows, what follows
-may go through each as any kernel does; what leaves it are few numbers.
+Rows of a convolution are its outputs, columns its places. Where work items have whole rows, what
+follows may go through each as any kernel does; what leaves it are few numbers.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ def _facts(step: Step, names: _Names) -> Iterator[str]:
         if step.params:
             yield _listed({f"p{place}": size for place, size in enumerate(step.params)})
     yield (
-        f"work items {step.cells}, workspace {step.scratch} bytes"
+        f"work items {step.work_items}, workspace {step.scratch} bytes"
         if step.scratch
-        else (f"work items {step.cells}")
+        else (f"work items {step.work_items}")
     )
     if step.after:
         yield f"after {names.all(step.after)}"

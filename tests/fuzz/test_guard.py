@@ -21,7 +21,7 @@ from tests.fuzz import guard
 guard.install()
 import numpy as np
 import graphfw as gf
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas, Recycler, aligned
+from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool, aligned
 
 def end(array):
     return array.ctypes.data + array.nbytes
@@ -37,7 +37,7 @@ def test_arrays_end_at_a_page_and_hold_poison():
     done = ran("""
         import mmap
         made = [np.empty(5, "int8"), np.empty((3, 7), "float32"), aligned(1000), aligned(17 << 20)]
-        made += [Recycler(np.dtype("float64")).maker((n,), 8 * n)() for n in (3, 5001)]
+        made += [OutputPool(np.dtype("float64")).maker((n,), 8 * n)() for n in (3, 5001)]
         made.append(Arenas().take(12345).array)
         for array in made:
             assert end(array) % mmap.PAGESIZE == 0, array.shape

@@ -112,8 +112,8 @@ def test_bias_and_activation_are_an_epilogue():
 
 def gates(x, width=3):
     """Four gates of an LSTM, from [..., 4 * width]."""
-    enter, forget, cell, leave = F.split(x, x.shape[-1] // width, axis=-1)[:4]
-    return F.sigmoid(leave) * F.tanh(F.sigmoid(forget) + F.sigmoid(enter) * F.tanh(cell))
+    enter, forget, work_item, leave = F.split(x, x.shape[-1] // width, axis=-1)[:4]
+    return F.sigmoid(leave) * F.tanh(F.sigmoid(forget) + F.sigmoid(enter) * F.tanh(work_item))
 
 
 def test_gates_are_an_epilogue():

@@ -113,12 +113,12 @@ def test_layers_inside_of_loops_have_names(g):
         xs = gf.placeholder((5, 3, 3), name="xs")
 
         def iteration(h, x):
-            with gf.name_scope("cell"):
+            with gf.name_scope("work_item"):
                 h = h @ x
             return h, h
 
         last, _ = gf.scan(iteration, gf.zeros((3, 3)), xs)
-    made, casts = mixed(g, [last], {"cell": "float32"})
+    made, casts = mixed(g, [last], {"work_item": "float32"})
     assert casts == []
 
 

@@ -142,7 +142,7 @@ def attention():
 
 
 def additions():
-    """One cell that takes long: all indices name its only element."""
+    """One work item that takes long: all indices name its only element."""
     x = gf.placeholder((), name="x")
     y, at = gf.zeros(1), gf.zeros((2**24,), dtype=gf.int64)
     for _ in range(100):
@@ -167,7 +167,7 @@ JOBS = [
     additions,
 ]
 SHARED = [loop_of_long_iterations, sum_of_all, products, convolutions]
-"""Whose cells several threads compute."""
+"""Whose work items several threads compute."""
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_any_handler_that_raises_is_heard_and_others_change_nothing():
 
 
 def test_other_threads_run_while_one_long_kernel_does():
-    """A call of one cell keeps Python's lock, but only at first."""
+    """A call of one work item keeps Python's lock, but only at first."""
     with gf.Graph() as g:
         x, y, value = loop_of_iterations()
     turns = []

@@ -1,4 +1,4 @@
-"""Runs steps in NumPy, cell by cell and row by row: what kernels mean, to check lowering against.
+"""Runs steps in NumPy, item by item and row by row: what kernels mean, to check lowering against.
 
 Strict: every index must lie in its buffer, and every element of what is written must be written.
 """
@@ -255,9 +255,9 @@ def _interpret(step: Step, memory: dict[Storage, Array], sizes: Mapping[str, int
     params = [evaluate(p, sizes) for p in step.params]
     assert len(params) == kernel.params
     run_ = _Run(kernel, arrays, params)
-    cells = evaluate(step.cells, sizes)
-    for cell in range(cells):
-        run_.cell(cell)
+    work_items = evaluate(step.work_items, sizes)
+    for work_item in range(work_items):
+        run_.work_item(work_item)
     run_.check_written()
     triples = zip(step.operands, arrays, step.written, strict=True)
     memory.update({storage: array for storage, array, written in triples if written})
@@ -283,19 +283,19 @@ class _Run:
         for buffer, done in zip(self.kernel.buffers, self.done, strict=True):
             assert not buffer.written or done.all(), "not all of an output is written"
 
-    def cell(self, cell: int) -> None:
+    def work_item(self, work_item: int) -> None:
         kernel = self.kernel
-        per_cell = self.size(kernel.per_cell)
-        assert per_cell > 0
+        per_item = self.size(kernel.per_item)
+        assert per_item > 0
         extents = [self.size(axis.extent) for axis in kernel.outer]
         if kernel.form == "columns":
-            blocks = -(-extents[-1] // per_cell)
-            others, block = divmod(cell, blocks)
+            blocks = -(-extents[-1] // per_item)
+            others, block = divmod(work_item, blocks)
             leading = list(np.unravel_index(others, extents[:-1])) if extents[:-1] else []
-            for first, last in enumerate(range(block * per_cell, extents[-1])):
-                if first == per_cell:
+            for first, last in enumerate(range(block * per_item, extents[-1])):
+                if first == per_item:
                     break
-                self._row_at(kernel.outer, [*leading, last], cell, None)
+                self._row_at(kernel.outer, [*leading, last], work_item, None)
             return
         pieces, span = 1, None
         if kernel.split is not None:
@@ -304,25 +304,25 @@ class _Run:
             split = self.size(kernel.split)
             length = self.size(kernel.inner[0].extent)
             pieces = -(-length // split)
-        rows, piece = divmod(cell, pieces)
+        rows, piece = divmod(work_item, pieces)
         if kernel.split is not None:
             span = (piece * split, min((piece + 1) * split, length))
         total = math.prod(extents)
-        for row in range(rows * per_cell, min((rows + 1) * per_cell, total)):
+        for row in range(rows * per_item, min((rows + 1) * per_item, total)):
             self._row_at(
-                kernel.outer, np.unravel_index(row, extents) if extents else (), cell, span
+                kernel.outer, np.unravel_index(row, extents) if extents else (), work_item, span
             )
 
-    def _row_at(self, axes: Sequence[Axis], at: Iterable[Any], cell: int, span: Any) -> None:
-        self.row({axis.name: int(i) for axis, i in zip(axes, at, strict=True)}, cell, span)
+    def _row_at(self, axes: Sequence[Axis], at: Iterable[Any], work_item: int, span: Any) -> None:
+        self.row({axis.name: int(i) for axis, i in zip(axes, at, strict=True)}, work_item, span)
 
-    def row(self, positions: dict[str, int], cell: int, span: tuple[int, int] | None) -> None:
+    def row(self, positions: dict[str, int], work_item: int, span: tuple[int, int] | None) -> None:
         self.refs, self.kept = {}, set()
         for item in self.kernel.body:
             self.positions = dict(positions)
             self.values = {}
             if not isinstance(item, InnerLoop):
-                self._do([item], cell, in_loop=False, count=1, first=0)
+                self._do([item], work_item, in_loop=False, count=1, first=0)
                 continue
             extents = [self.size(axis.extent) for axis in self.kernel.inner]
             ranges = [range(n) for n in extents]
@@ -334,13 +334,13 @@ class _Run:
                 self.positions[axis.name] = grid[:, number]
             carries = [s for s in item.body if isinstance(s, Carry)]
             if carries:
-                self._in_order(item.body, carries, grid[:, 0], cell)
+                self._in_order(item.body, carries, grid[:, 0], work_item)
                 continue
             first = span[0] if span else 0
-            self._do(item.body, cell, in_loop=True, count=len(grid), first=first)
+            self._do(item.body, work_item, in_loop=True, count=len(grid), first=first)
 
     def _in_order(
-        self, body: Sequence[Any], carries: Sequence[Carry], positions: Array, cell: int
+        self, body: Sequence[Any], carries: Sequence[Carry], positions: Array, work_item: int
     ) -> None:
         """Go through a loop in which each position is given what the one before has made."""
         (axis,) = self.kernel.inner
@@ -349,10 +349,12 @@ class _Run:
         for position in positions:
             self.positions[axis.name], self.values = position, {}
             new = {c.name: self.value(c.value) for c in carries}
-            self._do(rest, cell, in_loop=True, count=1, first=int(position))
+            self._do(rest, work_item, in_loop=True, count=1, first=int(position))
             self.refs.update(new)
 
-    def _do(self, statements: Any, cell: int, *, in_loop: bool, count: int, first: int) -> None:
+    def _do(
+        self, statements: Any, work_item: int, *, in_loop: bool, count: int, first: int
+    ) -> None:
         shape = (count,) if in_loop else ()
         values = []
         for statement in statements:
@@ -379,16 +381,16 @@ class _Run:
                 self.arrays[statement.buffer][place] = value
                 self.done[statement.buffer][place] = True
             else:
-                self._accumulate(statement, value, cell)
+                self._accumulate(statement, value, work_item)
 
-    def _accumulate(self, s: Accumulate, value: Array, cell: int) -> None:
+    def _accumulate(self, s: Accumulate, value: Array, work_item: int) -> None:
         lines = self.arrays[s.buffer]
         if s.inner:
             width = math.prod(self.size(axis.extent) for axis in self.kernel.inner)
-            place = np.asarray(cell * width + self.offset(s.access))
+            place = np.asarray(work_item * width + self.offset(s.access))
         else:
             value = np.asarray(_reduced(s.kind, value.reshape(-1))).reshape(1)
-            place = np.asarray([cell])
+            place = np.asarray([work_item])
         old = self.done[s.buffer][place]
         joined = [
             _reduced(s.kind, np.array([a, b])) if known else b

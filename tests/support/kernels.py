@@ -47,8 +47,8 @@ from graphfw.runtime.numpy_executor.codegen import (
     scratch_bytes,
 )
 from graphfw.runtime.numpy_executor.machine import machine
-from tests.support.cells import CELL, in_a_run
 from tests.support.cuda_kernels import CudaTarget
+from tests.support.work_items import WORK_ITEM, in_a_run
 
 TARGETS = tuple([t for t in (AVX512, AVX2, BASE) if t.vector_bytes <= host().vector_bytes])
 """The targets of this machine: its vectors and narrower ones, the widest first."""
@@ -62,7 +62,7 @@ def at(offset: Size = 0, /, **strides: Size) -> Access:
     return Access(offset, tuple(strides.items()))
 
 
-ROWS, COLUMNS, PER_CELL = Param(0), Param(1), Param(2)
+ROWS, COLUMNS, PER_ITEM = Param(0), Param(1), Param(2)
 """The parameters of `matrix_kernel`, before others."""
 
 MATRIX = at(i=COLUMNS, j=1)
@@ -93,7 +93,7 @@ def matrix_kernel(
     first, second = (rows, columns) if form == "rows" else (columns, rows)
     given = tuple([Buffer(*buffer) for buffer in buffers])
     outer, inner = first if outer is None else outer, second if inner is None else inner
-    return Kernel(form, outer, inner, PER_CELL, split, given, params, body)
+    return Kernel(form, outer, inner, PER_ITEM, split, given, params, body)
 
 
 def size(value: Size, params: Sequence[int]) -> int:
@@ -104,15 +104,15 @@ def extents(axes: tuple[Axis, ...], params: Sequence[int]) -> list[int]:
     return [size(axis.extent, params) for axis in axes]
 
 
-def cells(kernel: Kernel, params: Sequence[int]) -> int:
-    per_cell = size(kernel.per_cell, params)
+def work_items(kernel: Kernel, params: Sequence[int]) -> int:
+    per_item = size(kernel.per_item, params)
     outer = extents(kernel.outer, params)
     if kernel.form == "columns":
-        return math.prod(outer[:-1]) * -(-outer[-1] // per_cell)
+        return math.prod(outer[:-1]) * -(-outer[-1] // per_item)
     chunks = 1
     if kernel.split is not None:
         chunks = -(-size(kernel.inner[-1].extent, params) // size(kernel.split, params))
-    return -(-math.prod(outer) // per_cell) * chunks
+    return -(-math.prod(outer) // per_item) * chunks
 
 
 @functools.cache
@@ -166,11 +166,11 @@ def run(
     target: Processor | CudaTarget | None = None,
     threads: int = 1,
 ) -> int:
-    """Run all cells of a kernel, the last first; return the sum of what they return."""
+    """Run all work items of a kernel, the last first; return the sum of what they return."""
     target = target or host()
     if isinstance(target, CudaTarget):
         return target.run(kernel, arrays, params)
-    call = CELL(function(KernelCode(kernel, target).llvm("kernel"), "kernel"))
+    call = WORK_ITEM(function(KernelCode(kernel, target).llvm("kernel"), "kernel"))
     pointers = (ctypes.c_void_p * (len(arrays) + 1))(*[x.ctypes.data for x in arrays])
     integers = (ctypes.c_int64 * (len(params) + 1))(*params)
     room = scratch_bytes(kernel, target)
@@ -180,8 +180,8 @@ def run(
     start = -scratch.ctypes.data % 64
     used = room.per_inner * inner + room.constant
     result = 0
-    for cell in reversed(range(cells(kernel, params))):
-        result += call(pointers, integers, cell, scratch.ctypes.data + start, *in_a_run())
+    for work_item in reversed(range(work_items(kernel, params))):
+        result += call(pointers, integers, work_item, scratch.ctypes.data + start, *in_a_run())
     assert (scratch[start + used :] == 0xA5).all(), "wrote beyond the scratch memory"
     return result
 
@@ -250,20 +250,20 @@ class Meaning:
         rows = math.prod(self.grid[:outer])
         inner = self.grid[outer:] if in_loop else (1,) * len(self.inner)
         full = np.broadcast_to(value, (*self.grid[:outer], *inner)).reshape(rows, *inner)
-        per_cell = size(self.kernel.per_cell, self.params)
+        per_item = size(self.kernel.per_item, self.params)
         assert self.kernel.form == "rows" or outer == 1, "blocks of other axes: not written"
         line = math.prod(inner)
-        for cell, begin in enumerate(range(0, rows, per_cell)):
-            part = full[begin : begin + per_cell]
+        for work_item, begin in enumerate(range(0, rows, per_item)):
+            part = full[begin : begin + per_item]
             if statement.inner:
                 sums = reduced(statement.kind, part, (0,))
-                offset = size(statement.access.offset, self.params) + cell * line
+                offset = size(statement.access.offset, self.params) + work_item * line
                 places = self.places(statement.access).reshape(-1) + offset
                 self.arrays[statement.buffer][places] = sums.reshape(-1)
             else:
                 axes = tuple(range(part.ndim))
                 total = reduced(statement.kind, part, axes).reshape(-1)
-                self.arrays[statement.buffer][cell] = total[0]
+                self.arrays[statement.buffer][work_item] = total[0]
 
     def value(self, expr: Expr) -> np.ndarray:
         if isinstance(expr, Const):

@@ -169,7 +169,7 @@ def _section(path: str, found: Found) -> str:
         lines += [f"| {path} | write |", "|---|---|"]
         renamed = [(", ".join(names), target) for target, names in found.renamed.items()]
         rows = sorted([*renamed, *found.calls], key=lambda row: row[0].lower())
-        lines += [f"| `{_cell(name)}` | `{_cell(write)}` |" for name, write in rows]
+        lines += [f"| `{_work_item(name)}` | `{_work_item(write)}` |" for name, write in rows]
         lines.append("")
     for what, names in sorted(found.texts.items()):
         lines += _wrapped(f"- {_upper(what)}: ", names, end=False)
@@ -187,7 +187,7 @@ def _upper(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _cell(code: str) -> str:
+def _work_item(code: str) -> str:
     return code.replace("|", "\\|").replace("\\\n", "")
 
 

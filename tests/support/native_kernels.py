@@ -1,4 +1,4 @@
-"""Runs kernels' machine code, cell by cell, in the place of interpreting them."""
+"""Runs kernels' machine code, work item by work item, in the place of interpreting them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.codegen import KernelCode, scratch_bytes
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from tests.support.cells import CELL, in_a_run
 from tests.support.kernel_interpreter import Array, Failed, Interpreted, new_array
+from tests.support.work_items import WORK_ITEM, in_a_run
 
 
 class Native(Interpreted):
@@ -48,9 +48,9 @@ def execute(steps: Sequence[Step]) -> Any:
         )
         scratch = np.zeros(evaluate(step.scratch, sizes) + 64, np.uint8)
         aligned = scratch.ctypes.data + (-scratch.ctypes.data) % 64
-        function = CELL(addresses[step])
-        for cell in range(evaluate(step.cells, sizes)):
-            if function(buffers, params, cell, aligned, *in_a_run()):
+        function = WORK_ITEM(addresses[step])
+        for work_item in range(evaluate(step.work_items, sizes)):
+            if function(buffers, params, work_item, aligned, *in_a_run()):
                 raise Failed
         for storage, written, array in zip(step.operands, step.written, arrays, strict=True):
             if written:

@@ -183,7 +183,7 @@ def cudnn_step(
         operands=(*operands, *needed),
         written=(*written, *needed.values()),
         params=params,
-        cells=1,
+        work_items=1,
         can_fail=any([step.can_fail for step in steps]),
         nonzero=tuple([size for step in steps for size in step.nonzero]),
     )

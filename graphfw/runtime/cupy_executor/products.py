@@ -172,7 +172,7 @@ def product_steps(
             result_lead=place.lead,
             result_batch=place.batch,
         ),
-        cells=1,
+        work_items=1,
     )
     return [*steps, step]
 
@@ -246,7 +246,7 @@ def fused_product_steps(
             *[storage is not whole["b"] for storage in others],
         ),
         params=params,
-        cells=1,
+        work_items=1,
     )
     return [*steps, step]
 

@@ -1,6 +1,6 @@
 """The kernel IR: a small loop nest that computes one fused group of nodes.
 
-    kernel softmax rows [i: p0] x [j: p1], p2 rows a cell
+    kernel softmax rows [i: p0] x [j: p1], p2 rows a work item
       in  b0: float32
       out b1: float32
       for each i:
@@ -183,7 +183,7 @@ class Store:
 
 @record(eq=False)
 class Accumulate:
-    """Reduce a value over the rows of a cell, into a buffer with one line a cell.
+    """Reduce a value over the rows of a work item, into a buffer with one line a work item.
 
     Where `inner` is true the line has an element for each inner position, reduced over the rows;
     otherwise it is one element, reduced over rows and inner positions (over the rows alone where it
@@ -192,7 +192,7 @@ class Accumulate:
 
     Attributes:
         buffer: Which buffer.
-        access: Where in the line of a cell; a line has as many elements as there are inner
+        access: Where in the line of a work item; a line has as many elements as there are inner
             positions, or one.
         kind: How.
         value: Of what.
@@ -235,24 +235,25 @@ class Kernel:
 
     Attributes:
         form: What runs along a vector: "rows" the last inner axis, "columns" the last outer axis.
-        outer: The axes of the rows, the slowest first. Cells, which threads claim, are ranges of
-            rows; with "columns", of blocks of the last outer axis.
+        outer: The axes of the rows, the slowest first. Work items, which threads claim, are ranges
+            of rows; with "columns", of blocks of the last outer axis.
         inner: The axes of a row, the slowest first. Empty only with "columns".
-        per_cell: How many rows a cell has; with "columns", how many elements of the last outer
+        per_item: How many rows a work item has; with "columns", how many elements of the last outer
             axis.
-        split: With "rows" and one inner axis: the number of inner positions in a cell, where rows
-            are cut into several cells, else None. Only for kernels without Reduce and Keep.
+        split: With "rows" and one inner axis: the number of inner positions in a work item, where
+            rows are cut into several work items, else None. Only for kernels without Reduce and
+            Keep.
         buffers: What is read and written.
         params: How many run-time integers it is called with.
         body: What is done for each row.
-        asks: Whether a cell may take so long that it asks, in its loops over the inner axes, if the
-            run should end.
+        asks: Whether a work item may take so long that it asks, in its loops over the inner axes,
+            if the run should end.
     """
 
     form: Literal["rows", "columns"]
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
-    per_cell: Size
+    per_item: Size
     split: Size | None
     buffers: tuple[Buffer, ...]
     params: int

@@ -256,7 +256,8 @@ class _Lowering:
         done = finished(draft, self.target)
         steps.append(step(done, group.nodes, self.target, values.nonzero))
         lines = [
-            Lines(one.node, one.kind, one.inner, done.lines[one], done.cells) for one in partial
+            Lines(one.node, one.kind, one.inner, done.lines[one], done.work_items)
+            for one in partial
         ]
         return Lowered(steps, lines)
 

@@ -1,4 +1,4 @@
-"""Kernels that join the lines that the cells of another have left: sums over rows.
+"""Kernels that join the lines that the work items of another have left: sums over rows.
 
 What is done to such a sum alone, as an optimiser's update of a bias is, is done where it is joined.
 """
@@ -36,21 +36,21 @@ from graphfw.runtime.kernels.steps import Temp
 
 
 class Lines(NamedTuple):
-    """The partial results that the cells of a kernel leave of a reduction over rows.
+    """The partial results that the work items of a kernel leave of a reduction over rows.
 
     Attributes:
         node: The reduction.
         kind: How it reduces.
         inner: Whether there is one result for each inner position.
         temp: Where its lines are.
-        cells: How many there are.
+        work_items: How many there are.
     """
 
     node: Node
     kind: ReduceKind
     inner: bool
     temp: Temp
-    cells: DimLike
+    work_items: DimLike
 
     @property
     def output(self) -> Tensor:
@@ -67,7 +67,7 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
         stored: Which of the results are stored.
     """
     first = lines[0]
-    parts = Variable("cell", first.cells)
+    parts = Variable("work_item", first.work_items)
     axes = [Variable("place", first.output.size)] if first.inner else []
     if after is not None:
         axes = list(after.outer)

@@ -47,7 +47,7 @@ class Stored(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """A value that is reduced over the rows of a cell into the cell's line of a buffer.
+    """A value that is reduced over the rows of a work item into the work item's line of a buffer.
 
     Attributes:
         across: The reduction that it is a part of.

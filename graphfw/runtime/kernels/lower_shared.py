@@ -195,7 +195,7 @@ def joined_structure(
                 one.kind,
                 one.inner,
                 one.temp.dtype,
-                one.cells,
+                one.work_items,
                 one.output.type,
                 numbers.setdefault(one.temp, len(numbers)),
                 numbers.setdefault(one.output, len(numbers)),

@@ -1,4 +1,4 @@
-"""From drafts to steps: axes are joined, sizes become parameters, work is divided into cells."""
+"""From drafts to steps: axes are joined, sizes become parameters, work is divided into items."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Finished(NamedTuple):
         kernel: The kernel.
         operands: Its buffers; with an epilogue None for the product.
         params: Its run-time integers.
-        cells: How many cells it has.
+        work_items: How many work items it has.
         inner: How many inner positions a row has.
         lines: Where the parts of reductions over rows go.
         in_place: See `Step`.
@@ -111,7 +111,7 @@ class Finished(NamedTuple):
     kernel: Kernel
     operands: tuple[Storage, ...]
     params: tuple[DimLike, ...]
-    cells: DimLike
+    work_items: DimLike
     inner: DimLike
     lines: dict[CrossRowReduction, Temp]
     in_place: tuple[tuple[int, int], ...]
@@ -134,7 +134,7 @@ def step(
         operands=finished.operands,
         written=written,
         params=finished.params,
-        cells=finished.cells,
+        work_items=finished.work_items,
         scratch=per_inner * finished.inner + constant,
         in_place=finished.in_place,
         can_fail=finished.can_fail,
@@ -263,7 +263,7 @@ class _Finisher:
             result.insert(0, Joined(axis, axis.extent))
         return result
 
-    # Division into cells.
+    # Division into work items.
 
     def _divided(self) -> WorkDivision:
         nbytes = sum([dtype.itemsize for dtype in self._traffic()]) or 4
@@ -447,14 +447,14 @@ class _Finisher:
             InnerLoop(tuple([self._statement(s) for s in loop])) for loop in draft.loops if loop
         ]
         after = [self._statement(s) for s in draft.after]
-        per_cell = self._size(work.per_cell, ("cell",))
-        split = None if work.split is None else self._size(work.split, ("cell",))
+        per_item = self._size(work.per_item, ("work_item",))
+        split = None if work.split is None else self._size(work.split, ("work_item",))
         buffers = tuple([Buffer(storage.dtype, written) for storage, written in self._buffers])
         kernel = Kernel(
             form="columns" if draft.form == "columns" else "rows",
             outer=outer,
             inner=inner,
-            per_cell=per_cell,
+            per_item=per_item,
             split=split,
             buffers=buffers,
             params=len(self._values),
@@ -465,7 +465,7 @@ class _Finisher:
             kernel=kernel,
             operands=tuple([storage for storage, _ in self._buffers]),
             params=tuple(self._values),
-            cells=work.cells,
+            work_items=work.work_items,
             inner=size_of([joined.extent for joined in self.inner]),
             lines=self._lines,
             in_place=in_place(draft, self._buffers),
@@ -496,6 +496,6 @@ class _Finisher:
             strides.insert(0, (name, self._size(width, ("stride", name))))
             width = width * one.extent
         why = f"parts of {across.node.op.name}"
-        lines = self._lines[across] = Temp(value.dtype, self.work.cells * width, why)
+        lines = self._lines[across] = Temp(value.dtype, self.work.work_items * width, why)
         buffer = self._buffer(lines, written=True)
         return Accumulate(buffer, Access(0, tuple(strides)), across.kind, value, across.inner)

@@ -1,9 +1,9 @@
-"""How work is divided into cells, the pieces that threads claim.
+"""How work is divided into work items, the pieces that threads claim.
 
-The division depends on sizes alone, never on threads. Small cells keep all threads at work until
-the end. But the longer the piece of memory that a thread goes through, the faster it is: pieces of
-16 KB take 1.3 to 1.8 times as long as such of 1 MB. So cells are small only where there is little
-work.
+The division depends on sizes alone, never on threads. Small work items keep all threads at work
+until the end. But the longer the piece of memory that a thread goes through, the faster it is:
+pieces of 16 KB take 1.3 to 1.8 times as long as such of 1 MB. So work items are small only where
+there is little work.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 
-_CELL = 1 << 16
-"""How many bytes a cell reads and writes at least, about: some microseconds of work."""
+_WORK_ITEM = 1 << 16
+"""How many bytes a work item reads and writes at least, about: some microseconds of work."""
 
-_LARGE_CELL = 1 << 20
+_LARGE_WORK_ITEM = 1 << 20
 """How many at most: longer pieces are no faster."""
 
-_CELLS = 64
-"""So many cells are made before they become larger than the smallest."""
+_WORK_ITEMS = 64
+"""So many work items are made before they become larger than the smallest."""
 
 LONG = 16384
-"""Rows of so many elements, and no less, are cut into several cells; what goes through more of them
+"""Rows of so many elements, and no less, are cut into several items; what goes through more of them
 without a cut asks meanwhile if the run should end."""
 
 _LINES = 16
-"""A cell that leaves a line of partial sums has no fewer rows."""
+"""A work item that leaves a line of partial sums has no fewer rows."""
 
 _PASSES = 4
-"""A cell has no fewer rows of several passes, where there are enough: while one is computed, the
-next row of the cell is read."""
+"""A item has no fewer rows of several passes, where there are enough: while one is computed, the
+next row of the work item is read."""
 
 TILE = 4096
-"""Where something is read across, a cell is a tile of rows and positions, so many elements of them:
+"""Where something is read across, a item is a tile of rows and positions, so many elements of them:
 what lies in a cache line with an element is then used while it is in cache."""
 
 _TILE_POSITIONS = (16, 64, 128)
@@ -42,20 +42,20 @@ _TILE_POSITIONS = (16, 64, 128)
 are many; but no more than there are."""
 
 _BLOCK = 64
-"""With "columns", a cell has a multiple of so many of them."""
+"""With "columns", a work item has a multiple of so many of them."""
 
 
 class WorkDivision(NamedTuple):
     """How work is divided: see `ir.Kernel`."""
 
-    per_cell: DimLike
+    per_item: DimLike
     split: DimLike | None
-    cells: DimLike
+    work_items: DimLike
     asks: bool = False
 
 
 def is_long(inner: DimLike) -> bool:
-    """Whether rows are known to be so long that they are cut into several cells."""
+    """Whether rows are known to be so long that they are cut into several work items."""
     return isinstance(inner, int) and inner >= LONG
 
 
@@ -87,18 +87,18 @@ def tiles(rows: DimLike, inner: DimLike) -> WorkDivision:
 def whole_rows(
     rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_lines: bool
 ) -> WorkDivision:
-    """Put whole rows into a cell.
+    """Put whole rows into a work item.
 
     Args:
         rows: How many there are.
         inner: How many positions a row has.
         nbytes: What is read and written at each position.
         passes: How often each row is gone through.
-        has_lines: Whether each cell leaves a line of partial sums.
+        has_lines: Whether each work item leaves a line of partial sums.
     """
     least: DimLike = _LINES if has_lines else 1
     if passes > 1:
-        few = min(_PASSES, rows // _CELLS) if isinstance(rows, int) else _few(rows)
+        few = min(_PASSES, rows // _WORK_ITEMS) if isinstance(rows, int) else _few(rows)
         least = max(least, few) if isinstance(few, int) else dim_max(least, few)
     block = _rows_of(inner, _positions(rows * inner, nbytes), least)
     return WorkDivision(block, None, up(rows, block), _may_be_long(inner))
@@ -119,21 +119,23 @@ def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work
 
 @lru_cache(maxsize=4096)
 def _positions(total: DimLike, nbytes: int) -> DimLike:
-    """Return how many of all positions a cell has: a power of two or a multiple of 1024."""
-    least, most = [1 << max(8, (x // nbytes).bit_length() - 1) for x in (_CELL, _LARGE_CELL)]
+    """Return how many of all positions a work item has: a power of two or a multiple of 1024."""
+    least, most = [
+        1 << max(8, (x // nbytes).bit_length() - 1) for x in (_WORK_ITEM, _LARGE_WORK_ITEM)
+    ]
     if isinstance(total, int):
-        return max(least, min(most, total // (_CELLS * 1024) * 1024))
-    return dim_max(least, dim_min(most, total // (_CELLS * 1024) * 1024))
+        return max(least, min(most, total // (_WORK_ITEMS * 1024) * 1024))
+    return dim_max(least, dim_min(most, total // (_WORK_ITEMS * 1024) * 1024))
 
 
 @lru_cache(maxsize=4096)
 def _few(rows: DimLike) -> DimLike:
-    return dim_min(_PASSES, rows // _CELLS)
+    return dim_min(_PASSES, rows // _WORK_ITEMS)
 
 
 @lru_cache(maxsize=4096)
 def _rows_of(inner: DimLike, positions: DimLike, least: DimLike) -> DimLike:
-    """Return how many rows a cell has."""
+    """Return how many rows a work item has."""
     if isinstance(inner, int) and isinstance(positions, int) and isinstance(least, int):
         return max(least, positions // max(inner, 1))
     return dim_max(least, positions // dim_max(inner, 1))
@@ -141,7 +143,7 @@ def _rows_of(inner: DimLike, positions: DimLike, least: DimLike) -> DimLike:
 
 @lru_cache(maxsize=4096)
 def _block(inner: DimLike, positions: DimLike) -> DimLike:
-    """Return how many columns a cell has."""
+    """Return how many columns a work item has."""
     if isinstance(inner, int) and isinstance(positions, int):
         return _BLOCK * max(1, positions // max(inner, 1) // _BLOCK)
     return _BLOCK * dim_max(1, positions // dim_max(inner, 1) // _BLOCK)

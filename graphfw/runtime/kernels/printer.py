@@ -62,7 +62,7 @@ def show(kernel: Kernel) -> str:
     >>> axis, buffers = Axis("j", Param(0)), (Buffer(float32, False), Buffer(float32, True))
     >>> body = (Loop((Store(1, at, double),)),)
     >>> print(show(Kernel("rows", (), (axis,), 1, Param(1), buffers, 2, body)), end="")
-    kernel rows [] x [j: p0], 1 a cell, split p1, 2 params
+    kernel rows [] x [j: p0], 1 a work item, split p1, 2 params
       in  b0: float32
       out b1: float32
       for j:
@@ -71,7 +71,7 @@ def show(kernel: Kernel) -> str:
     split = "" if kernel.split is None else f", split {_size(kernel.split)}"
     outer, inner = (_axes(axes) for axes in (kernel.outer, kernel.inner))
     lines = [
-        f"kernel {kernel.form} {outer} x {inner}, {_size(kernel.per_cell)} a cell{split}, "
+        f"kernel {kernel.form} {outer} x {inner}, {_size(kernel.per_item)} a work item{split}, "
         f"{kernel.params} params{', asks' if kernel.asks else ''}"
     ]
     for number, buffer in enumerate(kernel.buffers):

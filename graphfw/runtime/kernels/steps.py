@@ -29,10 +29,11 @@ class Code(Protocol):
 class LlvmCode(Code, Protocol):
     """The source of a native function of a CPU.
 
-    The function's signature is `i32 (ptr buffers, ptr params, i64 cell, ptr scratch)`: an array of
-    pointers in the order of the step's operands, an array of i64, which cell to compute, and memory
-    of the thread's own, aligned to 64 bytes. It returns 0, or another number where a check failed;
-    the run then stops and is repeated by the reference path, which has the error message.
+    The function's signature is `i32 (ptr buffers, ptr params, i64 work_item, ptr scratch)`: an
+    array of pointers in the order of the step's operands, an array of i64, which work item to
+    compute, and memory of the thread's own, aligned to 64 bytes. It returns 0, or another number
+    where a check failed; the run then stops and is repeated by the reference path, which has the
+    error message.
 
     A code that calls functions which others call too, and which are compiled once for all of them,
     has these as its attribute `parts`: a tuple of codes. What is worth telling about the
@@ -117,9 +118,10 @@ class Step:
         code: What the native function is made from.
         operands: The arrays whose addresses it is given, in order.
         written: For each operand whether it is written rather than read: all of it, or a part that
-            no other step with cells writes.
+            no other step with work items writes.
         params: The run-time integers it is given.
-        cells: How many cells there are: independent pieces that threads claim, 10 to 100 µs each.
+        work_items: How many work items there are: independent pieces that threads claim, 10 to 100
+            µs each.
         scratch: How many bytes of scratch memory each thread needs.
         in_place: Pairs (written operand, read operand) that may be one array: element i is read
             before it is written, and by nobody else.
@@ -134,7 +136,7 @@ class Step:
     operands: tuple[Storage, ...]
     written: tuple[bool, ...]
     params: tuple[DimLike, ...]
-    cells: DimLike
+    work_items: DimLike
     scratch: DimLike = 0
     in_place: tuple[tuple[int, int], ...] = field(default=())
     can_fail: bool = False

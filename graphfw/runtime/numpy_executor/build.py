@@ -100,7 +100,7 @@ class Build:
         for tensor in graph.outputs:
             dims.extend((*tensor.shape, tensor.type.nbytes))
         for step in self.steps:
-            dims.extend((*step.params, step.cells, step.scratch))
+            dims.extend((*step.params, step.work_items, step.scratch))
         for step in self.steps:
             dims.extend(step.nonzero)
         self.recipe = Recipe(
@@ -151,7 +151,7 @@ class Build:
             function=function,
             operands=tuple([result if is_new else self.bases[s] for s, is_new in pairs]),
             params=tuple(map(static, step.params)),
-            cells=static(step.cells),
+            work_items=static(step.work_items),
             scratch=static(step.scratch),
         )
 

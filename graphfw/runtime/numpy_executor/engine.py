@@ -311,7 +311,7 @@ class Engine:
         features = here.features
         if here.architecture == "x86_64":
             # For each division of 64-bit integers LLVM would write two ways, one with 32 bits. They
-            # are done a few times a cell, so that only code generation would notice.
+            # are done a few times a work item, so that only code generation would notice.
             features += ",-idivq-to-divl"
         return self._llvm.Target.from_triple(here.triple).create_target_machine(
             cpu=here.cpu, features=features, opt=3, reloc="pic", codemodel="small", jit=True

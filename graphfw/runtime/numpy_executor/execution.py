@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
 
 _SHORT = 2
-"""Cells up to which a native call keeps Python's lock: giving it up would take longer."""
+"""Work items up to which a native call keeps Python's lock: giving it up would take longer."""
 
 
 _NOBODY_ASKS = np.zeros(1, np.int64)
@@ -118,8 +118,8 @@ class ReadyRun:
             self.run.bases[number] = constant.ctypes.data
         self.calls: list[Callable[[tuple[Array, ...]], int] | None] = []
         for stretch in recipe.stretches:
-            cells = sum(layout.cells[stretch.first : stretch.first + stretch.waves])
-            call = self.run.stretch(stretch.first, stretch.waves, hold=cells <= _SHORT)
+            work_items = sum(layout.work_items[stretch.first : stretch.first + stretch.waves])
+            call = self.run.stretch(stretch.first, stretch.waves, hold=work_items <= _SHORT)
             self.calls.append(call if stretch.waves else None)
         self.whole = self.calls[0] if recipe.is_plain else None
         self._recipe = recipe

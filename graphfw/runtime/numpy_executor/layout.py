@@ -52,7 +52,7 @@ class Layout:
 
     Attributes:
         tables: For the native runner.
-        cells: How many cells each level with native steps has.
+        work_items: How many work items each level with native steps has.
         offsets: Where each block of the arena begins, in bytes.
         nbytes: The size of each block.
         arena: The size of the arena.
@@ -66,7 +66,7 @@ class Layout:
     """
 
     tables: Tables
-    cells: list[int]
+    work_items: list[int]
     offsets: list[int]
     nbytes: list[int]
     arena: int
@@ -109,13 +109,13 @@ class Layouts:
             Wave([self._call(part, values, offsets) for part in level]) for level in recipe.levels
         ]
         tables = Tables(waves, recipe.fixed, recipe.arrays, recipe.writes_from)
-        cells = [sum(call.cells for call in wave.calls) for wave in waves]
+        work_items = [sum(call.work_items for call in wave.calls) for wave in waves]
         env = dict(zip(recipe.symbols, sizes, strict=True))
         is_refused = 0 in values  # those that are left must not be 0
-        return Layout(tables, cells, offsets, nbytes, total, shapes, env, is_refused)
+        return Layout(tables, work_items, offsets, nbytes, total, shapes, env, is_refused)
 
     def _call(self, part: Part, values: Iterator[int], offsets: Sequence[int]) -> StepCall:
         params = [next(values) for _ in range(part.params)]
-        cells, scratch = next(values), next(values)
+        work_items, scratch = next(values), next(values)
         refs = [(n, 0) if n >= 0 else (ARENA, offsets[~n]) for n in part.operands]
-        return StepCall(self._addresses[part.function], refs, params, cells, scratch)
+        return StepCall(self._addresses[part.function], refs, params, work_items, scratch)

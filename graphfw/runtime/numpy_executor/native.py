@@ -34,8 +34,8 @@ _CLOCK = 10_000_000
 """Ticks between two questions whether a run should end: about 10 ms. Those of the clock are ns."""
 _COUNTER = 1 << 25
 """Counts of an x86-64 processor's counter, of which a second has 1 to 5 thousand millions."""
-_MANY_CELLS = 32
-"""Cells of little work after which a caller looks at the clock."""
+_MANY_WORK_ITEMS = 32
+"""Work items of little work after which a caller looks at the clock."""
 
 
 def is_windows() -> bool:
@@ -70,7 +70,7 @@ class RunnerCode:
             polite_ns=POLITE_NS,
             contended_ns=CONTENDED_NS,
             join_spins=JOIN_SPINS,
-            many=_MANY_CELLS,
+            many=_MANY_WORK_ITEMS,
             pause=_PAUSE.get(here.architecture, ""),
             block=1 if apple else 0,  # SIG_BLOCK
             restore=3 if apple else 2,  # SIG_SETMASK

@@ -144,7 +144,7 @@ class NativeExecutable(Executable):
         self(inputs, sizes, rng, version, None)
         layout = self.layout(sizes)
         with self._apart(layout, inputs, rng, version) as (run, execution):
-            run.run.record(sum(layout.cells))
+            run.run.record(sum(layout.work_items))
             execution.compute(rng, None)
         # Not at the top: what is only run does without.
         labels = import_module("graphfw.runtime.numpy_executor.labels")

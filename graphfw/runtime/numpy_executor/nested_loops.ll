@@ -1,5 +1,5 @@
-; A body with loops inside: its stretches and its loops, one after the other. `nested_loops.py` lays out
-; what is read here. Offsets, in i64 words:
+; A body with loops inside: its stretches and its loops, one after the other. `nested_loops.py`
+; lays out what is read here. Offsets, in i64 words:
 ;
 ;   chain    0 how many links  1 links  2 the runner  3 the function of loops
 ;   link     0 its kind: 0 addresses, 1 copies, 2 a stretch, 3 a loop

@@ -96,7 +96,7 @@ signals:
   %quiet = icmp eq i32 %raised, 0
   br i1 %quiet, label %whole, label %raise
 whole:
-  ; A handler may have forked: the child does not have the threads that compute cells.
+  ; A handler may have forked: the child does not have the threads that compute work items.
   %forks_now = load i64, ptr %w2
   %same = icmp eq i64 %forks, %forks_now
   br i1 %same, label %limit, label %set

@@ -2,9 +2,9 @@
 ;
 ; The caller of a run takes one of 64 slots, writes its run into it and, for each parallel wave, sets
 ; the slot's bit in @open. Workers that see the bit count themselves into the slot, look whether the
-; bit is still set, and claim cells until there are none. The caller claims cells too, then clears
+; bit is still set, and claim work items until there are none. The caller claims work items too, then clears
 ; the bit and waits until the count is 0: from then on no worker touches the run. Workers that come
-; late find no bit, or no cells.
+; late find no bit, or no work items.
 ;
 ; A worker that finds nothing spins for a while, then sleeps on a condition variable of its own.
 ; @sleepers is looked at whenever work is published. Both sides write first and read the other's
@@ -175,32 +175,32 @@ done:
   ret void
 }
 
-; Claim cells of the run's wave and compute them, until there are none.
+; Claim work items of the run's wave and compute them, until there are none.
 define internal void @work(ptr %run, i64 %thread) {
 entry:
   %r10 = getelementptr i64, ptr %run, i64 10
   %begin = load ptr, ptr %r10
   %r11 = getelementptr i64, ptr %run, i64 11
-  %cells = load i64, ptr %r11
+  %work_items = load i64, ptr %r11
   %counter = getelementptr i64, ptr %run, i64 16
   br label %head
 head:
   %from = phi ptr [ %begin, %entry ], [ %step, %ok ], [ %step, %ask ]
-  %cell = atomicrmw add ptr %counter, i64 1 monotonic
-  %more = icmp ult i64 %cell, %cells
+  %work_item = atomicrmw add ptr %counter, i64 1 monotonic
+  %more = icmp ult i64 %work_item, %work_items
   br i1 %more, label %seek, label %done
 seek:
   %step = phi ptr [ %from, %head ], [ %next, %seek ]
   %s4 = getelementptr i64, ptr %step, i64 4
   %behind = load i64, ptr %s4
   %next = getelementptr i64, ptr %step, i64 5
-  %here = icmp ult i64 %cell, %behind
+  %here = icmp ult i64 %work_item, %behind
   br i1 %here, label %body, label %seek
 body:
   %s3 = getelementptr i64, ptr %step, i64 3
   %first = load i64, ptr %s3
-  %own = sub i64 %cell, %first
-  %failed = call i32 @cell(ptr %run, ptr %step, i64 %own, i64 %thread)
+  %own = sub i64 %work_item, %first
+  %failed = call i32 @work_item(ptr %run, ptr %step, i64 %own, i64 %thread)
   %good = icmp eq i32 %failed, 0
   br i1 %good, label %ok, label %bad
 ok:
@@ -211,7 +211,7 @@ ask:
   br i1 %ends, label %bad, label %head
 bad:
   call void @fail(ptr %run, ptr %step)
-  store atomic i64 %cells, ptr %counter monotonic, align 8
+  store atomic i64 %work_items, ptr %counter monotonic, align 8
   br label %done
 done:
   ret void
@@ -238,10 +238,10 @@ enter:
   br i1 %awake, label %claim, label %rouse
 rouse:
   %r11 = getelementptr i64, ptr %run, i64 11
-  %cells = load i64, ptr %r11
+  %work_items = load i64, ptr %r11
   %counter = getelementptr i64, ptr %run, i64 16
   %claimed = load atomic i64, ptr %counter monotonic, align 8
-  %left = sub i64 %cells, %claimed
+  %left = sub i64 %work_items, %claimed
   %crowded = icmp slt i64 %left, 2
   br i1 %crowded, label %claim, label %call
 call:
@@ -254,7 +254,7 @@ claim:
   %closed = icmp eq i64 %still, 0
   br i1 %closed, label %leave, label %close
 close:
-  ; Nobody else needs to look, while the caller computes its last cell.
+  ; Nobody else needs to look, while the caller computes its last work item.
   %all = xor i64 %bit, -1
   %was = atomicrmw and ptr @open, i64 %all seq_cst
   br label %leave
@@ -430,11 +430,11 @@ define internal void @parallel(ptr %run, ptr %wave, i64 %slot) {
 entry:
   %begin = load ptr, ptr %wave
   %w2 = getelementptr i64, ptr %wave, i64 2
-  %cells = load i64, ptr %w2
+  %work_items = load i64, ptr %w2
   %r10 = getelementptr i64, ptr %run, i64 10
   store ptr %begin, ptr %r10
   %r11 = getelementptr i64, ptr %run, i64 11
-  store i64 %cells, ptr %r11
+  store i64 %work_items, ptr %r11
   %counter = getelementptr i64, ptr %run, i64 16
   store atomic i64 0, ptr %counter monotonic, align 8
   %bit = shl i64 1, %slot
@@ -443,7 +443,7 @@ entry:
   %awake = icmp eq i64 %asleep, 0
   br i1 %awake, label %claim, label %rouse
 rouse:
-  %others = sub i64 %cells, 1
+  %others = sub i64 %work_items, 1
   %want = call i64 @llvm.umin.i64(i64 %others, i64 2)
   call void @wake(i64 %slot, i64 %want)
   br label %claim
@@ -472,7 +472,7 @@ yield:
   br i1 %ends, label %end, label %head
 end:
   call void @fail(ptr %run, ptr %begin)
-  store atomic i64 %cells, ptr %counter monotonic, align 8
+  store atomic i64 %work_items, ptr %counter monotonic, align 8
   br label %head
 done:
   ret void

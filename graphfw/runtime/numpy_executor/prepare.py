@@ -160,7 +160,7 @@ class Preparation:
             refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(part.operands))]
             numbers.extend(part.operands)
             address = self._addresses[part.function]
-            calls.append(StepCall(address, refs, part.params, part.cells, part.scratch))
+            calls.append(StepCall(address, refs, part.params, part.work_items, part.scratch))
         return Tables([Wave(calls)], 0, len(numbers)), numbers
 
 

@@ -55,7 +55,7 @@ class PreparedPart(NamedTuple):
         function: The number of the step's function.
         operands: The numbers of their addresses.
         params: The run-time integers.
-        cells: How many cells it has.
+        work_items: How many work items it has.
         scratch: How many bytes of scratch memory each thread needs.
     """
 
@@ -64,7 +64,7 @@ class PreparedPart(NamedTuple):
     function: int
     operands: tuple[int, ...]
     params: tuple[int, ...]
-    cells: int
+    work_items: int
     scratch: int
 
 
@@ -96,7 +96,7 @@ class Recipe:
         blocks: When each block of the arena is needed.
         symbols: The names of the symbolic dims.
         sizes: The blocks' bytes; the outputs' shapes, each with its bytes; each step's params,
-            cells and scratch; what must not be 0.
+            work items and scratch; what must not be 0.
         ranks: The outputs' numbers of dims.
         dtypes: The names of the outputs' dtypes.
         fixed: How many addresses stay from call to call.

@@ -1,26 +1,26 @@
 ; The runner: computes all waves of a plan in one call. Compiled and cached like any kernel.
-; A step is `i32 (ptr operands, ptr params, i64 cell, ptr scratch, ptr run, i64 thread)`, of which
+; A step is `i32 (ptr operands, ptr params, i64 work item, ptr scratch, ptr run, i64 thread)`, of which
 ; only those that may take long need the last two: they ask whether to end.
 ; `runner.py` lays out what it reads. Offsets, in i64 words:
 ;
-;   step    0 address  1 first operand  2 address of the params  3 first cell in its wave  4 last + 1
-;   wave    0 address of the first step  1 address behind the last step  2 cells  3 parallel
+;   step    0 address  1 first operand  2 address of the params  3 first work item in its wave  4 last + 1
+;   wave    0 address of the first step  1 address behind the last step  2 work items  3 parallel
 ;   operand 0 base number  1 byte offset
 ;   stretch 0 run  1 first wave  2 behind the last  3 first operand  4 operands  5 parallel
 ;           6 Python's lock: 0 is given up meanwhile, 1 kept, 2 the caller has given it up
 ;   run     0 steps  1 waves  2 operands  3 bases  4 first base of the arrays  5 resolved pointers
 ;           6 scratch memory  7 its bytes a thread  8 threads  9 records, or null
-;          10 first step of the wave  11 cells of the wave  12 the step that failed + 1
+;          10 first step of the wave  11 work items of the wave  12 the step that failed + 1
 ;          13 how many arrays there may be  14 what asks whether to end: see `poll.ll`
 ;          15 what that looks at
-;          16 the next cell, in a cache line of its own
+;          16 the next work item, in a cache line of its own
 ;          32 where it is said when to ask next, in ticks, or 0 before a first look
-;          33 cells until that is looked at  34 the first wave that writes over variables, from which
+;          33 work items until that is looked at  34 the first wave that writes over variables, from which
 ;          on nobody asks  35 the wave  36 Python's state of the thread, where its lock was given up
 ;          37 whether it is kept
-;   records 0 count  1 capacity  8... per cell: step, thread, cell, start, end
+;   records 0 count  1 capacity  8... per work item: step, thread, work item, start, end
 
-define internal i32 @cell(ptr %run, ptr %step, i64 %cell, i64 %thread) alwaysinline {
+define internal i32 @work_item(ptr %run, ptr %step, i64 %work_item, i64 %thread) alwaysinline {
   %address = load ptr, ptr %step
   %p1 = getelementptr i64, ptr %step, i64 1
   %operand = load i64, ptr %p1
@@ -40,11 +40,11 @@ define internal i32 @cell(ptr %run, ptr %step, i64 %cell, i64 %thread) alwaysinl
   %plain = icmp eq ptr %records, null
   br i1 %plain, label %fast, label %timed
 fast:
-  %failed = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread)
+  %failed = call i32 %address(ptr %buffers, ptr %params, i64 %work_item, ptr %scratch, ptr %run, i64 %thread)
   ret i32 %failed
 timed:
   %start = call i64 @now()
-  %bad = call i32 %address(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread)
+  %bad = call i32 %address(ptr %buffers, ptr %params, i64 %work_item, ptr %scratch, ptr %run, i64 %thread)
   %end = call i64 @now()
   %number = atomicrmw add ptr %records, i64 1 monotonic
   %r1 = getelementptr i64, ptr %records, i64 1
@@ -60,7 +60,7 @@ note:
   %t1 = getelementptr i64, ptr %t0, i64 1
   store i64 %thread, ptr %t1
   %t2 = getelementptr i64, ptr %t0, i64 2
-  store i64 %cell, ptr %t2
+  store i64 %work_item, ptr %t2
   %t3 = getelementptr i64, ptr %t0, i64 3
   store i64 %start, ptr %t3
   %t4 = getelementptr i64, ptr %t0, i64 4
@@ -95,7 +95,7 @@ define internal i1 @ends(ptr %run) alwaysinline {
   ret i1 %ends
 }
 
-; Compute a wave in the caller's thread. It asks after each cell whether to end, or, where these are
+; Compute a wave in the caller's thread. It asks after each work item whether to end, or, where these are
 ; little work, after ${many}.
 define internal void @serial(ptr %run, ptr %wave) {
 entry:
@@ -104,7 +104,7 @@ entry:
   %little = icmp eq i64 %parallel, 0
   %many = select i1 %little, i64 ${many}, i64 1
   %left_at = getelementptr i64, ptr %run, i64 33
-  ; What a wave of little work has left of its many cells is too long a wait for long ones.
+  ; What a wave of little work has left of its many work items is too long a wait for long ones.
   %before = load i64, ptr %left_at
   %fits = icmp sle i64 %before, %many
   %first = select i1 %fits, i64 %before, i64 %many
@@ -122,14 +122,14 @@ open:
   %from = load i64, ptr %s3
   %s4 = getelementptr i64, ptr %step, i64 4
   %to = load i64, ptr %s4
-  %cells = sub i64 %to, %from
+  %work_items = sub i64 %to, %from
   br label %head
 head:
-  %cell = phi i64 [ 0, %open ], [ %after, %another ]
-  %more = icmp ult i64 %cell, %cells
+  %work_item = phi i64 [ 0, %open ], [ %after, %another ]
+  %more = icmp ult i64 %work_item, %work_items
   br i1 %more, label %body, label %step_done
 body:
-  %failed = call i32 @cell(ptr %run, ptr %step, i64 %cell, i64 0)
+  %failed = call i32 @work_item(ptr %run, ptr %step, i64 %work_item, i64 0)
   %good = icmp eq i32 %failed, 0
   br i1 %good, label %ok, label %bad
 ok:
@@ -143,7 +143,7 @@ ask:
   %ends = call i1 @ends(ptr %run)
   br i1 %ends, label %bad, label %another
 another:
-  %after = add i64 %cell, 1
+  %after = add i64 %work_item, 1
   br label %head
 step_done:
   %next = getelementptr i64, ptr %step, i64 5

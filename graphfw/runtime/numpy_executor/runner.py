@@ -1,6 +1,6 @@
 """The runner: what a plan's native steps are laid out as, and the one call that computes them.
 
-    schedule = Tables([Wave([Call(address, refs, params, cells)])], bases=1, arrays=2)
+    schedule = Tables([Wave([Call(address, refs, params, work items)])], bases=1, arrays=2)
     run = Run(schedule, threads=2)
     run.bases[0] = arena_address
     compute = run.stretch(0, 1, hold=False)
@@ -36,8 +36,8 @@ Words: TypeAlias = "NDArray[np.int64]"
 Arrays: TypeAlias = "tuple[NDArray[Any], ...]"
 Stretch: TypeAlias = "Callable[[Arrays], int]"
 
-RECORD = np.dtype([(n, np.int64) for n in ("call", "thread", "cell", "start", "end")])
-"""When a thread computed a cell of a call; times in ns of a clock that only goes forward."""
+RECORD = np.dtype([(n, np.int64) for n in ("call", "thread", "work_item", "start", "end")])
+"""When a thread computed a work item of a call; times in ns of a clock that only goes forward."""
 
 _ALIGNMENT = 128
 """Two cache lines: processors fetch them in pairs."""
@@ -55,14 +55,14 @@ class StepCall(NamedTuple):
         address: Of its function.
         refs: Where each operand lies: the number of a base, and how many bytes behind it.
         params: Its run-time integers.
-        cells: How many cells it has.
+        work_items: How many work items it has.
         scratch: How many bytes of scratch memory each thread needs.
     """
 
     address: int
     refs: Sequence[tuple[int, int]]
     params: Sequence[int]
-    cells: int
+    work_items: int
     scratch: int = 0
 
 
@@ -116,14 +116,14 @@ class Tables:
         rows: list[int] = []
         operand = 0
         for wave in waves:
-            first, cell = step, 0
+            first, work_item = step, 0
             for call in wave.calls:
-                steps += [call.address, operand, params, cell, cell + call.cells]
+                steps += [call.address, operand, params, work_item, work_item + call.work_items]
                 operand += len(call.refs)
                 params += 8 * len(call.params)
-                cell += call.cells
+                work_item += call.work_items
                 step += 5 * 8
-            rows += [first, step, cell, wave.parallel and cell > 1]
+            rows += [first, step, work_item, wave.parallel and work_item > 1]
             self.first_operand.append(operand)
         self.steps[:] = steps
         self.waves[:] = rows
@@ -246,7 +246,7 @@ class Run:
         return call(())
 
     def record(self, capacity: int) -> None:
-        """Note from now on when each cell is computed, `capacity` of them; with 0, no longer."""
+        """Note from now on when each item is computed, `capacity` of them; with 0, no longer."""
         self._records = _words(_RECORDS_HEADER + 5 * capacity) if capacity else None
         if self._records is not None:
             self._records[1] = capacity

@@ -113,7 +113,7 @@ class Tuner:
                     (numbers.setdefault(s, len(numbers)), s.dtype.name, s.size)
                     for s in step.operands
                 ]
-                parts.append(f"{name_of(step.code)} {operands} {step.params} {step.cells}")
+                parts.append(f"{name_of(step.code)} {operands} {step.params} {step.work_items}")
         return "gt_" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 
 
@@ -134,7 +134,7 @@ def _read(key: str, names: Iterable[str]) -> dict[str, float] | None:
 
 def _is_known(step: Step) -> bool:
     """Whether nothing of a step depends on symbolic sizes."""
-    sizes = (*step.params, step.cells, step.scratch, *[s.size for s in step.operands])
+    sizes = (*step.params, step.work_items, step.scratch, *[s.size for s in step.operands])
     return all([isinstance(size, int) for size in sizes])
 
 
@@ -220,7 +220,7 @@ class _Trial:
             self._addresses[step],
             [(self._numbers[storage], 0) for storage in step.operands],
             [evaluate(param, {}) for param in step.params],
-            evaluate(step.cells, {}),
+            evaluate(step.work_items, {}),
             evaluate(step.scratch, {}),
         )
 

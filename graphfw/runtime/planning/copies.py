@@ -67,7 +67,7 @@ def _copy(
         operands=done.operands,
         written=tuple([buffer.written for buffer in done.kernel.buffers]),
         params=done.params,
-        cells=done.cells,
+        work_items=done.work_items,
     )
 
 
@@ -125,7 +125,7 @@ def marked(code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
         form="rows",
         outer=(),
         inner=(Axis("i", 1),),
-        per_cell=1,
+        per_item=1,
         split=None,
         buffers=(Buffer(int64, True),),
         params=0,

@@ -186,16 +186,17 @@ def _levels(items: Sequence[Item], numbers: Sequence[int]) -> list[Level]:
             steps[number].append(item)
     for level in steps:
         if 1 < len(level) <= _FEW:
-            # Threads take cells in this order: with long ones at the end some would wait for them.
-            level.sort(key=_cell_seconds, reverse=True)
+            # Threads take work items in this order: with long ones at the end some would wait for
+            # them.
+            level.sort(key=_work_item_seconds, reverse=True)
     return [*map(Level, steps, nodes)]
 
 
-def _cell_seconds(step: Step) -> float:
-    """Return how long a cell takes, roughly; where sizes are not known, of sizes like others."""
+def _work_item_seconds(step: Step) -> float:
+    """Return how long a item takes, roughly; where sizes are not known, of sizes like others."""
     flops, moved = work_of(step.nodes, step.operands)
     seconds = _known(flops) / FLOPS + _known(moved) / BYTES
-    return seconds / max(_known(step.cells), 1)
+    return seconds / max(_known(step.work_items), 1)
 
 
 def _known(size: DimLike) -> int:

@@ -19,8 +19,8 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import kernel_code, writer
 from tests.support import kernels
-from tests.support.cells import in_an_ended_run
 from tests.support.kernels import COLUMNS, MATRIX, ROWS, TARGETS, at, matrix_kernel, run
+from tests.support.work_items import in_an_ended_run
 
 k = Scalars()
 DEPTH = Param(3)

@@ -24,7 +24,7 @@ from tests.support.cuda_kernels import CUDA
 from tests.support.kernels import TARGETS, at, check, random
 
 k = Scalars()
-ITERATIONS, LANES, PER_CELL = Param(0), Param(1), Param(2)
+ITERATIONS, LANES, PER_ITEM = Param(0), Param(1), Param(2)
 ON_EACH = pytest.mark.parametrize("target", [*TARGETS, CUDA], ids=lambda target: target.name)
 
 
@@ -32,7 +32,7 @@ def loop(body, *buffers, lanes=LANES):
     """A kernel of iterations `t` of lanes `j`."""
     own = tuple([Buffer(dtype, written) for dtype, written in buffers])
     outer, inner = (Axis("j", lanes),), (Axis("t", ITERATIONS),)
-    return Kernel("columns", outer, inner, PER_CELL, None, own, 3, body)
+    return Kernel("columns", outer, inner, PER_ITEM, None, own, 3, body)
 
 
 @pytest.mark.exhaustive
@@ -46,11 +46,11 @@ def test_lanes_go_through_all_trips(dtype, target, rng):
         Store(3, row, Ref(dtype, "c")),
     )
     kernel = loop(body, (dtype, False), (dtype, False), (dtype, True), (dtype, True))
-    for iterations, lanes, per_cell in ((0, 5, 2), (1, 1, 64), (7, 130, 64), (3, 67, 128)):
+    for iterations, lanes, per_item in ((0, 5, 2), (1, 1, 64), (7, 130, 64), (3, 67, 128)):
         arrays = [
             random(rng, dtype, n) for n in (lanes, iterations * lanes, iterations * lanes, lanes)
         ]
-        check(kernel, arrays, [iterations, lanes, per_cell], target=target)
+        check(kernel, arrays, [iterations, lanes, per_item], target=target)
 
 
 @ON_EACH

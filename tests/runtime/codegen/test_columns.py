@@ -1,4 +1,4 @@
-"""Kernels of the form "columns", and partial results of cells."""
+"""Kernels of the form "columns", and partial results of work items."""
 
 import functools
 
@@ -51,9 +51,9 @@ def test_reductions_of_columns(dtype, kind, target, rng):
     x = Load(dtype, 0, MATRIX)
     body = (InnerLoop((Reduce("r", kind, x),)), Store(1, at(j=1), Ref(result, "r")))
     kernel = columns(body, (dtype, False), (result, True))
-    for n, m, per_cell in ((5, 1, 1), (7, 300, 128), (1, 65, 100)):
+    for n, m, per_item in ((5, 1, 1), (7, 300, 128), (1, 65, 100)):
         arrays = [random(rng, dtype, n * m), np.ones(m, result.dtype)]
-        check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
+        check(kernel, arrays, [n, m, per_item], rtol=1e-5, target=target)
 
 
 @pytest.mark.exhaustive
@@ -155,11 +155,11 @@ KINDS = pytest.mark.parametrize(
 @KINDS
 def test_partial_lines(kind, dtype, target, rng):
     body = (InnerLoop((Accumulate(1, at(j=1), kind, Load(dtype, 0, MATRIX), True),)),)
-    for n, m, per_cell in ((7, 75, 3), (1, 1, 1), (4, 33, 9)):
+    for n, m, per_item in ((7, 75, 3), (1, 1, 1), (4, 33, 9)):
         kernel = rows(body, (dtype, False), (dtype, True))
-        lines = -(-n // per_cell)
+        lines = -(-n // per_item)
         arrays = [random(rng, dtype, n * m), random(rng, dtype, lines * m)]
-        check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
+        check(kernel, arrays, [n, m, per_item], rtol=1e-5, target=target)
 
 
 @pytest.mark.exhaustive
@@ -169,10 +169,10 @@ def test_partial_lines(kind, dtype, target, rng):
 def test_partial_elements(make, kind, dtype, target, rng):
     x = Load(dtype, 0, MATRIX)
     body = (InnerLoop((Accumulate(1, at(), kind, x, False),)),)
-    for n, m, per_cell in ((7, 75, 3), (1, 1, 1), (4, 33, 9)):
-        cells = -(-(n if make is rows else m) // per_cell)
-        arrays = [random(rng, dtype, n * m), random(rng, dtype, cells)]
-        check(make(body, (dtype, False), (dtype, True)), arrays, [n, m, per_cell], rtol=1e-5)
+    for n, m, per_item in ((7, 75, 3), (1, 1, 1), (4, 33, 9)):
+        work_items = -(-(n if make is rows else m) // per_item)
+        arrays = [random(rng, dtype, n * m), random(rng, dtype, work_items)]
+        check(make(body, (dtype, False), (dtype, True)), arrays, [n, m, per_item], rtol=1e-5)
 
 
 @ON_EACH
@@ -181,10 +181,10 @@ def test_partial_sums_of_results_of_rows(make, target, rng):
     loop = InnerLoop((Reduce("r", "max", Load(float32, 0, MATRIX)),))
     body = (loop, Accumulate(1, at(), "sum", Ref(float32, "r"), False))
     kernel = make(body, (float32, False), (float32, True))
-    n, m, per_cell = 21, 75, 13
-    cells = -(-(n if make is rows else m) // per_cell)
-    arrays = [random(rng, float32, n * m), np.ones(cells, np.float32)]
-    check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
+    n, m, per_item = 21, 75, 13
+    work_items = -(-(n if make is rows else m) // per_item)
+    arrays = [random(rng, float32, n * m), np.ones(work_items, np.float32)]
+    check(kernel, arrays, [n, m, per_item], rtol=1e-5, target=target)
 
 
 @ON_EACH
@@ -192,6 +192,6 @@ def test_partial_lines_of_columns(target, rng):
     x = Load(float32, 0, MATRIX)
     body = (InnerLoop((Accumulate(1, at(i=1), "sum", x, True),)),)
     kernel = columns(body, (float32, False), (float32, True))
-    n, m, per_cell = 9, 301, 200
+    n, m, per_item = 9, 301, 200
     arrays = [random(rng, float32, n * m), random(rng, float32, 2 * n)]
-    check(kernel, arrays, [n, m, per_cell], rtol=1e-5, target=target)
+    check(kernel, arrays, [n, m, per_item], rtol=1e-5, target=target)

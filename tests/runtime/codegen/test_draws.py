@@ -69,7 +69,7 @@ def test_elements_in_a_row(n, m, first, dtype, target, rng):
 @pytest.mark.exhaustive
 @ON_EACH
 @WORDS
-def test_cells_that_begin_anywhere(dtype, target, rng):
+def test_work_items_that_begin_anywhere(dtype, target, rng):
     m = 1003
     drawn, wanted = elements(rng, 2**64 - 1, (2**32 - 1, 2**32 - 1), dtype, 0, m)
     body = (InnerLoop((Store(1, at(j=1), Draw(dtype, 0, KEY, at(j=1))),)),)

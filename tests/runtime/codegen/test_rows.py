@@ -112,7 +112,7 @@ def test_sizes_scalars_and_columns(n, m, target, rng):
 
 
 @EITHER
-def test_one_axis_cut_into_cells(target, rng):
+def test_one_axis_cut_into_work_items(target, rng):
     flat = at(j=1)
     y = k.mul(Load(float64, 0, flat), k.cast(Position(int64, "j"), float64))
     kernel = rows((InnerLoop((Store(1, flat, y),)),), float64, float64, outer=(), split=Param(0))
@@ -121,7 +121,7 @@ def test_one_axis_cut_into_cells(target, rng):
 
 
 @EITHER
-def test_rows_cut_into_cells(target, rng):
+def test_rows_cut_into_work_items(target, rng):
     y = k.neg(Load(float32, 0, MATRIX))
     kernel = rows((InnerLoop((Store(1, MATRIX, y),)),), float32, float32, split=Param(3), params=4)
     arrays = [random(rng, float32, 5 * 70), np.ones(5 * 70, np.float32)]
@@ -343,9 +343,9 @@ def test_every_order_of_addition_is_the_same(target):
     kernel = rows(body, float32, float32)
     x = np.random.default_rng(0).standard_normal((6, 1111)).astype(np.float32)
     results = []
-    for per_cell in (1, 4, 6):
+    for per_item in (1, 4, 6):
         out = np.ones(6, np.float32)
-        assert run(kernel, [x, out], [6, 1111, per_cell], target) == 0
+        assert run(kernel, [x, out], [6, 1111, per_item], target) == 0
         results.append(out)
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])

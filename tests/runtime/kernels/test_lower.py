@@ -314,9 +314,9 @@ def joined_parts():
 
 def gates():
     x, w, b = f32("n", 4), f32(4, 12, name="w"), f32(12, name="b")
-    enter, forget, cell, leave = F.split(F.sin(x @ w + b), 4, axis=-1)
-    state = F.sigmoid(forget) + F.sigmoid(enter) * F.tanh(cell)
-    again = F.concat([state, F.tanh(leave), F.exp(cell)], axis=1)
+    enter, forget, work_item, leave = F.split(F.sin(x @ w + b), 4, axis=-1)
+    state = F.sigmoid(forget) + F.sigmoid(enter) * F.tanh(work_item)
+    again = F.concat([state, F.tanh(leave), F.exp(work_item)], axis=1)
     return [F.sigmoid(leave) * state, again]
 
 
@@ -364,7 +364,7 @@ LARGE = [
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("build", LARGE)
 @pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
-def test_many_cells(build, how):
+def test_many_work_items(build, how):
     with gf.Graph() as g:
         outputs = build()
     assert_lowered(g, outputs, {"n": 2100}, how=how)

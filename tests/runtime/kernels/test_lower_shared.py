@@ -87,7 +87,7 @@ PAIRS = {
         F.sum(given("n", 70, dtype="float32" if one else "float64"), axis=0)
     ],
     "joined dtype": lambda one: [F.sum(given("n", 70, dtype="float16" if one else "float32"))],
-    "cells of joined lines": lambda one: [F.sum(given("n" if one else "m", 70), axis=0)],
+    "work items of joined lines": lambda one: [F.sum(given("n" if one else "m", 70), axis=0)],
     "whether lines are of rows": lambda one: [F.sum(given("n", 70), axis=0 if one else (0, 1))],
     "what is done to a sum": lambda one: [(F.sin if one else F.cos)(F.sum(given("n", 70), axis=0))],
     "stored sum": lambda one: _sum_and_function(given("n", 70), stored=one),
@@ -165,7 +165,7 @@ class Described:
             item.nodes,
             item.code.key,
             self._storages(item.operands),
-            (item.written, item.params, item.cells, item.scratch, item.in_place),
+            (item.written, item.params, item.work_items, item.scratch, item.in_place),
             (item.can_fail, item.nonzero),
             self._storages(item.after),
         )

@@ -1,4 +1,4 @@
-"""The division of work into cells."""
+"""The division of work into work items."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_sizes_known_early_or_late_give_the_same(rows, inner):
         assert WorkDivision(*numbers, work.asks) == work, name
 
 
-def test_cells_that_may_take_long_ask_whether_to_end():
+def test_work_items_that_may_take_long_ask_whether_to_end():
     with gf.Graph():
         rows, inner = gf.placeholder(("n", "m")).shape
     asking = {"rows", "passes", "lines", "columns"}  # others are cut until they are short
@@ -49,34 +49,34 @@ def test_cells_that_may_take_long_ask_whether_to_end():
 
 
 @pytest.mark.parametrize(("rows", "inner"), SHAPES)
-def test_all_work_is_in_some_cell(rows, inner):
+def test_all_work_is_in_some_work_item(rows, inner):
     work = ways(rows, inner)
     for name in ("rows", "passes", "lines"):
         assert (
-            work[name].per_cell * work[name].cells
+            work[name].per_item * work[name].work_items
             >= rows
-            > (work[name].per_cell * (work[name].cells - 1) if rows else -1)
+            > (work[name].per_item * (work[name].work_items - 1) if rows else -1)
         )
     cut = work["pieces"]
-    assert cut.split * cut.cells >= rows * inner
+    assert cut.split * cut.work_items >= rows * inner
     assert cut.split % 64 == 0
-    assert work["columns"].per_cell % 64 == 0
-    assert work["columns"].per_cell * work["columns"].cells >= 2 * rows
+    assert work["columns"].per_item % 64 == 0
+    assert work["columns"].per_item * work["columns"].work_items >= 2 * rows
 
 
-def test_cells_grow_with_the_work_between_limits():
+def test_work_items_grow_with_the_work_between_limits():
     sizes = [pieces(1, 1 << n, 8).split * 8 for n in (10, 16, 20, 24, 30)]
     assert sizes == [1 << 16, 1 << 16, 1 << 17, 1 << 20, 1 << 20]
-    assert whole_rows(4096, 3072, 8, passes=1, has_lines=False).cells >= 64
+    assert whole_rows(4096, 3072, 8, passes=1, has_lines=False).work_items >= 64
 
 
 def test_several_rows_where_a_row_is_read_while_another_is_computed():
     wide = 1 << 20
-    assert whole_rows(512, wide, 8, passes=2, has_lines=False).per_cell == 4
-    assert whole_rows(512, wide, 8, passes=1, has_lines=False).per_cell == 1
-    assert whole_rows(128, wide, 8, passes=2, has_lines=False).per_cell == 2
-    assert whole_rows(8, wide, 8, passes=2, has_lines=False).per_cell == 1
-    assert whole_rows(8, wide, 8, passes=2, has_lines=True).per_cell == 16
+    assert whole_rows(512, wide, 8, passes=2, has_lines=False).per_item == 4
+    assert whole_rows(512, wide, 8, passes=1, has_lines=False).per_item == 1
+    assert whole_rows(128, wide, 8, passes=2, has_lines=False).per_item == 2
+    assert whole_rows(8, wide, 8, passes=2, has_lines=False).per_item == 1
+    assert whole_rows(8, wide, 8, passes=2, has_lines=True).per_item == 16
 
 
 def test_tiles_and_long_rows():

@@ -48,7 +48,7 @@ def softmax(dtype: DType = float32, eps: float = 1.0) -> Kernel:
 
 def test_loops_and_named_values():
     assert show(softmax()) == (
-        "kernel rows [i: p0] x [j: p1], p2 a cell, 3 params\n"
+        "kernel rows [i: p0] x [j: p1], p2 a work item, 3 params\n"
         "  in  b0: float32\n"
         "  out b1: float32\n"
         "  for each i:\n"
@@ -84,7 +84,7 @@ def test_all_other_statements_and_expressions():
         "    line b1[j] sum= select(v1 < 0.5, v1, float32(size(p0)) + float32(j))",
         "  b1[0] max= 2.0",
     ]
-    assert text.startswith("kernel columns [] x [j: p1], p2 a cell, split p2, 3 params\n")
+    assert text.startswith("kernel columns [] x [j: p1], p2 a work item, split p2, 3 params\n")
 
 
 def test_random_bits():

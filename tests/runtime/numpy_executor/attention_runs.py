@@ -16,8 +16,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.attention.steps import attention_grad_steps, attention_steps
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from tests.support.cells import CELL, in_a_run
 from tests.support.lying import lying, whole_of
+from tests.support.work_items import WORK_ITEM, in_a_run
 
 Array = np.ndarray[Any, Any]
 
@@ -89,7 +89,7 @@ def run_into(
         op: `attention` or `attention_grad`.
         inputs: What it reads.
         outputs: Where it writes to.
-        order: 1, or -1 to compute the cells in reverse order.
+        order: 1, or -1 to compute the work items in reverse order.
     """
     with gf.Graph():
         given = [gf.placeholder(x.shape, str(x.dtype)) for x in inputs]
@@ -129,23 +129,23 @@ def _run(steps: Sequence[Step], arrays: dict[Storage, Array], order: int) -> Non
     for step, address in zip(steps, compile_codes([s.code for s in steps]), strict=True):
         buffers = [arrays[storage].ctypes.data for storage in step.operands]
         params = [int(p) for p in step.params]
-        call_cells(address, buffers, params, int(step.cells), int(step.scratch), order)
+        call_work_items(address, buffers, params, int(step.work_items), int(step.scratch), order)
 
 
-def call_cells(
+def call_work_items(
     address: int,
     buffers: Sequence[int],
     params: Sequence[int],
-    cells: int,
+    work_items: int,
     scratch: int = 0,
     order: int = 1,
 ) -> None:
-    """Call a native function for all cells, the first one first or, with order -1, last."""
-    function = CELL(address)
+    """Call a native function for all work items, the first one first or, with order -1, last."""
+    function = WORK_ITEM(address)
     operands = (ctypes.c_void_p * max(1, len(buffers)))(*buffers)
     numbers = (ctypes.c_int64 * max(1, len(params)))(*params)
     room = np.empty(scratch + 64, np.uint8)
     start = room.ctypes.data + -room.ctypes.data % 64
-    for cell in range(cells)[::order]:
+    for work_item in range(work_items)[::order]:
         room[:] = 255  # NaN: what a kernel has not written it must not read
-        assert function(operands, numbers, cell, start, *in_a_run()) == 0
+        assert function(operands, numbers, work_item, start, *in_a_run()) == 0

@@ -15,8 +15,8 @@ from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
-from tests.support.cells import CELL, in_a_run
 from tests.support.lying import lying, whole_of
+from tests.support.work_items import WORK_ITEM, in_a_run
 
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +27,7 @@ def run(
     sizes: Mapping[str, int] | None = None,
     order: int = 1,
 ) -> None:
-    """Run steps on arrays, the cells in order or backwards; check that scratch memory is enough."""
+    """Run steps on arrays, the items in order or backwards; check that scratch memory is enough."""
     sizes = sizes or {}
     for step, address in zip(steps, compile_codes([s.code for s in steps]), strict=True):
         for storage in step.operands:
@@ -48,9 +48,9 @@ def run(
         scratch_bytes = evaluate(step.scratch, sizes)
         scratch = np.full(scratch_bytes + 128, 0xA5, np.uint8)
         skip = -scratch.ctypes.data % 64
-        for cell in range(evaluate(step.cells, sizes))[::order]:
+        for work_item in range(evaluate(step.work_items, sizes))[::order]:
             start = scratch.ctypes.data + skip
-            assert CELL(address)(buffers, params, cell, start, *in_a_run()) == 0
+            assert WORK_ITEM(address)(buffers, params, work_item, start, *in_a_run()) == 0
         assert (scratch[skip + scratch_bytes :] == 0xA5).all()
 
 

@@ -1,4 +1,4 @@
-"""Cells of attention and of convolutions' gradients end soon after their run does."""
+"""Work items of attention and of convolutions' gradients end soon after their run does."""
 
 import ctypes
 
@@ -13,7 +13,7 @@ from graphfw.runtime.numpy_executor.convolution import gradient, gradient_sums
 from graphfw.runtime.numpy_executor.convolution.gradient import GradientCode
 from graphfw.runtime.numpy_executor.convolution.gradient_sums import KernelSumsCode
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from tests.support.cells import CELL, in_a_run, in_an_ended_run
+from tests.support.work_items import WORK_ITEM, in_a_run, in_an_ended_run
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +23,9 @@ def compiling(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def uncut_sums(monkeypatch):
-    """Cells have long loops, since no sum is cut into parts."""
+    """Work items have long loops, since no sum is cut into parts."""
     for part in (gradient, gradient_sums):
-        monkeypatch.setattr(part, "_CELLS", 0)
+        monkeypatch.setattr(part, "_WORK_ITEMS", 0)
 
 
 def attention():
@@ -57,7 +57,7 @@ def convolution_gradient(image, kernels):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_cell_leaves_its_loop_where_the_run_has_ended(code, job):
+def test_a_work_item_leaves_its_loop_where_the_run_has_ended(code, job):
     with gf.Graph() as g:
         value, feeds = job()
     steps = gf.Session(g).compile(value, feeds)._run.build.steps
@@ -66,6 +66,6 @@ def test_a_cell_leaves_its_loop_where_the_run_has_ended(code, job):
     buffers = (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
     params = (ctypes.c_int64 * (len(step.params) + 1))(*[int(p) for p in step.params])
     scratch = aligned(int(step.scratch) + 64)
-    cell = CELL(compile_codes([step.code])[0])
+    work_item = WORK_ITEM(compile_codes([step.code])[0])
     for run, answer in ((in_an_ended_run(), 1), (in_a_run(), 0)):
-        assert cell(buffers, params, 0, scratch.ctypes.data, *run) == answer
+        assert work_item(buffers, params, 0, scratch.ctypes.data, *run) == answer

@@ -253,7 +253,7 @@ def test_results_are_written_where_they_are_wanted(rng: np.random.Generator) -> 
     agree(outputs, backward, more)
 
 
-def test_the_order_of_cells_changes_nothing(rng: np.random.Generator) -> None:
+def test_the_order_of_work_items_changes_nothing(rng: np.random.Generator) -> None:
     inputs = tuple(x[0, :1] for x in operands(rng, (600, 1100, 16, 20)))
     forward, backward = lookup("attention")(True), lookup("attention_grad")(True)
     more = gradient_operands(forward, *inputs)
@@ -344,13 +344,13 @@ def test_few_queries_of_nothing(rng: np.random.Generator) -> None:
 
 
 def test_few_queries_are_not_packed(rng: np.random.Generator) -> None:
-    """Many cells even for one head, and no memory but for the results of chunks."""
+    """Many work items even for one head, and no memory but for the results of chunks."""
     inputs = tuple(x[:1, :1] for x in operands(rng, (1, 4096, 64, 64)))
     forward = lookup("attention")()
     outputs = [np.empty((1, 1, 1, *last), np.float32) for last in ((64,), (), ())]
     reading, _ = run_into(forward, inputs, outputs)
     temps = [s for s in reading.operands if isinstance(s, Temp)]
-    assert reading.cells == 8
+    assert reading.work_items == 8
     assert sum(int(t.size) for t in temps) < 1000
     for a, b in zip(outputs, run_natively(forward, inputs, -1), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -425,11 +425,11 @@ def test_sizes_may_be_symbols() -> None:
         assert all(symbols_of(p) <= {"b", "t", "s", "d", "e"} for p in step.params)
         sizes = {"b": 2, "t": 1000, "s": 900, "d": 64, "e": 64}
         assert all(isinstance(evaluate(p, sizes), int) for p in step.params)
-        assert evaluate(step.cells, sizes) > 0
+        assert evaluate(step.work_items, sizes) > 0
 
 
 def test_short_sequences_need_no_memory(rng: np.random.Generator) -> None:
-    """The operands of heads with one cell are packed in scratch memory."""
+    """The operands of heads with one work item are packed in scratch memory."""
     for time, expected in ((128, 1), (129, 2)):
         x = operands(rng, (time, 128, 64, 64))
         shapes = [(time, 64), (time,), (time,)]

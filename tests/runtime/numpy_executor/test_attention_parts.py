@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class _VectorCode:
-    """b1 = function of b0, vector by vector; a cell is a vector."""
+    """b1 = function of b0, vector by vector; a work item is a vector."""
 
     function: str
     tile: AttentionTile
@@ -33,7 +33,7 @@ class _VectorCode:
         module, t = LlvmModule(), self.tile
         f = AttentionBody(module)
         source, to = operands(f, ("x", "y")).values()
-        start = f.mul("%cell", str(t.lanes))
+        start = f.mul("%work_item", str(t.lanes))
         x = t.load(f, f.at(t.kind, source, start))
         y = exp(f, t, x) if self.function == "exp" else t.splat(f, folded(f, t, x, self.function))
         t.store(f, y, f.at(t.kind, to, start))

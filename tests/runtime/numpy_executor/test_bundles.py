@@ -32,8 +32,8 @@ class Calling:
         name, types = name_of(self.callee), "ptr, ptr, i64, ptr"
         return (
             f"declare i32 @{name}({types})\n"
-            f"define i32 @{symbol}(ptr %b, ptr %p, i64 %cell, ptr %s) {{\n"
-            f"  %x = call i32 @{name}(ptr %b, ptr %p, i64 %cell, ptr %s)\n  ret i32 %x\n}}\n"
+            f"define i32 @{symbol}(ptr %b, ptr %p, i64 %work_item, ptr %s) {{\n"
+            f"  %x = call i32 @{name}(ptr %b, ptr %p, i64 %work_item, ptr %s)\n  ret i32 %x\n}}\n"
         )
 
 

@@ -142,7 +142,7 @@ def test_batches_columns_and_sections(rng, turned):
 @pytest.mark.parametrize(("dtype", "turned"), [("float32", False), ("bfloat16", True)])
 def test_rows_of_unknown_number_may_be_few(monkeypatch, rng, dtype, turned):
     """With an epilogue, and with one that takes sections, whose chunks lie in scratch memory."""
-    monkeypatch.setattr(prologues, "MANY_CELLS", 1)  # so that a small product will do
+    monkeypatch.setattr(prologues, "MANY_WORK_ITEMS", 1)  # so that a small product will do
     k, n = 40, 8700
     with gf.Graph() as g:
         x = gf.placeholder(("m", k), dtype, name="x")

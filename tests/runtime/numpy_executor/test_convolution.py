@@ -153,7 +153,7 @@ def test_operands_that_lie_in_any_way(rng, groups, way):
 
 @ways
 @pytest.mark.parametrize("groups", [1, 16])
-def test_cells_in_any_order_and_fixed_weights_give_the_same_bits(rng, groups, way):
+def test_work_items_in_any_order_and_fixed_weights_give_the_same_bits(rng, groups, way):
     x, w = drawn(rng, (3, 16, 33, 30)), drawn(rng, (48, 16 // groups, 3, 3))
     op = op_for(x.shape, w.shape, 1, 1, 1, groups)
     usual = convolved(op, x, w, way)
@@ -333,7 +333,7 @@ def test_gradients_of_sizes_known_later(rng, monkeypatch, stride):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("cell", ["one", "many"])
+@pytest.mark.parametrize("work_item", ["one", "many"])
 @pytest.mark.parametrize("op", [WindowMax, WindowSum])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize(
@@ -348,9 +348,9 @@ def test_gradients_of_sizes_known_later(rng, monkeypatch, stride):
         ((2, 3, 2), (1, 1, 2), (1, 1, 1)),
     ],
 )
-def test_pooling(rng, monkeypatch, op, dtype, window, strides, dilations, cell):
-    if cell == "many":
-        monkeypatch.setattr(pools, "_CELL", 1)
+def test_pooling(rng, monkeypatch, op, dtype, window, strides, dilations, work_item):
+    if work_item == "many":
+        monkeypatch.setattr(pools, "_WORK_ITEM", 1)
         monkeypatch.setattr(pools, "PART", 16)
     rank = len(window)
     before, after = (tuple(rng.integers(0, 4, rank).tolist()) for _ in range(2))

@@ -189,7 +189,7 @@ def test_layers_and_what_follows(rng, with_tiles, monkeypatch, size):
         y = gf.relu(gf.conv(x, w, b, padding=1))
         z = gf.conv(y, v, stride=2) + 1
     plans = [gf.Session(g, threads=n).compile([y, z], feeds=[x]) for n in (1, 3)]
-    assert plans[0].source().count("cell: TiledCell") == 2
+    assert plans[0].source().count("work_item: AmxConvCode") == 2
     for images in (1, 0, 5):
         array = drawn(rng, (images, 30, size, size))
         one, three = (plan(array) for plan in plans)

@@ -28,7 +28,7 @@ def cut(request, monkeypatch):
         monkeypatch.setattr(gradient_sums, "_DEPTH", 3)
     else:
         for part in (gradient, gradient_sums):
-            monkeypatch.setattr(part, "_CELLS", 0)
+            monkeypatch.setattr(part, "_WORK_ITEMS", 0)
 
 
 def drawn(rng, shape, dtype="float32"):

@@ -157,7 +157,7 @@ def test_long_sums_are_split(rng):
     out = np.empty((9, 40), np.float32)
     steps = matmul_steps((), view_of(a, memory), view_of(b, memory), storage_of(out), None)
     assert len(steps) == 2
-    assert steps[0].cells == 16
+    assert steps[0].work_items == 16
     assert_product(product(a, b), a, b)
 
 
@@ -185,7 +185,7 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(turned_a, turned_b, rng
         np.testing.assert_array_equal(np.sign(got[np.isinf(got)]), np.sign(expected[np.isinf(got)]))
 
 
-def test_the_order_of_cells_does_not_matter(rng):
+def test_the_order_of_work_items_does_not_matter(rng):
     a, b = random(rng, (130, 400), "float32"), random(rng, (400, 333), "float32")
     np.testing.assert_array_equal(product(a, b), product(a, b, order=-1))
 
@@ -211,7 +211,7 @@ def relu_after_bias(columns: DimLike, rows: DimLike) -> tuple[Kernel, tuple[DimL
         form="rows",
         outer=(Axis("i", Param(0)),),
         inner=(Axis("j", Param(1)),),
-        per_cell=1,
+        per_item=1,
         split=None,
         buffers=(Buffer(float32, False), Buffer(float32, False), Buffer(float32, True)),
         params=4,
@@ -277,7 +277,7 @@ def test_epilogue_with_an_unknown_batch(rng):
 def test_products_with_equal_epilogues_share_its_function():
     kernel, params = relu_after_bias(70, 5)
     codes = []
-    for m, kernel_of in ((28, kernel), (26, kernel), (26, replace(kernel, per_cell=2))):
+    for m, kernel_of in ((28, kernel), (26, kernel), (26, replace(kernel, per_item=2))):
         a, b, bias, out = (Temp(float32, 1, "") for _ in range(4))
         epilogue = Epilogue(kernel_of, (None, bias, out), params, product=0, row_stride=2)
         left, right = View(a, 0, (m, 50), (50, 1)), View(b, 0, (50, 70), (70, 1))
@@ -349,7 +349,7 @@ def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ..
         form="rows",
         outer=(Axis("i", Param(0)),),
         inner=(Axis("j", Param(1)),),
-        per_cell=1,
+        per_item=1,
         split=None,
         buffers=(Buffer(dtype, False), Buffer(dtype, True)),
         params=6,

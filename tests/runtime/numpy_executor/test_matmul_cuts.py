@@ -1,4 +1,4 @@
-"""How products are cut into cells, pieces and tiles."""
+"""How products are cut into work items, pieces and tiles."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from tests.support.kernels import TARGETS
 
 @pytest.mark.parametrize("m", [16, 480])
 @pytest.mark.parametrize(("batch", "n"), [(1, 38_400), (6, 480), (500, 12), (1, 1), (3, 0)])
-def test_cells_of_sizes_that_only_the_run_knows(m, batch, n):
-    """Neither is all of a large product one cell, nor each of many small ones."""
+def test_work_items_of_sizes_that_only_the_run_knows(m, batch, n):
+    """Neither is all of a large product one work item, nor each of many small ones."""
     symbols = symbol("batch"), symbol("n")
     how = cut(shape_for(float32, AVX512), PLAIN, (m, symbols[1], 27), symbols[0])
     sizes = {"batch": batch, "n": n}
     rows, columns, group = (
         evaluate(x, sizes) for x in (how.row_blocks, how.column_blocks, how.group)
     )
-    cells = -(-batch // group) * rows * columns
+    work_items = -(-batch // group) * rows * columns
     work = batch * m * n * 27
-    assert work // (16 << 20) <= cells <= 4 + work // (1 << 19)
+    assert work // (16 << 20) <= work_items <= 4 + work // (1 << 19)
 
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "batch"), [(1, 2, 2**27, 1), (512, 512, 2**20, 1), (64, 64, 2**25, 3)]
 )
 def test_no_part_of_long_sums_takes_long(m, n, k, batch):
-    """A run is interrupted between cells."""
+    """A run is interrupted between work items."""
     how = cut(shape_for(float32, AVX512), PLAIN, (m, n, k), batch)
     assert (how.row_blocks, how.column_blocks, how.group) == (1, 1, 1)
     assert m * n * k / how.splits <= 2**30
@@ -59,8 +59,8 @@ def test_no_part_of_long_sums_takes_long(m, n, k, batch):
     ("m", "n", "k", "batch"),
     [(6144, 6144, 6144, 1), (4096, 3000, 4097, 3), (33, 10**5, 10**5, 1), (5000, 5000, 5000, 100)],
 )
-def test_no_cell_takes_long(target, dtype, may_split, m, n, k, batch):
-    """A run is interrupted between cells."""
+def test_no_work_item_takes_long(target, dtype, may_split, m, n, k, batch):
+    """A run is interrupted between work items."""
     shape = shape_for(dtype, target)
     how = cut(shape, PLAIN, (m, n, k), batch, may_split=may_split)
     units, panels = -(-m // how.heights[0]), -(-n // shape.columns)
@@ -78,7 +78,7 @@ def test_many_parts_of_long_sums(monkeypatch, rng):
             memory: dict[Storage, Array] = {}
             out = storage_of(np.empty((m, n), np.float32))
             steps = matmul_steps((), view_of(a, memory), view_of(b, memory), out, None)
-            assert steps[0].cells == -(-k // 4096)
+            assert steps[0].work_items == -(-k // 4096)
             assert_product(product(a, b), a, b)
     finally:
         plan._fixed.cache_clear()
@@ -115,7 +115,7 @@ def test_rows_that_share_places_in_the_cache_have_lower_tiles():
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("m", [*range(1, 40), 255, 256, 257, 260, 300, 511, 513, 1000])
 def test_no_piece_of_rows_is_short(target, m):
-    """The right operand is packed for each piece of a cell's rows."""
+    """The right operand is packed for each piece of a work item's rows."""
     shape = shape_for(float32, target)
     how = cut(shape, PLAIN, (m, 512, 512), 1)
     units = -(-m // how.heights[0])

@@ -194,7 +194,9 @@ def test_instructions_of_processors_that_have_tiles(dtype, precision, products):
     llvm.initialize_all_asmprinters()
     triple = "x86_64-unknown-linux-gnu"
     processor = llvm.Target.from_triple(triple).create_target_machine(cpu="sapphirerapids", opt=1)
-    module = llvm.parse_assembly(code(dtype, "amx", precision=precision).cell.llvm("cell"))
+    module = llvm.parse_assembly(
+        code(dtype, "amx", precision=precision).work_item.llvm("work_item")
+    )
     module.triple = triple
     module.verify()
     text = processor.emit_assembly(module)
@@ -206,9 +208,9 @@ def test_instructions_of_processors_that_have_tiles(dtype, precision, products):
 
 
 def test_where_tiles_are_used():
-    assert code("float64", "emulated").cell.tiles is None
-    assert code("float32", "emulated", m=4).cell.tiles is None
-    assert code("float32", None).cell.tiles is None
+    assert code("float64", "emulated").work_item.tiles is None
+    assert code("float32", "emulated", m=4).work_item.tiles is None
+    assert code("float32", None).work_item.tiles is None
     keys = [
         code("float32", form, precision=p).key
         for form in ("amx", "emulated")

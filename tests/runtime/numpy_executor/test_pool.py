@@ -17,9 +17,9 @@ from tests.runtime.numpy_executor.small_code import ADD, SCRATCH, SPIN
 two_processors = pytest.mark.skipif(default_threads() < 2, reason="needs two processors")
 
 
-def spinning(cells: int, turns: int, threads: int, waves: int = 1) -> tuple[Run, Stretch]:
+def spinning(work_items: int, turns: int, threads: int, waves: int = 1) -> tuple[Run, Stretch]:
     (spin,) = compile_codes([SPIN])
-    run = Run(Tables([Wave([StepCall(spin, [], [turns], cells)])] * waves, 0, 0), threads)
+    run = Run(Tables([Wave([StepCall(spin, [], [turns], work_items)])] * waves, 0, 0), threads)
     return run, run.stretch(0, waves, hold=False)
 
 
@@ -39,14 +39,14 @@ PRELUDE = """
 import os, sys, threading, time
 import numpy as np
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.runner import Call, Run, Tables, Wave
+from graphfw.runtime.numpy_executor.runner import StepCall, Run, Tables, Wave
 from tests.runtime.numpy_executor.small_code import ADD, SCRATCH, SPIN
 
 add, scratch, spin = compile_codes([ADD, SCRATCH, SPIN])
 
 def check(threads=2, times=50):
     refs = [(0, 0), (1, 0)]
-    waves = [Wave([Call(add, refs, [5], 100), Call(scratch, [], [50], 30, 400)])] * 4
+    waves = [Wave([StepCall(add, refs, [5], 100), StepCall(scratch, [], [50], 30, 400)])] * 4
     call = Run(Tables(waves, 0, 2), threads).stretch(0, 4, hold=False)
     for _ in range(times):
         x, y = np.arange(100), np.zeros(100, np.int64)
@@ -61,7 +61,7 @@ def test_default_threads() -> None:
 
 @two_processors
 def test_work_is_shared() -> None:
-    run, call = spinning(cells=400, turns=50_000, threads=2)
+    run, call = spinning(work_items=400, turns=50_000, threads=2)
     run.record(400)
     used: set[int] = set()
     # The other processor may be busy with something else for a while.
@@ -75,7 +75,7 @@ def test_work_is_shared() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 20, 10_000])
 def test_no_more_threads_than_allowed(threads: int) -> None:
-    run, call = spinning(cells=50, turns=100, threads=threads, waves=3)
+    run, call = spinning(work_items=50, turns=100, threads=threads, waves=3)
     run.record(1000)
     for _ in range(20):
         assert call(()) == 0
@@ -99,7 +99,7 @@ def test_thousands_of_small_runs() -> None:
 
 
 def test_runs_before_and_after_the_workers_slept() -> None:
-    run, call = spinning(cells=20, turns=3000, threads=3, waves=2)
+    run, call = spinning(work_items=20, turns=3000, threads=3, waves=2)
     run.record(1000)
     for pause in (0, 0.0001, 0.0003, 0.001, 0.003, 0.01) * 5:
         time.sleep(pause)
@@ -108,7 +108,7 @@ def test_runs_before_and_after_the_workers_slept() -> None:
 
 
 def test_idle_workers_take_no_time() -> None:
-    _, call = spinning(cells=50, turns=1000, threads=4)
+    _, call = spinning(work_items=50, turns=1000, threads=4)
     assert call(()) == 0
     time.sleep(0.05)
     before = time.process_time()
@@ -174,7 +174,7 @@ def test_a_fork_while_other_threads_run() -> None:
         + """
 stop = []
 def work():
-    waves = [Wave([Call(spin, [], [5000], 40)])] * 5
+    waves = [Wave([StepCall(spin, [], [5000], 40)])] * 5
     call = Run(Tables(waves, 0, 0), 3).stretch(0, 5, hold=False)
     while not stop:
         assert call(()) == 0
@@ -206,7 +206,7 @@ def test_a_process_ends_while_a_run_goes_on() -> None:
         PRELUDE
         + """
 def work():
-    waves = [Wave([Call(spin, [], [5000], 400)])] * 5
+    waves = [Wave([StepCall(spin, [], [5000], 400)])] * 5
     call = Run(Tables(waves, 0, 0), 3).stretch(0, 5, hold=False)
     while True:
         call(())

@@ -10,17 +10,17 @@ from graphfw.runtime.numpy_executor.matmul import prologues, work_item
 from graphfw.transforms.grad import grad
 from tests.support.kernels import with_avx512
 
-LEAST_CELLS, MANY_CELLS = prologues.LEAST_CELLS, prologues.MANY_CELLS
+LEAST_WORK_ITEMS, MANY_WORK_ITEMS = prologues.LEAST_WORK_ITEMS, prologues.MANY_WORK_ITEMS
 
 
 @pytest.fixture(autouse=True)
-def _few_cells(monkeypatch):
+def _few_work_items(monkeypatch):
     """Compile, whatever the environment says, and let small products have prologues, too."""
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     # A recipe does not know of that.
     monkeypatch.setenv("GRAPHFW_CACHE", "off")
-    monkeypatch.setattr(prologues, "LEAST_CELLS", 1)
-    monkeypatch.setattr(prologues, "MANY_CELLS", 1)
+    monkeypatch.setattr(prologues, "LEAST_WORK_ITEMS", 1)
+    monkeypatch.setattr(prologues, "MANY_WORK_ITEMS", 1)
 
 
 def results(g, fetches, feeds, threads=2):
@@ -114,8 +114,8 @@ def test_batches(monkeypatch, rng, shared):
 
 
 @pytest.mark.parametrize(("n", "is_fused"), [(10, True), (700, False)])
-def test_many_cells_each_with_all_columns(monkeypatch, rng, n, is_fused):
-    monkeypatch.setattr(prologues, "LEAST_CELLS", LEAST_CELLS)
+def test_many_work_items_each_with_all_columns(monkeypatch, rng, n, is_fused):
+    monkeypatch.setattr(prologues, "LEAST_WORK_ITEMS", LEAST_WORK_ITEMS)
     with gf.Graph() as g:
         x, w = gf.placeholder((2900, 301), name="x"), gf.placeholder((301, n), name="w")
         left = gf.exp(x)
@@ -161,8 +161,8 @@ def test_random_bits_are_the_same(rng):
     np.testing.assert_array_equal(*found)
 
 
-def test_few_cells_leave_elements_to_all_threads(monkeypatch, rng):
-    monkeypatch.setattr(prologues, "LEAST_CELLS", LEAST_CELLS)
+def test_few_work_items_leave_elements_to_all_threads(monkeypatch, rng):
+    monkeypatch.setattr(prologues, "LEAST_WORK_ITEMS", LEAST_WORK_ITEMS)
     with gf.Graph() as g:
         x, w = gf.placeholder((256, 64), name="x"), gf.placeholder((64, 32), name="w")
         y = gf.gelu(x) @ w
@@ -393,8 +393,8 @@ def test_one_operand_is_computed_of_two(rng):
 
 
 def test_few_columns_leave_elements_to_all_threads(monkeypatch):
-    monkeypatch.setattr(prologues, "LEAST_CELLS", LEAST_CELLS)
-    monkeypatch.setattr(prologues, "MANY_CELLS", MANY_CELLS)
+    monkeypatch.setattr(prologues, "LEAST_WORK_ITEMS", LEAST_WORK_ITEMS)
+    monkeypatch.setattr(prologues, "MANY_WORK_ITEMS", MANY_WORK_ITEMS)
     for m, n, is_fused in [(20, 400, False), (20, 700, True), (900, 700, False), ("m", 2048, True)]:
         g, x, w, _, y = right_product(m, 1024, n, "float32", True)
         assert has_prologue(g, [y], [x, w]) is is_fused

@@ -282,7 +282,7 @@ def test_source_shows_each_kernel_once(net):
     assert "for " in text
     assert not any(line != line.rstrip() for line in text.splitlines())
     # What is no loop nest says what it is made from, by name, and its epilogue as a loop nest.
-    assert "MatmulCode: A cell: " in text
+    assert "MatmulCode: A work item: " in text
     assert "\n  kept: " in text
     assert "\n    kernel rows" in text
 
@@ -309,8 +309,8 @@ def test_a_profile_counts_every_step_and_changes_nothing(net, rng, tmp_path):
         build = plan._run.build
         nodes = sum(len(level.nodes) for level in build.levels)
         assert sorted(t.step for t in found.timings) == list(range(len(build.steps) + nodes))
-        cells = sum(plan._run._layout((300,)).cells)
-        assert len(found.events) == cells + nodes
+        work_items = sum(plan._run._layout((300,)).work_items)
+        assert len(found.events) == work_items + nodes
         assert {event.thread for event in found.events} <= {0, 1}
         for timing in found.timings:
             assert 0 <= timing.begin <= timing.end <= found.seconds

@@ -83,7 +83,7 @@ def test_stretches_follow_each_other(threads: int) -> None:
     np.testing.assert_array_equal(y, (x + 3) * 2 + 3 + 4 + 5)
 
 
-def test_calls_without_cells_and_waves_without_calls(threads: int) -> None:
+def test_calls_without_work_items_and_waves_without_calls(threads: int) -> None:
     (add,) = compile_codes([ADD])
     refs = [(0, 0), (1, 0)]
     none = StepCall(add, refs, [100], 0)
@@ -241,9 +241,9 @@ def test_records(threads: int) -> None:
     run.record(100)
     for _ in range(2):
         assert call(()) == 0
-        found = np.sort(run.records(), order=["call", "cell"])
+        found = np.sort(run.records(), order=["call", "work_item"])
         assert found["call"].tolist() == [0] * 7 + [1] * 2 + [2] * 7 + [3] * 2
-        assert found["cell"].tolist() == [*range(7), *range(2)] * 2
+        assert found["work_item"].tolist() == [*range(7), *range(2)] * 2
         assert (found["start"] <= found["end"]).all()
         assert found["thread"].min() >= 0
         assert found["thread"].max() < threads

@@ -20,11 +20,11 @@ from tests.runtime.numpy_executor.special_runs import (
 )
 
 
-@pytest.fixture(autouse=True, params=["one cell", "many cells"])
-def cells(request, monkeypatch):
+@pytest.fixture(autouse=True, params=["one work item", "many work items"])
+def work_items(request, monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    if request.param == "many cells":
-        monkeypatch.setattr(moves, "_CELL", 96)
+    if request.param == "many work items":
+        monkeypatch.setattr(moves, "_WORK_ITEM", 96)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

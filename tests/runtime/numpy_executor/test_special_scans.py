@@ -18,11 +18,11 @@ from tests.runtime.numpy_executor.special_runs import (
 OPS = [CumulativeSum, CumulativeProd, Recurrence]
 
 
-@pytest.fixture(autouse=True, params=["one cell", "many cells"])
-def cells(request, monkeypatch):
+@pytest.fixture(autouse=True, params=["one work item", "many work items"])
+def work_items(request, monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    if request.param == "many cells":
-        monkeypatch.setattr(scans, "_CELL", 1)
+    if request.param == "many work items":
+        monkeypatch.setattr(scans, "_WORK_ITEM", 1)
         monkeypatch.setattr(scans, "_BLOCK", 24)
 
 

@@ -1,4 +1,4 @@
-"""index_add and index_set, natively: what eval gives to the last bit, in whatever cells."""
+"""index_add and index_set, natively: what eval gives to the last bit, in whatever work items."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ from tests.runtime.numpy_executor.special_runs import (
 )
 
 
-@pytest.fixture(autouse=True, params=["one cell", "many cells"])
-def cells(request, monkeypatch):
+@pytest.fixture(autouse=True, params=["one work item", "many work items"])
+def work_items(request, monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    if request.param == "many cells":
-        monkeypatch.setattr(scatter, "_CELL", 1)
+    if request.param == "many work items":
+        monkeypatch.setattr(scatter, "_WORK_ITEM", 1)
         monkeypatch.setattr(scatter, "_BLOCK", 20)
 
 

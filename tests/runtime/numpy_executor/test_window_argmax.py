@@ -23,11 +23,11 @@ WINDOWS = [
 ]
 
 
-@pytest.fixture(autouse=True, params=["usual cells", "small cells"])
+@pytest.fixture(autouse=True, params=["usual work items", "small work items"])
 def compiling(request, monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    if request.param == "small cells":
-        monkeypatch.setattr(window_argmax, "_CELL", 1)
+    if request.param == "small work items":
+        monkeypatch.setattr(window_argmax, "_WORK_ITEM", 1)
 
 
 def drawn(rng, shape, dtype="float32"):

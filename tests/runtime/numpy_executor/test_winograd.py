@@ -27,8 +27,8 @@ from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of
 from tests.runtime.numpy_executor.special_runs import assert_native
-from tests.support.cells import CELL, in_a_run
 from tests.support.kernels import TARGETS, with_avx512
+from tests.support.work_items import WORK_ITEM, in_a_run
 
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
 ERRORS = {"winograd-4x4": 3e-5, "winograd-2x2": 5e-6, "direct": 5e-6}
@@ -132,14 +132,14 @@ class MapsCode:
             values = transposed(body, self.shape, values)
         for i, value in enumerate(values):
             elements.store(value, body.at(y, i * line))
-        return module([FunctionText(body.cell(symbol), declarations(self.shape), ())])
+        return module([FunctionText(body.work_item(symbol), declarations(self.shape), ())])
 
 
 def computed(code, x, rows):
     y = np.empty((rows, x.shape[1]), x.dtype)
     buffers = (ctypes.c_void_p * 2)(x.ctypes.data, y.ctypes.data)
     (address,) = compile_codes([code])
-    assert CELL(address)(buffers, None, 0, None, *in_a_run()) == 0
+    assert WORK_ITEM(address)(buffers, None, 0, None, *in_a_run()) == 0
     return y
 
 
@@ -214,7 +214,7 @@ def test_operands_that_lie_in_any_way(rng, name):
         assert error(convolved(op, x, turned, name), op, x, turned) <= ERRORS[name], what
 
 
-def test_cells_in_any_order_and_fixed_weights_give_the_same_bits(rng, monkeypatch, name):
+def test_work_items_in_any_order_and_fixed_weights_give_the_same_bits(rng, monkeypatch, name):
     x, w = drawn(rng, (3, 20, 21, 18)), drawn(rng, (90, 20, 3, 3))
     op = op_for(x.shape, w.shape, 1, 1)
     for _ in range(4):

@@ -25,7 +25,7 @@ def step(reads, writes, in_place=False, can_fail=False):
         operands=(*reads, *writes),
         written=(*[False] * len(reads), *[True] * len(writes)),
         params=(),
-        cells=1,
+        work_items=1,
         in_place=pairs,
         can_fail=can_fail,
     )
@@ -219,14 +219,14 @@ def test_stretches_end_where_python_has_something_to_do(variables):
     assert [(s.first, s.waves, s.nodes) for s in cut] == [(0, 1, (first,)), (1, 0, (second,))]
 
 
-def test_long_cells_come_first():
+def test_long_work_items_come_first():
     with gf.Graph():
         x = gf.placeholder(("n", 100), float32)
         w = gf.placeholder((100, 50), float32)
         nodes = [(gf.sin(x)).node, (x @ w).node, (x + 1).node]
     steps = [
-        replace(step([], [temp(str(k))]), nodes=(node,), cells=cells)
-        for k, (node, cells) in enumerate(zip(nodes, (4, 4, 400), strict=True))
+        replace(step([], [temp(str(k))]), nodes=(node,), work_items=work_items)
+        for k, (node, work_items) in enumerate(zip(nodes, (4, 4, 400), strict=True))
     ]
     (level,) = schedule(steps, None, [], [], None).levels
     assert level.steps == [steps[1], steps[0], steps[2]]

@@ -86,5 +86,5 @@ def _step(node: Node, draft: Draft) -> Step:
         operands=done.operands,
         written=tuple([buffer.written for buffer in done.kernel.buffers]),
         params=done.params,
-        cells=done.cells,
+        work_items=done.work_items,
     )

@@ -194,7 +194,7 @@ def _step(
         operands=tuple([view.storage for view in operands]),
         written=tuple([buffer.written for buffer in code.buffers]),
         params=tuple(params),
-        cells=1,
+        work_items=1,
     )
 
 

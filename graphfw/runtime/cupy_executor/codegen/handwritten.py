@@ -10,7 +10,7 @@ To add one for an op:
    how it is launched.
 3. Return steps with this code from a function of `cupy_executor.lowerings`, registered by `lowers`.
    Operands, `written`, and params are as of any other step; `can_fail=True` where the function may
-   set `*failed` to 1, `cells=1`.
+   set `*failed` to 1, `work_items=1`.
 
 `tests/support/cuda_kernels.py` runs such steps on the CPU as it does generated ones (`run_by_hand`;
 tests/runtime/cupy_executor/test_handwritten.py is an example), and has GPUs' compilers take them.

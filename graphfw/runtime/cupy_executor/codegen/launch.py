@@ -289,7 +289,7 @@ def _geometry(
     if variant == "sums":
         return (32, most // 32), 1, items * -(-sizes.inner // 32)
     side_by_side = sizes.inner // width
-    side_by_side = sizes.number(kernel.per_cell) if kernel.form == "columns" else side_by_side
+    side_by_side = sizes.number(kernel.per_item) if kernel.form == "columns" else side_by_side
     count = max(32, min(most, -(-side_by_side // 32) * 32))
     if kernel.form == "columns":
         return (count, 1), count, items * count
@@ -314,14 +314,14 @@ class _Sizes:
 
     def items(self) -> int:
         """Return how many items there are."""
-        kernel, per_cell = self.kernel, self.number(self.kernel.per_cell)
+        kernel, per_item = self.kernel, self.number(self.kernel.per_item)
         if self.rows == 0:
             return 0
         if kernel.form == "columns":
             last = self.extents[kernel.outer[-1].name] if kernel.outer else 1
-            return self.rows // last * -(-last // per_cell)
+            return self.rows // last * -(-last // per_item)
         pieces = 1 if kernel.split is None else -(-self.inner // self.number(kernel.split))
-        return -(-self.rows // per_cell) * pieces
+        return -(-self.rows // per_item) * pieces
 
     def take_vectors(self) -> bool:
         """Whether all that is read and written several elements at once lies as it must."""

@@ -354,7 +354,7 @@ class CudaNest:
                 self.values.write(f"gf_pack<{register(s.value.dtype)}, V> {found[s]};")
         return found
 
-    # Cells
+    # Work items
 
     @contextmanager
     def _items(self, number: str) -> Iterator[None]:
@@ -407,8 +407,8 @@ class CudaNest:
 
     def _rows_of_items(self) -> None:
         values, kernel = self.values, self.kernel
-        per_cell = values.size(kernel.per_cell)
-        values.write(f"const gf_index blocks = (rows + {per_cell} - 1) / {per_cell};")
+        per_item = values.size(kernel.per_item)
+        values.write(f"const gf_index blocks = (rows + {per_item} - 1) / {per_item};")
         pieces, begin, end = "1", "0", "inner"
         if kernel.split is not None:
             split = values.size(kernel.split)
@@ -418,8 +418,8 @@ class CudaNest:
             if kernel.split is not None:
                 values.write(f"const gf_index left = item % {pieces} * {split};")
                 values.write(f"const gf_index right = min(left + {split}, inner);")
-            values.write(f"const gf_index top = line * {per_cell};")
-            values.write(f"const gf_index bottom = min(top + {per_cell}, rows);")
+            values.write(f"const gf_index top = line * {per_item};")
+            values.write(f"const gf_index bottom = min(top + {per_item}, rows);")
             with values.block("for (gf_index row = top; row < bottom; row++)"):
                 values.write("const bool is_first = row == top;")
                 values.write("(void)is_first;")
@@ -429,14 +429,14 @@ class CudaNest:
 
     def _columns_of_items(self) -> None:
         values, kernel = self.values, self.kernel
-        per_cell, last = values.size(kernel.per_cell), kernel.outer[-1]
+        per_item, last = values.size(kernel.per_item), kernel.outer[-1]
         extent = values.size(last.extent)
-        values.write(f"const gf_index blocks = ({extent} + {per_cell} - 1) / {per_cell};")
+        values.write(f"const gf_index blocks = ({extent} + {per_item} - 1) / {per_item};")
         with self._items(f"({values.product(kernel.outer[:-1])}) * blocks"):
             values.write("const gf_index line = item, others = item / blocks;")
             values.write("(void)line;")
-            values.write(f"const gf_index left = item % blocks * {per_cell};")
-            values.write(f"const gf_index right = min(left + {per_cell}, (gf_index){extent});")
+            values.write(f"const gf_index left = item % blocks * {per_item};")
+            values.write(f"const gf_index right = min(left + {per_item}, (gf_index){extent});")
             values.stand("others", kernel.outer[:-1])
             with values.block(
                 "for (gf_index base = left; base < right; base += (gf_index)blockDim.x)"
@@ -453,15 +453,15 @@ class CudaNest:
 
     def _added(self) -> None:
         values, kernel = self.values, self.kernel
-        per_cell = values.size(kernel.per_cell)
+        per_item = values.size(kernel.per_item)
         values.write("const gf_index strips = (inner + 31) / 32;")
-        with self._items(f"(rows + {per_cell} - 1) / {per_cell} * strips"):
+        with self._items(f"(rows + {per_item} - 1) / {per_item} * strips"):
             values.write("const gf_index line = item / strips;")
             values.write("const gf_index own = item % strips * 32 + (gf_index)threadIdx.x;")
             values.write("const bool on = own < inner;")
             values.write("const gf_index p = on ? own : inner - 1;")
-            values.write(f"const gf_index top = line * {per_cell};")
-            values.write(f"const gf_index bottom = min(top + {per_cell}, rows);")
+            values.write(f"const gf_index top = line * {per_item};")
+            values.write(f"const gf_index bottom = min(top + {per_item}, rows);")
             values.guard = "on"
             values.stand("p", kernel.inner)
             with values.block(

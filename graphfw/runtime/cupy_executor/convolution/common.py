@@ -151,4 +151,4 @@ def added(
     """Return the step that adds up parts: [pieces, groups, rows, taps, channels]."""
     code = add_code(found.sums, found.dtype)
     params = (pieces, *sizes, begin, *gaps)
-    return Step((node,), code, (parts, to), (False, True), params, cells=1)
+    return Step((node,), code, (parts, to), (False, True), params, work_items=1)

@@ -92,7 +92,7 @@ def conv_weight_steps(
             pieces,
             *dim_arguments(dims),
         ),
-        cells=1,
+        work_items=1,
     )
     sizes = (op.groups, rows, taps, sees)
     return [*steps, step, added(node, found, parts, out.storage, pieces, sizes, gaps[1:], gaps[0])]

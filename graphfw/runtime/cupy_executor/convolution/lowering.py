@@ -113,7 +113,7 @@ def fused_conv_steps(
             *_spread_arguments(spreads),
             *conv_epilogue.params,
         ),
-        cells=1,
+        work_items=1,
         in_place=conv_epilogue.in_place,
     )
     steps.append(step)
@@ -166,7 +166,7 @@ def _as_products(
             *(weight.offset, lead, 0),
             *(x.offset, x.strides[1], x.strides[0]),
         ),
-        cells=1,
+        work_items=1,
     )
 
 
@@ -226,7 +226,7 @@ def epilogue_step(
         operands=tuple([product if s is None else s for s in epilogue.operands]),
         written=tuple([buffer.written for buffer in epilogue.kernel.buffers]),
         params=epilogue.params_with(row),
-        cells=1,
+        work_items=1,
         in_place=epilogue.in_place,
     )
 
@@ -296,7 +296,7 @@ def _matrix(
             *dim_arguments(kernels),
             *_spread_arguments(spreads),
         ),
-        cells=1,
+        work_items=1,
     )
     return _Matrix(memory, 0, lead, slot), [step]
 
@@ -344,6 +344,6 @@ def _depthwise(
             *(*op.spreads, *[1] * missing),
             *conv_epilogue.params,
         ),
-        cells=1,
+        work_items=1,
         in_place=conv_epilogue.in_place,
     )

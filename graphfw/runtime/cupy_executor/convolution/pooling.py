@@ -53,7 +53,9 @@ def pool_steps(
     sizes = where.sizes
     params = (*where.lead, *_dim_arguments(op, sizes, where.gaps, op.places(sizes)))
     code = _reduce_code(op.name, x.storage.dtype, out.storage.dtype)
-    step = Step((node,), code, (where.view.storage, out.storage), (False, True), params, cells=1)
+    step = Step(
+        (node,), code, (where.view.storage, out.storage), (False, True), params, work_items=1
+    )
     return [*steps, step]
 
 
@@ -70,7 +72,7 @@ def take_steps(
     params = (*where.lead, *_dim_arguments(op, where.sizes, where.gaps, op.places(where.sizes)))
     code = _take_code(x.storage.dtype, number.storage.dtype)
     operands = (where.view.storage, number.storage, out.storage)
-    return [*steps, Step((node,), code, operands, (False, False, True), params, cells=1)]
+    return [*steps, Step((node,), code, operands, (False, False, True), params, work_items=1)]
 
 
 def put_steps(
@@ -86,7 +88,7 @@ def put_steps(
     params = (*where.lead, *_dim_arguments(op, op.dims, where.gaps, where.sizes))
     code = _put_code(x.storage.dtype, number.storage.dtype)
     operands = (where.view.storage, number.storage, out.storage)
-    return [*steps, Step((node,), code, operands, (False, False, True), params, cells=1)]
+    return [*steps, Step((node,), code, operands, (False, False, True), params, work_items=1)]
 
 
 def fold_steps(
@@ -104,7 +106,7 @@ def fold_steps(
     params = (*where.lead, *told, *[0] * missing, *where.gaps[:rank])
     operands = (where.view.storage, out.storage)
     code = _fold_code(x.storage.dtype)
-    return [*steps, Step((node,), code, operands, (False, True), params, cells=1)]
+    return [*steps, Step((node,), code, operands, (False, True), params, work_items=1)]
 
 
 def _is_native(op: Windowed, dtype: DType) -> bool:

@@ -54,7 +54,7 @@ def region_steps(
         operands=(*operands, *node.outputs),
         written=(*[False for _ in operands], *[True for _ in node.outputs]),
         params=(*offsets, *strides),
-        cells=1,
+        work_items=1,
         can_fail=True,  # so it comes before all that writes over variables
         after=item.after,
     )

@@ -53,7 +53,7 @@ def move_steps(
             operands=(output.storage, *storages),
             written=(True, *[False] * len(storages)),
             params=tuple(params),
-            cells=1,
+            work_items=1,
             in_place=((0, numbers[moves.over]),) if moves.over in numbers else (),
             can_fail=moves.wrong != 0,
         )

@@ -56,7 +56,7 @@ def scan_steps(
         operands=walk.operands,
         written=(True, *[False for _ in inputs]),
         params=(*walk.sizes, *walk.params),
-        cells=1,
+        work_items=1,
         in_place=walk.in_place,
     )
     return [*walk.copies, step]

@@ -74,7 +74,7 @@ def scatter_steps(
         operands=(output.storage, x.storage, values.storage, keys, order),
         written=(True, False, False, False, False),
         params=tuple(params),
-        cells=1,
+        work_items=1,
         in_place=((0, 1),) if over else (),
     )
     return [*steps, step]
@@ -101,7 +101,7 @@ def _sorted(
         operands=(places, numbers, *[view.storage for view in indices]),
         written=(True, True, *[False for _ in indices]),
         params=tuple(params),
-        cells=1,
+        work_items=1,
         can_fail=True,
     )
     second = Step(
@@ -110,7 +110,7 @@ def _sorted(
         operands=(places, numbers, keys, order),
         written=(False, False, True, True),
         params=(count,),
-        cells=1,
+        work_items=1,
     )
     return [first, second], keys, order
 

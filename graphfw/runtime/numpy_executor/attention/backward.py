@@ -1,11 +1,11 @@
 """The kernels of the gradient of attention.
 
-A cell is a chunk of the keys of one head. It goes over the chunk in blocks of keys, and for each
-over blocks of queries: it makes the weights P of the block again, as exp((score - lse) - rest),
-and the gradient of the scores dS = P (dP - delta), which stay in cache, and adds Pᵀ d_out to d_v,
-dSᵀ q to d_k (both kept for the block of keys) and dS k to d_q. That one gets a part from each chunk
-of keys, in memory of its own; a second kernel adds the parts up, in order, so that the result does
-not depend on which thread computes what.  T. Dao, "FlashAttention-2", 2023.
+A work item is a chunk of the keys of one head. It goes over the chunk in blocks of keys, and for
+each over blocks of queries: it makes the weights P of the block again, as exp((score - lse) -
+rest), and the gradient of the scores dS = P (dP - delta), which stay in cache, and adds Pᵀ d_out to
+d_v, dSᵀ q to d_k (both kept for the block of keys) and dS k to d_q. That one gets a part from each
+chunk of keys, in memory of its own; a second kernel adds the parts up, in order, so that the result
+does not depend on which thread computes what.  T. Dao, "FlashAttention-2", 2023.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class _Backward(ScoresKernel):
         self.add_product = define_product(module, t, adds=True)
         self.padded = f.whole(n["width"], t.columns)
         self.value_padded = f.whole(n["value_width"], t.columns)
-        chunk, head = f.div("%cell", n["heads"]), f.rem("%cell", n["heads"])
+        chunk, head = f.div("%work_item", n["heads"]), f.rem("%work_item", n["heads"])
         self.begin(head)
         self._lay_out_scratch()
         rows = f.whole(n["queries"], t.rows)
         room = f.mul(rows, self.padded)
-        self.parts = f.at(t.kind, self.operand["parts"], f.mul("%cell", room))
+        self.parts = f.at(t.kind, self.operand["parts"], f.mul("%work_item", room))
         fill(f, t, self.parts, room, 0.0)
         first = f.mul(chunk, n["chunk"])
         end = f.low(n["keys"], f.add(first, n["chunk"]))
@@ -234,7 +234,7 @@ class _Backward(ScoresKernel):
 
 @record
 class SumCode:
-    """The kernel that adds the parts of d_q up and scales them. A cell is some rows of one head.
+    """The kernel that adds the parts of d_q up and scales them. A item is some rows of one head.
 
     Operands: the parts, d_q.
 
@@ -267,7 +267,7 @@ class SumCode:
         n = self.layout.loaded(f)
         factor = score_scale(f, t, self.scale, n["width"])
         at = operands(f, ("parts", "d_q"))
-        head, group = f.div("%cell", n["groups"]), f.rem("%cell", n["groups"])
+        head, group = f.div("%work_item", n["groups"]), f.rem("%work_item", n["groups"])
         start = self.layout.starts(f, n, head, ("d_q",))["d_q"]
         padded = f.whole(n["width"], t.columns)
         room = f.mul(f.whole(n["queries"], t.rows), padded)

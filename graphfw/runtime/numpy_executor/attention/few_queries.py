@@ -2,9 +2,9 @@
 
 That is what a decoder does with its cache: one query a step. Its time is that of reading the cache,
 so nothing is packed, and heads are cut into chunks of keys, so that threads have enough to read. A
-cell is a chunk of one head: it writes, for each query, the result over its keys, the maximum of
-their scores and the sum of their weights. A second kernel joins chunks, in order, so that results
-do not depend on which thread computes what.  T. Dao et al., "Flash-Decoding", 2023.
+work item is a chunk of one head: it writes, for each query, the result over its keys, the maximum
+of their scores and the sum of their weights. A second kernel joins chunks, in order, so that
+results do not depend on which thread computes what.  T. Dao et al., "Flash-Decoding", 2023.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _FewQueries(ScoresKernel):
         self.blend = {x: _define_blend(self.module, t, x) for x in kinds}
         self.padded = f.whole(n["width"], t.lanes)
         self.value_padded = f.whole(n["value_width"], t.lanes)
-        head, chunk = f.div("%cell", n["chunks"]), f.rem("%cell", n["chunks"])
+        head, chunk = f.div("%work_item", n["chunks"]), f.rem("%work_item", n["chunks"])
         self.begin(head)
         self.key = f.mul(chunk, n["chunk"])
         self.keys = f.low(n["chunk"], f.sub(n["keys"], self.key))
@@ -82,7 +82,7 @@ class _FewQueries(ScoresKernel):
         self.q = self.bias_rows if self.bias is None else f.at(t.kind, self.bias_rows, strips)
         self.copied = f.at(t.kind, self.q, f.mul(n["queries"], self.padded))
         self.length = f.add(self.value_padded, str(t.lanes))
-        place = f.mul(f.mul("%cell", n["queries"]), self.length)
+        place = f.mul(f.mul("%work_item", n["queries"]), self.length)
         self.parts = f.at(t.kind, self.operand["parts"], place)
 
     def _for_rows_of(self, name: str, use: _Use) -> None:
@@ -208,7 +208,7 @@ def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
 @record
 class MergeCode:
-    """The kernel that joins chunks. A cell is a number of heads.
+    """The kernel that joins chunks. A work item is a number of heads.
 
     Operands: the parts, out, lse, rest.
 
@@ -222,7 +222,7 @@ class MergeCode:
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments; a cell has `group` of all `heads`."""
+        """The arguments; a work item has `group` of all `heads`."""
         sizes = ("queries", "value_width", "chunks", "heads", "group")
         return AttentionParams(sizes, self.lead, ("out",))
 
@@ -239,7 +239,7 @@ class MergeCode:
         padded = f.whole(n["value_width"], t.lanes)
         length = f.add(padded, str(t.lanes))
         distance = f.mul(n["queries"], length)
-        first = f.mul("%cell", n["group"])
+        first = f.mul("%work_item", n["group"])
         with f.loop(first, f.low(n["heads"], f.add(first, n["group"]))) as head:
             start = self.layout.starts(f, n, head.index, ("out",))["out"]
             parts = f.at(t.kind, at["parts"], f.mul(f.mul(head.index, n["chunks"]), distance))

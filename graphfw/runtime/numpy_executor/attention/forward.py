@@ -1,7 +1,7 @@
 """The kernel of attention.
 
-A cell of the result is some rows of queries of one head. It goes over the keys in blocks, and in a
-block over strips of a few queries. For a strip it computes the scores of the block (a strip of
+A work item of the result is some rows of queries of one head. It goes over the keys in blocks, and
+in a block over strips of a few queries. For a strip it computes the scores of the block (a strip of
 scores stays in the first-level cache), moves the maximum and the sums of the strip on, and adds the
 block's weights times values to the strip's result: softmax in one pass.
 M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et al.,
@@ -36,13 +36,13 @@ class ForwardCode(ScoresCode):
     """The kernel of the result.
 
     Operands: q, k, v, packed keys, packed values, the mask if there is one, out, lse, rest. Where a
-    head has only one cell, that packs keys and values itself, block by block, and reads no packed
-    ones.
+    head has only one work item, that packs keys and values itself, block by block, and reads no
+    packed ones.
     """
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments: a cell has `rows` queries, a head has `groups` cells."""
+        """The arguments: a work item has `rows` queries, a head has `groups` work items."""
         sizes = ("queries", "keys", "width", "value_width", "rows", "groups")
         return AttentionParams(sizes, self.lead, ("q", "k", "v", "out", *self.masks))
 
@@ -71,7 +71,7 @@ class _Forward(ScoresKernel):
         self.add_product = define_product(module, t, adds=True)
         self.padded = f.whole(n["width"], t.lanes)
         self.value_padded = f.whole(n["value_width"], t.columns)
-        self.head, group = f.div("%cell", n["groups"]), f.rem("%cell", n["groups"])
+        self.head, group = f.div("%work_item", n["groups"]), f.rem("%work_item", n["groups"])
         if code.causal:  # the last queries see most keys: they come first
             group = f.sub(f.sub(n["groups"], "1"), group)
         self.first = f.mul(group, n["rows"])
@@ -165,7 +165,7 @@ class _Forward(ScoresKernel):
         """Make a row's products weights, and move its maximum, sum and result on.
 
         Args:
-            row: The query's place in the cell.
+            row: The query's place in the work item.
             line: Where its products begin in the strip.
             keys: How many there are.
             limit: How many of these keys it sees.

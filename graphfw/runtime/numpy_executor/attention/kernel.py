@@ -87,7 +87,7 @@ class ScoresKernel:
         self.factor = self.tile.splat(f, self.scale)
 
     def begin(self, head: str) -> None:
-        """Say which head the cell belongs to."""
+        """Say which head the work item belongs to."""
         layout = self.code.layout
         self.start = layout.starts(self.f, self.n, head, layout.views)
 

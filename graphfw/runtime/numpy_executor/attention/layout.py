@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody
-from graphfw.runtime.numpy_executor.codegen.writer import CELL
+from graphfw.runtime.numpy_executor.codegen.writer import WORK_ITEM
 
 
 @record
@@ -61,5 +61,5 @@ def operands(f: AttentionBody, names: Sequence[str]) -> dict[str, str]:
     }
 
 
-HEAD = f"define i32 @{{symbol}}({CELL})"
+HEAD = f"define i32 @{{symbol}}({WORK_ITEM})"
 """The first line of a kernel."""

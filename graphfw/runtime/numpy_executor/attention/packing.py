@@ -19,7 +19,7 @@ KEYS = 256
 class PackKeysCode:
     """The kernel that packs keys into panels, and values where they don't lie densely.
 
-    A cell packs a block of keys of one head. Operands: k, v, packed keys, packed values.
+    A work item packs a block of keys of one head. Operands: k, v, packed keys, packed values.
 
     Attributes:
         tile: The shape of the tiles that read it.
@@ -31,7 +31,7 @@ class PackKeysCode:
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments; `blocks` is how many cells a head has."""
+        """The arguments; `blocks` is how many work items a head has."""
         sizes = ("keys", "width", "value_width", "blocks")
         return AttentionParams(sizes, self.lead, ("k", "v"))
 
@@ -46,7 +46,7 @@ class PackKeysCode:
         f = AttentionBody(module)
         n = self.layout.loaded(f)
         at = operands(f, ("k", "v", "keys", "values"))
-        head, block = f.div("%cell", n["blocks"]), f.rem("%cell", n["blocks"])
+        head, block = f.div("%work_item", n["blocks"]), f.rem("%work_item", n["blocks"])
         start = self.layout.starts(f, n, head, ("k", "v"))
         k, v = (f.at(t.element, at[name], start[name]) for name in ("k", "v"))
         key = f.mul(block, str(KEYS))

@@ -27,26 +27,26 @@ from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackKeysCode
 from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.target import host
 
-_CELL = 1 << 17
-"""How many multiplications a query of a cell takes, at 32 queries; fewer take more queries."""
+_WORK_ITEM = 1 << 17
+"""How many multiplications a query of a work item takes, at 32 queries; fewer take more queries."""
 
 _FEW = 4
 """Up to how many queries keys and values are read as they lie."""
 
 _PIECE = 1 << 16
-"""About how many elements of keys and values a cell reads then."""
+"""About how many elements of keys and values a work item reads then."""
 
 _MOST_KEYS = 1 << 10
 """How many keys it takes at most, however narrow they are."""
 
 _JOINED = 1 << 12
-"""About how many elements of results of chunks a cell joins."""
+"""About how many elements of results of chunks a work item joins."""
 
 _CHUNKS = 32
 """How many pairs of a head and a chunk of keys the gradient makes, if there are so many keys."""
 
-_SUM_CELL = 1 << 13
-"""How many elements of d_q a cell adds up."""
+_SUM_WORK_ITEM = 1 << 13
+"""How many elements of d_q a work item adds up."""
 
 
 def is_native(*dtypes: DType) -> bool:
@@ -126,7 +126,8 @@ def attention_steps(
     lie where the views say; their leading dims, and all dims of the mask, may be broadcast.
 
     Few queries take other steps than many, see `few`. Where it is not known how many there are,
-    all these steps are there, and of those that are not for the number in a run there are 0 cells.
+    all these steps are there, and of those that are not for the number in a run there are 0 work
+    items.
 
     Args:
         node: The node.
@@ -179,9 +180,9 @@ def _many_steps(
     tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
     k, v = views["k"], views["v"]
     work = sizes["keys"] * (sizes["width"] + sizes["value_width"])
-    rows = 32 * dim_max(1, dim_min(4, _CELL // dim_max(1, work)))
+    rows = 32 * dim_max(1, dim_min(4, _WORK_ITEM // dim_max(1, work)))
     groups = ceil(sizes["queries"], rows)
-    # The only cell of a head packs keys and values itself, in its scratch memory.
+    # The only work item of a head packs keys and values itself, in its scratch memory.
     packed = heads * dim_max(0, dim_min(1, groups - 1))
     width, value_width = sizes["width"], whole(sizes["value_width"], tile.columns)
     keys = Temp(tile.wide, packed * whole(sizes["keys"], tile.columns) * width, "packed keys")
@@ -194,7 +195,7 @@ def _many_steps(
         operands=(k.storage, v.storage, keys, values),
         written=(False, False, True, True),
         params=problem.params(pack.layout, {"blocks": blocks}, views),
-        cells=packed * blocks,
+        work_items=packed * blocks,
     )
     storages: dict[str, Storage] = {name: view.storage for name, view in views.items()}
     is_packed = packed != 0
@@ -209,7 +210,7 @@ def _many_steps(
         operands=tuple(storages[name] for name in code.names),
         written=tuple(name in ("out", *sums) for name in code.names),
         params=problem.params(code.layout, {"rows": rows, "groups": groups}, views),
-        cells=heads * groups,
+        work_items=heads * groups,
         scratch=(strips + of_queries + KEYS * (width + value_width)) * tile.bytes,
     )
     return [packing, attending] if is_packed else [attending]
@@ -241,7 +242,7 @@ def _few_steps(
         operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
         written=tuple(name == "parts" for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "chunks": chunks}, views),
-        cells=heads * chunks,
+        work_items=heads * chunks,
         scratch=(strips + most_queries * padded + copied) * tile.bytes,
     )
     joining = MergeCode(tile, code.lead)
@@ -253,7 +254,7 @@ def _few_steps(
         operands=(parts, views["out"].storage, *sums.values()),
         written=(False, True, True, True),
         params=problem.params(joining.layout, more, views),
-        cells=ceil(heads, group),
+        work_items=ceil(heads, group),
         scratch=value_padded * tile.bytes,
     )
     return [reading, joined]
@@ -326,20 +327,20 @@ def attention_grad_steps(
         operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
         written=tuple(name in ("d_k", "d_v", "parts") for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "heads": heads}, views),
-        cells=chunks * heads,
+        work_items=chunks * heads,
         scratch=(blocks + of_keys + of_queries) * tile.bytes,
     )
     adding = SumCode(tile, len(problem.lead), causal, scale)
-    cell = dim_max(1, _SUM_CELL // dim_max(1, width))
-    groups = ceil(sizes["queries"], cell)
-    more = {"chunk": chunk, "chunks": chunks, "heads": heads, "rows": cell, "groups": groups}
+    work_item = dim_max(1, _SUM_WORK_ITEM // dim_max(1, width))
+    groups = ceil(sizes["queries"], work_item)
+    more = {"chunk": chunk, "chunks": chunks, "heads": heads, "rows": work_item, "groups": groups}
     summing = Step(
         nodes=(node,),
         code=adding,
         operands=(parts, d_q.storage),
         written=(False, True),
         params=problem.params(adding.layout, more, views),
-        cells=heads * groups,
+        work_items=heads * groups,
         scratch=width * tile.bytes,
     )
     return [computing, summing]

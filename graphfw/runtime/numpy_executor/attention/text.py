@@ -200,7 +200,7 @@ class AttentionBody:
             piece.following = loop.values
 
     def _ask(self) -> None:
-        """Leave the function, which computes a cell, with 1 if the run should end."""
+        """Leave the function, which computes a work item, with 1 if the run should end."""
         poll = self.let(f"load ptr, ptr {self.at('i64', '%run', str(POLL))}")
         answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)")
         with self.when(self.let(f"icmp ne i32 {answer}, 0")):

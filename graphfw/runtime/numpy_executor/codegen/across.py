@@ -27,7 +27,7 @@ _OPERANDS = 4
 
 def loads_across(kernel: Kernel, facts: KernelFacts) -> tuple[Load, ...]:
     """Return the loads of a kernel whose work items are tiles that are dense along its rows."""
-    if kernel.split is None or kernel.per_cell == 1 or not kernel.outer:
+    if kernel.split is None or kernel.per_item == 1 or not kernel.outer:
         return ()
     row, position = kernel.outer[-1].name, facts.vector_axis
     found = []

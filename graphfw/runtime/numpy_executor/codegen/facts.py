@@ -1,9 +1,9 @@
 """`KernelFacts`: where in a kernel's loops each of its expressions belongs.
 
-Level 0 is outside of all loops. With "rows", level 1 is the loop over the rows of a cell, followed
-by one level for each inner axis; the last runs along the vectors. With "columns", the outer axes
-but the last are fixed in a cell (level 0), level 1 runs along the vectors of the last one, and the
-inner axes follow.
+Level 0 is outside of all loops. With "rows", level 1 is the loop over the rows of a work item,
+followed by one level for each inner axis; the last runs along the vectors. With "columns", the
+outer axes but the last are fixed in a work item (level 0), level 1 runs along the vectors of the
+last one, and the inner axes follow.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class KernelFacts:
     def params(self) -> tuple[int, ...]:
         """The parameters in use, sorted."""
         kernel = self.kernel
-        sizes: list[Size | None] = [kernel.per_cell, kernel.split]
+        sizes: list[Size | None] = [kernel.per_item, kernel.split]
         sizes += [axis.extent for axis in (*kernel.outer, *kernel.inner)]
         for access in self.accesses():
             sizes += [access.offset, *(stride for _, stride in access.strides)]

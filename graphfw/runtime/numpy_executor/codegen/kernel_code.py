@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.codegen import mathlib
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, statements
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
-from graphfw.runtime.numpy_executor.codegen.writer import CELL, METADATA, Writer
+from graphfw.runtime.numpy_executor.codegen.writer import METADATA, WORK_ITEM, Writer
 
 
 class FunctionText(NamedTuple):
@@ -62,16 +62,16 @@ class KernelCode:
         is_known = all(isinstance(axis.extent, int) for axis in kernel.inner)
         has_rows = kernel.form == "rows" and kernel.outer
         if not kernel.asks or is_known or not has_rows:
-            return module([self._cell(f"define i32 @{symbol}", asks=kernel.asks)])
+            return module([self._work_item(f"define i32 @{symbol}", asks=kernel.asks)])
         # Questions in the loops of many short rows would cost much of their time.
         ways = f"{symbol}_short", f"{symbol}_long"
-        cells = [self._cell(f"define internal i32 @{w}", asks=w is ways[1]) for w in ways]
-        return module([*cells, self._choice(symbol, *ways)])
+        work_items = [self._work_item(f"define internal i32 @{w}", asks=w is ways[1]) for w in ways]
+        return module([*work_items, self._choice(symbol, *ways)])
 
-    def _cell(self, head: str, *, asks: bool) -> FunctionText:
+    def _work_item(self, head: str, *, asks: bool) -> FunctionText:
         writer = Writer()
-        Nest(self.kernel, writer, self.target).cell(asks=asks)
-        return _function(writer, f"{head}({CELL})")
+        Nest(self.kernel, writer, self.target).work_item(asks=asks)
+        return _function(writer, f"{head}({WORK_ITEM})")
 
     def _choice(self, symbol: str, short: str, long: str) -> FunctionText:
         """Return the function that calls one for few inner positions, or one for many."""
@@ -79,8 +79,8 @@ class KernelCode:
         inner = Nest(self.kernel, writer, self.target).product(self.kernel.inner)
         is_long = writer.let(f"icmp sgt i64 {inner}, {LONG}", 0)
         way = writer.let(f"select i1 {is_long}, ptr @{long}, ptr @{short}", 0)
-        answer = writer.let(f"tail call i32 {way}({CELL})", 0)
-        text = writer.function(f"define i32 @{symbol}({CELL})", f"ret i32 {answer}")
+        answer = writer.let(f"tail call i32 {way}({WORK_ITEM})", 0)
+        text = writer.function(f"define i32 @{symbol}({WORK_ITEM})", f"ret i32 {answer}")
         return FunctionText(text, {}, ())
 
 

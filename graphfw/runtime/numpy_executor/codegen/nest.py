@@ -90,7 +90,8 @@ class Nest:
         self._line = "0"
         self._is_first = ""
         self._is_last = ""
-        # What belongs to cells: where others run through a kernel, its elements are in the cache.
+        # What belongs to work items: where others run through a kernel, its elements are in the
+        # cache.
         self._ahead: Prefetch | None = None
         self._lasting: dict[Accumulate, Accumulators] = {}
         self._asks = False
@@ -116,33 +117,33 @@ class Nest:
         after = self.int64("add", begin, size)
         return begin, self.writer.call("i64", "llvm.smin.i64", [("i64", after), ("i64", end)], 0)
 
-    # Cells
+    # Work items
 
-    def cell(self, *, asks: bool = False) -> None:
-        """Write the cell `%cell`.
+    def work_item(self, *, asks: bool = False) -> None:
+        """Write the work item `%work_item`.
 
         Args:
             asks: Whether it asks `%run` on the thread `%thread`, in its loops, if it should end.
         """
         self._asks = asks
-        block, columns = "%cell", ("0", self.size(self._vector_axis))
-        per_cell = self._evaluator.size(self.kernel.per_cell)
+        block, columns = "%work_item", ("0", self.size(self._vector_axis))
+        per_item = self._evaluator.size(self.kernel.per_item)
         if self.kernel.form == "columns":
-            count = self._blocks(columns[1], per_cell)
-            block, others = (self.int64(f"{x}", "%cell", count) for x in ("urem", "udiv"))
+            count = self._blocks(columns[1], per_item)
+            block, others = (self.int64(f"{x}", "%work_item", count) for x in ("urem", "udiv"))
             self._start_outer(self.kernel.outer[:-1], others, 0)
-            with self._lasting_sums("%cell"):
-                self.columns(*self.range_of(block, per_cell, columns[1]))
+            with self._lasting_sums("%work_item"):
+                self.columns(*self.range_of(block, per_item, columns[1]))
             return
         if self.kernel.split is not None:
             split = self._evaluator.size(self.kernel.split)
             count = self._blocks(columns[1], split)
-            chunk, block = (self.int64(f"{x}", "%cell", count) for x in ("urem", "udiv"))
+            chunk, block = (self.int64(f"{x}", "%work_item", count) for x in ("urem", "udiv"))
             columns = self.range_of(chunk, split, columns[1])
-        rows = self.range_of(block, per_cell, self.product(self.kernel.outer))
+        rows = self.range_of(block, per_item, self.product(self.kernel.outer))
         self._line = block
         self._ahead = Prefetch(self.kernel)
-        with self._lasting_sums("%cell"):
+        with self._lasting_sums("%work_item"):
             self.rows(rows, columns)
 
     @property
@@ -219,7 +220,9 @@ class Nest:
                 its own does all these steps, and the other one none.
         """
         writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
-        asks = self._asks and self.kernel.form == "rows"  # else these go through a cell's columns
+        asks = (
+            self._asks and self.kernel.form == "rows"
+        )  # else these go through a work item's columns
         level = writer.depth
         slot = writer.slot("i64")
         writer.store("i64", begin, slot, level)
@@ -415,8 +418,8 @@ class Nest:
     # Partial results
 
     @contextmanager
-    def _lasting_sums(self, cell: str) -> Iterator[None]:
-        """Keep accumulators for the whole cell; at its end store what they have."""
+    def _lasting_sums(self, work_item: str) -> Iterator[None]:
+        """Keep accumulators for the whole work item; at its end store what they have."""
         for item in self.kernel.body:
             lanes = [1]
             if self.kernel.form == "columns":
@@ -429,7 +432,7 @@ class Nest:
                     self._lasting[statement] = Accumulators(self.writer, combiner, lanes, 0)
         yield
         for statement, accumulators in self._lasting.items():
-            address = self._evaluator.address(statement.buffer, statement.access, first=cell)
+            address = self._evaluator.address(statement.buffer, statement.access, first=work_item)
             dtype = self.kernel.buffers[statement.buffer].dtype
             self._evaluator.store(dtype, address, accumulators.joined(0), masked=False)
 
@@ -446,11 +449,11 @@ class Nest:
         accumulators.take(self._first_accumulator, states, masks, depth)
 
     def _accumulate_line(self, statement: Accumulate) -> None:
-        """Write that the elements of the cell's line in the buffer take up the values at hand."""
+        """Write that the elements of the item's line in the buffer take up the values at hand."""
         evaluator, depth = self._evaluator, self.writer.depth
         dtype = self.kernel.buffers[statement.buffer].dtype
         combiner = Combiner(statement.kind, statement.value.dtype)
-        line = "%cell" if self.kernel.form == "columns" else self._line
+        line = "%work_item" if self.kernel.form == "columns" else self._line
         first = self.int64("mul", line, self.product(self.kernel.inner))
         address = evaluator.address(statement.buffer, statement.access, first)
         values = evaluator.vectors(statement.value)
@@ -462,7 +465,7 @@ class Nest:
         identity = splat(register(dtype), combiner.identity(), lanes)
         results = []
         for value, old in zip(values, evaluator.load(dtype, address), strict=True):
-            # The first row of a cell finds in the buffer what was there before.
+            # The first row of a work item finds in the buffer what was there before.
             text = f"select {bits} {self._is_first}, {kind} {identity}, {kind} {old}"
             (result,) = combiner.join(p, (p.let(text),), (value,))
             results.append(result)

@@ -46,7 +46,7 @@ class Prefetch:
 
         Args:
             evaluator: Of the kernel.
-            is_last: Whether the cell has no other row (i1): then no next row is read.
+            is_last: Whether the work item has no other row (i1): then no next row is read.
         """
         writer, depth = evaluator.writer, evaluator.writer.depth
         for load in self._loads:

@@ -23,7 +23,7 @@ class Streams:
     Args:
         evaluator: Of the kernel.
         lanes: Of its vectors.
-        begin: The first inner position of the cell.
+        begin: The first inner position of the work item.
         large: What is no smaller, in bytes, is large.
     """
 

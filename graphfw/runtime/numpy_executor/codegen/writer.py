@@ -13,8 +13,8 @@ PAST_CACHES = "!nontemporal !0"
 """Behind a store: that what is written shall not stay in a cache."""
 POLL = 14
 """The word of a run with the function that says whether it should end: see `runner.ll`."""
-CELL = "ptr %buffers, ptr %params, i64 %cell, ptr %scratch, ptr %run, i64 %thread"
-"""The arguments of a function that computes a cell: see `runner.ll`."""
+WORK_ITEM = "ptr %buffers, ptr %params, i64 %work_item, ptr %scratch, ptr %run, i64 %thread"
+"""The arguments of a function that computes a work item: see `runner.ll`."""
 PIECE = 4096
 """Iterations of a loop after which it asks."""
 _USUAL, _RARE = "!prof !1", "!prof !2"
@@ -114,7 +114,7 @@ class Writer:
         return self.let(text, level) if memory else self.pure(text, level)
 
     def ask(self, level: int) -> None:
-        """Leave the function, which computes a cell, with 1 if the run should end."""
+        """Leave the function, which computes a work item, with 1 if the run should end."""
         place = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
         poll = self.let(f"load ptr, ptr {place}", level)
         answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)", level)

@@ -58,12 +58,12 @@ GAP = 64
 
 @record
 class AmxConvCode(WithWindows, SharedFunction):
-    """How a cell is computed: some outputs and rows of places, of images and groups.
+    """How a work item is computed: some outputs and rows of places, of images and groups.
 
     Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
-    cell of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which `ROW_BLOCKS`
-    and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `AmxImageParams` and
-    `AmxWeightParams`.
+    work item of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which
+    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `AmxImageParams`
+    and `AmxWeightParams`.
 
     Attributes:
         tiles: How products are made of parts.
@@ -116,7 +116,7 @@ class _Rows:
 
 
 class _AmxConv:
-    """Writes the function of a cell."""
+    """Writes the function of a work item."""
 
     def __init__(self, code: AmxConvCode) -> None:
         self.code = code
@@ -147,7 +147,7 @@ class _AmxConv:
         return self.body.array("%params", place)
 
     def text(self, symbol: str) -> str:
-        """Find the cell's rows, outputs and images; go through them in this order."""
+        """Find the work item's rows, outputs and images; go through them in this order."""
         body = self.body
         row_cuts, output_cuts = (
             self.param(ConvParams.COLUMN_BLOCKS),
@@ -156,8 +156,8 @@ class _AmxConv:
         total = "1"
         for dim in self.layout.dims[:-1]:
             total = body.mul(total, dim[Spatial.POSITIONS])
-        rows = body.share(total, "%cell", row_cuts)
-        rest = body.div("%cell", row_cuts)
+        rows = body.share(total, "%work_item", row_cuts)
+        rest = body.div("%work_item", row_cuts)
         blocks = body.share(body.ceil(self.m, SIDE), rest, output_cuts)
         group = self.param(ConvParams.TOGETHER)
         first = body.mul(body.div(rest, output_cuts), group)
@@ -175,8 +175,8 @@ class _AmxConv:
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.tilerelease()")
         return body.function(
-            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
-            "ptr %calls)"
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
+            "ptr %scratch, ptr %calls)"
         )
 
     def offsets(self) -> None:

@@ -37,8 +37,8 @@ END = 24
 """The exponent of the first numbers that are not split: sums have up to 2^17 products, scaled by
 2^60, see `matmul.parts`."""
 
-_CELL = 1 << 14
-"""About so many words of a part are made by a cell."""
+_WORK_ITEM = 1 << 14
+"""About so many words of a part are made by a work item."""
 
 SLACK = 64
 """So many words are read behind the last."""
@@ -127,8 +127,8 @@ class Words(NamedTuple):
 
     @property
     def together(self) -> int:
-        """The pairs of a cell: a power of two, of which there are whole ones."""
-        most = max(_CELL // self.pitch, 1) if self.pitch else PAIRS
+        """The pairs of a work item: a power of two, of which there are whole ones."""
+        most = max(_WORK_ITEM // self.pitch, 1) if self.pitch else PAIRS
         whole = self.pairs & -self.pairs
         return min(1 << most.bit_length() - 1, whole) or 1
 
@@ -203,9 +203,9 @@ class AmxImageLayout:
 
 @record
 class ImagePartsCode:
-    """A cell: a few pairs of channels of a group of an image.
+    """A work item: a few pairs of channels of a group of an image.
 
-    Operands: x, the words, for each cell whether all numbers could be split.
+    Operands: x, the words, for each work item whether all numbers could be split.
 
     Attributes:
         shape: The vectors, and the dtype of x.
@@ -249,7 +249,10 @@ class _Image:
     def text(self, symbol: str) -> str:
         body, layout = self.body, self.layout
         sets, together = body.div(layout.pairs, layout.together), layout.together
-        member, first = body.div("%cell", sets), body.mul(body.rem("%cell", sets), together)
+        member, first = (
+            body.div("%work_item", sets),
+            body.mul(body.rem("%work_item", sets), together),
+        )
         image = image_at(body, self.code.shape, body.array("%params", ConvParams.GROUPS), member)
         words = body.at(body.array("%buffers", 1, "ptr"), body.mul(member, layout.group))
         phases = "1"
@@ -267,8 +270,8 @@ class _Image:
                 self.row(x, pair, phase, row, body.at(to, body.mul(there, 4)))
         flag = body.let(f"zext i1 {self.splitter.verdict()} to i64")
         flags = body.array("%buffers", 2, "ptr")
-        body.line(f"store i64 {flag}, ptr {body.at(flags, body.mul('%cell', 8))}")
-        return body.cell(symbol)
+        body.line(f"store i64 {flag}, ptr {body.at(flags, body.mul('%work_item', 8))}")
+        return body.work_item(symbol)
 
     def row(self, x: str, pair: str, phase: str, row: str, to: str) -> None:
         """Write the words of a pair, in a row of a phase."""

@@ -180,16 +180,16 @@ def _steps(
         product is not None,
         operands.region,
     )
-    cells = (it.members + how.group - 1) // how.group * output_cuts * row_cuts
+    work_items = (it.members + how.group - 1) // how.group * output_cuts * row_cuts
     if 0 in (m, n):
-        cells = 0
-    return [split, *steps, operands.step(it.nodes, code, params, cells, scratch)]
+        work_items = 0
+    return [split, *steps, operands.step(it.nodes, code, params, work_items, scratch)]
 
 
 def _numbers(
     it: Convolution, dims: list[SpatialDim], cuts: tuple[DimLike, ...] = (0,) * 6
 ) -> tuple[DimLike, ...]:
-    """Return the integers of `windows.P`, of which some say how cells are cut, and of dims."""
+    """Return the integers of `windows.P`, of which some say how work items are cut, and of dims."""
     x, channels = it.x, _channels(it)
     return (
         *(it.outputs, it.places, channels * it.kernel, it.groups, channels),
@@ -202,14 +202,14 @@ def _numbers(
 def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storage, Step]:
     """Return the parts of the images, whether they could be split, and what makes these."""
     seen = Temp(float32, it.members * words.size(tiles) + SLACK, "parts of images")
-    cells = it.members * (words.pairs // words.together)
-    flags = Temp(int64, cells, "whether images have parts")
+    work_items = it.members * (words.pairs // words.together)
+    flags = Temp(int64, work_items, "whether images have parts")
     # As few dims as can be, since rows are read in whole vectors: the words lie the same.
     dims = joined(it.dims)
     code = ImagePartsCode(it.shape, len(dims), tiles, dims[-1].step)
     params = (*_numbers(it, dims), *Words.of(dims, _channels(it)).numbers(0, 0))
     operands, written = (it.x.storage, seen, flags), (False, True, True)
-    return seen, flags, Step(it.nodes, code, operands, written, params, cells)
+    return seen, flags, Step(it.nodes, code, operands, written, params, work_items)
 
 
 def _kernel_bytes(it: Convolution, tiles: Tiles) -> int:

@@ -101,7 +101,7 @@ class RowsCode(SharedFunction):
 
 @record
 class KernelPartsCode:
-    """A cell: one block of outputs of a group.
+    """A work item: one block of outputs of a group.
 
     Operands: the weight, the blocks. Integers: the outputs of a group, the elements of the window,
     then those of `AmxWeightParams`.
@@ -139,13 +139,16 @@ class KernelPartsCode:
         numbers = body.at("%params", 16)
         channels = body.array(numbers, AmxWeightParams.CHANNELS)
         blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.parts
-        group, first = body.div("%cell", blocks), body.mul(body.rem("%cell", blocks), SIDE)
+        group, first = (
+            body.div("%work_item", blocks),
+            body.mul(body.rem("%work_item", blocks), SIDE),
+        )
         output = body.add(body.mul(group, outputs), first)
         source = kernels_at(body, self.shape, numbers, output, 0)
         count = body.min(body.sub(outputs, first), SIDE)
         tap_bytes = body.mul(body.ceil(channels, SIDE), side)
         step = body.add(body.mul(tap_bytes, taps), HEAD)
-        block = body.at(body.array("%buffers", 1, "ptr"), body.mul(step, "%cell"))
+        block = body.at(body.array("%buffers", 1, "ptr"), body.mul(step, "%work_item"))
         sound = body.slot("i1")
         body.set(sound, "true", "i1")
         with body.loop(0, taps) as tap, body.loop(0, channels, DEPTH) as channel:
@@ -163,7 +166,7 @@ class KernelPartsCode:
             body.set(sound, body.let(f"and i1 {body.get(sound, 'i1')}, {fits}"), "i1")
         flag = body.let(f"zext i1 {body.get(sound, 'i1')} to i64")
         body.line(f"store i64 {flag}, ptr {block}")
-        text = components.split_a(split, self.tiles, END) + body.cell(symbol)
+        text = components.split_a(split, self.tiles, END) + body.work_item(symbol)
         known = declarations(self.shape) | components.splitting(split) | self.rows.declaration
         return module([FunctionText(text, known, ())])
 

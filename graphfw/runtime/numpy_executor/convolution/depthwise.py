@@ -35,7 +35,7 @@ class DepthwiseParams(ParamBlock):
 
 @record
 class DepthwiseCode:
-    """A cell: the gradient of one output's kernel, summed up over all places of all images.
+    """A work item: the gradient of one output's kernel, summed up over all places of all images.
 
     Operands: x, y, the gradient. In y a plane lies contiguously.
 
@@ -81,11 +81,13 @@ class _Depthwise(WindowBounds):
             for i in (DepthwiseParams.IMAGES, DepthwiseParams.ROWS, DepthwiseParams.MULTIPLE)
         )
         x, y, result = (body.array("%buffers", i, "ptr") for i in range(3))
-        channel = body.mul(body.div("%cell", multiple), self.bytes_of(DepthwiseParams.X_CHANNEL))
+        channel = body.mul(
+            body.div("%work_item", multiple), self.bytes_of(DepthwiseParams.X_CHANNEL)
+        )
         x = body.at(body.at(x, self.bytes_of(DepthwiseParams.X)), channel)
         y = body.at(
             body.at(y, self.bytes_of(DepthwiseParams.Y)),
-            body.mul("%cell", self.bytes_of(DepthwiseParams.Y_OUTPUT)),
+            body.mul("%work_item", self.bytes_of(DepthwiseParams.Y_OUTPUT)),
         )
         taps = list(itertools.product(*map(range, self.code.kernel)))
         totals = {tap: body.slot(shape.vector) for tap in taps}
@@ -107,10 +109,10 @@ class _Depthwise(WindowBounds):
                     factor = self.stored.load_some(body.at(plane, offset), kept)
                     self.row(source, row, factor, along, totals)
         gap = len(taps) * self.item
-        to = body.at(result, body.mul("%cell", gap))
+        to = body.at(result, body.mul("%work_item", gap))
         for number, total in enumerate(totals.values()):
             self.store(body.get(total, shape.vector), body.at(to, number * self.item))
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def row(
         self,

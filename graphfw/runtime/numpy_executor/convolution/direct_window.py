@@ -1,6 +1,6 @@
 """`DirectWindowCode`: what each channel alone sees through a window, along the width of the image.
 
-    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+    @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
 Depthwise convolutions, and copies of what windows see: vectors are places in a row of the result;
 each element of the window is read as such a vector.
@@ -30,18 +30,18 @@ Kind: TypeAlias = Literal["products", "elements"]
 """The terms that are added up of what a window sees: products with a kernel, or the elements."""
 
 
-_CELL = 1 << 18
-"""About how many elements a cell reads, all that each place sees counted."""
+_WORK_ITEM = 1 << 18
+"""About how many elements a work item reads, all that each place sees counted."""
 
 
 def rows_together(width: DimLike, window: int) -> DimLike:
-    """Return how many rows of the result a cell computes.
+    """Return how many rows of the result a work item computes.
 
     Args:
         width: How many places a row has.
         window: How many elements each of them sees.
     """
-    return dim_max(1, _CELL // dim_max(1, dim_max(width, 16) * window))
+    return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(width, 16) * window))
 
 
 _WIDEST = 8
@@ -73,7 +73,7 @@ class DirectWindowParams(ParamBlock):
 
 @record
 class DirectWindowCode(SharedFunction):
-    """How a cell is computed: some rows of the result, counted over all images and outputs.
+    """How a work item is computed: some rows of the result, counted over all images and outputs.
 
     Operands: x; the kernels, for products.
 
@@ -124,7 +124,7 @@ class _Reading(NamedTuple):
 
 
 class _DirectWindow(WindowBounds):
-    """Writes the function of a cell."""
+    """Writes the function of a work item."""
 
     def __init__(self, code: DirectWindowCode) -> None:
         super().__init__(code.shape, code.rank, code.step, DirectWindowParams.COUNT)
@@ -145,7 +145,7 @@ class _DirectWindow(WindowBounds):
             self.dims[-1][Spatial.POSITIONS],
         )
         together = self.param(DirectWindowParams.TOGETHER)
-        begin = body.mul("%cell", together)
+        begin = body.mul("%work_item", together)
         end = body.min(
             body.add(begin, together), body.mul(self.param(DirectWindowParams.PLANES), rows)
         )
@@ -169,8 +169,8 @@ class _DirectWindow(WindowBounds):
                     f"i64 {body.mul(first, places)}, i64 {body.mul(last, places)}, ptr %scratch)"
                 )
         return body.function(
-            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
-            "ptr %calls)"
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
+            "ptr %scratch, ptr %calls)"
         )
 
     def operands(self, plane: str) -> tuple[str, str]:

@@ -25,17 +25,17 @@ from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
-_CELL = 1 << 15
-"""About how many elements a cell lays out."""
+_WORK_ITEM = 1 << 15
+"""About how many elements a work item lays out."""
 
-_CELLS = 16
-"""With fewer cells than that, sums over all places are cut."""
+_WORK_ITEMS = 16
+"""With fewer work items than that, sums over all places are cut."""
 
 _CHUNK = 1 << 10
 """Sums over so many places are not cut."""
 
 _SUMS = 1 << 17
-"""About so many sums are under way in a cell: the L2 cache holds them."""
+"""About so many sums are under way in a work item: the L2 cache holds them."""
 
 
 class GradientParams(ParamBlock):
@@ -76,7 +76,7 @@ class PackParams(ParamBlock):
 
 @record
 class CotangentPanelsCode:
-    """A cell: what a panel of outputs of a group has, in all places of some images.
+    """A work item: what a panel of outputs of a group has, in all places of some images.
 
     Operands: y, the panels: [groups, panels, images, places, outputs of a panel].
 
@@ -114,7 +114,7 @@ class CotangentPanelsCode:
             for i in (PackParams.Y, PackParams.Y_BATCH, PackParams.Y_OUTPUT, PackParams.Y_POSITION)
         )
         panels = body.mul(body.ceil(outputs, shape.columns), groups)
-        panel, number = body.rem("%cell", panels), body.div("%cell", panels)
+        panel, number = body.rem("%work_item", panels), body.div("%work_item", panels)
         together = body.array("%params", PackParams.TOGETHER)
         begin = body.mul(number, together)
         end = body.min(body.add(begin, together), images)
@@ -133,12 +133,12 @@ class CotangentPanelsCode:
                 f", i64 {place}, i64 {output}, ptr {body.at(body.array('%buffers', 1, 'ptr'), to)}"
                 f", i64 0, i64 {places}, i64 {count})"
             )
-        return calling(body.cell(symbol), shape, self.parts)
+        return calling(body.work_item(symbol), shape, self.parts)
 
 
 @record
 class GradientCode:
-    """A cell: for some outputs of a group a panel of channels, with all elements of the kernel.
+    """A item: for some outputs of a group a panel of channels, with all elements of the kernel.
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
     a convolution, and transposed: here sums go over places. Operands: x, what
@@ -199,7 +199,7 @@ class GradientCode:
             body.array("%params", i) for i in range(GradientParams.TOTAL, GradientParams.ROWS + 1)
         )
         counts = [body.ceil(span, width), body.ceil(m, most), groups]
-        number, found = "%cell", []
+        number, found = "%work_item", []
         for count in counts:
             found.append(body.rem(number, count))
             number = body.div(number, count)
@@ -236,7 +236,7 @@ class GradientCode:
         member = body.add(body.mul(number, groups), group)
         result = body.add(body.mul(member, m), row)
         self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
-        return calling(body.cell(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.parts)
 
     def multiply(
         self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]
@@ -353,7 +353,7 @@ def conv_weight_steps(
     panels = groups * -(-m // results.columns)
     size = panels * total * results.columns
     laid_out = Temp(shape.dtype, size, "what the windows' places have")
-    together = dim_max(1, _CELL // dim_max(1, n * results.columns))
+    together = dim_max(1, _WORK_ITEM // dim_max(1, n * results.columns))
     first = Step(
         (node,),
         CotangentPanelsCode(results, "columns" if along == 1 else "other", target),
@@ -365,12 +365,12 @@ def conv_weight_steps(
     span, turns = (channels, k // channels) if _by_channel(channels, k, width) else (k, 1)
     rows = max(_SUMS // (turns * width) // width, 1) * width
     rows = min(rows, -(-m // width) * width)
-    cells = groups * -(-m // max(rows, 1)) * -(-span // width)
+    work_items = groups * -(-m // max(rows, 1)) * -(-span // width)
     chunk: DimLike = total
     parts: DimLike = 1
     to = result.storage
-    if cells < _CELLS:
-        chunk = dim_max(_CHUNK, (total * cells + _CELLS - 1) // _CELLS)
+    if work_items < _WORK_ITEMS:
+        chunk = dim_max(_CHUNK, (total * work_items + _WORK_ITEMS - 1) // _WORK_ITEMS)
         parts = dim_max(1, (total + chunk - 1) // chunk)
         to = Temp(shape.dtype, parts * outputs_ * k, "gradients of kernels for parts of the places")
     windows = WindowsCode(shape, len(dims), dims[-1].step)
@@ -384,7 +384,7 @@ def conv_weight_steps(
     )
     operands, written = (x.storage, laid_out, to), (False, False, True)
     scratch = code.panel_bytes + turns * rows * code.line
-    steps = [first, Step((node,), code, operands, written, params, cells * parts, scratch)]
+    steps = [first, Step((node,), code, operands, written, params, work_items * parts, scratch)]
     if to is not result.storage:
         steps.append(added(node, shape, target, [to], parts, result.storage))
     return steps
@@ -398,7 +398,7 @@ def _narrowed(shape: TileShape, m: int) -> TileShape:
 
 
 def _by_channel(channels: int, k: int, width: int) -> bool:
-    """Whether panels of channels are full, or most of them: then a cell writes whole kernels."""
+    """Whether panels of channels are full, or most of them: then a item writes whole kernels."""
     is_full = channels >= 4 * width or (channels > 0 and channels % width == 0)
     return is_full and k // channels * width**2 <= _SUMS
 

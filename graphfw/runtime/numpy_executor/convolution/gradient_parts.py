@@ -15,8 +15,8 @@ from graphfw.runtime.numpy_executor.matmul.plan import heights_for
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
-_CELL = 1 << 12
-"""So many elements are done by a cell."""
+_WORK_ITEM = 1 << 12
+"""So many elements are done by a work item."""
 
 
 def tiles_of(shape: TileShape, rows: int) -> list[tuple[Piece, int]]:
@@ -36,7 +36,7 @@ def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
 
 @record
 class PartsCode:
-    """A cell: some elements of a sum of parts.
+    """A work item: some elements of a sum of parts.
 
     Operands: arrays in which parts lie one behind the other, the sum. Integers: how many each array
     has, their elements.
@@ -62,8 +62,8 @@ class PartsCode:
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         parts, size = (body.array("%params", i) for i in range(2))
         *arrays, to = (body.array("%buffers", i, "ptr") for i in range(self.arrays + 1))
-        begin = body.mul("%cell", _CELL)
-        end = body.min(body.add(begin, _CELL), size)
+        begin = body.mul("%work_item", _WORK_ITEM)
+        end = body.min(body.add(begin, _WORK_ITEM), size)
         total = body.slot(shape.vector)
         with body.loop(begin, end, shape.lanes) as place:
             mask = stored.mask(body.sub(end, place))
@@ -78,7 +78,7 @@ class PartsCode:
                     )
             there = body.at(to, body.mul(place, shape.stored.itemsize))
             stored.store_some(body.get(total, shape.vector), there, mask)
-        return module([FunctionText(body.cell(symbol), declarations(shape), ())])
+        return module([FunctionText(body.work_item(symbol), declarations(shape), ())])
 
 
 def added(
@@ -94,4 +94,4 @@ def added(
     assert isinstance(size, int)
     code = PartsCode(shape, len(arrays), target)
     written = (*[False] * len(arrays), True)
-    return Step((node,), code, (*arrays, result), written, (parts, size), -(-size // _CELL))
+    return Step((node,), code, (*arrays, result), written, (parts, size), -(-size // _WORK_ITEM))

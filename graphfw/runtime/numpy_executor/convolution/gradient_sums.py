@@ -37,16 +37,16 @@ _LEAST = 16
 """With fewer channels or outputs most of a panel would be empty."""
 
 _STRIP = 1 << 15
-"""About how many elements a cell transforms."""
+"""About how many elements a work item transforms."""
 
 _DEPTH = 128
 """So many tiles are multiplied at a time: the L1 cache holds a panel of both sides."""
 
 _PANELS = 2
-"""So many panels of outputs and of channels are done by a cell, whose sums the L2 cache holds."""
+"""So many panels of outputs and of channels are done by a item, whose sums the L2 cache holds."""
 
-_CELLS = 16
-"""With fewer cells than that, sums over all tiles are cut."""
+_WORK_ITEMS = 16
+"""With fewer work items than that, sums over all tiles are cut."""
 
 _ROUNDS = 4
 """In so many rounds the images are done then."""
@@ -64,7 +64,7 @@ class SumParams(ParamBlock):
 
 @record
 class KernelSumsCode:
-    """A cell: some outputs, a panel of channels, and some tiles.
+    """A work item: some outputs, a panel of channels, and some tiles.
 
     Operands: the transformed tiles of the places, and of the image; the gradient, or one for each
     part of the tiles.
@@ -121,8 +121,8 @@ class _Sums:
         body, width = self.body, self.shape.columns
         panels = [body.ceil(n, width) for n in (self.outputs, self.channels)]
         blocks = [body.ceil(count, _PANELS) for count in panels]
-        # Neighbouring cells share their tiles.
-        part = "%cell"
+        # Neighbouring work items share their tiles.
+        part = "%work_item"
         firsts: list[str] = []
         for count in blocks:
             firsts.append(body.mul(body.rem(part, count), _PANELS))
@@ -152,7 +152,7 @@ class _Sums:
                 left_rows = body.sub(self.outputs, body.mul(down, width))
                 self.multiply(operands, there, (piece, pieces, tiles), left_rows)
         self.transform(body.mul(firsts[0], width), body.mul(firsts[1], width), part)
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def matrix(self, operand: int, product: str, panels: str, tile: str) -> str:
         """Where the first panel of an operand begins, for one element of a tile."""
@@ -262,7 +262,7 @@ def winograd_gradient_steps(
     down, across = ((dim.places + F4.places - 1) // F4.places for dim in dims)
     width = _PANELS * shape.columns
     blocks = -(-outputs // width) * -(-channels // width)
-    is_whole = blocks >= _CELLS
+    is_whole = blocks >= _WORK_ITEMS
     images = x.shape[0]
     rounds = 1 if is_whole else _ROUNDS
     if isinstance(images, int):
@@ -271,7 +271,7 @@ def winograd_gradient_steps(
     chunk = total = most * down * across
     parts: DimLike = 1
     if not is_whole:
-        chunk = dim_max(_DEPTH, (total * blocks + _CELLS - 1) // _CELLS)
+        chunk = dim_max(_DEPTH, (total * blocks + _WORK_ITEMS - 1) // _WORK_ITEMS)
         parts = dim_max(1, (total + chunk - 1) // chunk)
     code = KernelSumsCode(shape if is_whole else shape._replace(stored=shape.dtype), target)
     before = [dim.before for dim in dims]
@@ -320,7 +320,7 @@ def _transformed(
         *(*view.shape[2:], *before),
         *(tiling.down, tiling.across, strips, together, tiling.total),
     )
-    cells = panels * ((strips + together - 1) // together)
+    work_items = panels * ((strips + together - 1) // together)
     operands = (view.storage, Temp(code.shape.dtype, size, "transformed tiles"))
     scratch = code.scratch(tiling.across)
-    return Step((node,), code, operands, (False, True), params, cells, scratch)
+    return Step((node,), code, operands, (False, True), params, work_items, scratch)

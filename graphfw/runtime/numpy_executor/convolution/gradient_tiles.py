@@ -49,7 +49,7 @@ class TransformParams(ParamBlock):
 
 @record
 class TilesCode:
-    """A cell: some rows of tiles of a panel of channels, transformed.
+    """A work item: some rows of tiles of a panel of channels, transformed.
 
     Operands: an image, the result: for each element of a transformed tile and each panel of
     channels a matrix [tiles][channels]. What follows the last channel is any numbers.
@@ -112,7 +112,7 @@ class _Tiles:
         body, shape, down = self.body, self.shape, self.param(TransformParams.DOWN)
         channels, tiles = self.param(TransformParams.CHANNELS), self.param(TransformParams.TILES)
         panels = body.ceil(channels, shape.columns)
-        panel, number = body.rem("%cell", panels), body.div("%cell", panels)
+        panel, number = body.rem("%work_item", panels), body.div("%work_item", panels)
         begin = body.mul(number, self.param(TransformParams.TOGETHER))
         end = body.min(
             body.add(begin, self.param(TransformParams.TOGETHER)),
@@ -134,7 +134,7 @@ class _Tiles:
             here = body.at(to, body.mul(tile, shape.columns * shape.size))
             here = body.at(here, body.mul(body.sub(channel, first), shape.size))
             self.rows(here, plane)
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def strip(self, image: str, channel: str, row: str) -> None:
         """Lay out what a row of tiles sees of a group of channels: `[line][column][channel]`."""

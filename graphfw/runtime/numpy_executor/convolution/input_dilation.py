@@ -31,8 +31,8 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 _MOST = 16
 """So many phases at most: the code that puts them together grows with them."""
 
-_CELL = 1 << 14
-"""About how many elements a cell puts together."""
+_WORK_ITEM = 1 << 14
+"""About how many elements a work item puts together."""
 
 
 class _Phase(NamedTuple):
@@ -115,13 +115,13 @@ def input_dilation_steps(
         temps.append(temp)
     code = PhasesCode(x.storage.dtype, op.spreads, tuple(is_there), host())
     size = size_of(op.places)
-    together = dim_max(1, _CELL // dim_max(1, size))
+    together = dim_max(1, _WORK_ITEM // dim_max(1, size))
     planes = size_of(lead)
     operands: tuple[Storage, ...] = (*temps, result.storage)
     written = (*[False] * len(temps), True)
     params = (planes, together, *op.places)
-    cells = (planes + together - 1) // together
-    return [*steps, Step((node,), code, operands, written, params, cells)]
+    work_items = (planes + together - 1) // together
+    return [*steps, Step((node,), code, operands, written, params, work_items)]
 
 
 def _places(size: DimLike, spread: int, phase: int) -> DimLike:
@@ -158,10 +158,10 @@ def _part(weight: View, seen: Sequence[_Phase]) -> View:
 
 @record
 class PhasesCode:
-    """A cell: some planes of the result, put together from the phases.
+    """A work item: some planes of the result, put together from the phases.
 
     Operands: the phases that are not 0 everywhere, the result. Integers: how many planes there are,
-    how many a cell has, the sizes of a plane.
+    how many a work item has, the sizes of a plane.
 
     Attributes:
         dtype: Of the elements.
@@ -190,7 +190,7 @@ class PhasesCode:
         gaps = [str(item)]
         for size in reversed(sizes):
             gaps.insert(0, body.mul(size, gaps[0]))
-        begin = body.mul("%cell", together)
+        begin = body.mul("%work_item", together)
         end = body.min(body.add(begin, together), planes)
         result = body.array("%buffers", sum(self.is_there), "ptr")
         operand = 0
@@ -222,4 +222,4 @@ class PhasesCode:
         declared = {
             name: f"declare i64 @{name}(i64, i64)" for name in ("llvm.smin.i64", "llvm.smax.i64")
         }
-        return module([FunctionText(body.cell(symbol), declared, ())])
+        return module([FunctionText(body.work_item(symbol), declared, ())])

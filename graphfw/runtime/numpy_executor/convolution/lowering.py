@@ -59,7 +59,7 @@ _AHEAD = 16 << 20
 """The most bytes of panels that are laid out before they are needed: caches hold them."""
 
 _CHUNK = 1 << 16
-"""About how many elements of a cell are done at a time: they stay in the L2 cache."""
+"""About how many elements of a work item are done at a time: they stay in the L2 cache."""
 
 _FEW = 256
 """Up to so many places of an image, its last panel would leave much empty: images are joined."""
@@ -100,7 +100,7 @@ class Convolution(NamedTuple):
         target: The processor.
         likely: How many images there may be, where that is not known: for estimates.
         is_near: Whether caches hold the kernels from run to run: for estimates.
-        is_whole: Whether a cell must have all places of its outputs, for the epilogue.
+        is_whole: Whether a work item must have all places of its outputs, for the epilogue.
     """
 
     nodes: tuple[Node, ...]
@@ -174,7 +174,7 @@ def multiply(
     channels = _known(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
     m, n, k = it.outputs, it.places, channels * it.kernel
-    cell = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
+    work_item = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
     tiles, steps = kernels_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
@@ -186,18 +186,18 @@ def multiply(
     if is_ahead:
         panels = it.members * _panels(shape, n)
         source = Temp(shape.dtype, panels * shape.columns * k, "what windows see")
-        layout = PanelsCode(shape, len(it.dims), cell.step)
-        cells = panels * -(-k // AT_ONCE)
-        steps.append(Step(it.nodes, layout, (x.storage, source), (False, True), params, cells))
+        layout = PanelsCode(shape, len(it.dims), work_item.step)
+        work_items = panels * -(-k // AT_ONCE)
+        steps.append(Step(it.nodes, layout, (x.storage, source), (False, True), params, work_items))
     operands = operands_of([source, tiles], product, epilogue)
-    scratch = cell.panel_bytes
-    if epilogue is not None or cell.rounds or is_joined:
+    scratch = work_item.panel_bytes
+    if epilogue is not None or work_item.rounds or is_joined:
         scratch += how.chunk_rows * how.chunk_columns * shape.size
     if epilogue is not None:
         gap = how.chunk_columns * (shape.size // shape.stored.itemsize)
         params += epilogue.params_with(places if product is not None else gap)
     code = MatmulCode(
-        cell,
+        work_item,
         with_stores(it.target, it.members * m * n),
         how.heights,
         False,
@@ -206,8 +206,8 @@ def multiply(
         operands.region,
     )
     groups = (it.members + how.group - 1) // how.group
-    cells = groups * how.row_blocks * how.column_blocks
-    return [*steps, operands.step(it.nodes, code, params, cells, scratch)]
+    work_items = groups * how.row_blocks * how.column_blocks
+    return [*steps, operands.step(it.nodes, code, params, work_items, scratch)]
 
 
 def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
@@ -242,7 +242,7 @@ def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
 def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, bool]:
     """Return how a convolution is cut, and whether panels are laid out before.
 
-    That pays where several cells need the same ones, as with small images.
+    That pays where several work items need the same ones, as with small images.
     """
     (m, n, k), shape = sizes, it.shape
     costs = Costs(speed=1, a=0, b=_PANEL + _RUN * _runs(it))
@@ -255,7 +255,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
     is_ahead = how.row_blocks != 1 and isinstance(nbytes, int) and nbytes <= _AHEAD
     if is_ahead:
         how = cut(shape, costs._replace(b=1), sizes, it.members, may_split=False)
-    # All rows of a cell are done at a time, so that panels are laid out once.
+    # All rows of a work item are done at a time, so that panels are laid out once.
     height = how.heights[0]
     rows = max(-(-m // (height * _known(how.row_blocks))), 1) * height
     columns = max(_CHUNK // rows // shape.columns, 1) * shape.columns
@@ -319,10 +319,10 @@ def copied(it: Convolution, to: Storage) -> Step:
         *numbers(it.dims),
         *[0] * len(it.dims),
     )
-    cell = DirectWindowCode(it.shape, len(it.dims), it.dims[-1].step, "elements", 1)
-    code = MatmulCode(cell, it.target, (1,), False, (1,), True, None)
-    cells = (images * channels * rows + together - 1) // together
-    return Step(it.nodes, code, (it.x.storage, to), (False, True), params, cells)
+    work_item = DirectWindowCode(it.shape, len(it.dims), it.dims[-1].step, "elements", 1)
+    code = MatmulCode(work_item, it.target, (1,), False, (1,), True, None)
+    work_items = (images * channels * rows + together - 1) // together
+    return Step(it.nodes, code, (it.x.storage, to), (False, True), params, work_items)
 
 
 def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -> Step:
@@ -343,10 +343,10 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
     if epilogue is not None:
         params += epilogue.params_with(it.places if product is not None else 0)
         scratch = dim_min(together, rows) * width * item
-    cell = DirectWindowCode(
+    work_item = DirectWindowCode(
         it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].kernel)
     )
     target = with_stores(it.target, x.shape[0] * outputs * it.places)
-    code = MatmulCode(cell, target, (1,), False, (1,), product is not None, operands.region)
-    cells = (x.shape[0] * outputs * rows + together - 1) // together
-    return operands.step(it.nodes, code, params, cells, scratch)
+    code = MatmulCode(work_item, target, (1,), False, (1,), product is not None, operands.region)
+    work_items = (x.shape[0] * outputs * rows + together - 1) // together
+    return operands.step(it.nodes, code, params, work_items, scratch)

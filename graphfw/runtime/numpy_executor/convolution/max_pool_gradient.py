@@ -28,8 +28,8 @@ from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
-_CELL = 1 << 14
-"""About how many elements of the image a cell goes through."""
+_WORK_ITEM = 1 << 14
+"""About how many elements of the image a work item goes through."""
 
 _ROWS = 4
 """So many rows at most that a window sees: all that it sees is in registers."""
@@ -63,7 +63,7 @@ class PoolGradParams(ParamBlock):
 
 @record
 class MaxPoolGradientCode:
-    """A cell: some planes. Operands: what is given for each place, the image, the result.
+    """A work item: some planes. Operands: what is given for each place, the image, the result.
 
     Attributes:
         shape: The vectors.
@@ -115,13 +115,13 @@ class _MaxPoolGradient:
 
     def text(self, symbol: str) -> str:
         body = self.body
-        begin = body.mul("%cell", self.param(PoolGradParams.TOGETHER))
+        begin = body.mul("%work_item", self.param(PoolGradParams.TOGETHER))
         end = body.min(
             body.add(begin, self.param(PoolGradParams.TOGETHER)), self.param(PoolGradParams.PLANES)
         )
         with body.loop(begin, end) as plane:
             self.plane(plane)
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def plane(self, plane: str) -> None:
         """Go through a plane row by row of places; what no window sees is 0."""
@@ -266,7 +266,7 @@ def max_pool_gradient_steps(
     rows, places = (1, *given.shape[start:])[-2:]
     (slow, *slow_gaps), (each, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
     planes = slow * each
-    together = dim_max(1, _CELL // dim_max(1, size_of((height, width))))
+    together = dim_max(1, _WORK_ITEM // dim_max(1, size_of((height, width))))
     params: list[DimLike] = [planes, together, each, height, width, rows, places]
     for n, view in enumerate(inputs):
         line = view.strides[-2] if rank == 2 else 0
@@ -274,8 +274,8 @@ def max_pool_gradient_steps(
     shape = _narrow(shape_for(seen.storage.dtype, host()), places)
     code = MaxPoolGradientCode(shape, (1, *op.window)[-2], host())
     operands = (given.storage, seen.storage, result.storage)
-    cells = (planes + together - 1) // together
-    return [Step((node,), code, operands, (False, False, True), tuple(params), cells)]
+    work_items = (planes + together - 1) // together
+    return [Step((node,), code, operands, (False, False, True), tuple(params), work_items)]
 
 
 def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> list[Step]:

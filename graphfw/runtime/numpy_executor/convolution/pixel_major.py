@@ -1,6 +1,6 @@
 """`PixelMajorCode`: convolutions whose rows are places and whose columns are outputs.
 
-    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+    @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
 The left operand of the product is the image as it lies: what is seen lies equally far apart for all
 places in a row of the result, and a list says how far apart for what the window sees. So nothing is
@@ -102,7 +102,7 @@ class TransposeCode(SharedFunction):
 
 @record
 class PixelMajorCode(SharedFunction):
-    """How a cell is computed: some outputs of a group, some rows of places of all images.
+    """How a work item is computed: some outputs of a group, some rows of places of all images.
 
     Operands: x, in the dtype that is computed in, with all that windows see; the panels of kernels.
 
@@ -142,7 +142,7 @@ class PixelMajorCode(SharedFunction):
 
 
 class Result(NamedTuple):
-    """The result of a cell, before it is transposed.
+    """The result of a work item, before it is transposed.
 
     Attributes:
         rows: How many rows of places an image has.
@@ -158,7 +158,7 @@ class Result(NamedTuple):
 
 
 class PixelMajorWriter:
-    """Writes the function of a cell."""
+    """Writes the function of a work item."""
 
     def __init__(self, code: PixelMajorCode) -> None:
         self.code = code
@@ -201,14 +201,14 @@ class PixelMajorWriter:
         )
 
     def text(self, symbol: str) -> str:
-        """Find the cell's rows and outputs; go through the rows of each image."""
+        """Find the work item's rows and outputs; go through the rows of each image."""
         body, rows = self.body, self.result.rows
         outputs, row_blocks = (
             self.param(PixelMajor.OUTPUT_BLOCKS),
             self.param(PixelMajor.ROW_BLOCKS),
         )
-        panels = body.share(body.ceil(self.m, self.shape.columns), "%cell", outputs)
-        rest = body.div("%cell", outputs)
+        panels = body.share(body.ceil(self.m, self.shape.columns), "%work_item", outputs)
+        rest = body.div("%work_item", outputs)
         begin, end = body.share(body.mul(self.param(PixelMajor.IMAGES), rows), rest, row_blocks)
         group = body.div(rest, row_blocks)
         self.offsets()
@@ -223,8 +223,8 @@ class PixelMajorWriter:
             x = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, self.size))
             self.image(x, image, group, panels, (first, last))
         return body.function(
-            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
-            "ptr %calls)"
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
+            "ptr %scratch, ptr %calls)"
         )
 
     def image(

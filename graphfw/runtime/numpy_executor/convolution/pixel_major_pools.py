@@ -1,7 +1,7 @@
 """`PixelMajorPoolCode`: turned convolutions of which windows see the largest result, or sum ReLUs.
 
 Places of the convolution are rows in a block in cache, vectors of outputs side by side: so what a
-window sees is reduced vector by vector, and only that is transposed and leaves the cell. The
+window sees is reduced vector by vector, and only that is transposed and leaves the work item. The
 block holds as many rows of places as the windows of a chunk see; where the next chunk's windows see
 some of them again, these are still there.
 """
@@ -34,7 +34,7 @@ class PoolWindow(ParamBlock):
 
 @record
 class PixelMajorPoolCode(PixelMajorCode):
-    """How a cell is computed: some outputs of a group, some rows of places of windows.
+    """How a work item is computed: some outputs of a group, some rows of places of windows.
 
     Attributes:
         window: How many rows of places a window sees, and how many of each.
@@ -61,7 +61,7 @@ class PixelMajorPoolCode(PixelMajorCode):
 
 
 class _PixelMajorPool(PixelMajorWriter):
-    """Writes the function of a cell; `together` counts rows of places of windows."""
+    """Writes the function of a work item; `together` counts rows of places of windows."""
 
     def __init__(self, code: PixelMajorCode, window: tuple[int, int], is_sum: bool) -> None:
         self.window, self.is_sum = window, is_sum

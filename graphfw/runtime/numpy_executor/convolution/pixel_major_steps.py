@@ -53,10 +53,10 @@ _MAXIMUM = 0.15
 """The cycles for each element that is compared."""
 
 _STRIP = 8
-"""So many rows of places of windows are a cell: at its border rows are computed once more."""
+"""So many rows of places of windows are a work item: at its border rows are computed once more."""
 
-_CELLS = 16
-"""There may be fewer in each, so that there are as many cells."""
+_WORK_ITEMS = 16
+"""There may be fewer in each, so that there are as many work items."""
 
 
 def pixel_major_strategies(
@@ -125,8 +125,8 @@ def _chunks(it: Convolution, places: int) -> int:
 def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
     """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
 
-    They are joined where that makes better tiles, and they need not be told apart; else cells may
-    have some of the rows.
+    They are joined where that makes better tiles, and they need not be told apart; else work items
+    may have some of the rows.
     """
     dims = it.dims
     if _is_copied(it):
@@ -195,7 +195,7 @@ def _cut(it: Convolution, places: DimLike, k: int) -> tuple[DimLike, DimLike]:
     shape, m = it.shape, it.outputs
     if it.is_whole:
         assert isinstance(places, int)
-        # Cells have all places of one image. One tile that is as much work can't be cut.
+        # Work items have all places of one image. One tile that is as much work can't be cut.
         sizes = shape.rows, m, k * -(-places // shape.rows)
         how = cut(shape, Costs(1, 1, 1), sizes, it.members, may_split=False)
         return how.column_blocks, it.images
@@ -240,16 +240,16 @@ def pixel_major_steps(
     if it.is_whole:
         assert isinstance(rows, int)
         together = max(rows, 1)
-    cell, line = PixelMajorCode(shape, len(dims)), shape.columns * shape.size
+    work_item, line = PixelMajorCode(shape, len(dims)), shape.columns * shape.size
     scratch = -(-k // 8) * 64
     if windows:
         down, along = windows
         together = max(together // down.stride, 1)
         outputs = panels
-        strips = dim_max(it.images * down.places // _STRIP, -(-_CELLS // (panels * it.groups)))
+        strips = dim_max(it.images * down.places // _STRIP, -(-_WORK_ITEMS // (panels * it.groups)))
         row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.places)
         is_sum = added is not None
-        cell = PixelMajorPoolCode(shape, len(dims), (down.kernel, along.kernel), is_sum)
+        work_item = PixelMajorPoolCode(shape, len(dims), (down.kernel, along.kernel), is_sum)
         scratch += ((together - 1) * down.stride + down.kernel) * width * line
     params: tuple[DimLike, ...] = (
         *(m, k, it.groups, channels, it.images, rows, width),
@@ -268,7 +268,7 @@ def pixel_major_steps(
         params += epilogue.params_with(all_places if product is not None else places)
         scratch += places * line
     code = MatmulCode(
-        cell,
+        work_item,
         with_stores(it.target, it.members * m * all_places),
         heights_for(shape, width),
         False,
@@ -276,7 +276,7 @@ def pixel_major_steps(
         product is not None,
         operands.region,
     )
-    cells = it.groups * row_blocks * outputs
+    work_items = it.groups * row_blocks * outputs
     if 0 in (m, all_places):
-        cells = 0
-    return [*steps, *made, operands.step(it.nodes, code, params, cells, scratch)]
+        work_items = 0
+    return [*steps, *made, operands.step(it.nodes, code, params, work_items, scratch)]

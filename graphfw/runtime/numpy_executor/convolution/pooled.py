@@ -3,7 +3,7 @@
 `pooled_steps`: windows see the largest results, and the image that is pooled never goes to memory.
 That serves where laying out and pooling it takes as long as computing it does: behind the first
 layers of networks, which see few channels. What is reduced over all places, behind the last ones,
-is the epilogue of any strategy whose cells have all places of an output.
+is the epilogue of any strategy whose work items have all places of an output.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
         is_long(op.window),
         host(),
     )
-    cells = (images * planes * rows * parts + together - 1) // together
+    work_items = (images * planes * rows * parts + together - 1) // together
     operands, scratch = (x.storage, result.storage), pools.scratch_bytes(depth, room, shape)
-    return [Step((node,), code, operands, (False, True), params, cells, scratch)]
+    return [Step((node,), code, operands, (False, True), params, work_items, scratch)]
 
 
 def leading(x: View, y: View, count: int) -> list[tuple[DimLike, DimLike, DimLike]]:

@@ -30,8 +30,8 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 Kind: TypeAlias = Literal["sums", "maxima"]
 
-_CELL = 1 << 16
-"""About how many elements of the image a cell reads, as often as it does."""
+_WORK_ITEM = 1 << 16
+"""About how many elements of the image a work item reads, as often as it does."""
 
 
 PART = 2048
@@ -46,10 +46,10 @@ _DEEP = 8
 
 
 def parts_together(dims: list[SpatialDim]) -> DimLike:
-    """Return how many parts of rows of the result a cell computes."""
+    """Return how many parts of rows of the result a work item computes."""
     rows = math.prod([dim.kernel for dim in dims[:-1]])
     size = dim_min(dims[-1].size, PART * dims[-1].stride)
-    return dim_max(1, _CELL // dim_max(1, dim_max(size, 64) * rows))
+    return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, 64) * rows))
 
 
 def parts_of_row(dim: SpatialDim) -> DimLike:
@@ -99,7 +99,7 @@ class PoolParams(ParamBlock):
 
 @record
 class PoolCode:
-    """A cell: some parts of rows of the result, counted over all planes. Operands: x, the result.
+    """A item: some parts of rows of the result, counted over all planes. Operands: x, the result.
 
     Attributes:
         shape: The vectors.
@@ -169,7 +169,7 @@ class _Pool(WindowBounds):
         body, count = self.body, self.param(PoolParams.PARTS)
         together, each = self.param(PoolParams.TOGETHER), self.param(PoolParams.EACH)
         parts = body.mul(self.param(PoolParams.ROWS), count)
-        begin = body.mul("%cell", together)
+        begin = body.mul("%work_item", together)
         end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), parts))
         line = body.mul(self.dims[-1][Spatial.POSITIONS], self.item)
         x, y = (body.array("%buffers", i, "ptr") for i in range(2))
@@ -203,7 +203,7 @@ class _Pool(WindowBounds):
                         else:
                             places = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), place]
                             self.rows(image, places, run, here)
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def plane(self, operand: str, places: tuple[int, int, int], at: tuple[str, str]) -> str:
         """Where a plane of an image begins."""

@@ -27,10 +27,10 @@ class WeightParams(ParamBlock):
 
 @record
 class WeightsCode:
-    """A cell: the kernels of one tile of outputs, `[k][outputs]`, where k is [*K, C].
+    """A work item: the kernels of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 
-    They lie in the order in which `ConvCell` reads them: block by block of outputs, piece by piece
-    of k, then tile by tile. A group's last tile may have fewer outputs than it has room.
+    They lie in the order in which `ConvItemCode` reads them: block by block of outputs, piece by
+    piece of k, then tile by tile. A group's last tile may have fewer outputs than it has room.
 
     Operands: the weight, the tiles.
 
@@ -59,7 +59,7 @@ class WeightsCode:
             : WeightParams.COUNT
         ]
         output, channel = body.mul(output, item), body.mul(channel, item)
-        group, number = body.div("%cell", tiles), body.rem("%cell", tiles)
+        group, number = body.div("%work_item", tiles), body.rem("%work_item", tiles)
         first = body.mul(number, tile)
         rows = body.min(body.sub(outputs, first), tile)
         source = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, item))
@@ -94,4 +94,4 @@ class WeightsCode:
                     value = stored.load(body.at(here, body.mul(row, output)), 1)
                     one = body.at(last, body.mul(row, shape.size))
                     body.line(f"store {shape.element} {value}, ptr {one}")
-        return module([FunctionText(body.cell(symbol), declarations(shape), ())])
+        return module([FunctionText(body.work_item(symbol), declarations(shape), ())])

@@ -33,8 +33,8 @@ from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.text import declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 
-_CELL = 1 << 14
-"""About how many elements of the image a cell goes through."""
+_WORK_ITEM = 1 << 14
+"""About how many elements of the image a work item goes through."""
 
 _ADDS = ("window_put", "fold")
 """These add to an image; the others read one."""
@@ -57,14 +57,14 @@ class ArgmaxParams(ParamBlock):
 
 @record
 class WindowArgmaxCode:
-    """A cell: some planes of the result. Operands: those of the op, the result.
+    """A work item: some planes of the result. Operands: those of the op, the result.
 
     Attributes:
         name: The op's.
         shape: The vectors.
         rank: How many spatial dims there are.
         step: See `window_bounds`; 0, too, where another operand has places apart.
-        width: See `SlideCell`.
+        width: See `DirectWindowCode`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
             the image.
         is_long: Whether the window is long, see `window_bounds`.
@@ -172,10 +172,10 @@ class _WindowArgmax(WindowBounds):
         planes, together = (
             body.array("%params", i) for i in (ArgmaxParams.PLANES, ArgmaxParams.TOGETHER)
         )
-        begin = body.mul("%cell", together)
+        begin = body.mul("%work_item", together)
         with body.loop(begin, body.min(body.add(begin, together), planes)) as plane:
             self.plane(plane)
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def plane(self, plane: str) -> None:
         """Go through a plane, strip by strip; each is as wide as a vector."""
@@ -438,7 +438,7 @@ def steps_of(
     is_dense = all([view.strides[-1] == 1 or places[-1] == 1 for view in beside])
     shape = shape_for(first.storage.dtype, host())
     size, planes = size_of(sizes), size_of(image.shape[:lead])
-    together = dim_max(1, _CELL // dim_max(1, dim_max(size, size_of(places))))
+    together = dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, size_of(places))))
     params: list[DimLike] = [planes, together, size_of(image.shape[cut:lead]), size]
     params += numbers(dims)
     for view in inputs:
@@ -454,8 +454,8 @@ def steps_of(
     operands = (*[view.storage for view in inputs], result.storage)
     written = (*[False] * len(inputs), True)
     scratch = size * shape.size if adds and shape.converts else 0
-    cells = (planes + together - 1) // together
-    return [Step((node,), code, operands, written, tuple(params), cells, scratch)]
+    work_items = (planes + together - 1) // together
+    return [Step((node,), code, operands, written, tuple(params), work_items, scratch)]
 
 
 def _cut(views: Sequence[View], lead: int) -> int | None:

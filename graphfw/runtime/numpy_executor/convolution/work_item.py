@@ -1,10 +1,10 @@
-"""`ConvItemCode`: how the cells of convolutions are computed, the same for many of them.
+"""`ConvItemCode`: how the work items of convolutions are computed, the same for many of them.
 
-    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+    @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
 A convolution is a matrix product: rows are outputs, columns places of the window, and k counts what
 a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in scratch
-memory when they are needed. What differs between the convolutions that share a cell lies at
+memory when they are needed. What differs between the convolutions that share a work item lies at
 `calls`, see `matmul.call_table.CallTable`.
 """
 
@@ -35,7 +35,7 @@ def depth(shape: TileShape) -> int:
 
 @record
 class WindowsCode(SharedFunction):
-    """The function that lays out panels, compiled once for all cells; see `windows`."""
+    """The function that lays out panels, compiled once for all work items; see `windows`."""
 
     shape: TileShape
     rank: int
@@ -58,12 +58,12 @@ class WindowsCode(SharedFunction):
 
 
 AT_ONCE = 1024
-"""How many places of k a cell of `PanelsCode` lays out."""
+"""How many places of k a work item of `PanelsCode` lays out."""
 
 
 @record
 class WithWindows:
-    """The base of cells that call the function which lays out panels.
+    """The base of work items that call the function which lays out panels.
 
     Attributes:
         shape: The tiles.
@@ -83,7 +83,7 @@ class WithWindows:
 
 @record
 class PanelsCode(WithWindows):
-    """A cell: some places of k of a panel, of one group of one image.
+    """A work item: some places of k of a panel, of one group of one image.
 
     Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `ConvParams`.
     """
@@ -105,8 +105,8 @@ class PanelsCode(WithWindows):
             body.array("%params", i) for i in (ConvParams.N, ConvParams.K, ConvParams.GROUPS)
         )
         pieces, panels = body.ceil(k, AT_ONCE), body.ceil(n, width)
-        begin = body.mul(body.rem("%cell", pieces), AT_ONCE)
-        rest = body.div("%cell", pieces)
+        begin = body.mul(body.rem("%work_item", pieces), AT_ONCE)
+        rest = body.div("%work_item", pieces)
         column, member = body.mul(body.rem(rest, panels), width), body.div(rest, panels)
         line = body.add(body.mul(rest, k), begin)
         to = body.at(body.array("%buffers", 1, "ptr"), body.mul(line, width * self.shape.size))
@@ -116,7 +116,7 @@ class PanelsCode(WithWindows):
             f"i64 {body.min(body.sub(k, begin), AT_ONCE)}, i64 {column}, "
             f"i64 {body.min(body.sub(n, column), width)}, ptr {to})"
         )
-        return calling(body.cell(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.parts)
 
 
 def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> str:
@@ -132,7 +132,7 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 
 @record
 class ConvItemCode(WithWindows, SharedFunction):
-    """How a cell is computed: some outputs and places, of images and groups.
+    """How a work item is computed: some outputs and places, of images and groups.
 
     Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
 
@@ -180,7 +180,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
 
 class _ConvItem:
-    """Writes the function of a cell."""
+    """Writes the function of a work item."""
 
     def __init__(self, code: ConvItemCode) -> None:
         self.code = code
@@ -199,16 +199,16 @@ class _ConvItem:
         return self.body.array("%params", place)
 
     def text(self, symbol: str) -> str:
-        """Find the cell's part of the result; go through it in chunks of columns."""
+        """Find the work item's part of the result; go through it in chunks of columns."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
         row_blocks, column_blocks = (
             self.param(ConvParams.ROW_BLOCKS),
             self.param(ConvParams.COLUMN_BLOCKS),
         )
-        # Neighbouring cells differ in their columns: they read the same kernels.
-        first, last = body.share(body.ceil(self.n, width), "%cell", column_blocks)
+        # Neighbouring work items differ in their columns: they read the same kernels.
+        first, last = body.share(body.ceil(self.n, width), "%work_item", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
-        rest = body.div("%cell", column_blocks)
+        rest = body.div("%work_item", column_blocks)
         first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         together = self.param(ConvParams.TOGETHER)
@@ -223,8 +223,8 @@ class _ConvItem:
                 count = body.min(body.sub(columns[1], column), most)
                 self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, kernels))
         return body.function(
-            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
-            "ptr %calls)"
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
+            "ptr %scratch, ptr %calls)"
         )
 
     def operands(self, member: str) -> tuple[str, str]:

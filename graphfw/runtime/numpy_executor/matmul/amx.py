@@ -203,7 +203,7 @@ def _emulated_dot() -> str:
 
 
 def is_configured(tiles: Tiles | None) -> bool:
-    """Whether cells begin and end the use of tiles."""
+    """Whether work items begin and end the use of tiles."""
     return tiles is not None and tiles.form == "amx"
 
 

@@ -51,7 +51,7 @@ def _product(a: Array, b: Array, form: Form | None) -> Array:
     left, right, out = (Temp(float32, size, "a trial") for size in (m * k, k * n, m * n))
     views = View(left, 0, (m, k), (k, 1)), View(right, 0, (k, n), (n, 1))
     (step,) = matmul_steps((), *views, out, None, tiles=form)
-    assert isinstance(step.cells, int)
+    assert isinstance(step.work_items, int)
     assert isinstance(step.scratch, int)
     result = np.empty((m, n), np.float32)
     scratch = np.empty(step.scratch + 64, np.uint8)
@@ -59,6 +59,6 @@ def _product(a: Array, b: Array, form: Form | None) -> Array:
     numbers = [n for n in step.params if isinstance(n, int)]  # all: the sizes are known
     params = (ctypes.c_int64 * len(numbers))(*numbers)
     function = _FUNCTION(compile_codes([step.code])[0])
-    for cell in range(step.cells):
-        function(buffers, params, cell, scratch.ctypes.data + -scratch.ctypes.data % 64)
+    for work_item in range(step.work_items):
+        function(buffers, params, work_item, scratch.ctypes.data + -scratch.ctypes.data % 64)
     return result

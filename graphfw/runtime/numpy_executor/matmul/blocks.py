@@ -42,7 +42,7 @@ def part_of(
 
 
 class Scratch(NamedTuple):
-    """Where the pieces of a cell's scratch memory begin, in bytes.
+    """Where the pieces of a work item's scratch memory begin, in bytes.
 
     Attributes:
         strip: Packed panels of b.
@@ -62,7 +62,7 @@ class Scratch(NamedTuple):
 
     @staticmethod
     def of(code: MatMulItemCode) -> Scratch:
-        """Return what a cell needs."""
+        """Return what a work item needs."""
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
         shape, length = code.shape, depth(code.shape)
@@ -121,8 +121,8 @@ class Chunks:
     """Writes the ways to compute a chunk.
 
     Args:
-        code: Of the cell.
-        body: The cell's function.
+        code: Of the work item.
+        body: The work item's function.
         calls: What it is told of the product.
         m: The rows of the product.
         k: The length of the sums.

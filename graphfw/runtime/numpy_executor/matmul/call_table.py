@@ -1,4 +1,4 @@
-"""`CallTable`: what a cell is told about the product that it belongs to, in words of 8 bytes.
+"""`CallTable`: what a work item is told about the product that it belongs to, in words of 8 bytes.
 
 | word | what |
 |---|---|
@@ -6,7 +6,7 @@
 | 1 | 1 where the product is an operand, else 0 |
 | 2 | of how many rows the blocks of rows are multiples |
 | 3 | how many heights of tiles follow |
-| 4 | the function that computes pieces of an operand, for cells that have one |
+| 4 | the function that computes pieces of an operand, for work items that have one |
 | 5 | how many of the run-time integers are that one's: they come before those of word 0 |
 | 6, 10, … | a `TileFunctions`, those of the most rows first |
 """
@@ -60,13 +60,13 @@ class CallTable:
 
     Attributes:
         follow: The function that follows.
-        is_followed: Whether there is one.
+        has_epilogue: Whether there is one.
         kept: Whether the product is an operand.
         unit: Of how many rows the blocks of rows are multiples.
         before: The function that computes pieces of an operand.
         before_params: How many run-time integers that has.
         operands: Where the addresses of the buffers are of what computes the right operand in
-            registers; set by a cell that has it.
+            registers; set by a work item that has it.
         given: Its run-time integers; likewise.
     """
 

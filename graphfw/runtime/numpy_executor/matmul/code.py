@@ -1,4 +1,4 @@
-"""`MatmulCode`: the native function that computes one cell of a matrix product."""
+"""`MatmulCode`: the native function that computes one work item of a matrix product."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Operands(NamedTuple):
         nodes: tuple[Node, ...],
         code: Code,
         params: tuple[DimLike, ...],
-        cells: DimLike,
+        work_items: DimLike,
         scratch: DimLike,
     ) -> Step:
         """Return the step that is given these."""
         storages, written, _, in_place = self
-        return Step(nodes, code, storages, written, params, cells, scratch, in_place)
+        return Step(nodes, code, storages, written, params, work_items, scratch, in_place)
 
 
 def operands_of(
@@ -70,7 +70,7 @@ def operands_of(
 
 
 class WorkItemCode(Code, Protocol):
-    """How cells are computed, the same for many products: a `MatMulItemCode` or one of its kind."""
+    """How items are computed, the same for many products: a `MatMulItemCode` or one of its kind."""
 
     @property
     def shape(self) -> TileShape:
@@ -100,12 +100,12 @@ class WorkItemCode(Code, Protocol):
 
 @record
 class MatmulCode:
-    """A cell: some rows and columns of the product, of one or several members of the batch.
+    """A work item: some rows and columns of the product, of one or several members of the batch.
 
     Operands: a, b (or its panels), then the product where it is kept, then the epilogue's.
 
     Attributes:
-        cell: How it is computed.
+        work_item: How it is computed.
         target: The processor.
         heights: The rows of the tiles in use, the largest first; they make up all rows. Those of
             `dots` or `streams` where these always serve.
@@ -113,11 +113,11 @@ class MatmulCode:
         vectors: The widths of the tiles in use, in vectors.
         kept: Whether the product is an operand.
         region: The epilogue.
-        before: What computes an operand, for a cell that has it computed.
+        before: What computes an operand, for a work item that has it computed.
         before_params: How many run-time integers that has.
     """
 
-    cell: WorkItemCode
+    work_item: WorkItemCode
     target: Processor
     heights: tuple[int, ...]
     ragged: bool
@@ -132,7 +132,7 @@ class MatmulCode:
     def key(self) -> str:
         """All that the code depends on."""
         text = (
-            f"matmul {self.cell.key} {self.heights} {self.ragged} {self.vectors} {self.kept} "
+            f"matmul {self.work_item.key} {self.heights} {self.ragged} {self.vectors} {self.kept} "
             f"for {self.target.name}\n"
         )
         if self.before is not None:
@@ -142,22 +142,22 @@ class MatmulCode:
     @property
     def note(self) -> str:
         """The kind of instructions that multiply, if not of vectors: for reports."""
-        if isinstance(self.cell, MatMulItemCode) and self.cell.tiles is not None:
+        if isinstance(self.work_item, MatMulItemCode) and self.work_item.tiles is not None:
             return "matrix tiles"
-        has_pairs = self.cell.shape.places == 2 and self.cell.few != "always"
+        has_pairs = self.work_item.shape.places == 2 and self.work_item.few != "always"
         return "dot products of pairs of bfloat16" if has_pairs else ""
 
     @property
     def heights_of_tiles(self) -> tuple[int, ...]:
         """The rows of the tiles that it calls."""
-        return () if self.cell.few == "always" else self.heights
+        return () if self.work_item.few == "always" else self.heights
 
     @property
     def parts(self) -> tuple[Code, ...]:
         """The functions that it calls."""
         tiles = [self.tile(h, v) for h in self.heights_of_tiles for v in self.vectors]
         called = [code for code in (self.first, self.follow) if code is not None]
-        return (self.cell, *tiles, *called)
+        return (self.work_item, *tiles, *called)
 
     @cached_property
     def first(self) -> EpilogueFunction | None:
@@ -175,12 +175,12 @@ class MatmulCode:
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
-        cell = self.cell
-        return Piece("tile", cell.shape, (height, vectors, cell.ahead, self.ragged))
+        work_item = self.work_item
+        return Piece("tile", work_item.shape, (height, vectors, work_item.ahead, self.ragged))
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        declared, follow, before = dict(self.cell.declaration), "null", "null"
+        declared, follow, before = dict(self.work_item.declaration), "null", "null"
         tiles: list[call_table.TileFunctions] = []
         for height, smaller in itertools.pairwise((*self.heights_of_tiles, 0)):
             pieces = [self.tile(height, v) for v in (min(self.vectors), max(self.vectors))]
@@ -201,8 +201,8 @@ class MatmulCode:
         )
         body = FunctionBody()
         body.line(
-            f"call fastcc void @{self.cell.name}(ptr %buffers, ptr %params, i64 %cell, "
+            f"call fastcc void @{self.work_item.name}(ptr %buffers, ptr %params, i64 %work_item, "
             "ptr %scratch, ptr @calls)"
         )
-        text = f"@calls = internal constant {told}\n{body.cell(symbol)}"
+        text = f"@calls = internal constant {told}\n{body.work_item(symbol)}"
         return module([FunctionText(text, declared, ())])

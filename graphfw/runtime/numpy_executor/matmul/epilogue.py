@@ -1,4 +1,4 @@
-"""The epilogue of a product: a function that its cells call on each chunk.
+"""The epilogue of a product: a function that its work items call on each chunk.
 
     @follow(ptr buffers, ptr product, ptr params, i64 row0, i64 row1, i64 col0, i64 col1,
         ptr scratch)
@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 
 @record
 class FusedKernel:
-    """The epilogue, or the prologue, inside of a cell.
+    """The epilogue, or the prologue, inside of a work item.
 
     Attributes:
         kernel: See `steps.Epilogue` and `steps.Prologue`.

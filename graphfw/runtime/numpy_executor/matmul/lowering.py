@@ -71,7 +71,7 @@ _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
 
 _COMBINED = 1 << 14
-"""How many elements a cell of `SplitKReduceCode` adds up."""
+"""How many elements a work item of `SplitKReduceCode` adds up."""
 
 
 class _Batch(NamedTuple):
@@ -200,7 +200,7 @@ def matmul_steps(
     before: FusedKernel | None = None
     if prologue is not None:
         operands, before = with_prologue(operands, prologue)
-    cell = MatMulItemCode(
+    work_item = MatMulItemCode(
         shape,
         layout,
         few,
@@ -216,9 +216,11 @@ def matmul_steps(
     ragged = not isinstance(m, int)
     tall = heights or how.heights
     own_target = with_stores(target, it.members * m * n)
-    code = MatmulCode(cell, own_target, tall, ragged, vectors(shape, part), kept, operands.region)
+    code = MatmulCode(
+        work_item, own_target, tall, ragged, vectors(shape, part), kept, operands.region
+    )
     params = _params(it, right_view, how, sections)
-    scratch: DimLike = Scratch.of(cell).block
+    scratch: DimLike = Scratch.of(work_item).block
     if prologue is not None:
         code = replace(code, before_params=len(prologue.params))
         params += prologue.params[:-1]
@@ -241,8 +243,8 @@ def matmul_steps(
         else:
             params += own.params_with(n, part)
     groups = (it.members * how.splits + how.group - 1) // how.group
-    cells = groups * how.row_blocks * how.column_blocks
-    step = operands.step(nodes, code, params, cells, scratch)
+    work_items = groups * how.row_blocks * how.column_blocks
+    step = operands.step(nodes, code, params, work_items, scratch)
     if parts is None:
         return [step]
     return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
@@ -255,11 +257,11 @@ def computes_operand(
     *,
     pairs: bool = False,
 ) -> bool:
-    """Whether the cells of a product had better compute the operand that its prologue computes.
+    """Whether the items of a product had better compute the operand that its prologue computes.
 
     They do where each element is computed once, whatever that takes: of the left operand where all
-    columns of a row of the product are one cell's, of the right one where all rows of a column are.
-    With several blocks of columns the rows would be computed for each; and with blocks of rows
+    columns of a row of the product are one work item's, of the right one where all rows of a column
+    are. With several blocks of columns the rows would be computed for each; and with blocks of rows
     instead all of `b` is packed for each, which is no gain for wide products.
     """
     prologue, a, b = product.prologue, product.left, product.right
@@ -319,7 +321,7 @@ def _may_be_inline(
 def _own_cut(
     shape: TileShape, it: _Product, computed: Computed, *, by_tiles: bool, sections: int = 1
 ) -> ProductCut:
-    """Return the cut of a product whose cells compute an operand.
+    """Return the cut of a product whose work items compute an operand.
 
     That of the left one sees to no epilogue: whether there is one is not known at first.
     """
@@ -447,7 +449,7 @@ def _cut(shape: TileShape, it: _Product, *, by_tiles: bool, sections: int = 1) -
 
 
 def _params(it: _Product, right: View, how: ProductCut, sections: int) -> tuple[DimLike, ...]:
-    """The integers of `MatmulCode`, in the order of `cell.P`."""
+    """The integers of `MatmulCode`, in the order of `work_item.P`."""
     m, n, k = it.sizes
     batch = [size for dim in it.batch for size in dim]
     return (
@@ -475,11 +477,11 @@ def _combine(
     operands = operands_of([parts], product, epilogue)
     rows = it.members * m
     # Parts are made only where n is known.
-    per_cell = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
-    params: tuple[DimLike, ...] = (rows, n, splits, per_cell)
+    per_item = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
+    params: tuple[DimLike, ...] = (rows, n, splits, per_item)
     if epilogue is not None:
         params += epilogue.params_with(n)
     target = with_stores(target, it.members * m * n)
     code = SplitKReduceCode(shape, target, product is not None, operands.region)
-    scratch = per_cell * n * shape.stored.itemsize if product is None else 0
-    return operands.step(nodes, code, params, (rows + per_cell - 1) // per_cell, scratch)
+    scratch = per_item * n * shape.stored.itemsize if product is None else 0
+    return operands.step(nodes, code, params, (rows + per_item - 1) // per_item, scratch)

@@ -13,15 +13,15 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _PACK_COLUMNS = 4
-"""How many panels a cell of `PackPanelsCode` packs."""
+"""How many panels a work item of `PackPanelsCode` packs."""
 
 
 @record
 class PackPanelsCode:
-    """A cell: some panels of a `b` that is packed ahead, over all of k.
+    """A work item: some panels of a `b` that is packed ahead, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
-    columns in a cell (a multiple of those of a panel).
+    columns in a work item (a multiple of those of a panel).
     """
 
     shape: TileShape
@@ -42,9 +42,9 @@ class PackPanelsCode:
         """Return the LLVM module."""
         body, size = FunctionBody(), self.shape.stored.itemsize
         (pack,) = self.parts
-        k, n, offset, k_stride, n_stride, per_cell = (body.array("%params", i) for i in range(6))
-        column = body.mul("%cell", per_cell)
-        columns = body.min(body.sub(n, column), per_cell)
+        k, n, offset, k_stride, n_stride, per_item = (body.array("%params", i) for i in range(6))
+        column = body.mul("%work_item", per_item)
+        columns = body.min(body.sub(n, column), per_item)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
         b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
         gap = body.mul(body.ceil(k, self.shape.places), self.shape.columns * self.shape.size)
@@ -56,7 +56,7 @@ class PackPanelsCode:
             f"i64 {gap}, i64 {k}, i64 {columns})"
         )
         declared = declarations(self.shape) | pack.declaration
-        return module([FunctionText(body.cell(symbol), declared, ())])
+        return module([FunctionText(body.work_item(symbol), declared, ())])
 
 
 def prepacked(

@@ -1,4 +1,4 @@
-"""`Piece`: a function that the cells of many products call, compiled once for all of them."""
+"""`Piece`: a function that the work items of many products call, compiled once for all of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COMPUTED = {
 
 @record
 class Piece(SharedFunction):
-    """A function that the cells of many products call.
+    """A function that the work items of many products call.
 
     Attributes:
         kind: What it does; see the modules that write the text.

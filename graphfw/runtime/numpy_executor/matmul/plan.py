@@ -1,4 +1,4 @@
-"""How a product is cut into cells. It depends on sizes only, never on the number of threads."""
+"""How a product is cut into items. It depends on sizes only, never on the number of threads."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, STRIP
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, chains_for
 
-_CELL = 4 << 20
-"""The multiplications of a cell that is neither too short nor too long: 20 to 40 µs."""
+_WORK_ITEM = 4 << 20
+"""The multiplications of a work item that is neither too short nor too long: 20 to 40 µs."""
 
 _SMALLEST = 1 << 20
-"""The least work for which a cell is worth being claimed."""
+"""The least work for which a work item is worth being claimed."""
 
-_MOST_CELLS = 64
+_MOST_WORK_ITEMS = 64
 """More are not needed to keep 16 threads busy."""
 
 _LONGEST = 1 << 25
-"""The most multiplications of vectors in a cell, some 10 ms: only between cells is a run
+"""The most multiplications of vectors in a work item, some 10 ms: only between work items is a run
 interrupted."""
 
 
@@ -57,7 +57,7 @@ _SPLIT = 1 << 19
 """The most elements of a product whose parts are kept apart: up to 16 of them."""
 
 _CHUNK = 1 << 16
-"""The elements of a chunk of a cell, which stays in the L2 cache."""
+"""The elements of a chunk of a work item, which stays in the L2 cache."""
 
 _WAY, _WAYS = 4096, 8
 """Lines of memory that lie such a multiple of bytes apart have so many places in the L1 cache."""
@@ -87,11 +87,12 @@ class ProductCut(NamedTuple):
         heights: The rows of the tiles, the largest first.
         row_blocks: Into how many blocks the rows are cut.
         column_blocks: Into how many blocks the columns are cut.
-        group: How many members of the batch a cell has.
+        group: How many members of the batch a work item has.
         splits: Into how many parts k is cut.
-        chunk_rows: The rows of a cell that are done at a time.
-        chunk_columns: The columns of a cell that are done at a time.
-        filled: How many of these are computed at a time, where cells compute the right operand.
+        chunk_rows: The rows of a work item that are done at a time.
+        chunk_columns: The columns of a work item that are done at a time.
+        filled: How many of these are computed at a time, where work items compute the right
+        operand.
     """
 
     heights: tuple[int, ...]
@@ -121,8 +122,8 @@ def cut(
         costs: What the parts of the work take.
         sizes: Rows, columns, length of the sums.
         batch: How many products there are.
-        sections: Of how many parts of its columns a cell has the same ones. The cut is that of a
-            part; all of them make as much work as one with longer sums.
+        sections: Of how many parts of its columns a work item has the same ones. The cut is that of
+            a part; all of them make as much work as one with longer sums.
         may_split: Whether k may be cut.
         gap: See `heights_for`.
     """
@@ -209,29 +210,29 @@ def _fixed(
     *,
     may_split: bool,
 ) -> tuple[int, int, int, int]:
-    """Blocks of rows, of columns, members of the batch in a cell, parts of k."""
+    """Blocks of rows, of columns, members of the batch in a work item, parts of k."""
     m, n, k, batch = sizes
-    cells = _cells(costs.work(m, n, k) * batch)
-    if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(cells, 8):
+    work_items = _work_items(costs.work(m, n, k) * batch)
+    if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8):
         # Smaller blocks of the product would spend their time on packing.
         return 1, 1, 1, _parts(shape, costs, _PART, sizes)
     if may_split and k >= 8 * _PART and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
         return 1, 1, 1, _parts(shape, costs, 2 * _PART, sizes)
-    members = min(batch // cells, _longest(shape) // max(costs.work(m, n, k), 1))
+    members = min(batch // work_items, _longest(shape) // max(costs.work(m, n, k), 1))
     if members:
         return 1, 1, members, 1
-    wanted = -(-cells // max(batch, 1))
+    wanted = -(-work_items // max(batch, 1))
     return *_brief(shape, costs, height, sizes, _blocks(shape, costs, height, sizes, wanted)), 1, 1
 
 
-def _cells(work: int) -> int:
-    """How many cells are good for some work."""
-    return max(1, min(_MOST_CELLS, max(work // _CELL, min(8, work // _SMALLEST))))
+def _work_items(work: int) -> int:
+    """How many work items are good for some work."""
+    return max(1, min(_MOST_WORK_ITEMS, max(work // _WORK_ITEM, min(8, work // _SMALLEST))))
 
 
 def _longest(shape: TileShape) -> int:
-    """How much work of a cell takes some 10 ms, in multiplications."""
+    """How much work of a work item takes some 10 ms, in multiplications."""
     return _LONGEST * shape.lanes
 
 
@@ -256,9 +257,9 @@ def _blocks(
             if rows * columns < wanted // 2:
                 continue
             largest = _largest(shape, costs, height, sizes, (rows, columns))
-            # 1 << 16: what claiming a cell costs.
-            cells, largest = rows * columns * batch, largest + (1 << 16)
-            time = sum([-(-cells // threads) * largest * threads for threads in (2, 4, 8)])
+            # 1 << 16: what claiming a work item costs.
+            work_items, largest = rows * columns * batch, largest + (1 << 16)
+            time = sum([-(-work_items // threads) * largest * threads for threads in (2, 4, 8)])
             if time < least:
                 best, least = (rows, columns), time
     return best
@@ -320,22 +321,23 @@ def _symbolic(
     columns = n if isinstance(n, int) else _ASSUMED
     places = k if isinstance(k, int) else _ASSUMED
     work = costs.work(rows, columns, places)
-    is_large = (isinstance(batch, int) and batch < 8) or work > 2 * _CELL
+    is_large = (isinstance(batch, int) and batch < 8) or work > 2 * _WORK_ITEM
     if not is_large and isinstance(m, int) and isinstance(n, int):
-        return 1, 1, max(_CELL // max(work, 1), 1), 1
-    # About as many columns as make a cell with 128 rows, then as many rows.
-    width = max(_CELL // costs.work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
-    height = max(_CELL // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
+        return 1, 1, max(_WORK_ITEM // max(work, 1), 1), 1
+    # About as many columns as make a work item with 128 rows, then as many rows.
+    width = max(_WORK_ITEM // costs.work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
+    height = max(_WORK_ITEM // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
     row_blocks = dim_max(1, (m + height - 1) // height)
     column_blocks = dim_max(1, (n + width - 1) // width)
-    # As `_cells` does: small ones where there are few, and several members where they are many.
+    # As `_work_items` does: small ones where there are few, and several members where they are
+    # many.
     all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * places * batch
-    cells = dim_max(1, dim_max(all_of_it // _CELL, dim_min(8, all_of_it // _SMALLEST)))
-    blocks = cells // dim_max(1, batch * row_blocks)
+    work_items = dim_max(1, dim_max(all_of_it // _WORK_ITEM, dim_min(8, all_of_it // _SMALLEST)))
+    blocks = work_items // dim_max(1, batch * row_blocks)
     if is_large and not isinstance(m, int):
         column_blocks = dim_max(1, dim_min(column_blocks, blocks))
         few = dim_min(column_blocks, dim_max(n // _PIECE, _FEWEST))
         many = dim_min(column_blocks, m // (_FEW + 1) * column_blocks)
         return row_blocks, dim_max(few, many), 1, 1
     column_blocks = dim_max(1, dim_min(dim_max(column_blocks, blocks), (n + 63) // 64))
-    return row_blocks, column_blocks, dim_max(1, batch // cells), 1
+    return row_blocks, column_blocks, dim_max(1, batch // work_items), 1

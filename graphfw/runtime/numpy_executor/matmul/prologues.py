@@ -1,4 +1,4 @@
-"""Operands that cells compute, some rows or columns at a time, before they multiply them."""
+"""Operands that work items compute, some rows or columns at a time, before they multiply them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from graphfw.runtime.numpy_executor.matmul.work_item import FILLED, INLINE_ROWS
 _MOST_BYTES = 2 * FILLED
 """The most bytes of rows or columns computed at a time: they stay in the L2 cache."""
 
-LEAST_CELLS = 8
+LEAST_WORK_ITEMS = 8
 """With fewer, threads would wait that could compute elements."""
 
-MANY_CELLS = 16
-"""So many keep threads busy whatever a cell takes."""
+MANY_WORK_ITEMS = 16
+"""So many keep threads busy whatever a work item takes."""
 
 _SOON = 256
 """Up to so many rows are multiplied by some columns soon enough."""
 
 _ROWS = 64, 128
-"""The rows of a cell where nobody knows how many there are: where they are few, and in general."""
+"""The rows of a item where nobody knows how many there are: where they are few, and in general."""
 
 _ELEMENTS, _COLUMNS = 1 << 16, 64
-"""The least that a cell computes of a right operand."""
+"""The least that a work item computes of a right operand."""
 
 
 def by_rows(how: ProductCut, m: DimLike) -> ProductCut:
-    """Return a cut for cells that compute rows of the left operand.
+    """Return a cut for work items that compute rows of the left operand.
 
-    Where the rows are not known, cells have few: threads that wait could compute elements. So small
-    sizes need no other way.
+    Where the rows are not known, work items have few: threads that wait could compute elements. So
+    small sizes need no other way.
     """
     if isinstance(m, int) or isinstance(how.row_blocks, int):
         return how
     small, large = [(m + rows - 1) // rows for rows in _ROWS]
-    return how._replace(row_blocks=dim_max(1, dim_min(small, dim_max(LEAST_CELLS, large))))
+    return how._replace(row_blocks=dim_max(1, dim_min(small, dim_max(LEAST_WORK_ITEMS, large))))
 
 
 def by_columns(
     how: ProductCut, shape: TileShape, sizes: tuple[DimLike, DimLike, DimLike], sections: int
 ) -> ProductCut:
-    """Return a cut for cells that compute columns of the right operand: with these, all rows.
+    """Return a cut for work items that compute columns of the right operand: with these, all rows.
 
     Args:
         how: The cut without that, of columns and sums of known sizes.
@@ -84,31 +84,31 @@ def for_few_rows(how: ProductCut, m: DimLike, row: ProductCut) -> ProductCut:
 
 
 def pays_by_rows(how: ProductCut, members: DimLike, k: DimLike, itemsize: int) -> bool:
-    """Whether cells had better compute the left operand: see `lowering.computes_operand`."""
+    """Whether work items had better compute the left operand: see `lowering.computes_operand`."""
     if how.splits != 1 or how.column_blocks != 1 or not isinstance(k, int):
         return False
-    cells = _cells(how, members)
-    enough = not isinstance(cells, int) or cells >= LEAST_CELLS
+    work_items = _work_items(how, members)
+    enough = not isinstance(work_items, int) or work_items >= LEAST_WORK_ITEMS
     return enough and how.chunk_rows * k * itemsize <= _MOST_BYTES
 
 
 def pays_by_columns(
     how: ProductCut, members: DimLike, m: DimLike, k: int, itemsize: int, *, is_across: bool
 ) -> bool:
-    """Whether cells had better compute the right operand: see `lowering.computes_operand`.
+    """Whether work items had better compute the right operand: see `lowering.computes_operand`.
 
     Where k does not run along the rows of its tensor, narrow pieces of many rows would be read:
     parts of cache lines, which are gone before the others are wanted.
     """
-    cells = _cells(how, members)
-    least = LEAST_CELLS if isinstance(m, int) and m <= _SOON else MANY_CELLS
-    enough = not isinstance(cells, int) or cells >= least
+    work_items = _work_items(how, members)
+    least = LEAST_WORK_ITEMS if isinstance(m, int) and m <= _SOON else MANY_WORK_ITEMS
+    enough = not isinstance(work_items, int) or work_items >= least
     if is_across and _COLUMNS * k * itemsize > FILLED:
         return False
     return enough and how.filled * k * itemsize <= _MOST_BYTES
 
 
-def _cells(how: ProductCut, members: DimLike) -> DimLike:
+def _work_items(how: ProductCut, members: DimLike) -> DimLike:
     return (members + how.group - 1) // how.group * how.row_blocks * how.column_blocks
 
 
@@ -132,7 +132,7 @@ def apart(epilogue: Epilogue | None, prologue: Prologue) -> Epilogue | None:
 
 
 def with_prologue(operands: Operands, prologue: Prologue) -> tuple[Operands, FusedKernel]:
-    """Return the operands of a step with those of a prologue, and that for its cells."""
+    """Return the operands of a step with those of a prologue, and that for its work items."""
     storages, written, region, in_place = operands
     numbers = []
     for storage in prologue.operands:

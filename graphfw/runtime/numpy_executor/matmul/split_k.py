@@ -22,7 +22,7 @@ class SplitKParams(ParamBlock):
 
 @record
 class SplitKReduceCode:
-    """A cell: some rows of the product, the sums of those of the parts, then the epilogue.
+    """A work item: some rows of the product, the sums of those of the parts, then the epilogue.
 
     Operands: the parts, [splits, rows, n], then the product where it is kept, then the epilogue's.
     """
@@ -42,14 +42,14 @@ class SplitKReduceCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        functions = [FunctionText(self._cell(symbol), declarations(self.shape), ())]
+        functions = [FunctionText(self._work_item(symbol), declarations(self.shape), ())]
         if self.region is not None:
             functions.append(region(self.region.kernel, "epilogue", self.target))
         return module(functions)
 
-    def _cell(self, symbol: str) -> str:
+    def _work_item(self, symbol: str) -> str:
         body, size = FunctionBody(), self.shape.size
-        rows, n, splits, per_cell = (
+        rows, n, splits, per_item = (
             body.array("%params", i)
             for i in (
                 SplitKParams.ROWS,
@@ -58,8 +58,8 @@ class SplitKReduceCode:
                 SplitKParams.ROWS_PER_ITEM,
             )
         )
-        first = body.mul("%cell", per_cell)
-        last = body.min(body.add(first, per_cell), rows)
+        first = body.mul("%work_item", per_item)
+        last = body.min(body.add(first, per_item), rows)
         begin = body.mul(first, n)
         parts = body.at(body.array("%buffers", 0, "ptr"), body.mul(begin, size))
         before = body.mul(begin, self.shape.stored.itemsize)
@@ -80,7 +80,7 @@ class SplitKReduceCode:
                 f"call i32 @epilogue(ptr {buffers}, ptr {params}, "
                 f"i64 {first}, i64 {last}, i64 0, i64 {n}, ptr %scratch)"
             )
-        return body.cell(symbol)
+        return body.work_item(symbol)
 
     def _sum(
         self, body: FunctionBody, parts: str, to: str, splits: tuple[str, str], count: str

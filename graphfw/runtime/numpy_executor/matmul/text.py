@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.packed import Packed
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
-from graphfw.runtime.numpy_executor.codegen.writer import CELL, Writer
+from graphfw.runtime.numpy_executor.codegen.writer import WORK_ITEM, Writer
 
 
 class FunctionBody:
@@ -117,8 +117,8 @@ class FunctionBody:
     ) -> Iterator[str]:
         """Repeat for `begin, begin + step, ...` below `end`; gives the index.
 
-        With `asks`, in a function that computes a cell, it asks before each iteration but the first
-        if the run should end.
+        With `asks`, in a function that computes a work item, it asks before each iteration but the
+        first if the run should end.
         """
         with self._writer.loop(str(begin), end, str(step)) as index:
             if asks:
@@ -129,7 +129,7 @@ class FunctionBody:
     def long_loop(self, begin: str, end: str) -> AbstractContextManager[str]:
         """Repeat for `begin` up to `end`, which may take long; gives the index.
 
-        In a function that computes a cell, it asks now and then if the run should end.
+        In a function that computes a work item, it asks now and then if the run should end.
         """
         return self._writer.loop(begin, end, "1", asks=True)
 
@@ -169,9 +169,9 @@ class FunctionBody:
         """Return a bit that is set where another is not."""
         return self.let(f"xor i1 {bit}, true")
 
-    def cell(self, symbol: str) -> str:
-        """Return the text of a function that computes a cell."""
-        return self._writer.function(f"define i32 @{symbol}({CELL})")
+    def work_item(self, symbol: str) -> str:
+        """Return the text of a function that computes a work item."""
+        return self._writer.function(f"define i32 @{symbol}({WORK_ITEM})")
 
     def function(self, head: str, result: str = "ret void") -> str:
         """Return the text of the function; `head` is what stands before its body."""

@@ -1,8 +1,8 @@
-"""`MatMulItemCode`: how the cells of products are computed, the same for many products.
+"""`MatMulItemCode`: how the work items of products are computed, the same for many products.
 
-    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+    @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-computes one cell; what differs between the products that share it lies at `calls`, as
+computes one work item; what differs between the products that share it lies at `calls`, as
 `code.MatmulCode` writes it: see `CallTable`.
 """
 
@@ -40,7 +40,7 @@ FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
 
 LONG_ROW = 4096
-"""Columns of a single row that are done at a time: long pieces are read faster. A cell's scratch
+"""Columns of a single row that are done at a time: long pieces are read faster. A item's scratch
 memory has room for them, as for chunks of `blocks.CHUNK_ROWS` rows of a panel."""
 
 INLINE_ROWS = 16
@@ -66,7 +66,7 @@ def few_heights(rows: int) -> tuple[int, ...]:
 
 @record
 class MatMulItemCode(SharedFunction):
-    """How a cell is computed: some rows and columns of the product, of members of the batch.
+    """How a work item is computed: some rows and columns of the product, of members of the batch.
 
     Attributes:
         shape: The tiles.
@@ -109,7 +109,7 @@ class MatMulItemCode(SharedFunction):
         if self.inline is not None:
             inline = f"inline {self.inline.operands}\n{show(self.inline.kernel)}"
         return (
-            f"cell {shape.key} {self.layout} {self.few} "
+            f"work item {shape.key} {self.layout} {self.few} "
             f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles} "
             f"computed {self.computed} {inline}"
         )
@@ -183,7 +183,7 @@ class MatMulItemCode(SharedFunction):
 
 
 class _MatMulItem:
-    """Writes the function of a cell."""
+    """Writes the function of a work item."""
 
     def __init__(self, code: MatMulItemCode) -> None:
         self.code = code
@@ -238,7 +238,7 @@ class _MatMulItem:
         return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)
 
     def text(self, symbol: str) -> str:
-        """Find the cell's part of the product; go through it in chunks that L2 holds."""
+        """Find the work item's part of the product; go through it in chunks that L2 holds."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
@@ -246,9 +246,9 @@ class _MatMulItem:
             self.param(MatMulParams.ROW_BLOCKS),
             self.param(MatMulParams.COLUMN_BLOCKS),
         )
-        first, last = body.share(body.ceil(self.section, width), "%cell", column_blocks)
+        first, last = body.share(body.ceil(self.section, width), "%work_item", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.section)
-        rest = body.div("%cell", column_blocks)
+        rest = body.div("%work_item", column_blocks)
         first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
         rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         batch = self.param(MatMulParams.BATCH)
@@ -273,8 +273,8 @@ class _MatMulItem:
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.tilerelease()")
         return body.function(
-            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
-            "ptr %calls)"
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
+            "ptr %scratch, ptr %calls)"
         )
 
     def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str, tuple[str, str]]:
@@ -312,7 +312,7 @@ class _MatMulItem:
         one: Chunk,
         width: str,
     ) -> None:
-        """Go through a cell's rows, and for some of them through its columns, `width` at a time."""
+        """Go through a item's rows, and for some of them through its columns, `width` at a time."""
         body, a = self.body, one.a
         with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
             if self.code.computed == "a":
@@ -326,7 +326,7 @@ class _MatMulItem:
     def by_columns(
         self, member: str, rows: tuple[str, str], columns: tuple[str, str], one: Chunk
     ) -> None:
-        """Compute some of the cell's columns of b at a time, and multiply all rows by them."""
+        """Compute some of the work item's columns of b at a time, and multiply all rows by them."""
         body, a = self.body, one.a
         with self.pieces(columns, self.filled) as (column, width):
             b = self.computed_b(member, column, width)
@@ -356,7 +356,7 @@ class _MatMulItem:
         """Go through rows or columns in chunks: gives the first of each, and how many.
 
         Args:
-            whole: The cell's first, and the one after its last.
+            whole: The work item's first, and the one after its last.
             step: How many a chunk has at most.
         """
         body = self.body

@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.common import in_common
 
-_CELL = 2048
+_WORK_ITEM = 2048
 """Places that are computed by one claim."""
 
 SCAN = 8
@@ -58,8 +58,8 @@ class IndexCode:
         total = "1"
         for dim in dims:
             total = f.mul(dim, total)
-        begin = f.mul("%cell", str(_CELL))
-        end = f.low(f.add(begin, str(_CELL)), total)
+        begin = f.mul("%work_item", str(_WORK_ITEM))
+        end = f.low(f.add(begin, str(_WORK_ITEM)), total)
         with f.loop(begin, end, carried=[("i1", "false")]) as loop:
             left, at = loop.index, []
             for axis in reversed(range(rank)):
@@ -122,7 +122,7 @@ def index_step(
         operands=(temp, *[view.storage for view in indices]),
         written=(True, *[False] * len(indices)),
         params=tuple(params),
-        cells=ceil(size_of(named), _CELL),
+        work_items=ceil(size_of(named), _WORK_ITEM),
         can_fail=True,
     )
     return step, temp

@@ -1,7 +1,7 @@
 """Copying boxes: the parts of one array from parts of others, whatever their strides.
 
 A box is a part of the output that has one regular source. An op whose output is made of boxes that
-do not overlap, and leave nothing out, is one step: its cells are pieces of the boxes.
+do not overlap, and leave nothing out, is one step: its work items are pieces of the boxes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.boxes import Box, merged
 
-_CELL = 1 << 16
+_WORK_ITEM = 1 << 16
 """Bytes that are copied by one claim."""
 
 _TURNED = 64
@@ -28,13 +28,13 @@ _LONG = 1 << 12
 """Bytes from which the C library copies them sooner."""
 
 _HEADER = (
-    "end",  # how many cells this box and those before it have
+    "end",  # how many work items this box and those before it have
     "operand",
     "source",  # where its elements begin, in elements
     "target",
     "outer",  # how many pairs of last dims there are
-    "outer_chunk",  # how many of them a cell has
-    "row_chunk",  # how many places of the last dim but one a cell has
+    "outer_chunk",  # how many of them a work item has
+    "row_chunk",  # how many places of the last dim but one a work item has
     "run_chunk",  # how many of the last dim
     "row_chunks",
     "run_chunks",
@@ -71,25 +71,25 @@ class MoveCode:
             place = f.add(f.mul(loop.index, str(size)), "2")
             box = f.at("i64", "%params", place)
             end = f.let(f"load i64, ptr {box}")
-            late = f.let(f"icmp sge i64 %cell, {begin}")
-            early = f.let(f"icmp slt i64 %cell, {end}")
+            late = f.let(f"icmp sge i64 %work_item, {begin}")
+            early = f.let(f"icmp slt i64 %work_item, {end}")
             with f.when(f.let(f"and i1 {late}, {early}")):
-                cell = f.sub("%cell", begin)
-                f.do(f"call void @box(ptr %buffers, ptr {box}, i64 {cell})")
+                work_item = f.sub("%work_item", begin)
+                f.do(f"call void @box(ptr %buffers, ptr {box}, i64 {work_item})")
             loop.following = [end]
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
     def _add_box(self, module: LlvmModule, run: str) -> None:
-        """Add the function that copies the cell of a box."""
+        """Add the function that copies the work item of a box."""
         f = BranchWriter(module)
         rank, kind = self._rank, unit(self._dtype)
         names = [*_HEADER, *[f"{what}{i}" for what in ("dim", "from", "to") for i in range(rank)]]
         n = {name: f.read("%box", i) for i, name in enumerate(names)}
         y = f.operand(0)
         x = f.let(f"load ptr, ptr {f.at('ptr', '%buffers', n['operand'])}")
-        left = f.div("%cell", n["run_chunks"])
-        column = f.mul(f.rem("%cell", n["run_chunks"]), n["run_chunk"])
+        left = f.div("%work_item", n["run_chunks"])
+        column = f.mul(f.rem("%work_item", n["run_chunks"]), n["run_chunk"])
         row = f.mul(f.rem(left, n["row_chunks"]), n["row_chunk"])
         outer = f.mul(f.div(left, n["row_chunks"]), n["outer_chunk"])
         down, along = rank - 2, rank - 1
@@ -112,7 +112,7 @@ class MoveCode:
                 b = f.at(kind, y, f.add(t, f.mul(line.index, n[f"to{down}"])))
                 call_run(f, run, b, n[f"to{along}"], a, n[f"from{along}"], length)
         f.do("ret void")
-        module.add("define internal void @box(ptr %buffers, ptr %box, i64 %cell)", f)
+        module.add("define internal void @box(ptr %buffers, ptr %box, i64 %work_item)", f)
 
 
 def moved(
@@ -137,11 +137,11 @@ def moved(
     parts = [merged(box) for box in boxes]
     rank = max([2, *[len(dims) for dims, _, _ in parts]])
     params: list[DimLike] = [len(boxes), wrong]
-    cells: DimLike = 0
+    work_items: DimLike = 0
     for box, (dims, source, target) in zip(boxes, parts, strict=True):
         missing = rank - len(dims)
         dims = (*[1] * missing, *dims)
-        most = _CELL // output.dtype.itemsize
+        most = _WORK_ITEM // output.dtype.itemsize
         *outer, rows, run = dims
         # Where the source is transposed, what one turn reads is beside what the turn before has.
         is_turned = len(source) > 1 and source[-2] == 1
@@ -149,9 +149,9 @@ def moved(
         row_chunk = dim_max(1, most // dim_max(1, dim_min(run, run_chunk)))
         outer_chunk = dim_max(1, most // dim_max(1, rows * run))
         row_chunks, run_chunks = ceil(rows, row_chunk), ceil(run, run_chunk)
-        cells = cells + ceil(size_of(outer), outer_chunk) * row_chunks * run_chunks
+        work_items = work_items + ceil(size_of(outer), outer_chunk) * row_chunks * run_chunks
         params += [
-            *[cells, operands[box.source.storage], box.source.offset, box.offset],
+            *[work_items, operands[box.source.storage], box.source.offset, box.offset],
             *[size_of(outer), outer_chunk, row_chunk, run_chunk, row_chunks, run_chunks],
             *[*dims, *[0] * missing, *source, *[0] * missing, *target],
         ]
@@ -161,7 +161,7 @@ def moved(
         operands=(output, *operands),
         written=(True, *[False] * len(operands)),
         params=tuple(params),
-        cells=cells if wrong == 0 else dim_max(1, cells),
+        work_items=work_items if wrong == 0 else dim_max(1, work_items),
         in_place=((0, operands[over]),) if over in operands else (),
         can_fail=wrong != 0,
     )

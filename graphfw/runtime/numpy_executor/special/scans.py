@@ -21,14 +21,14 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import scan_layout_of
 
 _BLOCK = 256
-"""Lines beside each other that a cell has."""
+"""Lines beside each other that a work item has."""
 
 _ROWS = 4
 """Rows that are walked at once, as an addition waits for the one before; a power of 2. More of
 them, a power of 2 apart, would drive each other out of the cache."""
 
-_CELL = 1 << 13
-"""Elements that a cell has at least, if there are so many."""
+_WORK_ITEM = 1 << 13
+"""Elements that a work item has at least, if there are so many."""
 
 _NAMES = ("batches", "before", "size", "after", "block", "blocks")
 
@@ -71,8 +71,8 @@ class ScanCode:
             for number in range(self._inputs)
         ]
         addresses = [f.operand(i) for i in range(self._inputs + 1)]
-        block = f.rem("%cell", n["blocks"])
-        batch = f.mul(f.div("%cell", n["blocks"]), n["batches"])
+        block = f.rem("%work_item", n["blocks"])
+        batch = f.mul(f.div("%work_item", n["blocks"]), n["batches"])
         end = f.low(f.add(batch, n["batches"]), n["before"])
         for asks in f.briefly_or_not(n["size"]):
             if self._rows:
@@ -206,7 +206,7 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     before, size, after = walk.sizes
     rows = after == 1
     block = dim_min(dim_max(1, after), _BLOCK)
-    batches = dim_max(1, _CELL // dim_max(1, size * block))
+    batches = dim_max(1, _WORK_ITEM // dim_max(1, size * block))
     if rows:
         batches = _ROWS * ceil(batches, _ROWS)
     blocks = ceil(after, block)
@@ -223,7 +223,7 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
         operands=walk.operands,
         written=(True, *[False] * len(inputs)),
         params=(batches, before, size, after, block, blocks, *walk.params),
-        cells=ceil(before, batches) * blocks,
+        work_items=ceil(before, batches) * blocks,
         scratch=0 if rows else block * max(4, dtype.itemsize),
         in_place=walk.in_place,
     )

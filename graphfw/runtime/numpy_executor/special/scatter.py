@@ -1,9 +1,9 @@
 """The native steps of `index_add` and `index_set`.
 
-An array is taken as [before, size, after], with the indexed axes joined in the middle. Cells own
-parts of the output, ranges of the middle and blocks of the last dim, and look for the indices that
-name something there. So the values that one element is given come in the indices' order, whoever
-computes.
+An array is taken as [before, size, after], with the indexed axes joined in the middle. Work items
+own parts of the output, ranges of the middle and blocks of the last dim, and look for the indices
+that name something there. So the values that one element is given come in the indices' order,
+whoever computes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 
 _BLOCK = 1024
-"""Elements of the last dim that a cell owns."""
+"""Elements of the last dim that a work item owns."""
 
-_CELL = 1 << 14
-"""Elements that a cell owns at least, if there are so many."""
+_WORK_ITEM = 1 << 14
+"""Elements that a work item owns at least, if there are so many."""
 
 _RANGES = 64
 """Parts that the middle has at most: each looks at all indices."""
@@ -40,8 +40,8 @@ _NAMES = (
     "size",
     "after",
     "count",
-    "rows",  # of the middle that a cell owns
-    "block",  # elements of the last dim that a cell owns
+    "rows",  # of the middle that a work item owns
+    "block",  # elements of the last dim that a work item owns
     "ranges",
     "blocks",
     *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
@@ -83,8 +83,8 @@ class ScatterCode:
         n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
         y, x, values, places = (f.operand(i) for i in range(4))
         kind = f"i{8 * self._dtype.itemsize}"
-        left = f.div("%cell", n["blocks"])
-        column = f.mul(f.rem("%cell", n["blocks"]), n["block"])
+        left = f.div("%work_item", n["blocks"])
+        column = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
         row = f.mul(f.rem(left, n["ranges"]), n["rows"])
         batch = f.div(left, n["ranges"])
         width = f.low(n["block"], f.sub(n["after"], column))
@@ -138,7 +138,7 @@ class ScatterCode:
         width: str,
         height: str,
     ) -> None:
-        """Copy the cell's part of x: at once where it lies in a row, in x too, or is uniform."""
+        """Copy the item's part of x: at once where it lies in a row, in x too, or is uniform."""
         kind = f"i{8 * self._dtype.itemsize}"
         flat = f.mul(n["x.last"], n["after"])
         together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
@@ -155,7 +155,7 @@ class ScatterCode:
     def _named(
         self, f: BranchWriter, n: dict[str, str], places: str, row: str, height: str, *, asks: bool
     ) -> Iterator[tuple[str, str]]:
-        """Open a loop over what is named in the cell's part of the middle.
+        """Open a loop over what is named in the work item's part of the middle.
 
         Yields which of its rows that is, and the number of the index.
         """
@@ -252,7 +252,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     block = dim_min(dim_max(1, after), _BLOCK)
     # To look at an index takes about as long as to add some elements.
     most = dim_min(_RANGES, 8 * block)
-    rows = dim_max(1, _CELL // block, ceil(size, most))
+    rows = dim_max(1, _WORK_ITEM // block, ceil(size, most))
     ranges, blocks = ceil(size, rows), ceil(after, block)
     known = [size, after, values.shape[1], rows, block, ranges, blocks]
     code = ScatterCode(dtype, adds=adds)
@@ -265,7 +265,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
             operands=(output.storage, x.storage, values.storage, places),
             written=(True, False, False, False),
             params=(*known, x.offset, *x.strides, values.offset, *values.strides),
-            cells=before * ranges * blocks,
+            work_items=before * ranges * blocks,
             scratch=rows * block * 4 if adds and dtype.is_low_precision else 0,
             in_place=((0, 1),) if over else (),
         )

@@ -1,4 +1,4 @@
-"""Blocks of tiles: which of them a cell has, and what transforms those of images."""
+"""Blocks of tiles: which of them a work item has, and what transforms those of images."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 @record
 class ImagesCode(SharedFunction):
-    """The function, compiled once for all cells."""
+    """The function, compiled once for all work items."""
 
     shape: TileShape
     algorithm: Algorithm

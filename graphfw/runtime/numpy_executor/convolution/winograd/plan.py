@@ -48,8 +48,8 @@ _LARGE, _TO_MEMORY = 8 << 20, 4
 """Results of so many bytes leave the caches again, in pieces of a few places: so many bytes in a
 cycle."""
 
-_CELL, _STEP = 1000, 5000
-"""The cycles that claiming a cell costs, and a thread's waiting for the end of a step."""
+_WORK_ITEM, _STEP = 1000, 5000
+"""The cycles that claiming a work item costs, and a thread's waiting for the end of a step."""
 
 
 class WinogradSizes(NamedTuple):
@@ -169,24 +169,24 @@ def _time(
     products = n * how.tiles * mine * used * (sizes.channels + _PLACES)
     kernels = n * mine * sizes.channels * shape.columns * shape.size
     results = (n * _RESULTS * how.tiles + segments * _SEGMENT) * 2 * mine
-    cell = products + kernels / _FROM_CACHE + results + _CELL
-    cells, ahead, ahead_cells, waiting = blocks * how.output_blocks, 0.0, 0, 0
+    work_item = products + kernels / _FROM_CACHE + results + _WORK_ITEM
+    work_items, ahead, ahead_work_items, waiting = blocks * how.output_blocks, 0.0, 0, 0
     if how.is_ahead:
         seen = n * how.tiles * sizes.channels * shape.size
         if seen * blocks > _AHEAD:
             return math.inf, math.inf
-        cell += 2 * seen / _FROM_CACHE / how.output_blocks
-        ahead, ahead_cells, waiting = images / groups + _CELL, blocks * groups, _STEP
+        work_item += 2 * seen / _FROM_CACHE / how.output_blocks
+        ahead, ahead_work_items, waiting = images / groups + _WORK_ITEM, blocks * groups, _STEP
     else:
-        cell += images
+        work_item += images
     time = 0.0
     for threads in (2, 4, 8):
-        rounds = -(-cells // threads) * cell + -(-ahead_cells // threads) * ahead
+        rounds = -(-work_items // threads) * work_item + -(-ahead_work_items // threads) * ahead
         time += threads * (rounds + waiting)
     written = sizes.images * sizes.outputs * sizes.down * sizes.across * m * m * shape.size
     leaving = written / _TO_MEMORY if written > _LARGE else 0
-    # A single cell leaves all cores but one idle: it counts as two.
-    whole = 2 * (-(-cells // 2) * cell + -(-ahead_cells // 2) * ahead)
+    # A single work item leaves all cores but one idle: it counts as two.
+    whole = 2 * (-(-work_items // 2) * work_item + -(-ahead_work_items // 2) * ahead)
     return time, whole + waiting + leaving
 
 

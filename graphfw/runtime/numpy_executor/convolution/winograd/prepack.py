@@ -18,9 +18,10 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 @record
 class PrepackCode:
-    """A cell: a vector of channels of a block of tiles, transformed before they are needed.
+    """A work item: a vector of channels of a block of tiles, transformed before they are needed.
 
-    Operands: x, the transformed tiles of all blocks. Integers: those of the cell that needs them.
+    Operands: x, the transformed tiles of all blocks. Integers: those of the work item that needs
+        them.
     """
 
     shape: TileShape
@@ -46,11 +47,14 @@ class PrepackCode:
         body = FunctionBody()
         channels, lanes = body.array("%params", WinogradParams.CHANNELS), self.shape.lanes
         groups = body.ceil(channels, lanes)
-        number, first = body.div("%cell", groups), body.mul(body.rem("%cell", groups), lanes)
+        number, first = (
+            body.div("%work_item", groups),
+            body.mul(body.rem("%work_item", groups), lanes),
+        )
         bounds = first, body.min(body.add(first, lanes), channels)
         seen = seen_planes(body, self.shape, "")
         before = body.mul(body.mul(number, seen.plane), self.algorithm.products)
         here = body.at(body.array("%buffers", 1, "ptr"), before)
         block = block_of(body, self.algorithm, number)
         transform(body, self.images, block, bounds, seen._replace(address=here))
-        return calling(body.cell(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.parts)

@@ -27,7 +27,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 @record
 class WinogradResultsCode(SharedFunction):
-    """The function, compiled once for all cells."""
+    """The function, compiled once for all work items."""
 
     shape: TileShape
     algorithm: Algorithm

@@ -92,12 +92,12 @@ def winograd_steps(
     channels, outputs = it.weight.shape[1], it.outputs
     assert isinstance(channels, int)
     down, across = it.dims
-    cell = WinogradItemCode(shape, algorithm)
+    work_item = WinogradItemCode(shape, algorithm)
     groups = -(-channels // shape.lanes)
     seen_bytes = planes_bytes(shape, groups * shape.lanes, how.tiles, algorithm.products)
     # Scratch memory: strips, transformed tiles, their products, then rows of the result.
     block = how.down, how.across
-    seen = -(-max(cell.images.scratch(*block), cell.results.scratch(*block)) // 64) * 64
+    seen = -(-max(work_item.images.scratch(*block), work_item.results.scratch(*block)) // 64) * 64
     products = seen + (0 if how.is_ahead else seen_bytes)
     width = how.chunk * shape.columns
     rows = products + planes_bytes(shape, width, how.tiles, algorithm.products)
@@ -128,7 +128,7 @@ def winograd_steps(
     if epilogue is not None:
         params += epilogue.params_with(it.places if product is not None else line)
     code = WinogradCode(
-        cell=cell,
+        work_item=work_item,
         target=with_stores(it.target, it.images * outputs * it.places),
         heights=how.heights,
         ragged=True,

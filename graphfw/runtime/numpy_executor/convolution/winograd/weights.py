@@ -29,10 +29,11 @@ class WinogradWeightParams(ParamBlock):
 
 @record
 class WinogradWeightsCode:
-    """A cell: one panel of outputs, for all products.
+    """A work item: one panel of outputs, for all products.
 
-    They lie in the order in which cells read them: chunk by chunk of panels, product by product,
-    then panel by panel, `[channel][outputs]`. What follows the last output in its panel is 0.
+    They lie in the order in which work items read them: chunk by chunk of panels, product by
+    product, then panel by panel, `[channel][outputs]`. What follows the last output in its panel is
+    0.
 
     Operands: the weight, the panels.
     """
@@ -56,14 +57,14 @@ class WinogradWeightsCode:
         numbers = [body.array("%params", i) for i in range(8)]
         outputs, channels, chunk = numbers[:3]
         offset, output, channel, down, across = (body.mul(number, size) for number in numbers[3:])
-        first = body.mul("%cell", width)
+        first = body.mul("%work_item", width)
         count = body.min(body.sub(outputs, first), width)
         source = body.at(body.array("%buffers", 0, "ptr"), offset)
         source = body.at(source, body.mul(first, output))
         panel = body.mul(channels, width * size)
-        begin = body.mul(body.div("%cell", chunk), chunk)
+        begin = body.mul(body.div("%work_item", chunk), chunk)
         panels = body.min(chunk, body.sub(body.ceil(outputs, width), begin))
-        before = body.add(body.mul(begin, algorithm.products), body.sub("%cell", begin))
+        before = body.add(body.mul(begin, algorithm.products), body.sub("%work_item", begin))
         to = body.at(body.array("%buffers", 1, "ptr"), body.mul(before, panel))
         plane = body.mul(panels, panel)
         # The elements of the kernels of one channel: [element][output].
@@ -92,4 +93,4 @@ class WinogradWeightsCode:
                 products = mapped_twice(body, shape, algorithm.of_kernel, rows)
                 for product, value in enumerate(itertools.chain.from_iterable(products)):
                     elements.store(value, body.at(last, body.mul(plane, product)))
-        return module([FunctionText(body.cell(symbol), declarations(shape), ())])
+        return module([FunctionText(body.work_item(symbol), declarations(shape), ())])

@@ -1,11 +1,11 @@
-"""`WinogradItemCode`: how the cells of convolutions by Winograd's algorithms are computed.
+"""`WinogradItemCode`: how the work items of convolutions by Winograd's algorithms are computed.
 
-    @cell(ptr buffers, ptr params, i64 cell, ptr scratch, ptr calls)
+    @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A cell is a block of tiles and a block of outputs. Its tiles are transformed, or have been before;
-then, for each of a tile's products, tiles times channels are multiplied with channels times outputs
-by the micro-kernels; what that gives is transformed to places, and the epilogue follows. What
-differs between the convolutions that share a cell lies at `calls`, see
+A work item is a block of tiles and a block of outputs. Its tiles are transformed, or have been
+before; then, for each of a tile's products, tiles times channels are multiplied with channels times
+outputs by the micro-kernels; what that gives is transformed to places, and the epilogue follows.
+What differs between the convolutions that share a work item lies at `calls`, see
 `matmul.call_table.CallTable`.
 """
 
@@ -47,14 +47,15 @@ class WinogradCode(MatmulCode):
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
-        return Piece("tile", self.cell.shape, (height, vectors, self.cell.ahead, False))
+        return Piece("tile", self.work_item.shape, (height, vectors, self.work_item.ahead, False))
 
 
 @record
 class WinogradItemCode(SharedFunction):
-    """How a cell is computed.
+    """How a work item is computed.
 
-    Operands: x, or what `ahead.AheadCode` has made of it; the kernels, see `kernels.KernelsCode`.
+    Operands: x, or what `prepack.PrepackCode` has made of it; the kernels, see
+        `weights.WinogradWeightsCode`.
 
     Attributes:
         shape: The micro-kernels' tiles.
@@ -92,7 +93,7 @@ class WinogradItemCode(SharedFunction):
 
 
 class _WinogradItem:
-    """Writes the function of a cell."""
+    """Writes the function of a work item."""
 
     def __init__(self, code: WinogradItemCode) -> None:
         self.code = code
@@ -119,13 +120,13 @@ class _WinogradItem:
         return self.body.at("%scratch", self.body.array("%params", place))
 
     def text(self, symbol: str) -> str:
-        """Find the cell's tiles and outputs; go through the outputs chunk by chunk."""
+        """Find the work item's tiles and outputs; go through the outputs chunk by chunk."""
         body, code = self.body, self.code
         output_blocks = body.array("%params", WinogradParams.OUTPUT_BLOCKS)
         panels = body.ceil(self.outputs, self.shape.columns)
-        # Neighbouring cells differ in their tiles: they read the same kernels.
+        # Neighbouring work items differ in their tiles: they read the same kernels.
         blocks = block_count(body, code.algorithm)
-        number, rest = body.rem("%cell", blocks), body.div("%cell", blocks)
+        number, rest = body.rem("%work_item", blocks), body.div("%work_item", blocks)
         block = block_of(body, code.algorithm, number)
         first, last = body.share(body.ceil(panels, self.chunk), rest, output_blocks)
         is_ahead = body.test("ne", body.array("%params", WinogradParams.IS_AHEAD), 0)
@@ -138,8 +139,8 @@ class _WinogradItem:
             self.multiply(seen, block, begin, count)
             self.transform(block, body.mul(begin, self.shape.columns), count)
         return body.function(
-            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %cell, ptr %scratch, "
-            "ptr %calls)"
+            f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
+            "ptr %scratch, ptr %calls)"
         )
 
     def seen(self, number: str, is_ahead: str) -> Planes:

@@ -1,14 +1,14 @@
-"""Calls of kernels' cells that a test makes without the runner."""
+"""Calls of kernels' work items that a test makes without the runner."""
 
 import ctypes
 import functools
 
 from graphfw.runtime.numpy_executor.runner import Run, Tables
 
-CELL = ctypes.CFUNCTYPE(
+WORK_ITEM = ctypes.CFUNCTYPE(
     ctypes.c_int32, *[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64
 )
-"""A native function that computes a cell."""
+"""A native function that computes a work item."""
 
 
 @functools.cache
@@ -24,5 +24,5 @@ def in_a_run() -> tuple[int, int]:
 
 
 def in_an_ended_run() -> tuple[int, int]:
-    """Return a run in which another thread's cell has ended the call, and a thread."""
+    """Return a run in which another thread's work item has ended the call, and a thread."""
     return _run(True).address, 1
