@@ -3,6 +3,8 @@
 import ast
 import re
 import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,82 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
             if isinstance(text, ast.Constant) and str(text.value).startswith(HEADLESS):
                 found.append(f"{name}:{node.lineno}: {str(text.value).splitlines()[0]}")
     assert not found, "name what it is or returns: " + "\n".join(found)
+
+
+WORDS_TO_AVOID = {
+    "cell": "work_item: a cell is recurrent",
+    "cells": "work_items",
+    "trip": "iteration",
+    "trips": "iterations",
+    "told": "argument, message or report",
+    "glance": "call_key",
+    "seeing": "window_bounds",
+}
+"""Words of names in the runtime and the passes, and the glossary's words for them."""
+
+KEPT_NAMES = {"is_trip", "per_trip"}
+"""Names that are public."""
+
+SHARED_NAMES = {
+    "Constant": "an initialiser and what it is in a graph",
+    "Fold": "a layer and its op",
+    "Identity": "a layer, an initialiser and an op",
+    "Softplus": "a layer and its op",
+    "Function": "of `gf.function`, and of a table of scalar functions",
+    "Place": "where an error is, and `x.at[key]`",
+    "Sizes": "the text of sizes, and an op that makes sizes",
+    "Step": "of a plan, and of indexing",
+    "Variable": "of a session, and of an index",
+}
+"""Public classes that have one name, and why; a new one takes another name."""
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the package's files, by name and as trees."""
+    for path in tracked_files():
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix == ".py" and name.startswith("graphfw/"):
+            yield name, ast.parse(path.read_text("utf-8"))
+
+
+def defined(tree: ast.Module) -> Iterator[str]:
+    """Yield all names that a file gives to something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def test_names_of_the_runtime_are_words_of_the_glossary():
+    found = []
+    for name, tree in sources():
+        if name.startswith(("graphfw/runtime/", "graphfw/passes/")):
+            names = {*defined(tree), Path(name).stem} - KEPT_NAMES
+            used = {(given, word) for given in names for word in given.lower().split("_")}
+            found += [
+                f"{name}: {given}: say {WORDS_TO_AVOID[word]}"
+                for given, word in sorted(used)
+                if word in WORDS_TO_AVOID
+            ]
+    assert not found, "\n".join(found)
+
+
+def test_classes_have_names_of_their_own():
+    """A class whose name begins with an underscore is private to its module."""
+    where = defaultdict(list)
+    for name, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                assert len(node.name) > 1, f"{name}: class {node.name}: say what it is"
+                if not node.name.startswith("_"):
+                    where[node.name].append(f"{name}:{node.lineno}")
+    several = {kind: files for kind, files in where.items() if len(files) > 1}
+    assert several.keys() == SHARED_NAMES.keys(), {
+        kind: several.get(kind) for kind in several.keys() ^ SHARED_NAMES.keys()
+    }
 
 
 def test_no_machine_paths():

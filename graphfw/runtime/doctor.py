@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
         arguments
     )
     found = list(findings())
-    sys.stdout.write(told(found))
+    sys.stdout.write(report_of(found))
     broken = [one.name for one in found if one.state == "broken"]
     if broken:
         raise ExecutorError(f"{', '.join(broken)}: broken, as said above")
@@ -66,7 +66,7 @@ def findings() -> Iterator[Finding]:
     yield from import_module("graphfw.runtime.cupy_executor.doctor").findings()
 
 
-def told(found: Sequence[Finding]) -> str:
+def report_of(found: Sequence[Finding]) -> str:
     """Return findings as a table, with what to do below those that want something.
 
     >>> print(told([Finding("CuPy", "missing", "not installed", "pip install cupy")]), end="")

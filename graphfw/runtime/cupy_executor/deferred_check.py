@@ -149,6 +149,6 @@ def changed(error: ExecutionError | None) -> ExecutionError:
             fix="call session.wait() behind each run, or run it with host=True: it names the "
             "operation then",
         )
-    told = "a run before failed, and neither it nor a later one has changed a variable"
-    error.why = f"{error.why}; {told}" if error.why else told
+    note = "a run before failed, and neither it nor a later one has changed a variable"
+    error.why = f"{error.why}; {note}" if error.why else note
     return error

@@ -93,13 +93,13 @@ class Device:
         """The library that plans and runs what cuDNN computes."""
         found = self.cupy.cuda.runtime.getDeviceProperties(self.number)
         driver = self.cupy.cuda.runtime.driverGetVersion()
-        told = found["name"], self.capability, found["multiProcessorCount"], driver, self.number
+        facts = found["name"], self.capability, found["multiProcessorCount"], driver, self.number
         # cuDNN compiles by NVRTC, whose second library CUDA 13's wheel finds for nobody. CuPy loads
         # both; where they are missing, that is said by what needs them.
         with suppress(Exception):
             self.cupy.cuda.nvrtc.getVersion()
         with self.current():
-            return cudnn.Cudnn(cudnn.load(), repr(told))
+            return cudnn.Cudnn(cudnn.load(), repr(facts))
 
     def functions(self, build: GpuProgram, codes: Sequence[GpuCode], *, wide: bool) -> Any:
         """Compile kernels of a program, or find them on disk.

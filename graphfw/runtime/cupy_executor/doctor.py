@@ -115,8 +115,8 @@ def _devices(cupy: Any) -> Iterator[Finding]:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        told = failures.without_device(cupy, error)
-        yield Finding(_NAME, "missing", told.summary.partition(": ")[2], told.fix)
+        failure = failures.without_device(cupy, error)
+        yield Finding(_NAME, "missing", failure.summary.partition(": ")[2], failure.fix)
         return
     for number in range(count):
         found = cupy.cuda.runtime.getDeviceProperties(number)

@@ -102,8 +102,8 @@ def fold_steps(
     rank, steps = len(op.window), list[Step]()
     where = _where(x, 2 * rank, node, steps)
     places, missing = where.sizes[rank:], RANK - rank
-    told = _dim_arguments(op, op.dims, where.gaps[rank:], places)
-    params = (*where.lead, *told, *[0] * missing, *where.gaps[:rank])
+    spatial = _dim_arguments(op, op.dims, where.gaps[rank:], places)
+    params = (*where.lead, *spatial, *[0] * missing, *where.gaps[:rank])
     operands = (where.view.storage, out.storage)
     code = _fold_code(x.storage.dtype)
     return [*steps, Step((node,), code, operands, (False, True), params, work_items=1)]

@@ -196,7 +196,7 @@ class MatmulCode:
         if self.first is not None:
             declared |= self.first.declaration
             before = f"@{self.first.name}"
-        told = call_table.constant(
+        table = call_table.constant(
             follow, self.kept, self.heights[0], tiles, before, self.before_params
         )
         body = FunctionBody()
@@ -204,5 +204,5 @@ class MatmulCode:
             f"call fastcc void @{self.work_item.name}(ptr %buffers, ptr %params, i64 %work_item, "
             "ptr %scratch, ptr @calls)"
         )
-        text = f"@calls = internal constant {told}\n{body.work_item(symbol)}"
+        text = f"@calls = internal constant {table}\n{body.work_item(symbol)}"
         return module([FunctionText(text, declared, ())])
