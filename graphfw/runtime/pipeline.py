@@ -94,7 +94,7 @@ class Backend(Protocol):
 
 
 @record(eq=False)
-class Lowered:
+class ProgramSteps:
     """The steps of a program.
 
     Attributes:
@@ -126,7 +126,7 @@ class Compilation:
         return partition(self.program.graph, CanCompile(self.backend.target))
 
     @cached_property
-    def lowered(self) -> Lowered:
+    def lowered(self) -> ProgramSteps:
         """The steps of the groups, and copies where what is handed out lies otherwise."""
         program, backend = self.program, self.backend
         steps = lower(program.graph, self.partition, backend.target, fixed=program.kept)
@@ -138,7 +138,7 @@ class Compilation:
         count = program.fetch_count
         fetched = held(outputs[:count], free, items, "a fetched value", backend.code)
         new = [whole(*one, items, _NEW_CONTENTS, backend.code) for one in outputs[count:]]
-        return Lowered(items, fetched, [*zip(program.updated, new, strict=True)])
+        return ProgramSteps(items, fetched, [*zip(program.updated, new, strict=True)])
 
     @cached_property
     def hoisted(self) -> HoistedSteps:

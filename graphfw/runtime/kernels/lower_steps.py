@@ -75,8 +75,7 @@ class KernelTarget(Protocol):
     """A compiler of kernels.
 
     Attributes:
-        narrow: Up to so many elements a row is narrow: see `lower_narrow`. Strides along vectors up
-            to this are numbers of the kernel, since the code depends on them.
+        narrow: Rows of so many elements are narrow, and strides of so many are kernels' literals.
     """
 
     narrow: int

@@ -18,7 +18,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas, Memory
+from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, ArenaMemory, Arenas
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.loops import IterationWork, work_of
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, native_executable
@@ -149,7 +149,7 @@ class ReadyBody:
         chain.add_addresses([(sources[number - skipped], word) for number, word in read])
         chain.add_stretch(run.record_of(0, 1))
 
-    def take(self) -> Memory:
+    def take(self) -> ArenaMemory:
         """Return an arena for it, to be given back."""
         if not self.nbytes:
             return NO_MEMORY
@@ -157,7 +157,7 @@ class ReadyBody:
         self._lie_at(arena.address)
         return arena
 
-    def give(self, arena: Memory) -> None:
+    def give(self, arena: ArenaMemory) -> None:
         """Give an arena back, and let go of what `prepare` has computed."""
         self._body.made.preparation.forget(self.run)
         if self.nbytes:

@@ -146,7 +146,7 @@ def _aligned(memory: Array, nbytes: int, boundary: int) -> Array:
     return memory[skip : skip + nbytes]
 
 
-class Memory(NamedTuple):
+class ArenaMemory(NamedTuple):
     """Bytes, and where they begin."""
 
     array: Array
@@ -157,9 +157,9 @@ class Arenas:
     """The arenas of a session: as many as runs have gone on at once, shared by all its plans."""
 
     def __init__(self) -> None:
-        self._free: list[Memory] = []
+        self._free: list[ArenaMemory] = []
 
-    def take(self, nbytes: int) -> Memory:
+    def take(self, nbytes: int) -> ArenaMemory:
         """Return an arena of so many bytes or more."""
         try:
             arena = self._free.pop()
@@ -170,13 +170,13 @@ class Arenas:
             if nbytes >= _LARGE:
                 trim_heap()
             array = aligned(nbytes)
-            arena = Memory(array, array.ctypes.data)
+            arena = ArenaMemory(array, array.ctypes.data)
         return arena
 
-    def give(self, arena: Memory) -> None:
+    def give(self, arena: ArenaMemory) -> None:
         """Take an arena back."""
         self._free.append(arena)
 
 
-NO_MEMORY = Memory(np.empty(0, np.uint8), 0)
+NO_MEMORY = ArenaMemory(np.empty(0, np.uint8), 0)
 """The arena of what needs none."""

@@ -17,7 +17,7 @@ from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.numpy_executor.buffer_pool import Memory, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import ArenaMemory, OutputPool
 from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
@@ -164,7 +164,7 @@ class Execution:
         loaded: LoadedRecipe,
         layout: Layout,
         run: ReadyRun,
-        arena: Memory,
+        arena: ArenaMemory,
         inputs: Sequence[Array],
         build: Build | None,
     ) -> None:
