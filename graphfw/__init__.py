@@ -94,57 +94,8 @@ from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Update, Variable, group, update
 from graphfw.ir.verify import verify
 from graphfw.ops import everyday, random
-from graphfw.ops.activations import (
-    celu,
-    dropout,
-    elu,
-    gelu,
-    glu,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    logsumexp,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    selu,
-    silu,
-    softmax,
-    softmin,
-    softplus,
-    softsign,
-)
-from graphfw.ops.associative import associative_scan
-from graphfw.ops.attention import scaled_dot_product_attention
-from graphfw.ops.cast import astype, can_cast, finfo, iinfo, isdtype, result_type
-from graphfw.ops.combine import concat, meshgrid, repeat, split, stack, tile, unstack
-from graphfw.ops.compare import (
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    equal,
-    greater,
-    greater_equal,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    signbit,
-)
-from graphfw.ops.control import (
+from graphfw.ops.control.associative_scan import associative_scan
+from graphfw.ops.control.control_flow import (
     checkpoint,
     cond,
     fori_loop,
@@ -153,9 +104,9 @@ from graphfw.ops.control import (
     switch,
     while_loop,
 )
-from graphfw.ops.convolution import conv, conv_transpose
-from graphfw.ops.counting import arange, eye, linspace, tril, triu
-from graphfw.ops.creation import (
+from graphfw.ops.control.debug import breakpoint, check, print
+from graphfw.ops.control.host_call import host_call
+from graphfw.ops.creation.constructors import (
     asarray,
     empty,
     empty_like,
@@ -167,11 +118,27 @@ from graphfw.ops.creation import (
     zeros,
     zeros_like,
 )
-from graphfw.ops.cumulative import cumulative_prod, cumulative_sum, diff
+from graphfw.ops.creation.inputs import (
+    assert_shape,
+    constant,
+    dim_size,
+    identity,
+    placeholder,
+    stop_gradient,
+)
+from graphfw.ops.creation.ranges import arange, eye, linspace, tril, triu
 from graphfw.ops.custom import apply, op
-from graphfw.ops.debug import breakpoint, check, print
-from graphfw.ops.einsum import einsum
-from graphfw.ops.elementwise import (
+from graphfw.ops.data_dependent.sets import (
+    UniqueAll,
+    UniqueCounts,
+    UniqueInverse,
+    isin,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from graphfw.ops.elementwise.arithmetic import (
     abs,
     add,
     ceil,
@@ -197,20 +164,30 @@ from graphfw.ops.elementwise import (
     subtract,
     trunc,
 )
-from graphfw.ops.everyday import *  # noqa: F403  # its names are in `everyday.__all__`
-from graphfw.ops.flip_roll import flip, roll
-from graphfw.ops.host import host_call
-from graphfw.ops.indexing import getitem, nonzero, one_hot, take_along_axis
-from graphfw.ops.inputs import (
-    assert_shape,
-    constant,
-    dim_size,
-    identity,
-    placeholder,
-    stop_gradient,
+from graphfw.ops.elementwise.cast import astype, can_cast, finfo, iinfo, isdtype, result_type
+from graphfw.ops.elementwise.comparisons import (
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    equal,
+    greater,
+    greater_equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    signbit,
 )
-from graphfw.ops.linalg import diagonal, matmul, outer, tensordot, trace, vecdot
-from graphfw.ops.mathfn import (
+from graphfw.ops.elementwise.math_functions import (
     acos,
     acosh,
     asin,
@@ -242,7 +219,77 @@ from graphfw.ops.mathfn import (
     tan,
     tanh,
 )
-from graphfw.ops.movement import (
+from graphfw.ops.elementwise.where_clip import clip, nan_to_num, where
+from graphfw.ops.everyday import *  # noqa: F403  # its names are in `everyday.__all__`
+from graphfw.ops.linalg.einsum import einsum
+from graphfw.ops.linalg.norms import matrix_norm, norm, vector_norm
+from graphfw.ops.linalg.products import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphfw.ops.namespace import __array_namespace_info__
+from graphfw.ops.nn.activations import (
+    celu,
+    dropout,
+    elu,
+    gelu,
+    glu,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    log_sigmoid,
+    log_softmax,
+    logsumexp,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
+    silu,
+    softmax,
+    softmin,
+    softplus,
+    softsign,
+)
+from graphfw.ops.nn.attention import scaled_dot_product_attention
+from graphfw.ops.nn.boxes import nms, roi_align
+from graphfw.ops.nn.convolution import conv, conv_transpose
+from graphfw.ops.nn.grid_sampling import affine_grid, grid_sample, pixel_shuffle, pixel_unshuffle
+from graphfw.ops.nn.normalisation import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    normalize,
+    rms_norm,
+)
+from graphfw.ops.nn.pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    avg_pool,
+    local_response_norm,
+    lp_pool,
+    max_pool,
+)
+from graphfw.ops.nn.resize import resize
+from graphfw.ops.nn.unfold import fold, unfold
+from graphfw.ops.nn.unpooling import max_unpool
+from graphfw.ops.reduce.cumulative import cumulative_prod, cumulative_sum, diff
+from graphfw.ops.reduce.reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    max,
+    min,
+    prod,
+    sum,
+)
+from graphfw.ops.reduce.statistics import mean, std, var
+from graphfw.ops.shape.concat import concat, meshgrid, repeat, split, stack, tile, unstack
+from graphfw.ops.shape.flip_roll import flip, roll
+from graphfw.ops.shape.gather_scatter import take
+from graphfw.ops.shape.getitem import getitem, nonzero, one_hot, take_along_axis
+from graphfw.ops.shape.movement import (
     broadcast_arrays,
     broadcast_to,
     expand_dims,
@@ -254,56 +301,9 @@ from graphfw.ops.movement import (
     squeeze,
     swapaxes,
 )
-from graphfw.ops.namespace import __array_namespace_info__
-from graphfw.ops.normalise import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    normalize,
-    rms_norm,
-)
-from graphfw.ops.norms import matrix_norm, norm, vector_norm
-from graphfw.ops.padding import pad
-from graphfw.ops.pooling import (
-    adaptive_avg_pool,
-    adaptive_max_pool,
-    avg_pool,
-    local_response_norm,
-    lp_pool,
-    max_pool,
-)
-from graphfw.ops.reduce import (
-    all,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    max,
-    min,
-    prod,
-    sum,
-)
-from graphfw.ops.resize import resize
-from graphfw.ops.rois import nms, roi_align
-from graphfw.ops.sampling import affine_grid, grid_sample, pixel_shuffle, pixel_unshuffle
-from graphfw.ops.scatter import index_add, index_set, scatter_add
-from graphfw.ops.select import clip, nan_to_num, where
-from graphfw.ops.selection import take
-from graphfw.ops.sets import (
-    UniqueAll,
-    UniqueCounts,
-    UniqueInverse,
-    isin,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
-from graphfw.ops.sorting import TopK, argsort, searchsorted, sort, topk
-from graphfw.ops.statistics import mean, std, var
-from graphfw.ops.unpooling import max_unpool
-from graphfw.ops.windows import fold, unfold
+from graphfw.ops.shape.padding import pad
+from graphfw.ops.shape.scatter import index_add, index_set, scatter_add
+from graphfw.ops.sorting.sort_search import TopK, argsort, searchsorted, sort, topk
 from graphfw.runtime.comparing import bisect
 from graphfw.runtime.functions import Function, function
 from graphfw.runtime.hosting import to_numpy

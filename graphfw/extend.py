@@ -20,7 +20,7 @@ from graphfw.ir.op import (
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.shape import broadcast, reduced, require
 from graphfw.ops.batching import Lanes, along_axes, leading
-from graphfw.ops.measured import Measuring, measure
+from graphfw.ops.data_dependent.measuring_ops import Measuring, measure
 from graphfw.ops.numerics.wide import native, rounded
 from graphfw.passes.base import Pass
 from graphfw.passes.control_flow import OptimiseBodies

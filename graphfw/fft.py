@@ -6,7 +6,7 @@ Besides: the short-time transform `stft`, its inverse `istft`, and windows for t
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
-from graphfw.ops.fft import (
+from graphfw.ops.signal.fft import (
     fft,
     fftfreq,
     fftn,
@@ -22,7 +22,7 @@ from graphfw.ops.fft import (
     rfftfreq,
     rfftn,
 )
-from graphfw.ops.short_fourier import hamming_window, hann_window, istft, stft
+from graphfw.ops.signal.stft import hamming_window, hann_window, istft, stft
 
 __all__ = [
     "fft",

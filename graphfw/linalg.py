@@ -7,8 +7,21 @@ Besides: `eig` and `eigvals`, which its next version has, `lstsq`, `lu`, `matrix
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
-from graphfw.ops.decompositions import QRResult, cholesky, qr
-from graphfw.ops.inverses import (
+from graphfw.ops.linalg.cholesky_qr import QRResult, cholesky, qr
+from graphfw.ops.linalg.eigen_svd import (
+    EigResult,
+    SVDResult,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    svd,
+    svdvals,
+)
+from graphfw.ops.linalg.matrix_functions import matrix_exp
+from graphfw.ops.linalg.norms import matrix_norm, norm, vector_norm
+from graphfw.ops.linalg.products import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphfw.ops.linalg.solve import (
     SlogdetResult,
     cross,
     det,
@@ -20,21 +33,8 @@ from graphfw.ops.inverses import (
     slogdet,
     solve,
 )
-from graphfw.ops.linalg import diagonal, matmul, outer, tensordot, trace, vecdot
-from graphfw.ops.matrix_exponential import matrix_exp
-from graphfw.ops.movement import matrix_transpose
-from graphfw.ops.norms import matrix_norm, norm, vector_norm
-from graphfw.ops.spectra import (
-    EigResult,
-    SVDResult,
-    eig,
-    eigh,
-    eigvals,
-    eigvalsh,
-    svd,
-    svdvals,
-)
-from graphfw.ops.triangular import LUResult, lu, solve_triangular
+from graphfw.ops.linalg.triangular_lu import LUResult, lu, solve_triangular
+from graphfw.ops.shape.movement import matrix_transpose
 
 __all__ = [
     "EigResult",

@@ -183,7 +183,7 @@ def name_in_errors(function: Callable[..., Any]) -> None:
         return  # one body of many functions, or of `apply`: what it makes has the name of its op
     if ".transforms." in function.__module__:
         return  # what they make, the rules of other functions' ops make
-    is_random = function.__module__.rpartition(".")[2].startswith("random")
+    is_random = function.__module__.startswith("graphfw.ops.random.")
     name = f"random.{code.co_name}" if is_random else code.co_name
     _functions[id(code)] = name
     _own_files[code.co_filename] = True

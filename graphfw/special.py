@@ -7,9 +7,19 @@ These are `gf.digamma`, `gf.erf`, `gf.erfc`, `gf.erfinv`, `gf.lgamma`, `gf.logsu
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
-from graphfw.ops.bessel import i0, i0e, i1, i1e, j0, j1, y0, y1
-from graphfw.ops.incomplete import betainc, betaln, gammainc, gammaincc
-from graphfw.ops.tails import entr, erfcx, gamma, log_ndtr, logit, ndtr, ndtri, xlog1py, xlogy
+from graphfw.ops.elementwise.bessel import i0, i0e, i1, i1e, j0, j1, y0, y1
+from graphfw.ops.elementwise.incomplete_gamma_beta import betainc, betaln, gammainc, gammaincc
+from graphfw.ops.elementwise.statistical_functions import (
+    entr,
+    erfcx,
+    gamma,
+    log_ndtr,
+    logit,
+    ndtr,
+    ndtri,
+    xlog1py,
+    xlogy,
+)
 
 __all__ = [
     "betainc",

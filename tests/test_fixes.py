@@ -13,7 +13,7 @@ from graphfw import errors
 
 PACKAGE = Path(graphfw.__file__).parent
 FOLDERS = ("nn", "ops", "optim", "transforms")
-FILES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/*.py"))
+FILES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/**/*.py"))
 FILES += [
     PACKAGE / "ir" / f"{name}.py"
     for name in ("ambient", "build", "concrete", "dtype", "graph", "literal", "shape", "tensor")

@@ -27,7 +27,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc
 
 _UPDATING = ("checkpoint", "cond", "fori_loop", "map", "scan", "switch", "while_loop")
-"""The functions in whose bodies variables may be updated; `ops/updates.py` has what that means."""
+"""The functions whose bodies may update variables: see `ops/control/variable_updates.py`."""
 
 
 class BodyGraph(Graph):

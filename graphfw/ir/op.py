@@ -49,7 +49,7 @@ class Trait(enum.Enum):
     RANDOM = "`eval` takes rng=Rng(…); the op has a field `key`"
     SOURCE = "a value from outside: placeholder, variable, constant"
     EFFECT = "`eval` does more than give a result: it is done in runs only, never ahead of them"
-    MEASURES = "a run finds out what the symbols in its fields stand for: see `ops/measured.py`"
+    MEASURES = "a run finds out the sizes of the symbols in its fields: see `ops/data_dependent/`"
 
 
 PURE = Trait.PURE

@@ -85,8 +85,8 @@ from graphfw.nn.pooling import (
 )
 from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
-from graphfw.ops.class_losses import cross_entropy, nll
-from graphfw.ops.losses import (
+from graphfw.ops.nn.classification_losses import cross_entropy, nll
+from graphfw.ops.nn.losses import (
     bce,
     bce_with_logits,
     cosine_similarity,

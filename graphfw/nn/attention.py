@@ -15,9 +15,9 @@ from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.attention import scaled_dot_product_attention
 from graphfw.ops.composed import demand, demand_probability
-from graphfw.ops.movement import expand_dims, reshape, swapaxes
+from graphfw.ops.nn.attention import scaled_dot_product_attention
+from graphfw.ops.shape.movement import expand_dims, reshape, swapaxes
 
 
 class MultiHeadAttention(Module):

@@ -11,10 +11,10 @@ from graphfw.ir.tensor import Tensor
 from graphfw.nn.convolution import check_rank
 from graphfw.nn.dropout import Dropout
 from graphfw.nn.normalise import BatchNorm, Tracking
-from graphfw.ops.activations import dropout
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import floats, wide
-from graphfw.ops.normalise import instance_norm
+from graphfw.ops.nn.activations import dropout
+from graphfw.ops.nn.normalisation import instance_norm
 
 _TO_DIM_1 = "move the channels to dim 1: gf.moveaxis(x, {0}, 1)"
 

@@ -15,9 +15,9 @@ from graphfw.nn.module import Module
 from graphfw.nn.parameters import initial_of, parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_one_of
-from graphfw.ops.convolution import conv, conv_transpose
-from graphfw.ops.padding import PadMode
-from graphfw.ops.spatial import Ints, Padding, each, padding_pairs, slidings
+from graphfw.ops.nn.convolution import conv, conv_transpose
+from graphfw.ops.nn.spatial_arguments import Ints, Padding, each, padding_pairs, slidings
+from graphfw.ops.shape.padding import PadMode
 
 _PAD_MODES: dict[str, PadMode] = {
     "zeros": "constant",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
-from graphfw.ops.activations import dropout
 from graphfw.ops.args import TensorLike
 from graphfw.ops.composed import demand_probability
+from graphfw.ops.nn.activations import dropout
 
 
 class Dropout(Module):

@@ -12,8 +12,8 @@ from graphfw.nn.activations import Activation
 from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_one_of
-from graphfw.ops.resize import resize, scaled_sizes
-from graphfw.ops.spatial import Ints, Padding, spatial_rank
+from graphfw.ops.nn.resize import resize, scaled_sizes
+from graphfw.ops.nn.spatial_arguments import Ints, Padding, spatial_rank
 
 
 class Unfold(Activation):

@@ -32,8 +32,8 @@ from graphfw.ir.variable import INITIALIZERS
 from graphfw.ops import random
 from graphfw.ops.args import dtype_or
 from graphfw.ops.composed import demand, demand_one_of
-from graphfw.ops.counting import eye
-from graphfw.ops.creation import full
+from graphfw.ops.creation.constructors import full
+from graphfw.ops.creation.ranges import eye
 
 __all__ = [
     "Initializer",

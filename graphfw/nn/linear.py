@@ -16,7 +16,7 @@ from graphfw.nn.module import Module
 from graphfw.nn.parameters import initial_of, parameter
 from graphfw.nn.states import transposed
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.linalg import matmul
+from graphfw.ops.linalg.products import matmul
 
 
 class Linear(Module):

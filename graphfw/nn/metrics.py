@@ -16,13 +16,13 @@ from graphfw.ir.dtype import float64, int64
 from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.checks import checked_size
-from graphfw.ops import reduce
 from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
 from graphfw.ops.composed import demand
-from graphfw.ops.indexing import one_hot
-from graphfw.ops.movement import expand_dims, reshape
-from graphfw.ops.sorting import topk
-from graphfw.ops.statistics import mean
+from graphfw.ops.reduce import reductions
+from graphfw.ops.reduce.statistics import mean
+from graphfw.ops.shape.getitem import one_hot
+from graphfw.ops.shape.movement import expand_dims, reshape
+from graphfw.ops.sorting.sort_search import topk
 
 __all__ = ["accuracy", "binary_accuracy", "confusion_matrix", "topk_accuracy"]
 
@@ -49,7 +49,7 @@ def accuracy(logits: TensorLike, target: TensorLike, /, *, axis: int = -1) -> Te
     0.5
     """
     scores, classes, place = _scored("accuracy", logits, target, axis)
-    return _share(reduce.argmax(scores, axis=place) == classes)
+    return _share(reductions.argmax(scores, axis=place) == classes)
 
 
 @explained
@@ -75,7 +75,7 @@ def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: in
     message = f"topk_accuracy: k={k} of {counted(number, 'class', 'classes')}"
     demand(fits, message, {"logits": scores}, fix=f"use k={number} or less")
     best = topk(scores, count, axis=place)[1]
-    return _share(reduce.any(best == expand_dims(classes, axis=place), axis=place))
+    return _share(reductions.any(best == expand_dims(classes, axis=place), axis=place))
 
 
 @explained

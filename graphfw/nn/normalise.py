@@ -21,7 +21,7 @@ from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand, floats, wide, wide_dtype
-from graphfw.ops.normalise import batch_norm, group_norm, layer_norm, rms_norm
+from graphfw.ops.nn.normalisation import batch_norm, group_norm, layer_norm, rms_norm
 
 
 def _sizes(layer: str, features: int | Sequence[int]) -> tuple[int, ...]:

@@ -11,8 +11,8 @@ from graphfw.nn.activations import Activation
 from graphfw.nn.convolution import check_rank
 from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.spatial import Ints, Padding, each
-from graphfw.ops.unpooling import max_unpool
+from graphfw.ops.nn.spatial_arguments import Ints, Padding, each
+from graphfw.ops.nn.unpooling import max_unpool
 
 
 class _PoolLayer(Activation):

@@ -17,13 +17,13 @@ from graphfw.nn.checks import checked_size
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
 from graphfw.nn.states import transposed
-from graphfw.ops.activations import relu
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.combine import split
 from graphfw.ops.composed import demand, demand_one_of
-from graphfw.ops.creation import zeros
-from graphfw.ops.linalg import matmul
-from graphfw.ops.mathfn import sigmoid, tanh
+from graphfw.ops.creation.constructors import zeros
+from graphfw.ops.elementwise.math_functions import sigmoid, tanh
+from graphfw.ops.linalg.products import matmul
+from graphfw.ops.nn.activations import relu
+from graphfw.ops.shape.concat import split
 
 State: TypeAlias = tuple[Tensor, ...]
 """The state that a step takes from the one before: (h,), or (h, c)."""

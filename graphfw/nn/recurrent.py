@@ -19,14 +19,14 @@ from graphfw.nn.recurrence import (
     Weights,
     rnn_recurrence,
 )
-from graphfw.ops.activations import dropout
 from graphfw.ops.args import TensorLike, as_tensor, converted
-from graphfw.ops.combine import concat, stack
 from graphfw.ops.composed import demand, demand_probability
-from graphfw.ops.control import scan
-from graphfw.ops.counting import arange
-from graphfw.ops.movement import expand_dims, moveaxis
-from graphfw.ops.select import where
+from graphfw.ops.control.control_flow import scan
+from graphfw.ops.creation.ranges import arange
+from graphfw.ops.elementwise.where_clip import where
+from graphfw.ops.nn.activations import dropout
+from graphfw.ops.shape.concat import concat, stack
+from graphfw.ops.shape.movement import expand_dims, moveaxis
 
 
 class _Layer(Recurrent):

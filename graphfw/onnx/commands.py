@@ -27,7 +27,7 @@ from graphfw.onnx.importer import Import
 from graphfw.onnx.node import Chosen, Maps, Strings
 from graphfw.onnx.reader import read_model
 from graphfw.onnx.running import given
-from graphfw.ops.measured import Measuring
+from graphfw.ops.data_dependent.measuring_ops import Measuring
 from graphfw.runtime.session import Session
 
 

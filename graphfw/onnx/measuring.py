@@ -12,7 +12,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import current_graph
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.node import ModelNode
-from graphfw.ops.measured import Sizes, measure
+from graphfw.ops.data_dependent.measuring_ops import Sizes, measure
 
 
 def is_measured(node: ModelNode, *xs: Tensor) -> bool:

@@ -20,7 +20,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.batching import changed
-from graphfw.ops.measured import Measuring
+from graphfw.ops.data_dependent.measuring_ops import Measuring
 
 __all__ = ["apply", "op"]
 

@@ -1,6 +1,31 @@
 """Everyday functions of arrays that the Array API standard does not have, as `gf` exports them."""
 
-from graphfw.ops.arranging import (
+from graphfw.ops.elementwise.isclose import allclose, isclose
+from graphfw.ops.linalg.kronecker import kron
+from graphfw.ops.reduce.covariance import corrcoef, cov
+from graphfw.ops.reduce.cumulative import cumulative_max, cumulative_min
+from graphfw.ops.reduce.nan_reductions import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from graphfw.ops.reduce.segments import (
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_prod,
+    segment_sum,
+)
+from graphfw.ops.reduce.statistics import average
+from graphfw.ops.shape.flat_indices import ravel_multi_index, unravel_index
+from graphfw.ops.shape.scatter import index_max, index_min, index_multiply, put_along_axis
+from graphfw.ops.shape.stacking import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -12,14 +37,10 @@ from graphfw.ops.arranging import (
     rot90,
     vstack,
 )
-from graphfw.ops.closeness import allclose, isclose
-from graphfw.ops.covariance import corrcoef, cov
-from graphfw.ops.cumulative import cumulative_max, cumulative_min
-from graphfw.ops.flat_places import ravel_multi_index, unravel_index
-from graphfw.ops.histograms import Histogram, bincount, digitize, histogram
-from graphfw.ops.kronecker import kron
-from graphfw.ops.polynomials import convolve, polyfit, polyval, vander
-from graphfw.ops.quantiles import (
+from graphfw.ops.signal.polynomials import convolve, polyfit, polyval, vander
+from graphfw.ops.signal.sampled_functions import ediff1d, gradient, interp, sinc, trapezoid, unwrap
+from graphfw.ops.sorting.histograms import Histogram, bincount, digitize, histogram
+from graphfw.ops.sorting.quantiles import (
     median,
     nanmedian,
     nanpercentile,
@@ -27,21 +48,6 @@ from graphfw.ops.quantiles import (
     percentile,
     quantile,
 )
-from graphfw.ops.sampled import ediff1d, gradient, interp, sinc, trapezoid, unwrap
-from graphfw.ops.scatter import index_max, index_min, index_multiply, put_along_axis
-from graphfw.ops.segments import segment_max, segment_mean, segment_min, segment_prod, segment_sum
-from graphfw.ops.skipping_nan import (
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from graphfw.ops.statistics import average
 
 __all__ = [
     "Histogram",

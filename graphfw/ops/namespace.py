@@ -10,7 +10,7 @@ from graphfw.errors import ArgumentError
 from graphfw.ir import ambient
 from graphfw.ir.dtype import ALL, DType, as_dtype, int64
 from graphfw.ir.functions import public
-from graphfw.ops.cast import isdtype
+from graphfw.ops.elementwise.cast import isdtype
 
 __all__ = ["__array_namespace_info__"]
 

@@ -14,7 +14,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import converted
 from graphfw.ops.composed import demand
-from graphfw.ops.selection import Gather
+from graphfw.ops.shape.gather_scatter import Gather
 
 
 def checked(

@@ -12,7 +12,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 
 
 def warn_of_crosswise(losses: Sequence[Tensor]) -> None:

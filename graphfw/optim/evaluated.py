@@ -10,7 +10,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 from graphfw.loc import capture
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 
 _SHOWN = 4
 

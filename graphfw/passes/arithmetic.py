@@ -13,9 +13,9 @@ from graphfw.ir.dtype import DType, holds_stored
 from graphfw.ir.functions import F
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.cast import AsType
-from graphfw.ops.compare import BitwiseInvert
-from graphfw.ops.elementwise import Negative
+from graphfw.ops.elementwise.arithmetic import Negative
+from graphfw.ops.elementwise.cast import AsType
+from graphfw.ops.elementwise.comparisons import BitwiseInvert
 from graphfw.passes.rules import RewriteRule, rule
 
 

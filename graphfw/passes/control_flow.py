@@ -21,14 +21,14 @@ from graphfw.ir.records import record
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
-from graphfw.ops.branches import Branch
-from graphfw.ops.checkpoints import Checkpoint
-from graphfw.ops.combine import Concat
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.regions import Region, zeros_like
-from graphfw.ops.scans import Scan
-from graphfw.ops.shape_checks import is_checked
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.branch_op import Branch
+from graphfw.ops.control.checkpoint_ops import Checkpoint
+from graphfw.ops.control.loop_op import Loop
+from graphfw.ops.control.region_op import Region, zeros_like
+from graphfw.ops.control.scan_op import Scan
+from graphfw.ops.control.shape_checks import is_checked
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.shape.concat import Concat
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
 

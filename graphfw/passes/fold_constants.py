@@ -16,9 +16,9 @@ from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.movement import PermuteDims
-from graphfw.ops.regions import OutOfTrips, at_most
+from graphfw.ops.control.region_op import OutOfTrips, at_most
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
 
 _ITERATIONS = 10_000

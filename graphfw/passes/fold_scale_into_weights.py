@@ -24,9 +24,9 @@ from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
-from graphfw.ops.correlation import Conv
-from graphfw.ops.elementwise import Add, Divide, Multiply, Subtract
-from graphfw.ops.linalg import MatMul
+from graphfw.ops.elementwise.arithmetic import Add, Divide, Multiply, Subtract
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.passes.base import Pass
 
 _PRODUCTS: Mapping[type[Op], tuple[int, int]] = {Conv: (1, 0), MatMul: (-1, -1)}

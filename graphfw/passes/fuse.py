@@ -15,7 +15,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import Gather
+from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_concats import join_parts

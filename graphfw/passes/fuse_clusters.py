@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import Gather
+from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_loops import Axes, GroupReduction, Loops, loops_of
 from graphfw.passes.fuse_nodes import FusionFacts, Read, Role, Space

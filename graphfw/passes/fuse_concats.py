@@ -10,7 +10,7 @@ from collections import Counter
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node
-from graphfw.ops.combine import Concat
+from graphfw.ops.shape.concat import Concat
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role

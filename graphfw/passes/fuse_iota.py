@@ -7,7 +7,7 @@ import numpy as np
 from graphfw.ir.affine import Affine, Index
 from graphfw.ir.constants import constant_array
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.counting import Arange
+from graphfw.ops.creation.ranges import Arange
 
 _RANGE = 4096
 """Constants of so many elements at most are looked at to see whether they are 0, 1, 2, …"""

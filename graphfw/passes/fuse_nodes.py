@@ -16,13 +16,13 @@ from graphfw.ir.shape import broadcast
 from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.counting import Arange
-from graphfw.ops.draws import RandomBits
-from graphfw.ops.movement import Reshape
-from graphfw.ops.packed_bits import UnpackBits
-from graphfw.ops.reduce import ArgExtreme, Reduction
-from graphfw.ops.selection import Gather, Gathering, IndexAdd
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.creation.ranges import Arange
+from graphfw.ops.elementwise.packed_bits import UnpackBits
+from graphfw.ops.random.draws import RandomBits
+from graphfw.ops.reduce.reductions import ArgExtreme, Reduction
+from graphfw.ops.shape.gather_scatter import Gather, Gathering, IndexAdd
+from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_pools import PRODUCTS, is_sole_pool, product_of
 from graphfw.passes.fuse_views import (

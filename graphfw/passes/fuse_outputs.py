@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import Gather, IndexAdd
+from graphfw.ops.shape.gather_scatter import Gather, IndexAdd
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Read, Role

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence, Set
 
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.correlation import Conv
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.pixels import PixelConv
-from graphfw.ops.window_reductions import WindowMax, WindowReluSum
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.nn.channels_last import PixelConv
+from graphfw.ops.nn.convolution_ops import Conv
+from graphfw.ops.nn.pooling_ops import WindowMax, WindowReluSum
 
 PRODUCTS = (MatMul, Conv, PixelConv)
 _POOLS = (WindowMax, WindowReluSum)

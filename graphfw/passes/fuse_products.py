@@ -19,7 +19,7 @@ from collections.abc import Collection
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.linalg import MatMul
+from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role

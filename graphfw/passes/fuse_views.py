@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.movement import PermuteDims, Reshape
+from graphfw.ops.shape.movement import PermuteDims, Reshape
 
 _CHAIN = 16
 """So many views of views are seen through; then there is a copy, so that walks stay short."""

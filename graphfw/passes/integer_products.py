@@ -14,8 +14,8 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.movement import PermuteDims
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
 
 _FEW_COLUMNS = 24

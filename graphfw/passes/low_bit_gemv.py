@@ -20,8 +20,8 @@ from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.movement import PermuteDims
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import is_view
 

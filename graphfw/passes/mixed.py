@@ -23,11 +23,11 @@ from graphfw.ir.rebuild import derive
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
-from graphfw.ops.branches import Branch
-from graphfw.ops.cast import AsType
-from graphfw.ops.regions import Region
-from graphfw.ops.scans import Scan
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.branch_op import Branch
+from graphfw.ops.control.loop_op import Loop
+from graphfw.ops.control.region_op import Region
+from graphfw.ops.control.scan_op import Scan
+from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.base import Pass
 from graphfw.passes.mixed_choice import PrecisionChoice
 from graphfw.passes.mixed_policy import VIEWS, Policy, PrecisionKind, is_wide_operand

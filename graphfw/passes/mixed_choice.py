@@ -22,10 +22,10 @@ from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
-from graphfw.ops.cast import AsType
-from graphfw.ops.elementwise import Add
-from graphfw.ops.inputs import Identity
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
+from graphfw.ops.creation.inputs import Identity
+from graphfw.ops.elementwise.arithmetic import Add
+from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.mixed_policy import (
     KINDS,
     VIEWS,

@@ -19,9 +19,9 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import nested
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
-from graphfw.ops.flip_roll import Flip
-from graphfw.ops.inputs import AssertShape, Identity, StopGradient
-from graphfw.ops.movement import BroadcastTo, PermuteDims, Reshape
+from graphfw.ops.creation.inputs import AssertShape, Identity, StopGradient
+from graphfw.ops.shape.flip_roll import Flip
+from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
 
 MixedName: TypeAlias = Literal["mixed-bf16", "mixed-fp16"]
 """The kinds of mixed precision."""

@@ -12,11 +12,11 @@ from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.combine import Concat, Split
-from graphfw.ops.elementwise import Add
-from graphfw.ops.movement import BroadcastTo, PermuteDims, Reshape
-from graphfw.ops.reduce import Reduction, Sum
-from graphfw.ops.selection import Slice, SliceSet
+from graphfw.ops.elementwise.arithmetic import Add
+from graphfw.ops.reduce.reductions import Reduction, Sum
+from graphfw.ops.shape.concat import Concat, Split
+from graphfw.ops.shape.gather_scatter import Slice, SliceSet
+from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
 from graphfw.passes.rules import RewriteRule, rule
 
 

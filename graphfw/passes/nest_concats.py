@@ -13,7 +13,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.combine import Concat
+from graphfw.ops.shape.concat import Concat
 from graphfw.passes.base import Pass
 
 

@@ -25,12 +25,12 @@ from graphfw.ir.records import record
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.draws import RandomBits
-from graphfw.ops.host import HostCall
-from graphfw.ops.regions import Region
-from graphfw.ops.scans import Scan
-from graphfw.ops.selection import Gather
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.control.host_call import HostCall
+from graphfw.ops.control.region_op import Region
+from graphfw.ops.control.scan_op import Scan
+from graphfw.ops.random.draws import RandomBits
+from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.base import Pass
 
 _UNKNOWN = 64

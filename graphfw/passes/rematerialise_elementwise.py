@@ -17,7 +17,7 @@ from graphfw.ir.rebuild import rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ir.walk import ancestors
-from graphfw.ops.movement import Reshape
+from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import ForwardBackward, Rewriting, is_cheap, is_view
 

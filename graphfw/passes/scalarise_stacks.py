@@ -13,8 +13,8 @@ from graphfw.ir.op import ELEMENTWISE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.combine import Concat
-from graphfw.ops.selection import Slice
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.gather_scatter import Slice
 from graphfw.passes.base import Pass
 
 Window: TypeAlias = tuple[int, DimLike, DimLike | None]

@@ -26,10 +26,10 @@ from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
-from graphfw.ops.activations import Relu
-from graphfw.ops.correlation import Conv
-from graphfw.ops.elementwise import Add, Maximum, Minimum, Subtract
-from graphfw.ops.window_reductions import (
+from graphfw.ops.elementwise.arithmetic import Add, Maximum, Minimum, Subtract
+from graphfw.ops.nn.activations import Relu
+from graphfw.ops.nn.convolution_ops import Conv
+from graphfw.ops.nn.pooling_ops import (
     WindowArgmax,
     WindowMax,
     WindowPut,

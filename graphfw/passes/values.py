@@ -22,11 +22,11 @@ from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng, nested
 from graphfw.ir.rebuild import derive, live_nodes
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.cast import finfo
-from graphfw.ops.effects import quiet
-from graphfw.ops.inputs import AssertShape
-from graphfw.ops.measured import Measuring
-from graphfw.ops.regions import OutOfTrips, at_most
+from graphfw.ops.control.effects import quiet
+from graphfw.ops.control.region_op import OutOfTrips, at_most
+from graphfw.ops.creation.inputs import AssertShape
+from graphfw.ops.data_dependent.measuring_ops import Measuring
+from graphfw.ops.elementwise.cast import finfo
 from graphfw.passes.base import Pass
 from graphfw.passes.rules import RuleSet
 

@@ -18,7 +18,7 @@ from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ops.effects import quiet
+from graphfw.ops.control.effects import quiet
 from graphfw.runtime.executor import Claim, Executable
 from graphfw.runtime.program import Program
 from graphfw.runtime.watching import Watch, evaluated

@@ -18,7 +18,7 @@ from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
-from graphfw.ops.cast import finfo
+from graphfw.ops.elementwise.cast import finfo
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.session import Session
 

@@ -9,7 +9,7 @@ from graphfw.ir.op import SOURCE
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
-from graphfw.ops.effects import Effect
+from graphfw.ops.control.effects import Effect
 
 
 def effects_in(graph: Graph, outputs: Sequence[Tensor], feeds: Sequence[Tensor]) -> list[Tensor]:

@@ -22,7 +22,7 @@ from graphfw.ir.dtype import DType, as_dtype, holds_stored
 from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given, fitted
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.shape_checks import FedSize, ShapeCheck, size_at
+from graphfw.ops.control.shape_checks import FedSize, ShapeCheck, size_at
 from graphfw.runtime.program import Program, SizeSource
 
 _WEAK = (*PYTHON_SCALARS, list, tuple)

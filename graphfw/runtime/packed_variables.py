@@ -23,7 +23,7 @@ from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
-from graphfw.ops.packed_bits import PackBits, UnpackBits, is_packed, packed_size
+from graphfw.ops.elementwise.packed_bits import PackBits, UnpackBits, is_packed, packed_size
 from graphfw.runtime.program import Program
 
 

@@ -21,7 +21,7 @@ from typing import Protocol
 from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from graphfw.passes.fuse import Partition, partition
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.lower import CanCompile, Target, lower

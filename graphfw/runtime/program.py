@@ -21,7 +21,7 @@ from graphfw.ir.records import record
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable, distinct_pairs
-from graphfw.ops.shape_checks import ShapeCheck, shape_checks
+from graphfw.ops.control.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
 from graphfw.runtime.effects import effects_in

@@ -13,7 +13,7 @@ import numpy as np
 from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir import concrete
 from graphfw.ir.op import Rng
-from graphfw.ops.effects import quiet
+from graphfw.ops.control.effects import quiet
 from graphfw.passes.manager import table
 from graphfw.runtime import staged_reports
 from graphfw.runtime.debugging import DebugExecutable

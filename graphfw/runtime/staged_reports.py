@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from graphfw.errors import ExecutorError
 from graphfw.ir.dim import DimLike, substitute, symbols_of
-from graphfw.ops.shape_checks import ShapeCheck
+from graphfw.ops.control.shape_checks import ShapeCheck
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import Kind, MemoryEntry, MemoryReport
 from graphfw.runtime.profile import Event, Profile, Timing

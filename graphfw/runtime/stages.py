@@ -25,8 +25,8 @@ from graphfw.ir.op import ALIAS, MEASURES, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.inputs import AssertShape
-from graphfw.ops.measured import Measuring
+from graphfw.ops.creation.inputs import AssertShape
+from graphfw.ops.data_dependent.measuring_ops import Measuring
 from graphfw.passes.base import no_ambient
 from graphfw.runtime.program import Program, stage_program
 

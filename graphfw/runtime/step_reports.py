@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from graphfw.passes.fuse import Partition
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
 from graphfw.runtime.locations import location_of

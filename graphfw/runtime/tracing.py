@@ -18,7 +18,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update
 from graphfw.ops.args import as_tensor
 from graphfw.ops.composed import callback
-from graphfw.ops.inputs import placeholder
+from graphfw.ops.creation.inputs import placeholder
 from graphfw.ops.specs import read
 
 LARGE_BYTES = 1 << 20

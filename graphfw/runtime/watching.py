@@ -9,7 +9,7 @@ from graphfw.ir import concrete, time_limits
 from graphfw.ir.body import Body
 from graphfw.ir.op import RANDOM, Op, Rng
 from graphfw.ir.tensor import Node
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 
 Watch: TypeAlias = Callable[[Node, Sequence[Any], Sequence[Any]], object]
 """Called with a node, its inputs and its outputs, once these are computed."""

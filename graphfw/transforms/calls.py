@@ -15,7 +15,7 @@ from graphfw.ir.graph import current_graph
 from graphfw.ir.modes import as_called
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import callback, demand
-from graphfw.ops.inputs import Identity
+from graphfw.ops.creation.inputs import Identity
 from graphfw.ops.structures import Structure
 from graphfw.transforms import forward
 from graphfw.transforms.grad import cotangents, stand_in

@@ -16,10 +16,10 @@ from graphfw.ir.op import op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.unset import next_serial
 from graphfw.ops.batching import Lanes
-from graphfw.ops.checkpoints import FirstInputs
 from graphfw.ops.composed import callback
-from graphfw.ops.effects import carrying, happens
-from graphfw.ops.regions import Refusal
+from graphfw.ops.control.checkpoint_ops import FirstInputs
+from graphfw.ops.control.effects import carrying, happens
+from graphfw.ops.control.region_op import Refusal
 
 
 @op("custom_gradient")

@@ -21,8 +21,8 @@ from graphfw.ir.modes import unintercepted
 from graphfw.ir.op import ELEMENTWISE, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
-from graphfw.ops.regions import Region
-from graphfw.ops.scans import Scan
+from graphfw.ops.control.region_op import Region
+from graphfw.ops.control.scan_op import Scan
 from graphfw.transforms.grad import fitted
 
 Tangents = Sequence[Tensor | None]

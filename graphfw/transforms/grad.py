@@ -20,8 +20,8 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors, users
 from graphfw.loc import Loc
-from graphfw.ops.attention_pattern import ComposedAttention, composed_attentions
-from graphfw.ops.regions import Refusal
+from graphfw.ops.control.region_op import Refusal
+from graphfw.ops.nn.attention_pattern import ComposedAttention, composed_attentions
 
 Missing = Literal["error", "zeros"]
 Cotangent: TypeAlias = Tensor | Refusal

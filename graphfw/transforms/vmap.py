@@ -24,7 +24,7 @@ from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor, is_whole
 from graphfw.ops.batching import Lanes
 from graphfw.ops.composed import callback, demand, demand_one_of
-from graphfw.ops.effects import carrying, happens
+from graphfw.ops.control.effects import carrying, happens
 
 RANDOMNESS = ("different", "same", "error")
 

@@ -337,5 +337,5 @@ def test_what_can_t_be_pickled_says_what_to_do_instead():
 def test_an_op_that_is_not_registered_says_so():
     function, _ = gf.exp(gf.asarray(1.0)).node.op.__reduce__()
     with pytest.raises(gf.GraphError, match="no op named 'no such op at all'") as caught:
-        function("graphfw.ops.table", "no such op at all", ())
+        function("graphfw.ops.elementwise.table", "no such op at all", ())
     assert caught.value.fix == "import the module that registers it first"

@@ -5,7 +5,7 @@ import pytest
 
 import graphfw as gf
 from graphfw import nn
-from graphfw.ops import losses
+from graphfw.ops.nn import losses
 from tests.support.torch_layers import as_torch, compare, set_weights, torch
 
 

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.sources import Placeholder
-from graphfw.ops.measured import NonMaxSuppression
+from graphfw.ops.data_dependent.measuring_ops import NonMaxSuppression
 from tests.onnx.models import model
 
 node = helper.make_node

@@ -41,8 +41,8 @@ from tests.support.samples import OWN, Array, Declared, bound_type, declared, do
 
 # Importing a family registers its ops; the package itself may load some of them lazily.
 FAMILIES = [
-    importlib.import_module(f"graphfw.ops.{module.name}")
-    for module in pkgutil.iter_modules(graphfw.ops.__path__)
+    importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(graphfw.ops.__path__, "graphfw.ops.")
 ]
 
 WITHOUT_CASES = {
@@ -53,11 +53,11 @@ WITHOUT_CASES = {
     "breakpoint": "has an effect: tests/ops/test_debug.py",
     "check": "has an effect: tests/ops/test_debug.py",
     "print": "has an effect: tests/ops/test_debug.py",
-    "host_call": "holds a function: tests/ops/test_host.py",
+    "host_call": "holds a function: tests/ops/test_host_call.py",
     "non_max_suppression": "its shape depends on values: tests/onnx/test_measuring.py",
-    "nonzero": "its shape depends on values: tests/ops/test_measured.py",
-    "sizes": "its shape depends on values: tests/ops/test_measured.py",
-    "unique": "its shape depends on values: tests/ops/test_measured.py",
+    "nonzero": "its shape depends on values: tests/ops/test_measuring_ops.py",
+    "sizes": "its shape depends on values: tests/ops/test_measuring_ops.py",
+    "unique": "its shape depends on values: tests/ops/test_measuring_ops.py",
 }
 
 EPS = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 2**-52}

@@ -9,8 +9,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, ShapeError
-from graphfw.ops import correlation
-from graphfw.ops.correlation import Conv, ConvWeight, tied
+from graphfw.ops.nn import convolution_ops
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight, tied
 from tests.support.peers import check_like_torch, torch
 
 TF = torch.nn.functional
@@ -148,7 +148,7 @@ def test_blocks_don_t_change_results(
     ]
     expected = [op.eval(np, *arrays) for op, *arrays in calls]
     for block in (1, 100, 700):
-        monkeypatch.setattr(correlation, "BLOCK", block)
+        monkeypatch.setattr(convolution_ops, "BLOCK", block)
         for (op, *arrays), value in zip(calls, expected, strict=True):
             np.testing.assert_allclose(op.eval(np, *arrays), value, rtol=1e-12, atol=1e-12)
 

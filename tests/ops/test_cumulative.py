@@ -5,7 +5,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.build import emit
-from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from tests.support.gradcheck import check_gradients
 
 

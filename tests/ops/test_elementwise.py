@@ -10,7 +10,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.functions import FUNCTIONS
-from graphfw.ops import numerics, table
+from graphfw.ops import numerics
+from graphfw.ops.elementwise import table
 from tests.ops.values import COMPLEX, FLOATS, INTEGERS, draw, gradients, same
 
 UNARY = {

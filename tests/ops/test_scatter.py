@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from tests.ops.test_indexing import KEYS, random_key
+from tests.ops.test_getitem import KEYS, random_key
 from tests.support.gradcheck import check_gradients
 
 

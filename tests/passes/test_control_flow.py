@@ -7,10 +7,10 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.rebuild import derive
-from graphfw.ops.branches import Branch
-from graphfw.ops.checkpoints import Checkpoint
-from graphfw.ops.scans import Scan
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.branch_op import Branch
+from graphfw.ops.control.checkpoint_ops import Checkpoint
+from graphfw.ops.control.loop_op import Loop
+from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.control_flow import (
     ConvertIfs,
     EliminateDeadBodyValues,

@@ -8,7 +8,7 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.dtype import bfloat16, float32
 from graphfw.ir.op import EFFECT, REGISTRY
 from graphfw.ir.rebuild import derive
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from graphfw.passes.mixed_policy import _WIDE_OPERANDS, KINDS, VIEWS, PrecisionKind
 from graphfw.passes.values import SampleInputs, evaluated
 from tests.support.mixed_graphs import mixed

@@ -9,7 +9,7 @@ import graphfw as gf
 from graphfw.ir.build import emit_all
 from graphfw.ir.rebuild import derive
 from graphfw.ir.verify import verify
-from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise

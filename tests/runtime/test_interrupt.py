@@ -15,8 +15,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.graph import current_graph
-from graphfw.ops.effects import quiet
-from graphfw.ops.regions import at_most
+from graphfw.ops.control.effects import quiet
+from graphfw.ops.control.region_op import at_most
 from graphfw.runtime import session as session_module
 from graphfw.runtime.contents import InitialContents
 from tests.support import alarms

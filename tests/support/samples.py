@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-import graphfw.ops.fused_attention
-import graphfw.ops.fused_products  # registers an op that only the CuPy executor makes
-import graphfw.ops.packed_bits
-import graphfw.ops.pixels  # noqa: F401  so do these
+import graphfw.ops.elementwise.packed_bits
+import graphfw.ops.linalg.fused_matmul  # registers an op that only the CuPy executor makes
+import graphfw.ops.nn.attention_backward
+import graphfw.ops.nn.channels_last  # noqa: F401  so do these
 from graphfw.ir.dim import symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, complex64, complex128, float32, float64

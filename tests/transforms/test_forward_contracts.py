@@ -6,7 +6,7 @@ import graphfw as gf
 from graphfw.ir.build import constant, emit_all
 from graphfw.ir.dtype import complex64, complex128, float32, float64
 from graphfw.ir.graph import Graph
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from tests.support.forwardcheck import check_tangents
 from tests.support.grouped import family, grouped
 from tests.support.samples import Declared, declared, doubled

@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.ir.build import constant
 from graphfw.ir.op import REGISTRY
 from graphfw.ir.walk import ancestors
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from tests.support.forwardcheck import check_tangents
 
 

@@ -12,8 +12,8 @@ from graphfw.ir.dim import always_ge
 from graphfw.ir.tensor import Tensor
 from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.table import composes
-from graphfw.ops.attention_core import Attention, AttentionGrad
-from graphfw.ops.selection import Slice
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
+from graphfw.ops.shape.gather_scatter import Slice
 
 
 @composes("attention", "attention_grad")

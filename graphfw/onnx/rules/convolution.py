@@ -17,7 +17,7 @@ from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.fitting import sized
 from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
-from graphfw.ops.windows import Windows
+from graphfw.ops.nn.unfold import Windows
 
 Pairs = list[tuple[DimLike, DimLike]]
 

@@ -20,7 +20,7 @@ from graphfw.onnx.rules.convolution import Pairs, padding, steps
 from graphfw.onnx.rules.indexing import joined_index, write_put
 from graphfw.onnx.table import composes, reads, writes
 from graphfw.ops.dtypes import least
-from graphfw.ops.windows import Fold, Windows
+from graphfw.ops.nn.unfold import Fold, Windows
 
 
 def _window(node: ModelNode, x: Tensor) -> tuple[tuple[int, ...], dict[str, Any], Pairs]:

@@ -13,8 +13,8 @@ from graphfw.onnx.builder import Builder, Val, fields
 from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import Attribute, Rule, flag, reads, write_only, writes
 from graphfw.ops.args import Axes, axes_of
-from graphfw.ops.cumulative import CumulativeProd, CumulativeSum
-from graphfw.ops.reduce import Extreme, Max, Min
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum
+from graphfw.ops.reduce.reductions import Extreme, Max, Min
 
 
 def _log_sum(x: Tensor, **how: Any) -> Tensor:

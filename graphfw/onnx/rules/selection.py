@@ -15,7 +15,7 @@ from graphfw.onnx.errors import Unsupported
 from graphfw.onnx.measuring import dims_of, is_measured
 from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
-from graphfw.ops.measured import NonZero, measure
+from graphfw.ops.data_dependent.measuring_ops import NonZero, measure
 
 
 @reads("Compress", moves=True)

@@ -17,8 +17,8 @@ from graphfw.onnx.fitting import matched
 from graphfw.onnx.measuring import is_measured
 from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
-from graphfw.ops.measured import NonMaxSuppression, measure
-from graphfw.ops.rois import sampled
+from graphfw.ops.data_dependent.measuring_ops import NonMaxSuppression, measure
+from graphfw.ops.nn.boxes import sampled
 
 
 @reads("NonMaxSuppression")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution import wanted

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError
 from graphfw.ir import locks
-from graphfw.ops.fused_products import FusedProduct
+from graphfw.ops.linalg.fused_matmul import FusedProduct
 from graphfw.runtime.cupy_executor.products import ALIGNED, RESULT, ProductCode, alignment
 
 WORKSPACE = 32 << 20

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphfw.errors import ExecutorError, GraphfwError
 from graphfw.ir.graph import Graph
-from graphfw.ops.inputs import placeholder
+from graphfw.ops.creation.inputs import placeholder
 from graphfw.runtime.cupy_executor import capture, cublaslt, cudnn, failures
 from graphfw.runtime.cupy_executor.codegen import PRELUDE
 from graphfw.runtime.cupy_executor.device import OPTIONS

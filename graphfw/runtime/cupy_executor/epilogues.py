@@ -24,13 +24,13 @@ from graphfw.ir.rebuild import derive, live_nodes
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.args import converted
-from graphfw.ops.cast import AsType
-from graphfw.ops.elementwise import Add
-from graphfw.ops.fused_products import FusedProduct
-from graphfw.ops.inputs import placeholder
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.movement import Reshape
-from graphfw.ops.reduce import Sum
+from graphfw.ops.creation.inputs import placeholder
+from graphfw.ops.elementwise.arithmetic import Add
+from graphfw.ops.elementwise.cast import AsType
+from graphfw.ops.linalg.fused_matmul import FusedProduct
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.reduce.reductions import Sum
+from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.base import Pass
 from graphfw.passes.pipelines import DEFAULT
 

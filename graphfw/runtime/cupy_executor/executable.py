@@ -13,8 +13,8 @@ from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir.collecting import without_collection
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, Rng
-from graphfw.ops.effects import quiet
-from graphfw.ops.selection import names_nothing
+from graphfw.ops.control.effects import quiet
+from graphfw.ops.shape.gather_scatter import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.bound_plan import Part

@@ -17,8 +17,8 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ops.fused_products import FusedProduct
-from graphfw.ops.inputs import placeholder
+from graphfw.ops.creation.inputs import placeholder
+from graphfw.ops.linalg.fused_matmul import FusedProduct
 from graphfw.passes.base import no_ambient
 from graphfw.passes.fuse import partition
 from graphfw.passes.pipelines import DEFAULT

@@ -16,7 +16,7 @@ from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
-from graphfw.ops.shape_checks import hold
+from graphfw.ops.control.shape_checks import hold
 from graphfw.runtime.cupy_executor.batched_launch import batched
 from graphfw.runtime.cupy_executor.bound_plan import (
     BoundCudnn,

@@ -6,25 +6,25 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.attention_core import Attention, AttentionGrad
-from graphfw.ops.combine import Concat
-from graphfw.ops.correlation import Conv, ConvWeight
-from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
-from graphfw.ops.flip_roll import Roll
-from graphfw.ops.fused_attention import AttentionBackward
-from graphfw.ops.fused_products import FusedProduct
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.pixels import PixelConv, PixelConvWeight
-from graphfw.ops.selection import IndexAdd, IndexSet, Slice, SliceSet
-from graphfw.ops.unpooling import MaxUnpool
-from graphfw.ops.window_reductions import (
+from graphfw.ops.linalg.fused_matmul import FusedProduct
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.nn.attention_backward import AttentionBackward
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
+from graphfw.ops.nn.channels_last import PixelConv, PixelConvWeight
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
+from graphfw.ops.nn.pooling_ops import (
     WindowArgmax,
     WindowMax,
     WindowPut,
     WindowSum,
     WindowTake,
 )
-from graphfw.ops.windows import Fold
+from graphfw.ops.nn.unfold import Fold
+from graphfw.ops.nn.unpooling import MaxUnpool
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.flip_roll import Roll
+from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Slice, SliceSet
 from graphfw.runtime.cupy_executor import attention, convolution
 from graphfw.runtime.cupy_executor.convolution import Numerics
 from graphfw.runtime.cupy_executor.products import fused_product_steps, product_steps

@@ -12,7 +12,7 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.fused_products import FusedProduct
+from graphfw.ops.linalg.fused_matmul import FusedProduct
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.fallback_kernels import unfused_steps

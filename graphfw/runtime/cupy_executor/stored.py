@@ -12,8 +12,8 @@ from graphfw.ir.dtype import DType, DTypeLike, as_dtype, uint8
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, ELEMENTWISE
 from graphfw.ir.tensor import Node
-from graphfw.ops.host import HostCall
-from graphfw.ops.regions import Region
+from graphfw.ops.control.host_call import HostCall
+from graphfw.ops.control.region_op import Region
 from graphfw.runtime.program import Program
 
 

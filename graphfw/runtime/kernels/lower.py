@@ -13,8 +13,8 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.scans import Scan
+from graphfw.ops.control.scan_op import Scan
+from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from graphfw.ir.affine import Variable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import Gather
+from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous

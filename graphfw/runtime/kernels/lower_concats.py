@@ -13,8 +13,8 @@ from collections.abc import Callable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.combine import Concat
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.shape.concat import Concat
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of

@@ -18,12 +18,12 @@ from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import size_of
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.combine import Concat
-from graphfw.ops.elementwise import Add
-from graphfw.ops.movement import Reshape
-from graphfw.ops.scans import Scan
-from graphfw.ops.selection import Gather, SliceSet
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.control.scan_op import Scan
+from graphfw.ops.elementwise.arithmetic import Add
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.gather_scatter import Gather, SliceSet
+from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
 from graphfw.runtime.kernels.ir import Carried, Expr

@@ -20,7 +20,7 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.scans import Scan
+from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref

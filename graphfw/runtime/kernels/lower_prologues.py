@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.linalg import MatMul
+from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.ir import InnerLoop, Kernel, Param, Store

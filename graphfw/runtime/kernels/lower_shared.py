@@ -19,8 +19,8 @@ from graphfw.ir.op import Op
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.linalg import MatMul
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.lower_combine import Lines

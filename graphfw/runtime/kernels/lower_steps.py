@@ -10,7 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.passes.fuse_pools import product_of
 from graphfw.runtime.kernels.ir import (
     Access,

@@ -19,11 +19,11 @@ from graphfw.ir.dtype import DType, float32, int64, uint8
 from graphfw.ir.records import record
 from graphfw.ir.sources import Constant, DimValue
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.combine import Concat
-from graphfw.ops.counting import Arange
-from graphfw.ops.draws import RandomBits
-from graphfw.ops.reduce import ArgExtreme, Extreme
-from graphfw.ops.selection import Gather, Gathering, IndexAdd
+from graphfw.ops.creation.ranges import Arange
+from graphfw.ops.random.draws import RandomBits
+from graphfw.ops.reduce.reductions import ArgExtreme, Extreme
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.gather_scatter import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_nodes import FusionFacts, Role

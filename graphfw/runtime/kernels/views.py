@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.combine import Concat
+from graphfw.ops.shape.concat import Concat
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import View

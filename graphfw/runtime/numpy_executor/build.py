@@ -13,7 +13,7 @@ from graphfw.ir.literal import Literal
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, View
 from graphfw.runtime.numpy_executor.backend import CpuBackend

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node
-from graphfw.ops.attention_core import Attention, AttentionGrad
-from graphfw.ops.combine import Concat
-from graphfw.ops.correlation import Conv, ConvWeight
-from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
-from graphfw.ops.flip_roll import Roll
-from graphfw.ops.linalg import MatMul
-from graphfw.ops.selection import IndexAdd, IndexSet, Slice, SliceSet
-from graphfw.ops.unpooling import MaxUnpool
-from graphfw.ops.window_reductions import (
+from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
+from graphfw.ops.nn.pooling_ops import (
     WindowArgmax,
     WindowMax,
     WindowPut,
@@ -23,7 +18,12 @@ from graphfw.ops.window_reductions import (
     WindowSum,
     WindowTake,
 )
-from graphfw.ops.windows import Fold
+from graphfw.ops.nn.unfold import Fold
+from graphfw.ops.nn.unpooling import MaxUnpool
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.flip_roll import Roll
+from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Slice, SliceSet
 from graphfw.runtime.kernels.lowerings import lowers, multiplies
 from graphfw.runtime.kernels.steps import Product, Step, View
 from graphfw.runtime.limits import Precision

@@ -18,9 +18,9 @@ from graphfw.ir.collecting import without_collection
 from graphfw.ir.op import Rng
 from graphfw.ir.sources import Constant
 from graphfw.ir.time_limits import TimeOverError
-from graphfw.ops.effects import quiet
-from graphfw.ops.selection import names_nothing
-from graphfw.ops.shape_checks import hold
+from graphfw.ops.control.effects import quiet
+from graphfw.ops.control.shape_checks import hold
+from graphfw.ops.shape.gather_scatter import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport

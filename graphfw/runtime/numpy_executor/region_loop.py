@@ -11,7 +11,7 @@ import numpy as np
 from graphfw.ir.concrete import in_iteration
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.loop_op import Loop
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
     BoundRegion,

@@ -15,7 +15,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.scans import Scan
+from graphfw.ops.control.scan_op import Scan
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
     BoundRegion,

@@ -10,10 +10,10 @@ import numpy as np
 
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Op, Rng
-from graphfw.ops.branches import Branch
-from graphfw.ops.regions import Region
-from graphfw.ops.scans import Scan
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.branch_op import Branch
+from graphfw.ops.control.loop_op import Loop
+from graphfw.ops.control.region_op import Region
+from graphfw.ops.control.scan_op import Scan
 from graphfw.runtime.executor import Options
 from graphfw.runtime.memory import PerIteration
 from graphfw.runtime.numpy_executor.bodies import BoundRegion, Compiled, FailedError, Sizes

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, always_ge, dim_max, dim_min
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.combine import Concat
-from graphfw.ops.flip_roll import Roll
-from graphfw.ops.selection import Slice, Window
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.flip_roll import Roll
+from graphfw.ops.shape.gather_scatter import Slice, Window
 from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.kernels.views import is_whole, misplaced
 

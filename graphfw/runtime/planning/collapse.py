@@ -8,7 +8,7 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.cumulative import Cumulative, Recurrence
+from graphfw.ops.reduce.cumulative import Cumulative, Recurrence
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Code, Step, Storage, View

@@ -10,8 +10,8 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
-from graphfw.ops.draws import RandomBits
 from graphfw.ops.numerics import stream_key
+from graphfw.ops.random.draws import RandomBits
 from graphfw.runtime.kernels.steps import Temp
 
 

@@ -15,8 +15,8 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.types import TensorType
 from graphfw.loc import Loc
 from graphfw.ops.args import as_tensor
-from graphfw.ops.scans import Scan
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.loop_op import Loop
+from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.runtime.kernels.lower import CanCompile, Target
 from graphfw.runtime.kernels.lower_iterations import iteration_steps

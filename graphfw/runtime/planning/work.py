@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
-from graphfw.ops.regions import Region
+from graphfw.ops.control.region_op import Region
 from graphfw.runtime.kernels.steps import Step, Storage
 
 FLOPS, BYTES = 1e11, 2e10

@@ -5,8 +5,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.build import emit_all
-from graphfw.ops.attention_core import Attention, AttentionGrad
-from graphfw.ops.fused_attention import AttentionBackward
+from graphfw.ops.nn.attention_backward import AttentionBackward
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
 from tests.runtime.cupy_executor.test_cudnn import compare

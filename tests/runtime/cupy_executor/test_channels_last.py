@@ -10,8 +10,8 @@ import graphfw as gf
 from graphfw.errors import ArgumentError
 from graphfw.ir.build import emit
 from graphfw.ir.rebuild import derive
-from graphfw.ops.correlation import Conv, ConvWeight
-from graphfw.ops.pixels import PixelConv, PixelConvWeight
+from graphfw.ops.nn.channels_last import PixelConv, PixelConvWeight
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
 from graphfw.passes.fuse_views import contiguous
 from graphfw.passes.manager import run_pipeline
 from graphfw.passes.pipelines import SIMPLIFY

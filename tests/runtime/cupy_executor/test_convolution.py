@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.ops.correlation import Conv, ConvWeight
-from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowPut
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor import convolution
 from graphfw.runtime.cupy_executor.codegen import module

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.ops.window_reductions import WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake
-from graphfw.ops.windows import Fold
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake
+from graphfw.ops.nn.unfold import Fold
 from graphfw.runtime.cupy_executor.codegen import module
 from graphfw.runtime.cupy_executor.convolution import pooling
 from tests.support.cuda_compilers import compiled

@@ -9,7 +9,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutorError
 from graphfw.ir.build import emit
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.device import Device
 from tests.runtime.cupy_executor.test_convolution import TOLERANCE, drawn, random_op

@@ -12,7 +12,7 @@ import graphfw as gf
 from graphfw.errors import ArgumentError, ExecutionError, ExecutorError, FeedError
 from graphfw.extend import NONDIFF
 from graphfw.ir.op import REGISTRY
-from graphfw.ops.matrices import attempt
+from graphfw.ops.linalg.matrix_rules import attempt
 from graphfw.runtime.cupy_executor.device import Device
 from tests.strict_xp import strict_array
 

@@ -5,7 +5,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dtype import float32
-from graphfw.ops.sorting import Sort
+from graphfw.ops.sorting.sort_search import Sort
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant, module
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.lowerings import Lowering, _nodes

@@ -10,7 +10,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ExecutorError
-from graphfw.ops.fused_products import FusedProduct
+from graphfw.ops.linalg.fused_matmul import FusedProduct
 from graphfw.runtime.cupy_executor import cublaslt as binding
 from graphfw.runtime.cupy_executor.products import ProductCode, ProductSizes
 from tests.strict_xp import plain_array

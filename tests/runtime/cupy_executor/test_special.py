@@ -6,9 +6,9 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ir.build import emit
-from graphfw.ops.combine import Concat
-from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
-from graphfw.ops.selection import IndexAdd, IndexSet, Slice, SliceSet
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Slice, SliceSet
 from tests.runtime.numpy_executor.special_runs import DTYPES, LAYOUTS, NUMBERS, drawn, node_of, same
 
 

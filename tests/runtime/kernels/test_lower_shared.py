@@ -12,7 +12,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import REGISTRY
 from graphfw.ir.rebuild import derive
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.checkpoints import Barrier
+from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.passes.fuse import partition
 from graphfw.runtime.kernels import lower_shared
 from graphfw.runtime.kernels.lower import CanCompile, lower

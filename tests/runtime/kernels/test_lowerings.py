@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.extend import NONDIFF, Step, lowers, require
 from graphfw.ir.op import REGISTRY
-from graphfw.ops.selection import IndexAdd
+from graphfw.ops.shape.gather_scatter import IndexAdd
 from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.kernels.lowerings import lowering_of
 from graphfw.runtime.planning.draws import Draws

@@ -12,7 +12,7 @@ import pytest
 from graphfw.ir.dtype import ALL, DType, bfloat16, bool_, complex64, float16, float32, float64, int8
 from graphfw.ir.op import ELEMENTWISE, Op
 from graphfw.ir.shape import Requirement
-from graphfw.ops.cast import AsType
+from graphfw.ops.elementwise.cast import AsType
 from graphfw.runtime.kernels.ir import Call, Const, Expr
 from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
 from tests.support.grouped import grouped

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from graphfw.ir.dtype import as_dtype
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.runtime.numpy_executor.convolution import conv_steps
 from tests.runtime.numpy_executor.matmul_runs import run, storage_of, view_of
 

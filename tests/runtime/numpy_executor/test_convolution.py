@@ -5,8 +5,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.build import emit
-from graphfw.ops.correlation import Conv, ConvWeight
-from graphfw.ops.window_reductions import WindowMax, WindowSum
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
+from graphfw.ops.nn.pooling_ops import WindowMax, WindowSum
 from graphfw.runtime.numpy_executor import backend
 from graphfw.runtime.numpy_executor.codegen import AVX512
 from graphfw.runtime.numpy_executor.convolution import (

@@ -6,7 +6,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import as_dtype
-from graphfw.ops.correlation import ConvWeight
+from graphfw.ops.nn.convolution_ops import ConvWeight
 from graphfw.runtime.numpy_executor.convolution import gradient, gradient_sums
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import TilesCode
 from tests.runtime.numpy_executor.special_runs import LAYOUTS, assert_native, computed, plan_of

@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import float32
-from graphfw.ops.window_reductions import WindowMax
+from graphfw.ops.nn.pooling_ops import WindowMax
 from graphfw.runtime.numpy_executor.convolution import pooled
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 from graphfw.transforms.grad import grad

@@ -6,9 +6,9 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ir.build import emit
-from graphfw.ops.combine import Concat
-from graphfw.ops.flip_roll import Roll
-from graphfw.ops.selection import Slice, SliceSet
+from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.flip_roll import Roll
+from graphfw.ops.shape.gather_scatter import Slice, SliceSet
 from graphfw.runtime.numpy_executor.special import moves
 from tests.runtime.numpy_executor.special_runs import (
     DTYPES,

@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.op import Rng
 from graphfw.ir.shape import size_of
-from graphfw.ops.draws import RandomBits
+from graphfw.ops.random.draws import RandomBits
 from graphfw.runtime.planning.draws import Draws, drawn_keys
 from tests.runtime.numpy_executor.special_runs import assert_native, plan_of, same
 

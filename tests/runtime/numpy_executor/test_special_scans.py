@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.ops.cumulative import CumulativeProd, CumulativeSum, Recurrence
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from graphfw.runtime.numpy_executor.special import scans
 from tests.runtime.numpy_executor.special_runs import (
     LAYOUTS,

@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import as_dtype
-from graphfw.ops.selection import IndexAdd, IndexSet
+from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet
 from graphfw.runtime.numpy_executor.special import scatter
 from tests.runtime.numpy_executor.special_runs import (
     DTYPES,

@@ -5,8 +5,8 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dtype import as_dtype
-from graphfw.ops.window_reductions import WindowArgmax, WindowPut, WindowTake
-from graphfw.ops.windows import Fold
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowPut, WindowTake
+from graphfw.ops.nn.unfold import Fold
 from graphfw.runtime.numpy_executor.convolution import window_argmax
 from tests.runtime.numpy_executor.special_runs import LAYOUTS, assert_native, computed
 from tests.support.kernels import TARGETS

@@ -1,7 +1,7 @@
 """Attention and its gradient on a GPU, without a tensor of queries by keys."""
 
-from graphfw.ops.attention_core import Attention, AttentionGrad
-from graphfw.ops.fused_attention import AttentionBackward
+from graphfw.ops.nn.attention_backward import AttentionBackward
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.runtime.cupy_executor.attention.cudnn_choice import said, why_not
 from graphfw.runtime.cupy_executor.attention.pass_result import PassAttentionResult
 from graphfw.runtime.cupy_executor.attention.steps import (

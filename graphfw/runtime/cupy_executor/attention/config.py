@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.tensor import Node
-from graphfw.ops.attention_core import Attention, AttentionGrad
-from graphfw.ops.fused_attention import AttentionBackward
+from graphfw.ops.nn.attention_backward import AttentionBackward
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.kernels.ir import Buffer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
-from graphfw.ops.attention_core import Attention, AttentionGrad
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.attention.axes import knows_lengths, strides_of
 from graphfw.runtime.cupy_executor.attention.config import form_of

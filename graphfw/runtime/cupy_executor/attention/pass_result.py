@@ -17,11 +17,11 @@ from graphfw.ir.op import ALIAS
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.args import converted
-from graphfw.ops.attention_core import AttentionGrad
-from graphfw.ops.cast import AsType
-from graphfw.ops.elementwise import Multiply
-from graphfw.ops.fused_attention import AttentionBackward, summed_axes
-from graphfw.ops.reduce import Sum
+from graphfw.ops.elementwise.arithmetic import Multiply
+from graphfw.ops.elementwise.cast import AsType
+from graphfw.ops.nn.attention_backward import AttentionBackward, summed_axes
+from graphfw.ops.nn.attention_ops import AttentionGrad
+from graphfw.ops.reduce.reductions import Sum
 from graphfw.passes.base import Pass
 from graphfw.runtime.cupy_executor.attention.axes import knows_lengths
 

@@ -9,7 +9,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.composed import wide_dtype
-from graphfw.ops.fused_attention import summed_axes
+from graphfw.ops.nn.attention_backward import summed_axes
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.kernels.ir import Const, Ref

@@ -20,13 +20,13 @@ from graphfw.ir.shape import permuted
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
-from graphfw.ops.cast import AsType
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.correlation import Conv
-from graphfw.ops.flip_roll import Flip
-from graphfw.ops.movement import PermuteDims
-from graphfw.ops.pixels import PixelCorrelation, channels_second, pixels_last
-from graphfw.ops.reduce import Reduction
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.elementwise.cast import AsType
+from graphfw.ops.nn.channels_last import PixelCorrelation, channels_second, pixels_last
+from graphfw.ops.nn.convolution_ops import Conv
+from graphfw.ops.reduce.reductions import Reduction
+from graphfw.ops.shape.flip_roll import Flip
+from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
 from graphfw.runtime.cupy_executor import cudnn
 from graphfw.runtime.cupy_executor.convolution.channels_last_ops import (

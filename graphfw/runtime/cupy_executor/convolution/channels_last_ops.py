@@ -17,15 +17,10 @@ from graphfw.ir.shape import permuted, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.batching import changed
-from graphfw.ops.checkpoints import Barrier
-from graphfw.ops.combine import Concat, Split
-from graphfw.ops.correlation import Conv, ConvWeight, Correlation
-from graphfw.ops.flip_roll import Flip
-from graphfw.ops.movement import BroadcastTo, PermuteDims
-from graphfw.ops.pixels import PixelConv, PixelConvWeight, channels_second, pixels_last
-from graphfw.ops.reduce import Reduction
-from graphfw.ops.selection import Slice, SliceSet
-from graphfw.ops.window_reductions import (
+from graphfw.ops.control.checkpoint_ops import Barrier
+from graphfw.ops.nn.channels_last import PixelConv, PixelConvWeight, channels_second, pixels_last
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight, Correlation
+from graphfw.ops.nn.pooling_ops import (
     Padded,
     WindowArgmax,
     WindowMax,
@@ -33,6 +28,11 @@ from graphfw.ops.window_reductions import (
     WindowSum,
     WindowTake,
 )
+from graphfw.ops.reduce.reductions import Reduction
+from graphfw.ops.shape.concat import Concat, Split
+from graphfw.ops.shape.flip_roll import Flip
+from graphfw.ops.shape.gather_scatter import Slice, SliceSet
+from graphfw.ops.shape.movement import BroadcastTo, PermuteDims
 from graphfw.runtime.cupy_executor.convolution.codes import RANK
 from graphfw.runtime.cupy_executor.convolution.common import engine_of, is_depthwise
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import permuted
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import Correlation
-from graphfw.ops.pixels import PixelCorrelation, channels_second
+from graphfw.ops.nn.channels_last import PixelCorrelation, channels_second
+from graphfw.ops.nn.convolution_ops import Correlation
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.convolution.codes import (
     RANK,

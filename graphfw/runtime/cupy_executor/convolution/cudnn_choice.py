@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import ConvWeight
+from graphfw.ops.nn.convolution_ops import ConvWeight
 from graphfw.passes.fuse_pools import columns_of
 from graphfw.runtime.cupy_executor.convolution.common import (
     by_channel,

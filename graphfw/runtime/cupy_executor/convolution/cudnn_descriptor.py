@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, always_ge
-from graphfw.ops.correlation import Conv, ConvWeight, Correlation
-from graphfw.ops.pixels import PixelConv, PixelConvWeight, pixels_last
+from graphfw.ops.nn.channels_last import PixelConv, PixelConvWeight, pixels_last
+from graphfw.ops.nn.convolution_ops import Conv, ConvWeight, Correlation
 from graphfw.runtime.cupy_executor.convolution.common import in_group
 from graphfw.runtime.cupy_executor.cudnn import ALIGNED
 from graphfw.runtime.kernels.steps import View

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import ConvWeight
+from graphfw.ops.nn.convolution_ops import ConvWeight
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution.codes import depthwise_weight_code, weight_code

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode

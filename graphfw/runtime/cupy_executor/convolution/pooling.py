@@ -10,8 +10,8 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
-from graphfw.ops.window_reductions import WindowPut
-from graphfw.ops.windows import Fold, Windowed
+from graphfw.ops.nn.pooling_ops import WindowPut
+from graphfw.ops.nn.unfold import Fold, Windowed
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import (
     NOTHING,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphfw.errors import counted
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
-from graphfw.ops.branches import Branch
+from graphfw.ops.control.branch_op import Branch
 from graphfw.runtime.cupy_executor.regions.common import (
     BoundRegion,
     Maker,

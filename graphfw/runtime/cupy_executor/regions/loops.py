@@ -13,7 +13,7 @@ from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dtype import bool_
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.loop_op import Loop
 from graphfw.runtime.cupy_executor.regions.common import (
     WELL,
     BoundRegion,

@@ -12,7 +12,7 @@ from graphfw.ir.dim import divisible
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.scans import Scan
+from graphfw.ops.control.scan_op import Scan
 from graphfw.runtime.cupy_executor.regions.common import (
     MOST_LAUNCHES,
     WELL,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from graphfw.ir.dim import DimLike, divisible
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.branches import Branch
-from graphfw.ops.scans import Scan
-from graphfw.ops.whiles import Loop
+from graphfw.ops.control.branch_op import Branch
+from graphfw.ops.control.loop_op import Loop
+from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.regions.branches import BranchCode

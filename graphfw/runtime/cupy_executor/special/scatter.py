@@ -14,7 +14,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import IndexAdd, Putting
+from graphfw.ops.shape.gather_scatter import IndexAdd, Putting
 from graphfw.runtime.cupy_executor.codegen import (
     NOTHING,
     CudaCode,

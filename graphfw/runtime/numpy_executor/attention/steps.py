@@ -11,7 +11,7 @@ from graphfw.ir.dtype import DType, bfloat16, float16, float32, float64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ir.types import Shape
-from graphfw.ops.attention_core import Attention, AttentionGrad
+from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.attention.backward import KEYS as BLOCK_KEYS
 from graphfw.runtime.numpy_executor.attention.backward import QUERIES as BLOCK_QUERIES

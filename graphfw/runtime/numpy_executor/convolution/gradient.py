@@ -8,7 +8,7 @@ from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import ConvWeight
+from graphfw.ops.nn.convolution_ops import ConvWeight
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock

@@ -18,7 +18,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK
 from graphfw.runtime.numpy_executor.codegen import Processor, with_stores

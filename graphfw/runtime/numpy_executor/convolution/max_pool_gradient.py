@@ -15,7 +15,7 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.window_reductions import Padded, WindowArgmax, WindowPut
+from graphfw.ops.nn.pooling_ops import Padded, WindowArgmax, WindowPut
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.correlation import Conv
-from graphfw.ops.window_reductions import WindowMax, WindowReluSum, WindowSum
+from graphfw.ops.nn.convolution_ops import Conv
+from graphfw.ops.nn.pooling_ops import WindowMax, WindowReluSum, WindowSum
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy, by_estimate

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.window_reductions import WindowReduction
+from graphfw.ops.nn.pooling_ops import WindowReduction
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import host

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from graphfw.ir.tensor import Node
-from graphfw.ops.correlation import Conv
+from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose, Strategy, by_estimate

@@ -19,7 +19,7 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.windows import Windowed
+from graphfw.ops.nn.unfold import Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock

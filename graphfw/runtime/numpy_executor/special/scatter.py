@@ -15,7 +15,7 @@ from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.selection import IndexAdd, Putting
+from graphfw.ops.shape.gather_scatter import IndexAdd, Putting
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD

@@ -1,0 +1,390 @@
+"""The op `loop`: trips until a condition fails, and passes back over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from graphfw.ir.body import Body, BodyGraph, body_of, copied
+from graphfw.ir.build import emit_all
+from graphfw.ir.concrete import in_iteration
+from graphfw.ir.dtype import DType, bool_, float64, int64
+from graphfw.ir.functions import F
+from graphfw.ir.op import Case, Rng, bad, ok, op
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.batching import Lanes, lifted
+from graphfw.ops.control.effects import happens, silent
+from graphfw.ops.control.region_op import (
+    NUMBER,
+    Region,
+    count_trip,
+    filled,
+    fits,
+    forward,
+    forward_trip,
+    owned,
+    require_dtypes,
+    require_shapes,
+    reverse,
+    with_tangents,
+    without_tangents,
+    zeros_like,
+)
+
+
+@op("loop")
+class Loop(Region):
+    """Apply a body from carry to carry while a condition holds; then more passes over its trips.
+
+    The number of trips is not known before the run, so what a gradient needs of each trip can't be
+    a tensor. Instead the gradient of a loop is a loop of two passes: the first repeats it, the
+    second goes over the same trips backwards and is given, in each, the carry that the first began
+    the trip with. The gradient of that is a loop of four passes, and so on.
+
+    Inputs: the first carries of all passes, then the captures. The condition takes the carry of the
+    first pass and the captures. The body of a pass takes the trip's number (int64), its own carry,
+    from each earlier pass the carry that the trip began with and what it yielded besides, and the
+    captures; it yields its next carry, and what it hands to later passes. The outputs are the last
+    carries of all passes.
+    """
+
+    condition: Body
+    passes: tuple[Body, ...]
+    carries: tuple[int, ...]
+    backwards: tuple[bool, ...]
+
+    def shape(self, *inputs: Shape) -> tuple[Shape, ...]:
+        carries, captures = self.split(inputs)
+        require_shapes(self.condition, [*carries[0], *captures])
+        fits([t.shape for t in self.condition.outputs] == [()], "the condition is no scalar")
+        seen: list[Shape] = []
+        for body, carry in zip(self.passes, carries, strict=True):
+            require_shapes(body, [(), *carry, *seen, *captures])
+            made = [t.shape for t in body.outputs]
+            fits(made[: len(carry)] == list(carry), "the carry changes its shape")
+            seen += [*carry, *made[len(carry) :]]
+        return tuple([shape for carry in carries for shape in carry])
+
+    def dtype(self, *inputs: DType) -> tuple[DType, ...]:
+        carries, captures = self.split(inputs)
+        require_dtypes(self.condition, [*carries[0], *captures])
+        fits(self.condition.outputs[0].dtype.is_bool, "the condition is no bool")
+        seen: list[DType] = []
+        for body, carry in zip(self.passes, carries, strict=True):
+            require_dtypes(body, [int64, *carry, *seen, *captures])
+            made = [t.dtype for t in body.outputs]
+            fits(made[: len(carry)] == list(carry), "the carry changes its dtype")
+            seen += [*carry, *made[len(carry) :]]
+        return tuple([dtype for carry in carries for dtype in carry])
+
+    def split(self, inputs: Sequence[Any]) -> tuple[list[Sequence[Any]], Sequence[Any]]:
+        """Return the carry of each pass, and the captures."""
+        carries, start = [], 0
+        for count in self.carries:
+            carries.append(inputs[start : start + count])
+            start += count
+        return carries, inputs[start:]
+
+    def eval(self, xp: Any, *inputs: Any, rng: Rng | None = None) -> tuple[Any, ...]:
+        firsts, captures = self.split(inputs)
+        carry = list(firsts[0])
+        records: list[list[Any]] = []
+        only = len(self.passes) == 1
+        trip = 0
+        while bool(self.condition.evaluate(xp, (*carry, *captures), rng)[0]):
+            made = self._trip(xp, 0, trip, carry, [], captures, rng)
+            if not only:
+                records.append([*carry, *made[self.carries[0] :]])
+            carry = made[: self.carries[0]]
+            trip += 1
+        results = carry
+        for number in range(1, len(self.passes)):
+            carry = list(firsts[number])
+            count = self.carries[number]
+            for i in reversed(range(trip)) if self.backwards[number] else range(trip):
+                made = self._trip(xp, number, i, carry, records[i], captures, rng)
+                if number < len(self.passes) - 1:
+                    records[i] += [*carry, *made[count:]]
+                else:
+                    records[i].clear()  # no pass comes that is given it
+                carry = made[:count]
+            results += carry
+        return owned(xp, results, inputs)
+
+    def _trip(
+        self,
+        xp: Any,
+        number: int,
+        trip: int,
+        carry: Sequence[Any],
+        record: Sequence[Any],
+        captures: Sequence[Any],
+        rng: Rng | None,
+    ) -> list[Any]:
+        count_trip()
+        lane = None if rng is None else rng.fold(trip)
+        index = xp.asarray(trip, dtype=xp.int64)
+        with in_iteration(trip):
+            return self.passes[number].evaluate(xp, (index, *carry, *record, *captures), lane)
+
+    def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
+        carries, captures = self.split(inputs)
+        seeds = [[t for t in own if t is not None] for own in self.split(ct)[0]]
+        sums = [zeros_like(t.type) for t in captures if t.dtype.is_inexact]
+        starts = list(inputs[: len(inputs) - len(captures)])
+        adjoints: dict[int, _Adjoint] = {}
+        for number in reversed(range(len(self.passes))):
+            own = adjoints[number] = _Adjoint(self, number, adjoints, len(captures))
+            if own.refusal is not None:
+                return [own.refusal] * len(inputs)
+            starts += [*seeds[number], *sums, *[F.asarray(True) for _ in own.both.tokens]]
+        both = Loop(
+            silent(self.condition),
+            (*map(silent, self.passes), *[adjoint.body for adjoint in adjoints.values()]),
+            (*self.carries, *[adjoint.carries for adjoint in adjoints.values()]),
+            (*self.backwards, *[not self.backwards[number] for number in adjoints]),
+        )
+        found = iter(emit_all(both, *starts, *captures)[len(y) :])
+        gradients: dict[int, Iterator[Tensor]] = {}
+        totals: list[list[Tensor]] = [[] for _ in sums]
+        for number in adjoints:
+            gradients[number] = iter([next(found) for _ in seeds[number]])
+            for total in totals:
+                total.append(next(found))
+            happens([next(found) for _ in adjoints[number].both.tokens])
+        entries: list[Any] = [
+            next(gradients[number]) if t.dtype.is_inexact else None
+            for number, carry in enumerate(carries)
+            for t in carry
+        ]
+        rest = map(_sum, totals)
+        given: list[Any] = [next(rest) if t.dtype.is_inexact else None for t in captures]
+        for one in adjoints.values():
+            given = one.both.refusing(given, len(one.both.parameters) - len(captures))
+        return [*entries, *given]
+
+    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
+        carries, taken = self.split(batched)
+        first, found = lanes.trip("loop", self.passes[0], carries[0], taken)
+        condition, asked = lanes.body(
+            "loop", self.condition, [*found[: self.carries[0]], *taken], [False]
+        )
+        if asked[0]:
+            return _InLanes(self, lanes, batched).outputs(inputs)
+        bodies, flags, seen = [first], found[: self.carries[0]], list(found)
+        for body, carry in zip(self.passes[1:], carries[1:], strict=True):
+            new, found = lanes.trip("loop", body, carry, [*seen, *taken])
+            bodies.append(new)
+            flags += found[: len(carry)]
+            seen += found
+        starts = [
+            lanes.everywhere(x, b) if f else x
+            for x, b, f in zip(inputs, batched, flags, strict=False)
+        ]
+        loop = Loop(condition, tuple(bodies), self.carries, self.backwards)
+        return lanes.all(emit_all(loop, *starts, *inputs[len(flags) :]), flags)
+
+    def jvp(
+        self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
+    ) -> tuple[Sequence[Tensor], list[Tensor | None]]:
+        firsts, captures = self.split([t is not None for t in tangents])
+        count = len(captures)
+        seen: list[bool] = []  # which of what earlier passes record have a tangent
+        sizes: list[int] = []  # how many they record: of each their carry, and what else they yield
+        bodies, carries = [], []
+        for body, own, before in zip(self.passes, self.carries, firsts, strict=True):
+            both, moved = forward_trip(body, before, [*seen, *captures], "loop")
+            wanted = [*moved, *[t is not None for t in both.tangents[own:]]]
+            made = (own, len(wanted) - own)
+            bodies.append(both.body((1, own, *sizes, count), made, wanted))
+            carries.append(moved)
+            seen += wanted
+            sizes += made
+        asked = forward(self.condition, [*carries[0], *captures], "loop")
+        counts = (*self.carries, count)
+        wanted = [flag for moved in carries for flag in moved]
+        loop = Loop(
+            asked.body((self.carries[0], count), (1,), [False]),
+            tuple(bodies),
+            tuple([len(moved) + sum(moved) for moved in carries]),
+            self.backwards,
+        )
+        starts = filled(tangents, [t.type for t in inputs], [*wanted, *captures])
+        found = emit_all(loop, *with_tangents(inputs, starts, counts))
+        return without_tangents(found, wanted, self.carries)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        row = TensorType(float64, (2,))
+        # The condition reads the count alone: where it reads values, gradients jump.
+        below = body_of("loop", lambda count, x, w: [count < 3], NUMBER, row, row)
+        step = body_of(
+            "loop",
+            lambda number, count, x, w: [count + 1, F.sin(x) * w + F.astype(number, float64)],
+            *(NUMBER, NUMBER, row, row),
+        )
+        fields: dict[str, Any] = {
+            "condition": below,
+            "passes": (step,),
+            "carries": (2,),
+            "backwards": (False,),
+        }
+        yield ok("int64[]", "float64[2]", "float64[2]", ints=(0, 5), **fields)
+        yield bad("int64[]", "float64[3]", "float64[2]", match="the body takes", **fields)
+
+    def recorded(self, number: int) -> list[TensorType]:
+        """Return the types of what later passes see of a trip of a pass: its carry, its yield."""
+        body, count = self.passes[number], self.carries[number]
+        carry = body.parameters[1 : 1 + count]
+        return [t.type for t in (*carry, *body.outputs[count:])]
+
+
+class _InLanes:
+    """A loop whose lanes make different numbers of trips: it goes on until all are done.
+
+    The first pass has one carry more: which lanes are still active. Later passes find it in what
+    is recorded of each trip. Lanes that are done keep their carries.
+
+    Args:
+        loop: The loop of one lane.
+        lanes: The lanes.
+        batched: Which of the loop's inputs are batched.
+    """
+
+    def __init__(self, loop: Loop, lanes: Lanes, batched: Sequence[bool]) -> None:
+        self.loop, self.lanes = loop, lanes
+        self.starts = sum(loop.carries)
+        self.batched = batched[: self.starts]
+        self.taken = batched[self.starts :]
+
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the last carries of all passes."""
+        loop, lanes = self.loop, self.lanes
+        count, *others = loop.carries
+        starts = lanes.all(inputs[: self.starts], self.batched)
+        captures = inputs[self.starts :]
+        active = self.asked(starts[:count], captures)
+        graph = BodyGraph("loop")
+        with graph:
+            state = [graph.parameter(t.type) for t in (*starts[:count], active, *captures)]
+            condition = Body(state, [F.any(state[count])])
+        bodies = tuple([self.trip(number) for number in range(len(loop.passes))])
+        new = Loop(condition, bodies, (count + 1, *others), loop.backwards)
+        found = emit_all(new, *starts[:count], active, *starts[count:], *captures)
+        return [*found[:count], *found[count + 1 :]]
+
+    def asked(self, carry: Sequence[Tensor], captures: Sequence[Tensor]) -> Tensor:
+        """Return whether the condition holds, lane by lane."""
+        flags = [*[True] * len(carry), *self.taken]
+        found = self.lanes.through(self.loop.condition, (*carry, *captures), flags)
+        return self.lanes.all(*found)[0]
+
+    def trip(self, number: int) -> Body:
+        """Return the body of a pass."""
+        loop, lanes = self.loop, self.lanes
+        body, own = loop.passes[number], loop.carries[number]
+        flags = [False, *[True] * (len(body.parameters) - 1 - len(self.taken)), *self.taken]
+        graph = BodyGraph("loop")
+        with graph:
+            given = [
+                graph.parameter(lanes.kind(t.type, flag))
+                for t, flag in zip(body.parameters, flags, strict=True)
+            ]
+            active = graph.parameter(TensorType(bool_, (lanes.size,)))
+            safe = [lanes.only(active, x) if f else x for x, f in zip(given, flags, strict=True)]
+            made = lanes.all(*lanes.through(body, safe, flags))
+            carry = [
+                F.where(lifted(active, old.ndim), new, old)
+                for new, old in zip(made[:own], given[1:], strict=False)
+            ]
+            handed = made[own:]
+            if number == 0:
+                handed.insert(0, active & self.asked(carry, given[1 + own :]))
+        # `active` stands behind the carry of the first pass.
+        place = 1 + loop.carries[0] + (own if number else 0)
+        return Body([*given[:place], active, *given[place:]], [*carry, *handed])
+
+
+class _Adjoint:
+    """The pass that goes back over one pass of a loop.
+
+    Its carry is the cotangents of that pass's float carry, sums of those of the float captures, and
+    a token if gradient rules have effects. Besides it yields, for each pass before that one, the
+    cotangents of what is recorded of it, as far as that is floats.
+
+    Args:
+        loop: The loop.
+        number: The pass that it goes back over.
+        after: The adjoints that run before it: those of the passes behind that one, last first.
+        captures: How many captures the loop has.
+    """
+
+    def __init__(
+        self, loop: Loop, number: int, after: Mapping[int, _Adjoint], captures: int
+    ) -> None:
+        self.both = both = reverse(silent(loop.passes[number]), "loop")
+        count = loop.carries[number]
+        index, *rest = both.parameters
+        split = len(rest) - captures
+        # What it carries or reads of earlier passes leads to all other gradients.
+        refused = [x for place, x in both.refused.items() if place <= split]
+        self.refusal = refused[0] if refused else None
+        own, read, taken = rest[:count], rest[count:split], rest[split:]
+        summed = [t for t in taken if t.dtype.is_inexact]
+        seeds = [t for t in both.seeds if t is not None]
+        carried = len([t for t in own if t.dtype.is_inexact])
+        graph = BodyGraph("loop")
+        with graph:
+            new = {t: graph.parameter(t.type) for t in (index, *seeds[:carried])}
+            totals = [graph.parameter(t.type) for t in (*summed, *both.tokens)]
+            records = [
+                [graph.parameter(kind) for kind in loop.recorded(one)]
+                for one in range(len(loop.passes))
+            ]
+            later = [[graph.parameter(kind) for kind in one.recorded] for one in after.values()]
+            new.update((t, graph.parameter(t.type)) for t in taken)
+            parameters = [
+                *[new[t] for t in (index, *seeds[:carried])],
+                *totals,
+                *[t for record in (*records, *later) for t in record],
+                *[new[t] for t in taken],
+            ]
+            new.update(zip(own, records[number], strict=False))
+            new.update(zip(read, [t for one in records[:number] for t in one], strict=True))
+            said = [
+                one.about(number, loop, record)
+                for one, record in zip(after.values(), later, strict=True)
+            ]
+            told = [list(values) for values in zip(*said, strict=True)]
+            for place, seed in enumerate(seeds[carried:], carried):
+                new[seed] = _sum(told[place]) if told else zeros_like(seed.type)
+            found = [*[g for g in both.gradients if g is not None], *both.tokens]
+            made = dict(zip(found, copied(found, new), strict=True))
+            gradient = {
+                t: zeros_like(t.type) if g is None else made[g]
+                for t, g in zip(both.parameters, both.gradients, strict=True)
+                if t.dtype.is_inexact
+            }
+            state = [gradient[t] for t in own if t.dtype.is_inexact]
+            if told:
+                state = [_sum([g, *told[place]]) for place, g in enumerate(state)]
+            state += [total + gradient[t] for total, t in zip(totals, summed, strict=False)]
+            state += [totals[-1] & made[token] for token in both.tokens]
+            handed = [gradient[t] for t in read if t.dtype.is_inexact]
+        self.carries = len(state)
+        self.body = Body(parameters, (*state, *handed))
+        self.recorded: list[TensorType] = [t.type for t in (*state, *handed)]
+
+    def about(self, number: int, loop: Loop, record: list[Tensor]) -> list[Tensor]:
+        """Return the part of a later pass's record that is about an earlier pass's."""
+        floats = [sum(k.dtype.is_inexact for k in loop.recorded(one)) for one in range(number + 1)]
+        begin = self.carries + sum(floats[:number])
+        return record[begin : begin + floats[number]]
+
+
+def _sum(values: Sequence[Tensor]) -> Tensor:
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

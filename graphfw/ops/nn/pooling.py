@@ -1,0 +1,447 @@
+"""Pooling: maxima, means and norms of what windows see, and of parts of the whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+from graphfw.errors import ShapeError
+from graphfw.ir.build import emit
+from graphfw.ir.dim import DimLike, always_le, dim_max, divisible, exact_div
+from graphfw.ir.functions import F, public
+from graphfw.ir.records import record
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Tensor
+from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
+from graphfw.ops.composed import demand, floats, power_of_positive, safe_root, wide
+from graphfw.ops.dtypes import least, require_ordered
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowSum
+from graphfw.ops.nn.spatial_arguments import (
+    Ints,
+    Padding,
+    Pairs,
+    Sliding,
+    check_room,
+    each,
+    padding_pairs,
+    slidings,
+    spatial_rank,
+)
+from graphfw.ops.nn.unfold import fields_of, widened
+from graphfw.ops.shape.gather_scatter import Slice
+
+__all__ = [
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
+    "avg_pool",
+    "local_response_norm",
+    "lp_pool",
+    "max_pool",
+]
+
+
+@record
+class _Pooling:
+    """A pooling's arguments, read.
+
+    Attributes:
+        windows: How the window slides along each spatial dim.
+        given: The padding that was asked for.
+        pairs: That, and what the last windows need besides in ceil_mode.
+    """
+
+    windows: Sequence[Sliding]
+    given: Pairs
+    pairs: Pairs
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The fields of an op that reduces what the windows see."""
+        return _fields(self.windows, self.pairs)
+
+
+def _fields(windows: Sequence[Sliding], pairs: Pairs) -> tuple[Any, ...]:
+    before, after = zip(*pairs, strict=True)
+    return (*fields_of(windows), before, after)
+
+
+def _read(
+    name: str,
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None,
+    padding: Padding,
+    dilation: Ints,
+    ceil_mode: bool,
+) -> _Pooling:
+    rank = spatial_rank(name, x)
+    kernel = each(name, "kernel_size", kernel_size, rank)
+    strides = kernel if stride is None else each(name, "stride", stride, rank)
+    windows = slidings(x.shape[2:], kernel, strides, each(name, "dilation", dilation, rank))
+    given = padding_pairs(name, padding, windows)
+    for window, pair in zip(windows, given, strict=True):
+        for number in pair:
+            message = f"{name}: the padding {number} is as wide as the kernel, {window.extent}"
+            fits = not always_le(window.extent, number)
+            demand(fits, message, {"x": x}, fix=f"use less than {window.extent}")
+    ways = list(zip(windows, given, strict=True))
+    if not ceil_mode:
+        check_room(name, {"x": x}, windows, given, [w.count(*pair) for w, pair in ways])
+        return _Pooling(windows, given, given)
+    places = [w.count_up(*pair) for w, pair in ways]
+    check_room(name, {"x": x}, windows, given, places)
+    pairs = tuple(
+        [(before, w.missing(before, p)) for (w, (before, _)), p in zip(ways, places, strict=True)]
+    )
+    return _Pooling(windows, given, pairs)
+
+
+@public
+def max_pool(
+    x: TensorLike,
+    /,
+    kernel_size: Ints,
+    *,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Take the largest of what a window sees in each of its places.
+
+    x: [N, C, *S] -> [N, C, *P], and with `return_indices` their places as well, int64. Real dtypes.
+    One NaN makes the result NaN. The gradient goes to the first of those that tie.
+
+    Args:
+        x: The images, sequences or volumes.
+        kernel_size: The window's size: one int, or one for each spatial dim.
+        stride: How far the window moves; by default as far as it is wide.
+        padding: How much to add at both ends, as for `gf.conv`; it is never the largest.
+        dilation: How far the window's elements are apart.
+        ceil_mode: Whether the last window may reach beyond the end.
+        return_indices: Whether to return, too, where in x's spatial dims, taken as one, the first
+            of the largest is.
+
+    Raises:
+        ShapeError: x has no spatial dim, or the window is larger than the padded x.
+        ArgumentError: An argument does not fit the spatial dims, or padding is as wide as the
+            window.
+        DTypeError: x is bool or complex.
+
+    >>> import graphfw as gf
+    >>> gf.max_pool(gf.asarray([[[1, 5, 2, 3]]]), 2)
+    Tensor([[[5, 3]]], dtype=int64)
+    """
+    tensor = as_tensor(x)
+    ruled("max_pool", tensor, require_ordered, tensor.dtype)
+    how = _read("max_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
+    largest = emit(WindowMax(*how.fields), tensor)
+    if not return_indices:
+        return largest
+    return largest, _places(emit(WindowArgmax(*how.fields), tensor), how)
+
+
+def _places(numbers: Tensor, how: _Pooling) -> Tensor:
+    """Return where elements of windows, given by their numbers, are in x's spatial dims as one."""
+    flat = F.zeros_like(numbers)
+    rest, strides = numbers, math.prod([w.kernel for w in how.windows])
+    for axis, (window, (before, _)) in enumerate(zip(how.windows, how.pairs, strict=True), 2):
+        strides //= window.kernel
+        steps = F.positions(numbers.shape[axis]) * window.stride - before
+        start = F.reshape(steps, (*steps.shape, *[1] * (numbers.ndim - axis - 1)))
+        place = start + rest // strides * window.dilation
+        # Where all are the least there is, the first may be one that was added.
+        flat = flat * window.size + F.minimum(F.maximum(place, 0), window.size - 1)
+        rest = rest % strides
+    return flat
+
+
+@public
+def avg_pool(
+    x: TensorLike,
+    /,
+    kernel_size: Ints,
+    *,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: float | None = None,
+) -> Tensor:
+    """Take the mean of what a window sees in each of its places.  x: [N, C, *S] -> [N, C, *P]
+
+    Floats; integers become the default dtype. float16 and bfloat16 are computed in float32.
+
+    Args:
+        x: The images, sequences or volumes.
+        kernel_size: The window's size: one int, or one for each spatial dim.
+        stride: How far the window moves; by default as far as it is wide.
+        padding: How many zeros to add at both ends, as for `gf.conv`.
+        dilation: How far the window's elements are apart.
+        ceil_mode: Whether the last window may reach beyond the end; what lies there never counts.
+        count_include_pad: Whether the padding counts as elements.
+        divisor_override: What to divide the sums by instead.
+
+    Raises:
+        ShapeError: x has no spatial dim, or the window is larger than the padded x.
+        ArgumentError: An argument does not fit the spatial dims, padding is as wide as the window,
+            or the divisor is 0.
+        DTypeError: x is complex.
+
+    >>> import graphfw as gf
+    >>> gf.avg_pool(gf.asarray([[[1.0, 5.0, 2.0, 4.0]]]), 2)
+    Tensor([[[3., 3.]]], dtype=float32)
+    """
+    tensor = floats("avg_pool", x)
+    how = _read("avg_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
+    demand(divisor_override != 0, "avg_pool: divisor_override is 0", fix="use None for the count")
+    total = _added_up(wide(tensor), how)
+    if divisor_override is not None:
+        return converted(total / divisor_override, tensor.dtype)
+    count: Any = 1
+    ways = zip(how.windows, how.given, how.pairs, total.shape[2:], strict=True)
+    for axis, facts in enumerate(ways, 2):
+        along = _count(*facts, count_include_pad)
+        if isinstance(along, Tensor):
+            along = F.reshape(along, (*along.shape, *[1] * (tensor.ndim - axis - 1)))
+            along = converted(along, total.dtype)
+        count = count * along
+    return converted(total / count, tensor.dtype)
+
+
+def _added_up(x: Tensor, how: _Pooling) -> Tensor:
+    ways = zip(how.windows, how.pairs, strict=True)
+    if all(window.kernel == window.size and pair == (0, 0) for window, pair in ways):
+        return F.sum(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+    return emit(WindowSum(*how.fields), x)
+
+
+def _count(
+    window: Sliding,
+    given: tuple[DimLike, DimLike],
+    pair: tuple[DimLike, DimLike],
+    places: DimLike,
+    with_padding: bool,
+) -> Tensor | DimLike:
+    """Return along one dim how many elements count in each place, or in all alike."""
+    if (given == pair) if with_padding else (pair == (0, 0)):
+        return window.kernel
+    counted, before, after = window.size, *pair
+    if with_padding:
+        counted, before, after = counted + sum(given), 0, after - given[1]
+    fields = _fields([window], ((before, dim_max(after, 0)),))
+    count = emit(WindowSum(*fields), F.ones(counted))
+    # Where windows may not begin beyond the end, not all of the padding is seen.
+    return count if count.shape == (places,) else emit(Slice((0,), (places,), (1,)), count)
+
+
+@public
+def lp_pool(
+    x: TensorLike,
+    /,
+    ord: float,
+    kernel_size: Ints,
+    *,
+    stride: Ints | None = None,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Take the norm of what a window sees in each of its places.  x: [N, C, *S] -> [N, C, *P]
+
+    (sum of abs(x) ** ord) ** (1 / ord). Floats; integers become the default dtype. float16 and
+    bfloat16 are computed in float32. Where the norm is 0 the gradient is 0.
+
+    Args:
+        x: The images, sequences or volumes.
+        ord: Which norm: 1 or more; infinity is the largest absolute value.
+        kernel_size: The window's size: one int, or one for each spatial dim.
+        stride: How far the window moves; by default as far as it is wide.
+        padding: How many zeros to add at both ends, as for `gf.conv`.
+        dilation: How far the window's elements are apart.
+        ceil_mode: Whether the last window may reach beyond the end.
+
+    Raises:
+        ShapeError: x has no spatial dim, or the window is larger than the padded x.
+        ArgumentError: An argument does not fit the spatial dims, padding is as wide as the window,
+            or ord is below 1.
+        DTypeError: x is complex.
+
+    >>> import graphfw as gf
+    >>> gf.lp_pool(gf.asarray([[[3.0, -4.0]]]), 2, 2)
+    Tensor([[[5.]]], dtype=float32)
+    """
+    tensor = floats("lp_pool", x)
+    fits = isinstance(ord, Real) and ord >= 1
+    demand(fits, f"lp_pool: ord={ord!r} gives no norm", fix="use 1 or more")
+    how = _read("lp_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
+    values = wide(tensor)
+    if ord == math.inf:
+        # A window of which nothing lies inside sees zeros.
+        padded = widened(F.abs(values), how.pairs)
+        largest = emit(WindowMax(*_fields(how.windows, ((0, 0),) * len(how.pairs))), padded)
+        return converted(largest, tensor.dtype)
+    if ord == 2:
+        return converted(safe_root(_added_up(values * values, how)), tensor.dtype)
+    total = _added_up(F.abs(values) ** ord, how)
+    if ord != 1:
+        is_zero = total == 0
+        total = F.where(is_zero, 0, F.where(is_zero, 1, total) ** (1 / ord))
+    return converted(total, tensor.dtype)
+
+
+@public
+def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
+    """Take the means of so many parts of each spatial dim, equal to one element.
+
+    x: [N, C, *S] -> [N, C, *output_size]. Part i of `size` goes from i S // size up to
+    (i + 1) S / size, rounded up: so parts may overlap. With output_size 1 it is global pooling.
+    Floats; integers become the default dtype. float16 and bfloat16 are computed in float32.
+
+    Args:
+        x: The images, sequences or volumes.
+        output_size: One int, or for each spatial dim one, or None where its size stays.
+
+    Raises:
+        ShapeError: x has no spatial dim, or one of size 0.
+        ArgumentError: output_size does not fit the spatial dims.
+        DTypeError: x is complex.
+
+    >>> import graphfw as gf
+    >>> gf.adaptive_avg_pool(gf.asarray([[[1.0, 2.0, 3.0, 6.0]]]), 2)
+    Tensor([[[1.5, 4.5]]], dtype=float32)
+    """
+    tensor = floats("adaptive_avg_pool", x)
+    changes = _outputs("adaptive_avg_pool", tensor, output_size)
+    whole = tuple([axis for axis, size in changes if size == 1])
+    result = F.mean(wide(tensor), axis=whole, keepdims=True)
+    for axis, size in changes:
+        if axis in whole:
+            continue
+        parts, inside = _parts(result, axis, size)
+        if inside is None:
+            result = F.mean(parts, axis=axis + 1)
+        else:
+            count = F.sum(converted(inside, result.dtype), axis=1)
+            total = F.sum(F.where(inside, parts, 0), axis=axis + 1)
+            result = total / count
+    return converted(result, tensor.dtype)
+
+
+@public
+def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: bool = False) -> Any:
+    """Take the largest of so many parts of each spatial dim, equal to one element.
+
+    x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their places as well, int64.
+    Real dtypes. The parts are those of `adaptive_avg_pool`. The gradient goes to the first of those
+    that tie.
+
+    Args:
+        x: The images, sequences or volumes.
+        output_size: One int, or for each spatial dim one, or None where its size stays.
+        return_indices: As for `max_pool`.
+
+    Raises:
+        ShapeError: x has no spatial dim, or one of size 0.
+        ArgumentError: output_size does not fit the spatial dims.
+        DTypeError: x is bool or complex.
+    """
+    name = "adaptive_max_pool"
+    tensor = as_tensor(x)
+    ruled(name, tensor, require_ordered, tensor.dtype)
+    wanted = _outputs(name, tensor, output_size)
+    lengths = {axis: exact_div(tensor.shape[axis], size) for axis, size in wanted}
+    if all(isinstance(length, int) for length in lengths.values()):
+        kernel: Any = [lengths.get(axis, 1) for axis in range(2, tensor.ndim)]
+        return max_pool(tensor, kernel, return_indices=return_indices)
+    numbers = F.reshape(F.positions(size_of(tensor.shape[2:])), tensor.shape[2:])
+    values, places = tensor, F.broadcast_to(numbers, tensor.shape)
+    for axis, size in wanted:
+        parts, inside = _parts(values, axis, size)
+        if inside is not None:
+            parts = F.where(inside, parts, least(tensor.dtype))
+        choice = F.argmax(parts, axis=axis + 1, keepdims=True)
+        values = F.squeeze(F.take_along_axis(parts, choice, axis=axis + 1), axis + 1)
+        if return_indices:
+            chosen = F.take_along_axis(_parts(places, axis, size)[0], choice, axis=axis + 1)
+            places = F.squeeze(chosen, axis + 1)
+    return (values, places) if return_indices else values
+
+
+def _outputs(name: str, x: Tensor, output_size: Any) -> list[tuple[int, int]]:
+    """Return the axes that change, the last first, each with its new size."""
+    rank = spatial_rank(name, x)
+    is_many = isinstance(output_size, Sequence) and not isinstance(output_size, str)
+    given = list(output_size) if is_many else [output_size] * rank
+    asked = [1 if size is None else size for size in given]
+    sizes = each(name, "output_size", asked, rank)
+    changes = []
+    for axis, (size, new) in enumerate(zip(given, sizes, strict=True), 2):
+        if size is None or x.shape[axis] == new:
+            continue
+        message = f"{name}: dim {axis} of x is empty, and has no parts"
+        demand(x.shape[axis] != 0, message, {"x": x}, fix="give x elements", error=ShapeError)
+        changes.append((axis, new))
+    return changes[::-1]
+
+
+def _parts(x: Tensor, axis: int, size: int) -> tuple[Tensor, Tensor | None]:
+    """Divide an axis into parts: [*A, S, *B] -> [*A, size, L, *B], and what of it belongs to them.
+
+    Where S is a multiple of size, all does.
+    """
+    whole = x.shape[axis]
+    length = exact_div(whole, size) if divisible(whole, size) else None
+    if length is not None:
+        dims = (*x.shape[:axis], size, length, *x.shape[axis + 1 :])
+        return F.reshape(x, dims), None
+    numbers = F.positions(size)
+    starts = numbers * whole // size
+    stops = -(-(numbers + 1) * whole // size)
+    longest = (whole - 2) // size + 2  # parts begin and end in the midst of elements
+    reached = F.expand_dims(starts, axis=1) + F.positions(longest)
+    inside = reached < F.expand_dims(stops, axis=1)
+    parts = F.take(x, F.minimum(reached, whole - 1), axis=axis)
+    return parts, F.reshape(inside, (*inside.shape, *[1] * (x.ndim - axis - 1)))
+
+
+@public
+def local_response_norm(
+    x: TensorLike, /, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Divide by what the neighbouring channels have.  x: [N, C, *S] -> [N, C, *S]
+
+    x / (k + alpha * mean of x² over size channels) ** beta, with zeros beyond the first and the
+    last channel. Floats; integers become the default dtype. float16 and bfloat16 are computed in
+    float32. A. Krizhevsky et al., "ImageNet classification with deep convolutional neural
+    networks", 2012.
+
+    Args:
+        x: The images, sequences or volumes.
+        size: How many channels count, the channel itself among them.
+        alpha: The factor of the mean.
+        beta: The exponent.
+        k: What is added.
+
+    Raises:
+        ShapeError: x has no spatial dim.
+        ArgumentError: size is below 1.
+        DTypeError: x is complex.
+    """
+    name = "local_response_norm"
+    tensor = floats(name, x)
+    rank = spatial_rank(name, tensor)
+    (width,) = each(name, "size", size, 1)
+    values = wide(tensor)
+    ones, zeros = (1,) * rank, (0,) * rank
+    before, after = width // 2, (width - 1) // 2
+    over_channels = (width, *ones), (1, *ones), (1, *ones), (before, *zeros), (after, *zeros)
+    mean = emit(WindowSum(*over_channels), values * values) / width
+    divisor = k + alpha * mean
+    positive = k > 0 and alpha >= 0
+    power = power_of_positive(divisor, beta) if positive else divisor**beta
+    return converted(values / power, tensor.dtype)
