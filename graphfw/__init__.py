@@ -221,9 +221,10 @@ from graphfw.ops.elementwise.math_functions import (
 )
 from graphfw.ops.elementwise.where_clip import clip, nan_to_num, where
 from graphfw.ops.everyday import *  # noqa: F403  # its names are in `everyday.__all__`
+from graphfw.ops.linalg.contractions import outer, tensordot, trace, vecdot
 from graphfw.ops.linalg.einsum import einsum
 from graphfw.ops.linalg.norms import matrix_norm, norm, vector_norm
-from graphfw.ops.linalg.products import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphfw.ops.linalg.products import diagonal, matmul
 from graphfw.ops.namespace import __array_namespace_info__
 from graphfw.ops.nn.activations import (
     celu,
@@ -285,24 +286,23 @@ from graphfw.ops.reduce.reductions import (
     sum,
 )
 from graphfw.ops.reduce.statistics import mean, std, var
-from graphfw.ops.shape.concat import concat, meshgrid, repeat, split, stack, tile, unstack
-from graphfw.ops.shape.flip_roll import flip, roll
-from graphfw.ops.shape.gather_scatter import take
-from graphfw.ops.shape.getitem import getitem, nonzero, one_hot, take_along_axis
-from graphfw.ops.shape.movement import (
+from graphfw.ops.shape.axes import (
     broadcast_arrays,
-    broadcast_to,
     expand_dims,
     flatten,
     matrix_transpose,
     moveaxis,
-    permute_dims,
-    reshape,
     squeeze,
     swapaxes,
 )
+from graphfw.ops.shape.concat import concat, split, unstack
+from graphfw.ops.shape.flip_roll import flip, roll
+from graphfw.ops.shape.gather_scatter import take
+from graphfw.ops.shape.getitem import getitem, nonzero, one_hot, take_along_axis
+from graphfw.ops.shape.movement import broadcast_to, permute_dims, reshape
 from graphfw.ops.shape.padding import pad
 from graphfw.ops.shape.scatter import index_add, index_set, scatter_add
+from graphfw.ops.shape.stacking import meshgrid, repeat, stack, tile
 from graphfw.ops.sorting.sort_search import TopK, argsort, searchsorted, sort, topk
 from graphfw.runtime.comparing import bisect
 from graphfw.runtime.functions import Function, function

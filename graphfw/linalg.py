@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
 from graphfw.ops.linalg.cholesky_qr import QRResult, cholesky, qr
+from graphfw.ops.linalg.contractions import cross, outer, tensordot, trace, vecdot
 from graphfw.ops.linalg.eigen_svd import (
     EigResult,
     SVDResult,
@@ -18,23 +19,21 @@ from graphfw.ops.linalg.eigen_svd import (
     svd,
     svdvals,
 )
-from graphfw.ops.linalg.matrix_functions import matrix_exp
+from graphfw.ops.linalg.matrix_functions import matrix_exp, matrix_power
 from graphfw.ops.linalg.norms import matrix_norm, norm, vector_norm
-from graphfw.ops.linalg.products import diagonal, matmul, outer, tensordot, trace, vecdot
+from graphfw.ops.linalg.products import diagonal, matmul
 from graphfw.ops.linalg.solve import (
     SlogdetResult,
-    cross,
     det,
     inv,
     lstsq,
-    matrix_power,
     matrix_rank,
     pinv,
     slogdet,
     solve,
 )
 from graphfw.ops.linalg.triangular_lu import LUResult, lu, solve_triangular
-from graphfw.ops.shape.movement import matrix_transpose
+from graphfw.ops.shape.axes import matrix_transpose
 
 __all__ = [
     "EigResult",

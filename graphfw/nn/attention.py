@@ -17,7 +17,8 @@ from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.attention import scaled_dot_product_attention
-from graphfw.ops.shape.movement import expand_dims, reshape, swapaxes
+from graphfw.ops.shape.axes import expand_dims, swapaxes
+from graphfw.ops.shape.movement import reshape
 
 
 class MultiHeadAttention(Module):

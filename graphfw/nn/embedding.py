@@ -18,8 +18,8 @@ from graphfw.ops.composed import demand
 from graphfw.ops.creation.inputs import stop_gradient
 from graphfw.ops.creation.ranges import arange
 from graphfw.ops.elementwise.where_clip import where
+from graphfw.ops.shape.axes import expand_dims
 from graphfw.ops.shape.gather_scatter import Gather
-from graphfw.ops.shape.movement import expand_dims
 
 # Negative indices are refused: mostly they are marks, as of padding, and no count from the end.
 _REFUSAL = "Embedding: index {index} is out of range: it has {size} rows"

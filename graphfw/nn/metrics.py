@@ -20,8 +20,9 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
 from graphfw.ops.composed import demand
 from graphfw.ops.reduce import reductions
 from graphfw.ops.reduce.statistics import mean
+from graphfw.ops.shape.axes import expand_dims
 from graphfw.ops.shape.getitem import one_hot
-from graphfw.ops.shape.movement import expand_dims, reshape
+from graphfw.ops.shape.movement import reshape
 from graphfw.ops.sorting.sort_search import topk
 
 __all__ = ["accuracy", "binary_accuracy", "confusion_matrix", "topk_accuracy"]

@@ -25,8 +25,9 @@ from graphfw.ops.control.control_flow import scan
 from graphfw.ops.creation.ranges import arange
 from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.nn.activations import dropout
-from graphfw.ops.shape.concat import concat, stack
-from graphfw.ops.shape.movement import expand_dims, moveaxis
+from graphfw.ops.shape.axes import expand_dims, moveaxis
+from graphfw.ops.shape.concat import concat
+from graphfw.ops.shape.stacking import stack
 
 
 class _Layer(Recurrent):

@@ -31,7 +31,7 @@ from graphfw.ops.args import (
 )
 from graphfw.ops.composed import demand, require_room
 from graphfw.ops.creation.constructors import asarray, check_device, zeros
-from graphfw.ops.shape.movement import expand_dims
+from graphfw.ops.shape.axes import expand_dims
 
 __all__ = ["arange", "eye", "linspace", "tril", "triu"]
 

@@ -13,7 +13,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, promoted
 from graphfw.ops.data_dependent.measuring_ops import Unique, measure
-from graphfw.ops.shape.movement import expand_dims, flatten
+from graphfw.ops.shape.axes import expand_dims, flatten
 from graphfw.ops.sorting.sort_search import searchsorted, sort
 
 __all__ = [

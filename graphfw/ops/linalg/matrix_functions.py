@@ -1,16 +1,20 @@
-"""The exponential of matrices."""
+"""Functions of square matrices: whole powers and the exponential."""
 
 from __future__ import annotations
 
 import math
+import operator
 
 from graphfw.ir.dtype import int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.args import TensorLike, inexact, ruled
+from graphfw.ops.args import TensorLike, as_tensor, inexact, is_whole, ruled
+from graphfw.ops.composed import demand
+from graphfw.ops.dtypes import require_numeric
 from graphfw.ops.linalg.matrix_rules import require_lapack, require_square
+from graphfw.ops.linalg.solve import inv
 
-__all__ = ["matrix_exp"]
+__all__ = ["matrix_exp", "matrix_power"]
 
 _LIMITS = {False: (7, 3.925724783138660), True: (13, 5.371920351148152)}
 """For single and double precision: the degree of the Padé approximant, and up to which norm it is
@@ -74,3 +78,36 @@ def _approximated(x: Tensor, degree: int) -> Tensor:
     even = sum([c * p for c, p in zip(coefficients[0::2], powers, strict=True)], start=0 * x)
     odd = x @ sum([c * p for c, p in zip(coefficients[1::2], powers, strict=True)], start=0 * x)
     return F.solve(even - odd, even + odd)
+
+
+@public
+def matrix_power(x: TensorLike, n: int, /) -> Tensor:
+    """Multiply square matrices by themselves n times.  x: [*B, M, M] -> [*B, M, M]
+
+    Power 0 is the identity matrix; a negative n gives the power of the inverse. Numeric dtypes;
+    the inverse makes floats of integers.
+
+    Raises:
+        ShapeError: The matrices are not square.
+        ArgumentError: n is no int.
+        ExecutionError: When it runs: n is negative, and a matrix is singular.
+    """
+    tensor = as_tensor(x)
+    ruled("matrix_power", tensor, require_square, tensor.shape)
+    ruled("matrix_power", tensor, require_numeric, tensor.dtype)
+    is_int = is_whole(n) and not isinstance(n, Tensor)
+    demand(is_int, f"matrix_power: n={n!r} is no int", {"x": tensor}, fix="pass an int")
+    left = operator.index(n)
+    if left < 0:
+        tensor, left = inv(tensor), -left
+    if left == 0:
+        one = F.eye(tensor.shape[-1], dtype=tensor.dtype)
+        return F.broadcast_to(one, tensor.shape)
+    result: Tensor | None = None
+    while True:  # x^13 = x^8 x^4 x: by the binary digits of n
+        if left % 2:
+            result = tensor if result is None else result @ tensor
+        left //= 2
+        if left == 0 and result is not None:
+            return result
+        tensor = tensor @ tensor

@@ -1,51 +1,28 @@
-"""Linear algebra: products of matrices and vectors."""
+"""The ops of products of matrices, and of diagonals."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 from graphfw.errors import AxisError, DTypeError, ShapeError, counted
 from graphfw.ir.affine import Index
 from graphfw.ir.build import applied, emit
 from graphfw.ir.dim import DimLike, dim_max, dim_min
-from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import Case, Cost, Op, bad, ok, op
-from graphfw.ir.shape import (
-    Requirement,
-    broadcast_batch,
-    normalize_axis,
-    permuted,
-    require,
-    size_of,
-)
+from graphfw.ir.shape import Requirement, broadcast_batch, normalize_axis, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import (
-    TensorLike,
-    as_tensor,
-    axes_in_order,
-    converted,
-    promoted,
-    promoted_two,
-    ruled,
-)
+from graphfw.ops.args import TensorLike, as_tensor, promoted_two, ruled
 from graphfw.ops.batching import Lanes, aligned, leading
-from graphfw.ops.composed import demand, wide, wide_dtype
+from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.shape.movement import Movement
 
-__all__ = [
-    "diagonal",
-    "matmul",
-    "outer",
-    "tensordot",
-    "trace",
-    "vecdot",
-]
+__all__ = ["diagonal", "matmul"]
 
 
 @op("matmul")
@@ -159,10 +136,10 @@ def _check_vectors(x1: Tensor, x2: Tensor) -> None:
     message = "matmul: wants 1 dim or more, and one operand is a scalar"
     has_scalar = x1.ndim == 0 or x2.ndim == 0
     demand(not has_scalar, message, operands, fix="multiply by scalars with *", error=ShapeError)
-    _demand_one_size("matmul", operands, (-1, -1 if x2.ndim == 1 else -2))
+    demand_one_size("matmul", operands, (-1, -1 if x2.ndim == 1 else -2))
 
 
-def _demand_one_size(name: str, operands: dict[str, Tensor], axes: tuple[int, int]) -> None:
+def demand_one_size(name: str, operands: dict[str, Tensor], axes: tuple[int, int]) -> None:
     """Demand that two operands have the same size along the axes that are summed over."""
     (first, second), (i, j) = operands.values(), axes
     sizes = f"x1[{i}] = {first.shape[i]}, x2[{j}] = {second.shape[j]}"
@@ -173,115 +150,6 @@ def _demand_one_size(name: str, operands: dict[str, Tensor], axes: tuple[int, in
         fix="the dims that are summed over must be equal",
         error=ShapeError,
     )
-
-
-@public
-def tensordot(
-    x1: TensorLike, x2: TensorLike, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
-) -> Tensor:
-    """Sum the products of elements over pairs of axes.
-
-    x1: [*A, *K], x2: [*K, *B] -> [*A, *B], with K anywhere if `axes` says where.
-    Numeric dtypes, promoted; float16 and bfloat16 accumulate in float32.
-
-    Args:
-        x1: The one factor.
-        x2: The other.
-        axes: How many axes at the end of x1 and the beginning of x2, or the axes of each in turn.
-
-    Raises:
-        ShapeError: The dims of a pair differ.
-        AxisError: There is no such axis, or one stands twice.
-
-    >>> import graphfw as gf
-    >>> gf.tensordot(gf.ones((2, 3, 4)), gf.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
-    (2, 5)
-    """
-    a, b = promoted("tensordot", x1, x2)
-    shown = {"x1": a, "x2": b}
-    fix = "name the axes: axes=((…), (…))"
-    if isinstance(axes, SupportsIndex):
-        count = operator.index(axes)
-        message = (
-            f"tensordot: can't sum over {counted(count, 'axis', 'axes')} of "
-            f"{a.ndim} and {counted(b.ndim, 'dim')}"
-        )
-        demand(0 <= count <= min(a.ndim, b.ndim), message, shown, fix=fix, error=ShapeError)
-        axes = (range(a.ndim - count, a.ndim), range(count))
-    is_pair = hasattr(axes, "__len__") and len(axes) == 2
-    demand(is_pair, f"tensordot: axes={axes!r} is no int and no pair", fix=fix, error=AxisError)
-    left, right = (
-        axes_in_order("tensordot", x, of_x) for x, of_x in zip((a, b), axes, strict=True)
-    )
-    message = (
-        f"tensordot: {counted(len(left), 'axis', 'axes')} of x1 can't pair with {len(right)} of x2"
-    )
-    fix = "give each axis of x1 one of x2"
-    demand(len(left) == len(right), message, shown, fix=fix, error=ShapeError)
-    for pair in zip(left, right, strict=True):
-        _demand_one_size("tensordot", shown, pair)
-    rows = [i for i in range(a.ndim) if i not in left]
-    columns = [j for j in range(b.ndim) if j not in right]
-    row_dims, column_dims = permuted(a.shape, rows), permuted(b.shape, columns)
-    depth = size_of(permuted(a.shape, left))
-    product = matmul(
-        F.reshape(F.permute_dims(a, (*rows, *left)), (size_of(row_dims), depth)),
-        F.reshape(F.permute_dims(b, (*right, *columns)), (depth, size_of(column_dims))),
-    )
-    return F.reshape(product, (*row_dims, *column_dims))
-
-
-@public
-def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
-    """The inner product of vectors along an axis, the first one conjugated.
-
-    x1, x2: [*B, K] broadcast -> [*B].  float16 and bfloat16 are computed in float32.
-
-    Args:
-        x1: The one vector, which is conjugated.
-        x2: The other.
-        axis: Where the vectors lie, counted from the end: -1 is the last dim.
-
-    Raises:
-        ShapeError: The dims at `axis` differ, or the others don't broadcast.
-        AxisError: There is no such axis, or it is not negative.
-
-    >>> import graphfw as gf
-    >>> gf.vecdot([1j, 2.0], [1j, 3.0])
-    Tensor(7.+0.j, dtype=complex64)
-    """
-    a, b = promoted("vecdot", x1, x2)
-    operands = {"x1": a, "x2": b}
-    ndim = min(a.ndim, b.ndim)
-    demand(
-        -ndim <= axis < 0,
-        f"vecdot: axis {axis} is out of range for vectors in {counted(ndim, 'dim')}",
-        operands,
-        fix=f"count it from the end: use {-ndim} to -1" if ndim else "multiply by scalars with *",
-        error=AxisError,
-    )
-    _demand_one_size("vecdot", operands, (axis, axis))
-    total = F.sum(wide(F.conj(a)) * wide(b), axis=axis, dtype=wide_dtype(a.dtype))
-    return converted(total, a.dtype)
-
-
-@public
-def outer(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """All products of an element of x1 and one of x2.  x1: [M], x2: [N] -> [M, N]
-
-    Raises:
-        ShapeError: One is not a vector.
-    """
-    a, b = promoted("outer", x1, x2)
-    demand(
-        a.ndim == 1 and b.ndim == 1,
-        f"outer: wants two vectors, not {a.ndim} and {counted(b.ndim, 'dim')}",
-        {"x1": a, "x2": b},
-        fix="for more dims multiply x1[..., :, None] by x2[..., None, :]",
-        error=ShapeError,
-    )
-    product = F.expand_dims(a, axis=1) * b
-    return product
 
 
 @op("diagonal")
@@ -364,24 +232,3 @@ def diagonal(x: TensorLike, /, *, offset: int = 0, axis1: int = -2, axis2: int =
     if (rows, columns) != (tensor.ndim - 2, tensor.ndim - 1):
         tensor = F.permute_dims(tensor, (*batch, rows, columns))
     return emit(Diagonal(offset), tensor)
-
-
-@public
-def trace(
-    x: TensorLike,
-    /,
-    *,
-    offset: int = 0,
-    axis1: int = -2,
-    axis2: int = -1,
-    dtype: DTypeLike | None = None,
-) -> Tensor:
-    """The sum of a diagonal of matrices.  x: [*B, M, N] -> [*B]
-
-    Arguments as for `diagonal`; dtypes as for `sum`.
-
-    Raises:
-        AxisError: There are no such two axes.
-    """
-    elements = diagonal(x, offset=offset, axis1=axis1, axis2=axis2)
-    return F.sum(elements, axis=-1, dtype=dtype)

@@ -1,14 +1,13 @@
-"""Linear equations: solve, inverses, determinants, rank, powers."""
+"""Linear equations: solve, inverses, determinants, rank."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.errors import AxisError, DTypeError, ShapeError, counted
+from graphfw.errors import DTypeError
 from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import dim_max
 from graphfw.ir.dtype import DType, int64
@@ -18,10 +17,8 @@ from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, can_broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, is_whole, promoted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, promoted, ruled
 from graphfw.ops.batching import Lanes, aligned, leading
-from graphfw.ops.composed import demand
-from graphfw.ops.dtypes import require_numeric
 from graphfw.ops.elementwise.cast import finfo
 from graphfw.ops.linalg.matrix_rules import (
     FINITE_FIX,
@@ -34,18 +31,7 @@ from graphfw.ops.linalg.matrix_rules import (
     require_square,
 )
 
-__all__ = [
-    "SlogdetResult",
-    "cross",
-    "det",
-    "inv",
-    "lstsq",
-    "matrix_power",
-    "matrix_rank",
-    "pinv",
-    "slogdet",
-    "solve",
-]
+__all__ = ["SlogdetResult", "det", "inv", "lstsq", "matrix_rank", "pinv", "slogdet", "solve"]
 
 
 @op("solve")
@@ -410,71 +396,3 @@ def matrix_rank(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
     """
     tensor = inexact(x)
     return emit(MatrixRank(), tensor, _tolerance("matrix_rank", tensor, rtol))
-
-
-@public
-def matrix_power(x: TensorLike, n: int, /) -> Tensor:
-    """Multiply square matrices by themselves n times.  x: [*B, M, M] -> [*B, M, M]
-
-    Power 0 is the identity matrix; a negative n gives the power of the inverse. Numeric dtypes;
-    the inverse makes floats of integers.
-
-    Raises:
-        ShapeError: The matrices are not square.
-        ArgumentError: n is no int.
-        ExecutionError: When it runs: n is negative, and a matrix is singular.
-    """
-    tensor = as_tensor(x)
-    ruled("matrix_power", tensor, require_square, tensor.shape)
-    ruled("matrix_power", tensor, require_numeric, tensor.dtype)
-    is_int = is_whole(n) and not isinstance(n, Tensor)
-    demand(is_int, f"matrix_power: n={n!r} is no int", {"x": tensor}, fix="pass an int")
-    left = operator.index(n)
-    if left < 0:
-        tensor, left = inv(tensor), -left
-    if left == 0:
-        one = F.eye(tensor.shape[-1], dtype=tensor.dtype)
-        return F.broadcast_to(one, tensor.shape)
-    result: Tensor | None = None
-    while True:  # x^13 = x^8 x^4 x: by the binary digits of n
-        if left % 2:
-            result = tensor if result is None else result @ tensor
-        left //= 2
-        if left == 0 and result is not None:
-            return result
-        tensor = tensor @ tensor
-
-
-@public
-def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
-    """The vector product in space.  x1, x2: [*B, 3] broadcast -> [*B, 3], with the 3 at `axis`
-
-    Numeric dtypes, promoted.
-
-    Args:
-        x1: The one vector.
-        x2: The other.
-        axis: Where the vectors lie, counted from the end: -1 is the last dim.
-
-    Raises:
-        ShapeError: A vector has not 3 elements, or the other dims don't broadcast.
-        AxisError: There is no such axis, or it is not negative.
-
-    >>> import graphfw as gf
-    >>> gf.linalg.cross([1, 0, 0], [0, 1, 0])
-    Tensor([0, 0, 1], dtype=int64)
-    """
-    a, b = promoted("cross", x1, x2)
-    operands = {"x1": a, "x2": b}
-    ndim = min(a.ndim, b.ndim)
-    message = f"cross: axis {axis} is out of range for vectors in {counted(ndim, 'dim')}"
-    fix = f"count it from the end: use {-ndim} to -1" if ndim else "give it vectors of 3 elements"
-    demand(-ndim <= axis < 0, message, operands, fix=fix, error=AxisError)
-    sizes = a.shape[axis], b.shape[axis]
-    message = f"cross: wants vectors of 3 elements, not {sizes[0]} and {sizes[1]}"
-    demand(sizes == (3, 3), message, operands, fix="pad them with a 0", error=ShapeError)
-
-    def turned(x: Tensor, by: int) -> Tensor:
-        return F.roll(x, by, axis=axis)
-
-    return turned(a, -1) * turned(b, -2) - turned(a, -2) * turned(b, -1)

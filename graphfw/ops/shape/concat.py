@@ -1,40 +1,31 @@
-"""Putting tensors together and taking them apart: concat, stack, split, repeat, tile."""
+"""Putting tensors together and taking them apart: the ops concat and split, and unstack."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from graphfw.errors import ArgumentError, DTypeError, ShapeError, counted
 from graphfw.ir.affine import Index
 from graphfw.ir.build import emit, emit_all
-from graphfw.ir.concrete import describe, is_concrete, value_of
+from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike, always_ge, always_le, exact_div
-from graphfw.ir.dtype import DType, int64
+from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import PURE, Case, bad, ok, op
-from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, shape_text
+from graphfw.ir.shape import Requirement, normalize_axis, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, dims_of, promoted, ruled, whole
+from graphfw.ops.args import TensorLike, as_tensor, promoted, ruled, whole
 from graphfw.ops.batching import along_axes
-from graphfw.ops.composed import demand, demand_one_of, require_room
-from graphfw.ops.data_dependent.measuring_ops import Sizes, measure
+from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import require_one_dtype
-from graphfw.ops.shape.gather_scatter import Slice, take
-from graphfw.ops.shape.movement import (
-    Movement,
-    broadcast_to,
-    expand_dims,
-    flatten,
-    reshape,
-    squeeze,
-)
+from graphfw.ops.shape.axes import flatten, squeeze
+from graphfw.ops.shape.gather_scatter import Slice
+from graphfw.ops.shape.movement import Movement
 
-__all__ = ["concat", "meshgrid", "repeat", "split", "stack", "tile", "unstack"]
+__all__ = ["concat", "split", "unstack"]
 
 
 @op("concat")
@@ -110,46 +101,20 @@ def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
     >>> gf.concat([gf.asarray([1, 2]), gf.asarray([3])])
     Tensor([1, 2, 3], dtype=int64)
     """
-    tensors = _several("concat", arrays)
+    tensors = tensor_list("concat", arrays)
     if axis is None:
         tensors = [flatten(t) for t in tensors]
     place = ruled("concat", tensors[0], normalize_axis, axis or 0, tensors[0].ndim)
     return tensors[0] if len(tensors) == 1 else emit(Concat(place), *tensors)
 
 
-def _several(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
+def tensor_list(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
     """Return a list of tensors of one dtype."""
     is_list = isinstance(arrays, (list, tuple))
     demand(is_list, f"{name}: wants a list of tensors", fix=f"write gf.{name}([a, b])")
     fix = "pass a list that is not empty"
     demand(bool(arrays), f"{name}: wants one tensor or more", fix=fix, error=ShapeError)
     return list(promoted(name, *[as_tensor(x) for x in arrays]))
-
-
-@public
-def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
-    """Put K tensors of one shape side by side along a new axis.  [*A] … -> [*A with K at axis]
-
-    Raises:
-        ShapeError: The shapes differ, or there is no tensor.
-        AxisError: There is no such axis in the result.
-
-    >>> import graphfw as gf
-    >>> gf.stack([gf.asarray([1, 2]), gf.asarray([3, 4])], axis=1)
-    Tensor([[1, 3],
-            [2, 4]], dtype=int64)
-    """
-    tensors = _several("stack", arrays)
-    place = ruled("stack", tensors[0], normalize_axis, axis, tensors[0].ndim + 1)
-    for number, tensor in enumerate(tensors):
-        demand(
-            tensor.shape == tensors[0].shape,
-            f"stack: shapes differ: {shape_text(tensors[0].shape)} and {shape_text(tensor.shape)}",
-            {"x0": tensors[0], f"x{number}": tensor},
-            fix="make them equal, or join them along a dim that they have with gf.concat",
-            error=ShapeError,
-        )
-    return concat([expand_dims(tensor, axis=place) for tensor in tensors], axis=place)
 
 
 @op("split")
@@ -277,144 +242,3 @@ def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
         )
     slices = emit_all(Split((1,) * count, place), tensor) if count else ()
     return tuple(squeeze(part, axis=place) for part in slices)
-
-
-@public
-def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None = None) -> Tensor:
-    """Repeat each element along an axis.  x: [*A, N, *B] -> [*A, N * repeats, *B]
-
-    Args:
-        x: What to repeat.
-        repeats: How often: a number (it may be a symbolic dim), or one for each element along the
-            axis. Where they are not known now, each run finds out how many elements there are.
-        axis: The axis; without it the tensor is flattened first.
-
-    Raises:
-        ConcreteValueError: `repeats` is not known now, in the body of a loop, a vmap, ….
-        ShapeError: There are not as many repeats as elements, or the dim is symbolic.
-        ExecutionError: When run: a number is negative.
-        ArgumentError: A number is negative.
-
-    >>> import graphfw as gf
-    >>> gf.repeat(gf.asarray([1, 2, 3]), [2, 0, 1])
-    Tensor([1, 1, 3], dtype=int64)
-    """
-    tensor = as_tensor(x)
-    if axis is None:
-        return repeat(flatten(tensor), repeats, axis=0)
-    place = ruled("repeat", tensor, normalize_axis, axis, tensor.ndim)
-    times = repeats if isinstance(repeats, (int, Dim)) else _times(tensor, repeats)
-    dim = tensor.shape[place]
-    if isinstance(times, Tensor):
-        return take(tensor, _repeated(tensor, times, dim), axis=place)
-    if isinstance(times, np.ndarray):
-        demand(
-            dim == len(times),
-            f"repeat: {counted(len(times), 'repeat')} for dim {place} of size {dim}",
-            {"x": tensor},
-            fix="pass one number for all elements, or as many as there are elements",
-            error=ShapeError,
-        )
-        require_room("repeat", sum(times.tolist()))
-        return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
-    demand(not always_le(times, -1), f"repeat: repeats={times}", {"x": tensor}, fix=_REPEATS_FIX)
-    before, after = tensor.shape[:place], tensor.shape[place + 1 :]
-    apart = expand_dims(tensor, axis=place + 1)
-    repeated = broadcast_to(apart, (*before, dim, times, *after))
-    return reshape(repeated, (*before, dim * times, *after))
-
-
-_REPEATS_FIX = "repeat each element 0 times or more"
-
-
-def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any] | Tensor:
-    """Return `repeats` as one number or an array of them; a tensor where runs tell."""
-    known = as_tensor(repeats)
-    demand(
-        known.dtype.is_integer and known.ndim <= 1,
-        f"repeat: repeats must be integers in one dim, not {known.type}",
-        {"x": x, "repeats": known},
-        fix="pass an int, or a list of ints",
-        error=DTypeError,
-    )
-    if not is_concrete(known):
-        return known
-    numbers = value_of(known, "repeat")
-    is_count = bool((numbers >= 0).all())
-    demand(is_count, f"repeat: repeats={numbers}", {"x": x}, fix=_REPEATS_FIX)
-    return int(numbers.reshape(())) if numbers.size == 1 else numbers
-
-
-def _repeated(x: Tensor, times: Tensor, dim: DimLike) -> Tensor:
-    """Return the places of what is repeated, each as often as a run says.  -> [total]"""
-    counts = ruled("repeat", x, broadcast, times.shape, (dim,))
-    demand(
-        counts == (dim,),
-        f"repeat: repeats {shape_text(times.shape)} for a dim of size {dim}",
-        {"x": x, "repeats": times},
-        fix="pass one number for all elements, or as many as there are elements",
-        error=ShapeError,
-    )
-    times = F.astype(broadcast_to(times, counts), int64)
-    total = F.where(F.any(times < 0), -1, F.sum(times))  # sizes are checked
-    (made,) = measure(Sizes, ["repeat"], reshape(total, (1,)), what="repeat: the repeats")
-    assert isinstance(made.node.op, Sizes)
-    places: Tensor = F.arange(*made.node.op.dims)
-    return F.searchsorted(F.cumulative_sum(times), places, side="right")
-
-
-@public
-def tile(x: TensorLike, repetitions: DimLike | Sequence[DimLike], /) -> Tensor:
-    """Repeat the whole tensor along its axes.  x: [*A] -> [*A * repetitions]
-
-    `repetitions` count from the last axis; the shorter of both is padded with ones. They may be
-    symbolic dims.
-
-    Raises:
-        ShapeError: A repetition is negative or no size.
-
-    >>> import graphfw as gf
-    >>> gf.tile(gf.asarray([1, 2]), (2, 2))
-    Tensor([[1, 2, 1, 2],
-            [1, 2, 1, 2]], dtype=int64)
-    """
-    tensor = as_tensor(x)
-    times = list(dims_of("tile", repetitions))
-    ndim = max(tensor.ndim, len(times))
-    dims = [*[1] * (ndim - tensor.ndim), *tensor.shape]
-    times = [*[1] * (ndim - len(times)), *times]
-    pairs = list(zip(times, dims, strict=True))
-    apart = reshape(tensor, tuple(d for dim in dims for d in (1, dim)))
-    repeated = broadcast_to(apart, tuple(d for pair in pairs for d in pair))
-    return reshape(repeated, tuple(count * dim for count, dim in pairs))
-
-
-@public
-def meshgrid(*arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy") -> list[Tensor]:
-    """Return the coordinates of a grid, one tensor for each axis.
-
-    [N], [M], [K], … -> each [N, M, K, …] with "ij"; [M, N, K, …] with "xy".
-
-    Raises:
-        ShapeError: A tensor has not one dim.
-        ArgumentError: `indexing` is something else.
-    """
-    demand_one_of("meshgrid", "indexing", indexing, ("xy", "ij"))
-    tensors = _several("meshgrid", arrays) if arrays else []
-    for tensor in tensors:
-        demand(
-            tensor.ndim == 1,
-            f"meshgrid: wants 1 dim, not {tensor.ndim}",
-            {"x": tensor},
-            fix="pass the numbers along each axis as a vector",
-            error=ShapeError,
-        )
-    places = list(range(len(tensors)))
-    if indexing == "xy" and len(places) > 1:
-        places[:2] = [1, 0]
-    dims = [tensors[place].shape[0] for place in places]
-    alone = [
-        reshape(tensor, [dim if axis == place else 1 for axis, dim in enumerate(dims)])
-        for tensor, place in zip(tensors, places, strict=True)
-    ]
-    return [broadcast_to(tensor, dims) for tensor in alone]

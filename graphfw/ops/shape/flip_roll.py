@@ -17,7 +17,8 @@ from graphfw.ir.types import Shape
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_in_order, axes_of, whole
 from graphfw.ops.batching import along_axes
 from graphfw.ops.composed import demand
-from graphfw.ops.shape.movement import Movement, flatten, reshape
+from graphfw.ops.shape.axes import flatten
+from graphfw.ops.shape.movement import Movement, reshape
 
 __all__ = ["flip", "roll"]
 

@@ -46,9 +46,10 @@ from graphfw.ops.creation.constructors import asarray
 from graphfw.ops.creation.ranges import positions
 from graphfw.ops.data_dependent.measuring_ops import NonZero, measure
 from graphfw.ops.dtypes import INDICES_FIX
+from graphfw.ops.shape.axes import expand_dims
 from graphfw.ops.shape.flip_roll import Flip
 from graphfw.ops.shape.gather_scatter import Gather, Slice, out_of_range
-from graphfw.ops.shape.movement import PermuteDims, Reshape, expand_dims, reshape
+from graphfw.ops.shape.movement import PermuteDims, Reshape, reshape
 
 __all__ = ["getitem", "nonzero", "one_hot", "take_along_axis"]
 

@@ -6,49 +6,21 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from graphfw.errors import AxisError, ExecutionError, ShapeError, counted
+from graphfw.errors import ExecutionError, ShapeError, counted
 from graphfw.ir.affine import Index, broadcast_index, reshape_index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op, shared
-from graphfw.ir.shape import (
-    broadcast,
-    can_broadcast,
-    normalize_axes,
-    normalize_axis,
-    permuted,
-    require,
-    reshaped,
-    shape_text,
-    size_of,
-)
+from graphfw.ir.shape import can_broadcast, permuted, require, reshaped, shape_text, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.args import (
-    TensorLike,
-    as_tensor,
-    axes_in_order,
-    axes_of,
-    dims_of,
-    ruled,
-)
+from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, ruled
 from graphfw.ops.batching import Lanes, lifted
 from graphfw.ops.composed import demand
 
-__all__ = [
-    "broadcast_arrays",
-    "broadcast_to",
-    "expand_dims",
-    "flatten",
-    "matrix_transpose",
-    "moveaxis",
-    "permute_dims",
-    "reshape",
-    "squeeze",
-    "swapaxes",
-]
+__all__ = ["broadcast_to", "permute_dims", "reshape"]
 
 
 class Movement(Op):
@@ -144,36 +116,6 @@ def reshape(
     )
 
 
-@public
-def flatten(x: TensorLike, /, start: int = 0, end: int = -1) -> Tensor:
-    """Join the dims from `start` to `end`, both included.  x: [*A] -> [*A with one dim for those]
-
-    A 0-d tensor becomes [1].
-
-    Raises:
-        AxisError: There is no such axis, or `end` lies before `start`.
-
-    >>> import graphfw as gf
-    >>> gf.flatten(gf.zeros((2, 3, 4)), 1).shape
-    (2, 12)
-    """
-    tensor = as_tensor(x)
-    ndim = max(tensor.ndim, 1)
-    first = ruled("flatten", tensor, normalize_axis, start, ndim)
-    last = ruled("flatten", tensor, normalize_axis, end, ndim)
-    demand(
-        first <= last,
-        f"flatten: end={end} lies before start={start}",
-        {"x": tensor},
-        fix="name the first and the last of the dims to join",
-        error=AxisError,
-    )
-    dims = tensor.shape
-    if first == last and dims:
-        return tensor
-    return reshape(tensor, (*dims[:first], size_of(dims[first : last + 1]), *dims[last + 1 :]))
-
-
 @op("permute_dims")
 class PermuteDims(Movement):
     """The dims in another order.  x: [*A]  ->  [A[axes[0]], A[axes[1]], ...]"""
@@ -224,82 +166,6 @@ def permute_dims(x: TensorLike, /, axes: Sequence[int] | None = None) -> Tensor:
     return (
         tensor if order == tuple(range(tensor.ndim)) else emit(shared(PermuteDims, order), tensor)
     )
-
-
-@public
-def matrix_transpose(x: TensorLike, /) -> Tensor:
-    """Exchange the last two dims.  x: [*B, M, N] -> [*B, N, M]
-
-    Raises:
-        AxisError: There are fewer than two.
-    """
-    tensor = as_tensor(x)
-    last = tensor.ndim - 1
-    if last < 1:
-        return swapaxes(tensor, -2, -1)  # refuses it
-    return emit(shared(PermuteDims, (*range(last - 1), last, last - 1)), tensor)
-
-
-@public
-def transpose_2d(x: Tensor) -> Tensor:
-    """Exchange the dims of a matrix: what `x.T` means.  x: [M, N] -> [N, M]
-
-    Raises:
-        ShapeError: x has not two dims; other libraries disagree on what `.T` is then.
-    """
-    demand(
-        x.ndim == 2,
-        f"x.T: wants 2 dims, and {x.type} has {x.ndim}",
-        {"x": x},
-        fix="use x.mT for the last two dims, or gf.permute_dims",
-        error=ShapeError,
-    )
-    return permute_dims(x, (1, 0))
-
-
-@public
-def swapaxes(x: TensorLike, /, axis1: int, axis2: int) -> Tensor:
-    """Exchange two dims.  x: [*A, M, *B, N, *C] -> [*A, N, *B, M, *C]
-
-    Raises:
-        AxisError: There is no such axis.
-    """
-    tensor = as_tensor(x)
-    first = ruled("swapaxes", tensor, normalize_axis, axis1, tensor.ndim)
-    second = ruled("swapaxes", tensor, normalize_axis, axis2, tensor.ndim)
-    order = list(range(tensor.ndim))
-    order[first], order[second] = second, first
-    return permute_dims(tensor, order)
-
-
-@public
-def moveaxis(
-    x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int], /
-) -> Tensor:
-    """Move dims to other places; the rest keep their order.  x: [*A] -> [*A in another order]
-
-    Raises:
-        AxisError: There is no such axis, or one stands twice.
-        ShapeError: There are not as many sources as destinations.
-
-    >>> import graphfw as gf
-    >>> gf.moveaxis(gf.zeros((2, 3, 4)), 0, -1).shape
-    (3, 4, 2)
-    """
-    tensor = as_tensor(x)
-    sources = axes_in_order("moveaxis", tensor, source)
-    places = axes_in_order("moveaxis", tensor, destination)
-    demand(
-        len(sources) == len(places),
-        f"moveaxis: {counted(len(sources), 'source')} for {counted(len(places), 'destination')}",
-        {"x": tensor},
-        fix="give each dim that moves one place to go to",
-        error=ShapeError,
-    )
-    order = [axis for axis in range(tensor.ndim) if axis not in sources]
-    for place, axis in sorted(zip(places, sources, strict=True)):
-        order.insert(place, axis)
-    return permute_dims(tensor, order)
 
 
 @op("broadcast_to")
@@ -361,63 +227,3 @@ def broadcast_to(x: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> Tensor
         )
     dims = dims_of("broadcast_to", wanted)
     return tensor if tensor.shape == dims else emit(shared(BroadcastTo, dims), tensor)
-
-
-@public
-def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
-    """Repeat each tensor to the shape that all broadcast to.  each [*A] -> [*B]
-
-    Raises:
-        ShapeError: The shapes don't broadcast.
-    """
-    tensors = [as_tensor(x) for x in arrays]
-    shapes = [t.shape for t in tensors]
-    dims = ruled("broadcast_arrays", tensors[0] if tensors else None, broadcast, *shapes)
-    return [broadcast_to(t, dims) for t in tensors]
-
-
-@public
-def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
-    """Sum over the dims that broadcasting `shape` to x's shape adds: its gradient.  x -> shape"""
-    if x.shape == tuple(shape):
-        return x
-    extra = x.ndim - len(shape)
-    stretched = [extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1]
-    total = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
-    return reshape(total, tuple(shape)) if extra else total
-
-
-@public
-def expand_dims(x: TensorLike, /, axis: int | Sequence[int] = 0) -> Tensor:
-    """Add dims of size 1 at `axis` of the result.  x: [*A] -> [*A with 1]
-
-    Raises:
-        AxisError: `axis` is out of range, or one stands twice.
-    """
-    tensor = as_tensor(x)
-    rank = tensor.ndim + (len(axis) if isinstance(axis, (tuple, list)) else 1)
-    dims = list(tensor.shape)
-    for place in ruled("expand_dims", tensor, normalize_axes, axis, rank):
-        dims.insert(place, 1)
-    return reshape(tensor, tuple(dims))
-
-
-@public
-def squeeze(x: TensorLike, /, axis: int | Sequence[int]) -> Tensor:
-    """Remove dims of size 1.  x: [*A] -> [*A without those at axis]
-
-    Raises:
-        ShapeError: A dim there is not 1.
-    """
-    tensor = as_tensor(x)
-    axes = axes_of("squeeze", tensor, axis)
-    for place in axes:
-        size = tensor.shape[place]
-        demand(
-            size == 1,
-            f"squeeze: dim {place} has size {size}, not 1",
-            {"x": tensor},
-            fix="only dims of size 1 go away: take one index of it, or reduce over it",
-            error=ShapeError,
-        )
-    return reshape(tensor, tuple(d for i, d in enumerate(tensor.shape) if i not in axes))

@@ -20,10 +20,11 @@ from graphfw.ops.args import TensorLike, as_tensor, converted, ruled, scalar_lik
 from graphfw.ops.composed import demand
 from graphfw.ops.creation.ranges import positions
 from graphfw.ops.dtypes import require_numeric, require_ordered
+from graphfw.ops.shape.axes import flatten
 from graphfw.ops.shape.flip_roll import Flip
 from graphfw.ops.shape.gather_scatter import Gather, IndexAdd, IndexSet, Putting, Slice, SliceSet
 from graphfw.ops.shape.getitem import Step, along_axis, key_steps
-from graphfw.ops.shape.movement import PermuteDims, broadcast_to, flatten, permute_dims, reshape
+from graphfw.ops.shape.movement import PermuteDims, broadcast_to, permute_dims, reshape
 from graphfw.ops.shape.scatter_extremes import IndexExtreme, IndexMax, IndexMin
 
 __all__ = [

@@ -21,8 +21,8 @@ from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.data_dependent.measuring_ops import Sizes, measure
 from graphfw.ops.reduce.reductions import Max, Min
 from graphfw.ops.run_checks import checked
+from graphfw.ops.shape.axes import flatten
 from graphfw.ops.shape.gather_scatter import IndexAdd
-from graphfw.ops.shape.movement import flatten
 from graphfw.ops.sorting.sort_search import searchsorted
 
 __all__ = ["Histogram", "bincount", "digitize", "histogram"]
