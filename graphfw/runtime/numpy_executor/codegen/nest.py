@@ -78,7 +78,7 @@ class Nest:
         self._target = target
         self._masked = target.masked
         self._streams: Streams | None = None
-        self._past_caches: frozenset[Store] = frozenset()
+        self._past_caches: tuple[Store, ...] = ()
         self._large = target.large
         self._evaluator = Evaluator(self._facts, writer)
         # Where LLVM 22 knows that a mask has one lane, a store of integers that were cut to fewer
@@ -209,7 +209,7 @@ class Nest:
             carry = self.writer.let(f"zext i1 {through} to i64", 1)
 
     def _vector_loops(
-        self, begin: str, end: str, streamed: frozenset[Store] = frozenset()
+        self, begin: str, end: str, streamed: tuple[Store, ...] = ()
     ) -> Iterator[None]:
         """Open, one after the other, the loops of the vector axis: whole steps, then the rest.
 
@@ -238,7 +238,7 @@ class Nest:
                 self._past_caches = streamed
                 with evaluator.loop_on(axis, slot, past, str(step), asks=asks):
                     yield
-                self._past_caches = frozenset()
+                self._past_caches = ()
             with evaluator.loop_on(axis, slot, until, str(step), asks=asks):
                 yield
         evaluator.shape = rest
@@ -312,7 +312,7 @@ class Nest:
             for axis in self.kernel.inner[:-1]:
                 loop_of = self._evaluator.loop(axis.name, "0", self.size(axis), asks=self._asks)
                 stack.enter_context(loop_of)
-            streamed = self._streams.stores(loop) if self._streams else frozenset()
+            streamed = self._streams.stores(loop) if self._streams else ()
             for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
                 if self._ahead and loop is self._ahead.loop and self._is_whole:

@@ -35,11 +35,11 @@ class Streams:
         self._large = large
         self._is_used = False
 
-    def stores(self, loop: InnerLoop) -> frozenset[Store]:
+    def stores(self, loop: InnerLoop) -> tuple[Store, ...]:
         """Return the stores of a loop that may, where `condition` holds."""
-        return frozenset([s for s in loop.body if isinstance(s, Store) and self._is_dense(s)])
+        return tuple([s for s in loop.body if isinstance(s, Store) and self._is_dense(s)])
 
-    def condition(self, stores: frozenset[Store]) -> str:
+    def condition(self, stores: tuple[Store, ...]) -> str:
         """Write whether stores go past the caches (i1).
 
         What they write is large then, lies on whole cache lines, and is not written over something
