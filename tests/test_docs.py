@@ -12,7 +12,7 @@ import pytest
 from graphfw.ir.functions import FUNCTIONS
 from graphfw.ir.op import REGISTRY
 from graphfw.passes import pipelines
-from graphfw.runtime.numpy_executor import pipeline
+from graphfw.runtime.numpy_executor import passes
 
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "benchmarks"
@@ -129,7 +129,7 @@ def test_files_that_are_named_are_there():
 
 def test_every_pass_is_described():
     text = (DOCS / "internals" / "ir.md").read_text("utf-8")
-    for each in (*pipelines.DEFAULT, *pipeline.passes()):
+    for each in (*pipelines.DEFAULT, *passes.passes()):
         assert f"`{each.name}`" in text, each.name
 
 

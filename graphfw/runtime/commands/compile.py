@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from graphfw.errors import ExecutorError
 from graphfw.ir.printer import graph_text
-from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.runtime.commands.reading import add_graph, read_program
 from graphfw.runtime.cupy_executor import build as gpu
+from graphfw.runtime.cupy_executor import passes as gpu_passes
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor import backend as cpu
-from graphfw.runtime.numpy_executor import pipeline as cpu_passes
+from graphfw.runtime.numpy_executor import passes as cpu_passes
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.pipeline_text import STAGES, text
 from graphfw.runtime.program import Program
@@ -71,7 +71,7 @@ def _capability(text: str) -> str:
 def _passes(options: argparse.Namespace) -> Sequence[Pass]:
     if options.executor == "numpy":
         return cpu_passes.passes()
-    return (*pipelines.DEFAULT, *gpu.passes(options.capability))
+    return gpu_passes.passes(options.capability)
 
 
 def _compilation(program: Program, options: argparse.Namespace) -> Compilation:

@@ -12,9 +12,9 @@ from graphfw.ir.printer import graph_text
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import PassReport, run_pipeline
 from graphfw.runtime.commands.reading import add_graph, read_program
-from graphfw.runtime.cupy_executor import build as gpu
+from graphfw.runtime.cupy_executor import passes as gpu
 from graphfw.runtime.extra_passes import named
-from graphfw.runtime.numpy_executor import pipeline as cpu
+from graphfw.runtime.numpy_executor import passes as cpu
 
 _CAPABILITY = "90"
 """The GPU whose passes are known by name; there need be none."""

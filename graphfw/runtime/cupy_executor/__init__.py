@@ -64,8 +64,9 @@ class CupyExecutor(Executor):
     def passes(self) -> Sequence[Pass]:
         if not compiles():
             return super().passes()
-        found: Sequence[Pass] = import_module("graphfw.passes.pipelines").DEFAULT
-        return (*found, *import_module(f"{__name__}.build").passes(self._gpu.capability))
+        module = import_module(f"{__name__}.passes")
+        found: Sequence[Pass] = module.passes(self._gpu.capability)
+        return found
 
     def feed(self, placeholder: Tensor, value: Any) -> Any:
         """Return an array of this GPU as it is, in place; what is on the host stays there.

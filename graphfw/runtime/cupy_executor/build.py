@@ -16,15 +16,12 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
-from graphfw.passes.base import Pass
-from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.backend import GpuBackend
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandwrittenCode, module
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, TOGETHER
 from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
-from graphfw.runtime.cupy_executor.convolution import channels_last
 from graphfw.runtime.cupy_executor.cudnn import CudnnCode
-from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
+from graphfw.runtime.cupy_executor.passes import last_passes
 from graphfw.runtime.cupy_executor.products import ProductCode
 from graphfw.runtime.cupy_executor.regions import RegionCode
 from graphfw.runtime.cupy_executor.stored import array_dtype
@@ -347,20 +344,11 @@ def compilation(program: Program, options: Options, capability: str) -> Compilat
     return Compilation(program, GpuBackend(program, options, capability, make))
 
 
-def passes(capability: str) -> list[Pass]:
-    """Return the passes behind all others, for a GPU of this compute capability."""
-    asks = not attention.why_not(capability)
-    found: list[Pass] = [attention.PassAttentionResult()] if asks else []
-    if not channels_last.why_not():
-        found.append(channels_last.PropagateChannelsLast())  # which makes products
-    return [*found, FuseEpilogues()]
-
-
 def _body(options: Options, capability: str, body: Body, captures: int) -> GpuProgram:
     """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
     program = body_program(body, captures, is_trip=False)
     graph = program.source
-    for one in passes(capability):  # others have been in the bodies
+    for one in last_passes(capability):  # others have been in the bodies
         graph = one(graph)
     return GpuProgram(
         without_passes(replace(program, source=graph)), options, capability, is_body=True

@@ -65,7 +65,7 @@ class NumpyExecutor(Executor):
     def passes(self) -> Sequence[Pass]:
         if not compiles():
             return super().passes()
-        found: Sequence[Pass] = import_module("graphfw.runtime.numpy_executor.pipeline").passes()
+        found: Sequence[Pass] = import_module("graphfw.runtime.numpy_executor.passes").passes()
         return found
 
     def feed(self, placeholder: Tensor, value: Any) -> Array:
