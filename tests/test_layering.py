@@ -6,6 +6,8 @@
 import ast
 import functools
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -317,6 +319,16 @@ def test_what_a_circle_is(a: str, b: str, types: bool, expected: bool):
     }
     found = circles(imported(sources, types=types))
     assert found == ([["graphfw.ops.a", "graphfw.ops.b"]] if expected else [])
+
+
+def test_importing_graphfw_imports_nothing_slow():
+    """Modules that numpy has not imported are imported by those who need them."""
+    program = (
+        "import sys, numpy; before = set(sys.modules); import graphfw\n"
+        "print(*{'_hashlib', 'fractions', 'json', 'llvmlite'} & (sys.modules.keys() - before))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "\n", ran.stdout + ran.stderr
 
 
 def test_files_are_short():

@@ -7,12 +7,12 @@ and `parse` read by a name that is defined once: `(t0 := min(n, 1), n + t0 + min
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graphfw.ir.hashing import blake2b
 from graphfw.ir.polynomial import Atom, composites, lone_atom, multiplied, summed, terms_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def composed(op: str, args: Sequence[DimLike]) -> str:
     text = _written(op, args)
     if len(text) <= _LONGEST:
         return text
-    return f"#{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+    return f"#{blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def canonical(d: DimLike) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -272,6 +271,8 @@ def _each(what: str, given: Any, count: int) -> list[Any]:
 def _scaled(size: DimLike, scale: float) -> DimLike:
     if not isinstance(size, Dim):
         return math.floor(size * scale)
+    from fractions import Fraction  # which takes a millisecond, and `decimal`, to import
+
     ratio = Fraction(scale).limit_denominator(2**16)  # 1.2 is 6/5, and not a bit less
     return size * ratio.numerator // ratio.denominator
 
