@@ -6,7 +6,7 @@ this first.
 
 from importlib import import_module
 
-from graphfw.ir.collecting import without_collection
+from graphfw.utils.collecting import without_collection
 
 with without_collection():
     # First, and from here: deep down in imports of imports Python's stack of frames may end just

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from graphfw.ir.hashing import blake2b
 from graphfw.ir.polynomial import Atom, composites, lone_atom, multiplied, summed, terms_of
+from graphfw.utils.hashing import blake2b
 
 if TYPE_CHECKING:
     from graphfw.ir.dim import Dim, DimLike

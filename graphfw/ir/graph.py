@@ -18,13 +18,14 @@ from graphfw.errors import (
 )
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
-from graphfw.ir import ambient, concrete, forks, pickled, printer, views
+from graphfw.ir import ambient, concrete, pickled, printer, views
 from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.op import MEASURES, Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.loc import Loc, capture, trim_traceback
+from graphfw.utils import forks
 
 if TYPE_CHECKING:
     import networkx

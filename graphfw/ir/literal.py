@@ -13,9 +13,9 @@ import numpy as np
 from graphfw.errors import ArgumentError, CheckpointError, DTypeError, a_type
 from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import DType, as_dtype, float32, float64, limits_of
-from graphfw.ir.hashing import blake2b
-from graphfw.ir.nest import leaves
 from graphfw.ir.tensor import Tensor
+from graphfw.utils.hashing import blake2b
+from graphfw.utils.nest import leaves
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -27,10 +27,10 @@ from graphfw.hints.calls import raise_refusal
 from graphfw.ir.dim import Dim, DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, float32
-from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
 from graphfw.loc import known_names
+from graphfw.utils.records import record
 
 if TYPE_CHECKING:
     from graphfw.ir.tensor import Node, Tensor

@@ -20,7 +20,6 @@ from graphfw.ir.fields import op_of, refuse_unknown
 from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import RANDOM, Op
-from graphfw.ir.records import record
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import Constant, Placeholder
 from graphfw.ir.syntax import (
@@ -41,6 +40,7 @@ from graphfw.ir.types import TensorType
 from graphfw.ir.variable import INITIALIZERS, Initializer, Update, Variable
 from graphfw.ir.verify import verify
 from graphfw.loc import Loc
+from graphfw.utils.records import record
 
 FILE = "<graph text>"
 """The file of nodes whose line has no place."""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from graphfw.errors import ArgumentError, ExecutionError, RunTimeoutError
-from graphfw.ir import forks
-from graphfw.ir.locks import RLock
+from graphfw.utils import forks
+from graphfw.utils.locks import RLock
 
 if TYPE_CHECKING:
     from graphfw.ir.tensor import Node

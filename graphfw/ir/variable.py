@@ -21,13 +21,13 @@ from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.modes import interceptable
 from graphfw.ir.op import SOURCE, shared
 from graphfw.ir.owners import owners
-from graphfw.ir.records import record
 from graphfw.ir.shape import int_or_none
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
 from graphfw.loc import Loc, capture
+from graphfw.utils.records import record
 
 RESERVED = "session/"
 """The prefix of the names that checkpoints have for a session's own entries."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ArgumentError
 from graphfw.hints.calls import FOREIGN, raise_refusal
-from graphfw.ir import ambient, nest
+from graphfw.ir import ambient
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.loc import capture
 from graphfw.nn.checks import called
+from graphfw.utils import nest
 
 if TYPE_CHECKING:
     from graphfw.nn.module import Module

@@ -20,7 +20,6 @@ from graphfw.errors import ArgumentError, GraphfwError, a_type
 from graphfw.hints.calls import explained
 from graphfw.ir.ambient import name_scope
 from graphfw.ir.build import constant
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
@@ -36,6 +35,7 @@ from graphfw.onnx.reader import Model, opsets, read_model
 from graphfw.onnx.rewriting import pruned
 from graphfw.onnx.table import find_reader
 from graphfw.onnx.types import dtype_of
+from graphfw.utils.collecting import without_collection
 
 Shapes = Mapping[str, Sequence[DimLike | str | None]]
 Trainable = bool | Callable[[str], bool]

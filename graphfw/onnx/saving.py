@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 import graphfw as gf
 from graphfw.errors import ArgumentError, FetchError, a_type
 from graphfw.hints.calls import explained
-from graphfw.ir import nest
 from graphfw.ir.dim import is_symbol, substitute, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
@@ -33,6 +32,7 @@ from graphfw.onnx.stored import OPSETS, check_dtype
 from graphfw.runtime.lookup import fetched
 from graphfw.runtime.program import Program, lower
 from graphfw.runtime.session import Session
+from graphfw.utils import nest
 
 NEXT = ".next"
 """The suffix of the name of the output that has a variable's next value."""

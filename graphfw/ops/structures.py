@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError, counted
-from graphfw.ir import nest
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import always_le
 from graphfw.ir.functions import F
@@ -14,6 +13,7 @@ from graphfw.ir.shape import can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor
+from graphfw.utils import nest
 
 
 class Structure(NamedTuple):

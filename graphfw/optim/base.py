@@ -14,7 +14,6 @@ from graphfw.hints.calls import ExplainedType, explained
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DType, float64, int64
 from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.owners import owners
@@ -28,6 +27,7 @@ from graphfw.optim.clip import clip_by_global_norm, clip_by_value
 from graphfw.optim.mistakes import check_loss, differentiated, warn_of_mistakes
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
+from graphfw.utils.collecting import without_collection
 
 Rate: TypeAlias = float | Tensor | Schedule
 """A learning rate: a number, a scalar tensor, or a function of the number of updates made."""

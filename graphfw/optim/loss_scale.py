@@ -11,7 +11,6 @@ import numpy as np
 from graphfw.errors import ArgumentError, GraphError, a_type
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DType, float32, int64
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.graph import Graph, open_graph
@@ -22,6 +21,7 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide
 from graphfw.optim.base import Moves, Optimizer
 from graphfw.optim.parameters import ParameterGroup, gradients_of
+from graphfw.utils.collecting import without_collection
 
 
 class _LossScaleState:

@@ -11,12 +11,12 @@ from collections import Counter
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.ops.nn.attention_pattern import ComposedAttention, composed_attentions
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
+from graphfw.utils.records import record
 
 
 @record

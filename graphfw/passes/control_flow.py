@@ -17,7 +17,6 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import ALIAS, ELEMENTWISE, PURE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
@@ -31,6 +30,7 @@ from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.concat import Concat
 from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
+from graphfw.utils.records import record
 
 Place = tuple[int, int]
 """A tensor of a body: see `Body.output_key`."""

@@ -9,11 +9,11 @@ from graphfw.ir.build import emit_all, rewire
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import COMMUTATIVE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 _INLINE_BYTES = 64
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 
 @record

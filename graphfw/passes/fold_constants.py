@@ -13,13 +13,13 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.region_op import OutOfTrips, at_most
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 _ITERATIONS = 10_000
 """How many iterations of a loop are made here. A run makes more of them faster, or does not end."""

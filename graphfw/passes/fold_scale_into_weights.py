@@ -21,13 +21,13 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal, Scaling
 from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.elementwise.arithmetic import Add, Divide, Multiply, Subtract
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 _PRODUCTS: Mapping[type[Op], tuple[int, int]] = {Conv: (1, 0), MatMul: (-1, -1)}
 """For each product: the axis of its channels, and the axis of the weight that makes them."""

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse_cluster import Cluster
@@ -24,6 +23,7 @@ from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
 from graphfw.passes.split_column_reductions import part_narrow
+from graphfw.utils.records import record
 
 _ANEW = (Role.GENERATED, Role.UNPACK)
 """Ops that are computed anew wherever kernels read them."""

@@ -12,11 +12,11 @@ from collections import Counter
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 _FEW_COLUMNS = 24
 """So few columns leave vectors empty where sums of neighbouring columns are made side by side."""

@@ -17,13 +17,13 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import is_view
+from graphfw.utils.records import record
 
 _LONG = 8
 """So many steps stand between the bits of a matrix and its product at most."""

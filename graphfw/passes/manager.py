@@ -20,11 +20,11 @@ from graphfw.errors import (
     did_you_mean,
 )
 from graphfw.ir.graph import Graph
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ir.verify import verify_new
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.values import Sample
+from graphfw.utils.records import record
 
 Level: TypeAlias = Literal["off", "ends", "each", "values", "first-run"]
 """How much is checked: nothing; the graph before the first and after the last pass; after each

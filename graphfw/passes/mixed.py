@@ -20,7 +20,6 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Literal
 from graphfw.ir.op import SOURCE
 from graphfw.ir.rebuild import derive
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.ops.control.branch_op import Branch
@@ -31,6 +30,7 @@ from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.base import Pass
 from graphfw.passes.mixed_choice import PrecisionChoice
 from graphfw.passes.mixed_policy import VIEWS, Policy, PrecisionKind, is_wide_operand
+from graphfw.utils.records import record
 
 _SMALL = 64
 """Constants of so many elements are converted here; larger ones by a cast, when passes fold it."""

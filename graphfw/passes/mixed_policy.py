@@ -17,11 +17,11 @@ from graphfw.errors import ArgumentError, a_type, did_you_mean
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bfloat16, float16, float32
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import nested
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ops.creation.inputs import AssertShape, Identity, StopGradient
 from graphfw.ops.shape.flip_roll import Flip
 from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
+from graphfw.utils.records import record
 
 MixedName: TypeAlias = Literal["mixed-bf16", "mixed-fp16"]
 """The kinds of mixed precision."""

@@ -21,7 +21,6 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import EFFECT, ELEMENTWISE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
@@ -32,6 +31,7 @@ from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 _UNKNOWN = 64
 """Operations for each element, about, of ops that are dear and don't declare what they take."""

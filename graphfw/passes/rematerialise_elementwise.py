@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, SOURCE
 from graphfw.ir.rebuild import rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.ir.walk import ancestors
 from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.base import Pass
 from graphfw.passes.rematerialise import ForwardBackward, Rewriting, is_cheap, is_view
+from graphfw.utils.records import record
 
 _SIZE = 64
 """The size that an unknown dim counts as. Which tensors are chosen depends on it, no value does."""

@@ -11,9 +11,9 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import Op, Trait
 from graphfw.ir.rebuild import rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 Outputs: TypeAlias = tuple[Tensor, ...]
 

@@ -11,11 +11,11 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ELEMENTWISE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.shape.concat import Concat
 from graphfw.ops.shape.gather_scatter import Slice
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 Window: TypeAlias = tuple[int, DimLike, DimLike | None]
 """A slice's axis, where it begins, and how much it takes in a row; None with other steps."""

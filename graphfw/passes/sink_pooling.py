@@ -23,7 +23,6 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.elementwise.arithmetic import Add, Maximum, Minimum, Subtract
@@ -39,6 +38,7 @@ from graphfw.ops.nn.pooling_ops import (
     WindowSum,
 )
 from graphfw.passes.base import Pass
+from graphfw.utils.records import record
 
 _RISING: Mapping[type[Op], tuple[int, ...]] = {
     Add: (0, 1),

@@ -20,7 +20,6 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng, nested
 from graphfw.ir.rebuild import derive, live_nodes
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.effects import quiet
 from graphfw.ops.control.region_op import OutOfTrips, at_most
@@ -29,6 +28,7 @@ from graphfw.ops.data_dependent.measuring_ops import Measuring
 from graphfw.ops.elementwise.cast import finfo
 from graphfw.passes.base import Pass
 from graphfw.passes.rules import RuleSet
+from graphfw.utils.records import record
 
 _TOLERANCE = {"bfloat16": 4e-2, "float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
 """How far a pass may move a number, relative to the largest of the tensor."""

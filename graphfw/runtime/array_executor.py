@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.errors import ExecutionError
-from graphfw.ir import concrete, forks, time_limits
+from graphfw.ir import concrete, time_limits
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
@@ -22,6 +22,7 @@ from graphfw.ops.control.effects import quiet
 from graphfw.runtime.executor import Claim, Executable
 from graphfw.runtime.program import Program
 from graphfw.runtime.watching import Watch, evaluated
+from graphfw.utils import forks
 
 _LAYOUTS = 256
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from zlib import crc32
 
 from graphfw.errors import ArgumentError
-from graphfw.ir.hashing import blake2b
 from graphfw.runtime import private_folder
+from graphfw.utils.hashing import blake2b
 
 MAGIC = b"graphfw3"
 HEADER = len(MAGIC) + 8 + 32

@@ -13,7 +13,6 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, RANDOM, SOURCE
 from graphfw.ir.owners import named
-from graphfw.ir.records import record
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
@@ -21,6 +20,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.ops.elementwise.cast import finfo
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.session import Session
+from graphfw.utils.records import record
 
 _TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 

@@ -18,7 +18,6 @@ from graphfw.hints.devices import executor_for
 from graphfw.ir import ambient, time_limits
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
@@ -34,6 +33,7 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.unsettled import Unsettled
+from graphfw.utils.records import record
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -17,13 +17,12 @@ import numpy as np
 from graphfw.errors import ArgumentError, CallError, GraphfwError, a_type, counted
 from graphfw.hints.calls import explained, shown_arguments
 from graphfw.hints.names import Answering
-from graphfw.ir import ambient, forks
+from graphfw.ir import ambient
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.modes import modes_key
-from graphfw.ir.nest import packer
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.training_modes import TrainingModes
@@ -36,6 +35,8 @@ from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
+from graphfw.utils import forks
+from graphfw.utils.nest import packer
 
 _KNOWN_CALLS = 1024
 """For how many kinds of calls a function knows at a glance what runs them."""

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from graphfw.errors import MemoryLimitError, Operand
 from graphfw.ir import concrete
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.records import record
 from graphfw.ir.variable import Variable
 from graphfw.runtime.limits import shown_bytes
+from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal[
     "variable", "constant", "prepared", "output", "outside", "arena", "scratch"

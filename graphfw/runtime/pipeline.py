@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
 
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ops.control.region_op import Region
@@ -42,6 +41,7 @@ from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.hoist import HoistedSteps, hoisted
 from graphfw.runtime.planning.schedule import Schedule, schedule, written
 from graphfw.runtime.program import Program
+from graphfw.utils.records import record
 
 _NEW_CONTENTS = "new contents of a variable"
 

@@ -26,7 +26,6 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.shape import int_or_none
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.uncopied import Uncopied
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
 from graphfw.runtime.executor import Executable
@@ -35,6 +34,7 @@ from graphfw.runtime.locations import node_table
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
+from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from graphfw.runtime.casts import Casts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from graphfw.ir.records import record
+from graphfw.utils.records import record
 
 
 class Timing(NamedTuple):

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
 from graphfw.ir.body import Body
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim import is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
-from graphfw.ir.records import record
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update, Variable, distinct_pairs
@@ -25,6 +23,8 @@ from graphfw.ops.control.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
 from graphfw.runtime.effects import effects_in
+from graphfw.utils.collecting import without_collection
+from graphfw.utils.records import record
 
 if TYPE_CHECKING:
     from graphfw.passes.mixed import Cast

@@ -21,16 +21,13 @@ from graphfw.errors import (
 )
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
-from graphfw.ir import forks, nest
 from graphfw.ir.body import within_recursion_limit
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.state_dict import StateDict
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.uncopied import Uncopied
 from graphfw.ir.variable import Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.base import Pass
@@ -48,6 +45,9 @@ from graphfw.runtime.program import Program, lower
 from graphfw.runtime.ready import ready
 from graphfw.runtime.running import Runs
 from graphfw.runtime.state import Snapshot, State, batches, checked_seed
+from graphfw.utils import forks, nest
+from graphfw.utils.collecting import without_collection
+from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from graphfw.passes.mixed_policy import MixedName

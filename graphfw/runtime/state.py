@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from graphfw.errors import ArgumentError, CheckpointError
-from graphfw.ir import forks
 from graphfw.ir.literal import Array
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 from graphfw.runtime.unsettled import Unsettled
+from graphfw.utils import forks
 
 _TOGETHER = 32 << 20
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphfw.errors import ArgumentError, GraphfwError, a_type
 from graphfw.hints.calls import explained
-from graphfw.ir import ambient, nest
+from graphfw.ir import ambient
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import nested
@@ -20,6 +20,7 @@ from graphfw.ops.args import as_tensor
 from graphfw.ops.composed import callback
 from graphfw.ops.creation.inputs import placeholder
 from graphfw.ops.specs import read
+from graphfw.utils import nest
 
 LARGE_BYTES = 1 << 20
 """Constants larger than this are warned of in functions that are traced."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutionError
-from graphfw.ir import forks
+from graphfw.utils import forks
 
 AHEAD = 8
 """So many runs may be under way besides the next one: more would not keep a GPU any busier."""

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from graphfw.errors import ArgumentError, DTypeError, GradientError, ShapeError, a_type, counted
-from graphfw.ir import ambient, nest
+from graphfw.ir import ambient
 from graphfw.ir.build import admitted, emit
 from graphfw.ir.concrete import describe
 from graphfw.ir.functions import F
@@ -19,6 +19,7 @@ from graphfw.ops.creation.inputs import Identity
 from graphfw.ops.structures import Structure
 from graphfw.transforms import forward
 from graphfw.transforms.grad import cotangents, stand_in
+from graphfw.utils import nest
 
 
 class DifferentiatedCall(NamedTuple):

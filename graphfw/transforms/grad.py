@@ -9,7 +9,6 @@ from graphfw.errors import ArgumentError, GradientError, ShapeError, a_type
 from graphfw.ir import ambient, concrete
 from graphfw.ir.body import BodyGraph
 from graphfw.ir.build import admitted, emit_all
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.modes import interceptable, unintercepted
@@ -22,6 +21,7 @@ from graphfw.ir.walk import ancestors, users
 from graphfw.loc import Loc
 from graphfw.ops.control.region_op import Refusal
 from graphfw.ops.nn.attention_pattern import ComposedAttention, composed_attentions
+from graphfw.utils.collecting import without_collection
 
 Missing = Literal["error", "zeros"]
 Cotangent: TypeAlias = Tensor | Refusal

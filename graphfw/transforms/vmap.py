@@ -10,7 +10,6 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, AxisError, GraphError, ShapeError, a_type, counted
 from graphfw.hints.calls import explained
-from graphfw.ir import nest
 from graphfw.ir.body import Body, closed, trace
 from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike
@@ -25,6 +24,7 @@ from graphfw.ops.args import as_tensor, is_whole
 from graphfw.ops.batching import Lanes
 from graphfw.ops.composed import callback, demand, demand_one_of
 from graphfw.ops.control.effects import carrying, happens
+from graphfw.utils import nest
 
 RANDOMNESS = ("different", "same", "error")
 

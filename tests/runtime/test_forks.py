@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.ir import forks
-from graphfw.ir.collecting import without_collection
+from graphfw.utils import forks
+from graphfw.utils.collecting import without_collection
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -19,7 +19,7 @@ def printed(program, *arguments):
 
 CUT = """if True:
     import os, sys, threading
-    from graphfw.ir import forks
+    from graphfw.utils import forks
 
     class Owner:
         def __init__(self):
@@ -130,7 +130,7 @@ COMPILES = """if True:
         os.register_at_fork(**strikes)
 
     import graphfw as gf
-    from graphfw.ir import forks
+    from graphfw.utils import forks
     from graphfw.runtime.numpy_executor import engine
 
     def compiles():
@@ -173,7 +173,7 @@ COMPILES = """if True:
 
 WAITS = """if True:
     import os, signal, threading, time
-    from graphfw.ir import forks
+    from graphfw.utils import forks
 
     steps = []
 

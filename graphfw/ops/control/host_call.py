@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, GradientError, ShapeError, a_type
-from graphfw.ir import nest
 from graphfw.ir.build import emit_all
 from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, as_dtype
@@ -19,7 +18,6 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.graph import open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, fitted
 from graphfw.ir.op import EFFECT, PURE, Op, op
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike
@@ -27,6 +25,8 @@ from graphfw.ops.batching import Lanes, changed
 from graphfw.ops.composed import demand
 from graphfw.ops.specs import read
 from graphfw.ops.structures import Structure
+from graphfw.utils import nest
+from graphfw.utils.records import record
 
 __all__ = ["host_call"]
 

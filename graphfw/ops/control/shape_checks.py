@@ -10,11 +10,11 @@ from graphfw.ir.concrete import describe
 from graphfw.ir.dim import Dim, DimLike, always_le, is_symbol, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
-from graphfw.ir.records import record
 from graphfw.ir.shape import shape_text, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.checkpoint_ops import Checkpoint
 from graphfw.ops.control.scan_op import Scan
+from graphfw.utils.records import record
 
 
 @record

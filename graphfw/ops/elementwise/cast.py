@@ -33,12 +33,12 @@ from graphfw.ir.dtype import (
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op, shared
-from graphfw.ir.records import record
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
+from graphfw.utils.records import record
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 

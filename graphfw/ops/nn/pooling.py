@@ -11,7 +11,6 @@ from graphfw.errors import ShapeError
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike, always_le, dim_max, divisible, exact_div
 from graphfw.ir.functions import F, public
-from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
@@ -31,6 +30,7 @@ from graphfw.ops.nn.spatial_arguments import (
 )
 from graphfw.ops.nn.unfold import fields_of, widened
 from graphfw.ops.shape.gather_scatter import Slice
+from graphfw.utils.records import record
 
 __all__ = [
     "adaptive_avg_pool",

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 
 from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import DimLike, always_le, dim_max, dim_min
-from graphfw.ir.records import record
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import is_whole, whole
 from graphfw.ops.composed import demand, demand_one_of
+from graphfw.utils.records import record
 
 Ints: TypeAlias = int | Sequence[int]
 """One int for all spatial dims, or one for each."""

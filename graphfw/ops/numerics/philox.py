@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from graphfw.ir.hashing import blake2b
+from graphfw.utils.hashing import blake2b
 
 __all__ = ["philox_blocks", "random_bits", "stream_key"]
 

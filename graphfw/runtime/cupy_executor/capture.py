@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.bound_plan import (
     BoundCudnn,
     BoundKernel,
@@ -33,6 +32,7 @@ from graphfw.runtime.cupy_executor.runs import RunMemory
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.limits import shown_bytes, switched_off
+from graphfw.utils import locks
 
 RUNS = 2
 """After so many runs of some sizes their launches are recorded: what is not there by then, such as

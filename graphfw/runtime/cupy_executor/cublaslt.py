@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError
-from graphfw.ir import locks
 from graphfw.ops.linalg.fused_matmul import FusedProduct
 from graphfw.runtime.cupy_executor.products import ALIGNED, RESULT, ProductCode, alignment
+from graphfw.utils import locks
 
 WORKSPACE = 32 << 20
 """How much memory a product may be given besides its operands, in bytes: what NVIDIA advises."""

@@ -17,12 +17,12 @@ from operator import add
 from typing import Any, NamedTuple
 
 from graphfw.errors import ExecutorError, counted
-from graphfw.ir import locks
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.limits import switched_off
+from graphfw.utils import locks
 
 WORKSPACE = 256 << 20
 """How much memory a graph may be given besides its operands, in bytes."""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutorError
-from graphfw.ir import locks
 from graphfw.ir.literal import Array
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import cudnn, failures
@@ -22,6 +21,7 @@ from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
 from graphfw.runtime.cupy_executor.regions.common import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.staging import Staging
 from graphfw.runtime.cupy_executor.streams import StreamEvents
+from graphfw.utils import locks
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
 """How kernels are compiled: without contraction of products and sums, and without flushing of

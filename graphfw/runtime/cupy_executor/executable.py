@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, ExecutorError
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, Rng
 from graphfw.ops.control.effects import quiet
@@ -40,6 +39,7 @@ from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.memory import MemoryReport, too_much
 from graphfw.runtime.profile import Profile, profile
 from graphfw.runtime.program import Program
+from graphfw.utils.collecting import without_collection
 
 
 class GpuExecutable(Executable):

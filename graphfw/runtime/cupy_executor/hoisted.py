@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.ir import locks
 from graphfw.ir.op import Rng
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.device import Device
@@ -18,6 +17,7 @@ from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.planning.arena import ALIGNMENT
 from graphfw.runtime.planning.hoist import known_bytes
+from graphfw.utils import locks
 
 _NO_RNG = Rng(0, 0)
 

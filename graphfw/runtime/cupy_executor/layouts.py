@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from graphfw.ir import locks
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
@@ -50,6 +48,8 @@ from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Arena
 from graphfw.runtime.planning.hoist import known_bytes
+from graphfw.utils import locks
+from graphfw.utils.collecting import without_collection
 
 _LAYOUTS = 256
 

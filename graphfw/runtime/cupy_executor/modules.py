@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphfw.ir import locks
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
 from graphfw.runtime.cupy_executor.deferred_check import SETTLE
 from graphfw.runtime.cupy_executor.device import Device
+from graphfw.utils import locks
 
 
 class Modules:

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.ir import locks
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
 from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.utils import locks
 
 _MOST = 64 << 20
 """Bytes of results that are copied to the host through pinned memory."""

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from typing import Any, TypeAlias
 
-from graphfw.ir import locks
+from graphfw.utils import locks
 
 PER_THREAD = 2
 """The address that stands for each thread's own default stream."""

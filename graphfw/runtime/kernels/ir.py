@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dtype import DType, uint8
-from graphfw.ir.records import record
+from graphfw.utils.records import record
 
 
 class Param(NamedTuple):

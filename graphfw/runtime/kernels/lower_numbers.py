@@ -6,10 +6,10 @@ import numpy as np
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Literal
-from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Const, Expr
 from graphfw.runtime.kernels.lower_loops import Draft, Statement, Swap, postorder, with_value
 from graphfw.runtime.kernels.steps import Table
+from graphfw.utils.records import record
 
 
 @record(eq=False)

@@ -16,7 +16,6 @@ from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, in
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64, uint8
-from graphfw.ir.records import record
 from graphfw.ir.sources import Constant, DimValue
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.creation.ranges import Arange
@@ -31,6 +30,7 @@ from graphfw.passes.fuse_views import contiguous, unreduced
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.kernels.steps import Storage
+from graphfw.utils.records import record
 
 K = Scalars()
 

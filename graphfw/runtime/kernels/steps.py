@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_check
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Literal
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.utils.records import record
 
 if TYPE_CHECKING:
     from graphfw.runtime.kernels.ir import Kernel

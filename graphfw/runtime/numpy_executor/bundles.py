@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from graphfw.ir.hashing import blake2b
 from graphfw.runtime.cache import Cache
+from graphfw.utils.hashing import blake2b
 
 
 class Bundle(NamedTuple):

@@ -15,7 +15,6 @@ import numpy as np
 from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType
-from graphfw.ir.hashing import blake2b
 from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Options
@@ -24,6 +23,7 @@ from graphfw.runtime.numpy_executor.machine import machine, tiles_here
 from graphfw.runtime.numpy_executor.names import sources
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.program import Program
+from graphfw.utils.hashing import blake2b
 
 _SHORT = 64
 """Bytes of a constant that are as short as its hash."""

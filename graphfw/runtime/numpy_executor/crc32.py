@@ -17,9 +17,9 @@ import functools
 import zlib
 
 from graphfw.io.crc32 import Bytes, Crc32
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import Machine, machine
+from graphfw.utils.records import record
 
 _POLYNOMIAL = 0xEDB88320
 """All but x^32, the lowest bit for x^31."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ExecutorError
-from graphfw.ir import forks
 from graphfw.ir.literal import Literal
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import LlvmCode, with_parts
@@ -26,6 +25,7 @@ from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.recipe import Recipe, restored
+from graphfw.utils import forks
 
 if TYPE_CHECKING:
     from graphfw.runtime.kernels.steps import Code

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Literal
 
 from graphfw.errors import ArgumentError
-from graphfw.ir.records import record
+from graphfw.utils.records import record
 
 _ARCH_PRCTL = 158
 _ARCH_REQ_XCOMP_PERM = 0x1023

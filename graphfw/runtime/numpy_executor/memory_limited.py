@@ -8,12 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from graphfw.errors import ExecutionError, MemoryLimitError
-from graphfw.ir import forks
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Rng
-from graphfw.ir.records import record
 from graphfw.passes.manager import PassReport, run_pipeline
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
@@ -27,6 +24,9 @@ from graphfw.runtime.numpy_executor.layout import Layouts
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, without_passes
+from graphfw.utils import forks
+from graphfw.utils.collecting import without_collection
+from graphfw.utils.records import record
 
 _KNOWN_SIZES = 1024
 

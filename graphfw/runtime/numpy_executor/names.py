@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphfw.ir.hashing import blake2b
 from graphfw.runtime.numpy_executor.machine import machine
+from graphfw.utils.hashing import blake2b
 
 if TYPE_CHECKING:
     from graphfw.runtime.kernels.steps import Code

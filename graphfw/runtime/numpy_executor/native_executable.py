@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.errors import ExecutionError
-from graphfw.ir import forks
-from graphfw.ir.collecting import without_collection
 from graphfw.ir.op import Rng
 from graphfw.ir.sources import Constant
 from graphfw.ir.time_limits import TimeOverError
@@ -35,6 +33,8 @@ from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
+from graphfw.utils import forks
+from graphfw.utils.collecting import without_collection
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from graphfw.ir import forks
 from graphfw.ir.literal import Array
 from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
+from graphfw.utils import forks
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.execution import ReadyRun

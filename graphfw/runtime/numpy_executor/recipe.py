@@ -14,9 +14,9 @@ import numpy as np
 from graphfw.ir.dim_text import Sizes
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array, Literal, Scaling
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.planning.arena import Block
+from graphfw.utils.records import record
 
 _Row = TypeVar("_Row")
 

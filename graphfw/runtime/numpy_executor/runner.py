@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfw.ir import forks
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.native import (
@@ -31,6 +30,7 @@ from graphfw.runtime.numpy_executor.native import (
     RunnerCode,
 )
 from graphfw.runtime.numpy_executor.watch import poll_address, watch_address
+from graphfw.utils import forks
 
 Words: TypeAlias = "NDArray[np.int64]"
 Arrays: TypeAlias = "tuple[NDArray[Any], ...]"

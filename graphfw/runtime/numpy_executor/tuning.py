@@ -19,7 +19,6 @@ import numpy as np
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import float32
 from graphfw.ir.graph import Graph
-from graphfw.ir.hashing import blake2b
 from graphfw.ir.literal import Array
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Tensor
@@ -34,6 +33,7 @@ from graphfw.runtime.numpy_executor.recipe import Measured
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.copies import copied
+from graphfw.utils.hashing import blake2b
 
 _SECONDS = 0.05
 """For how long a strategy is measured, about; at least one run of it is."""

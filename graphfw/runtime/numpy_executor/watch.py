@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfw.errors import ExecutionError
-from graphfw.ir import forks, time_limits
+from graphfw.ir import time_limits
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.native import PollCode
+from graphfw.utils import forks
 
 _FUNCTIONS = (
     "PyGILState_Ensure",

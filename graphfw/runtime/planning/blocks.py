@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Block
 from graphfw.runtime.planning.schedule import Level, Lifetime
+from graphfw.utils.records import record
 
 
 @record(eq=False)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage
 from graphfw.runtime.planning.work import BYTES, FLOPS, work_of
+from graphfw.utils.records import record
 
 _USUAL = 61
 _FEW = 16

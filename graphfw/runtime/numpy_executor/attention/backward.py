@@ -10,7 +10,6 @@ does not depend on which thread computes what.  T. Dao, "FlashAttention-2", 2023
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
@@ -25,6 +24,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
 )
 from graphfw.runtime.numpy_executor.attention.scores import score_scale
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.utils.records import record
 
 KEYS = 128
 QUERIES = 64

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphfw.ir.dtype import DType
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.elements import read
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
@@ -25,6 +24,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
 )
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
+from graphfw.utils.records import record
 
 _Use = Callable[[DType, str, str], None]
 """Writes something for rows of a dtype, given their address and how far apart they are."""

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 
 from graphfw.ir.dtype import DType
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
     AttentionTile,
@@ -19,6 +18,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
 from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
+from graphfw.utils.records import record
 
 
 @record

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody
 from graphfw.runtime.numpy_executor.codegen.writer import WORK_ITEM
+from graphfw.utils.records import record
 
 
 @record

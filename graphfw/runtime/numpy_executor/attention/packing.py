@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.parts import (
     AttentionTile,
@@ -10,6 +9,7 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     define_stage,
 )
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.utils.records import record
 
 KEYS = 256
 """How many keys a block has."""

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, float32
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.attention.elements import read, write
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import (
@@ -17,6 +16,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.codegen.transpose import exchanged, transposed
+from graphfw.utils.records import record
 
 
 @record

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
-from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Accumulate, Keep, Kernel
 from graphfw.runtime.kernels.lower_work_items import LONG
 from graphfw.runtime.kernels.printer import show
@@ -16,6 +15,7 @@ from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, statements
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
 from graphfw.runtime.numpy_executor.codegen.writer import METADATA, WORK_ITEM, Writer
+from graphfw.utils.records import record
 
 
 class FunctionText(NamedTuple):

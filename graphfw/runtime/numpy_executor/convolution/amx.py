@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.amx_image import (
     PAIRS,
@@ -42,6 +41,7 @@ from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
+from graphfw.utils.records import record
 
 HEIGHT = 8
 """The rows of the micro-kernels that stand in; a block has the last of them in part."""

@@ -16,7 +16,6 @@ import math
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
@@ -29,6 +28,7 @@ from graphfw.runtime.numpy_executor.matmul.amx import SIDE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 PAIRS = 16
 """The pairs of channels in a tile."""

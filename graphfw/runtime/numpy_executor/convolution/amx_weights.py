@@ -7,7 +7,6 @@ filled up with zeros to whole tiles.
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.amx_image import END
@@ -17,6 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements, declaration
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 DEPTH = 256
 """How many places of k are split, or multiplied by vectors, at a time; whole tiles."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.window_bounds import (
@@ -14,6 +13,7 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import (
 )
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 MOST = 32
 """So many elements of a kernel at most are written out: each has a vector of sums."""

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.window_bounds import (
@@ -25,6 +24,7 @@ from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
+from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal["products", "elements"]
 """The terms that are added up of what a window sees: products with a kernel, or the elements."""

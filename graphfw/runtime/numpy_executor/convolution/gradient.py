@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.ir.dim import DimLike, dim_max
-from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import ConvWeight
@@ -24,6 +23,7 @@ from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
+from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 15
 """About how many elements a work item lays out."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
@@ -14,6 +13,7 @@ from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.plan import heights_for
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 12
 """So many elements are done by a work item."""

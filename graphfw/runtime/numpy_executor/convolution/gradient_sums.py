@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import float32
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Processor, host
@@ -32,6 +31,7 @@ from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.shared_function import calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
+from graphfw.utils.records import record
 
 _LEAST = 16
 """With fewer channels or outputs most of a panel would be empty."""

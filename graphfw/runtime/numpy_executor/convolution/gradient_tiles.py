@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
@@ -13,6 +12,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, 
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 GAP = 16
 """Elements between matrices, so that equal places of all don't fall into one set of a cache."""

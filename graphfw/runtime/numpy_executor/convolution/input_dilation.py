@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import DType
-from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import Conv
@@ -27,6 +26,7 @@ from graphfw.runtime.numpy_executor.convolution.lowering import why_never
 from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
 from graphfw.runtime.numpy_executor.matmul.amx import Form
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
+from graphfw.utils.records import record
 
 _MOST = 16
 """So many phases at most: the code that puts them together grows with them."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
@@ -23,6 +22,7 @@ from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
+from graphfw.utils.records import record
 
 
 class PixelMajor(ParamBlock):

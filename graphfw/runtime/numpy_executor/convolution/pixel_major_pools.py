@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.pixel_major import (
@@ -22,6 +21,7 @@ from graphfw.runtime.numpy_executor.convolution.pixel_major import (
 )
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.shared_function import calling
+from graphfw.utils.records import record
 
 
 class PoolWindow(ParamBlock):

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
@@ -27,6 +26,7 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import (
 )
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal["sums", "maxima"]
 

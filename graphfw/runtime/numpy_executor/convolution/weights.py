@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 
 class WeightParams(ParamBlock):

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import int64
-from graphfw.ir.records import record
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.unfold import Windowed
@@ -32,6 +31,7 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements, declaration
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.text import declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
+from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 14
 """About how many elements of the image a work item goes through."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
@@ -23,6 +22,7 @@ from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
+from graphfw.utils.records import record
 
 PANEL = 32 << 10
 """The bytes of a panel, which the L1 cache holds beside a tile of kernels."""

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
@@ -18,6 +17,7 @@ from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy, MatMulItemCode
+from graphfw.utils.records import record
 
 
 class Operands(NamedTuple):

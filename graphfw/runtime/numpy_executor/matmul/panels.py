@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Prepared, Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
@@ -11,6 +10,7 @@ from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 _PACK_COLUMNS = 4
 """How many panels a work item of `PackPanelsCode` packs."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
@@ -17,6 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.pairs import pair_left, pair_right
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.streams import stream
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, tile
+from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal[
     "tile", "pack", "dots", "stream", "widen", "round", "pair_left", "pair_right"

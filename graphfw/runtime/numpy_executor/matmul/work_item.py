@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from graphfw.ir.records import record
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
@@ -30,6 +29,7 @@ from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import LINE, Ahead, TileShape
+from graphfw.utils.records import record
 
 GemvPolicy: TypeAlias = Literal["never", "maybe", "always"]
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeAlias
 
-from graphfw.ir.records import record
+from graphfw.utils.records import record
 
 Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
 

@@ -13,7 +13,6 @@ Vectors are channels. So a strip of the image is transposed first; what lies out
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import WinogradParams
@@ -22,6 +21,7 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements, declaration
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 
 @record

@@ -12,7 +12,6 @@ Vectors are outputs; a strip of places is then transposed.
 
 from __future__ import annotations
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
@@ -23,6 +22,7 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements, declaration
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 
 @record

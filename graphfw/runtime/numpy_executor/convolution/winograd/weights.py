@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
@@ -12,6 +11,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped_t
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
+from graphfw.utils.records import record
 
 
 class WinogradWeightParams(ParamBlock):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphfw.ir.records import record
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.blocks import (
     TileBlock,
@@ -36,6 +35,7 @@ from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
+from graphfw.utils.records import record
 
 _PANEL = 64 << 10
 """The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache: with

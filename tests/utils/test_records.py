@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from graphfw.ir.records import record
 from graphfw.loc import user_frame
+from graphfw.utils.records import record
 
 
 @record

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.ir.collecting import without_collection
+from graphfw.utils.collecting import without_collection
 
 
 @pytest.fixture

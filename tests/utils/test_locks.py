@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from graphfw.ir import locks
+from graphfw.utils import locks
 from tests.support import alarms
 
 pytestmark = alarms.needs_timers

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from graphfw.ir import nest
+from graphfw.utils import nest
 
 Pair = namedtuple("Pair", "first second")
 

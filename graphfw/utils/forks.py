@@ -40,8 +40,8 @@ from operator import methodcaller
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
-from graphfw.ir import locks
-from graphfw.ir.locks import RLock
+from graphfw.utils import locks
+from graphfw.utils.locks import RLock
 
 _MOMENT = 0.0002
 """Seconds between two looks at whether arrays are written over."""

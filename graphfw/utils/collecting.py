@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from graphfw.ir import forks
+from graphfw.utils import forks
 
 _stopped_by: list[int] = []
 """The threads that have stopped it."""

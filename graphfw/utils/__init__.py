@@ -1,0 +1,6 @@
+"""Utilities that know nothing of graphs: processes, records, nested structures.
+
+`forks` and `locks`: state that forks and interrupts leave whole. `collecting`: a garbage collector
+that waits. `records`: frozen dataclasses that are made sooner. `hashing`: a digest without OpenSSL.
+`nest`: nested structures. `uncopied`: objects that can't be copied.
+"""
