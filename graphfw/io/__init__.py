@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphfw.io.checkpoint import read_and_verify, read_checkpoint, write_checkpoint
-    from graphfw.io.entries import EntryMismatch, check_entries
+    from graphfw.io.entries import Mismatch, check_entries
 
 __all__ = [
-    "EntryMismatch",
+    "Mismatch",
     "check_entries",
     "read_and_verify",
     "read_checkpoint",
     "write_checkpoint",
 ]
 
-_ENTRIES = {"EntryMismatch", "check_entries"}
+_ENTRIES = {"Mismatch", "check_entries"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ Entry = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class EntryMismatch:
+class Mismatch:
     """How the entries of a file differ from the ones wanted; names in order.
 
     Attributes:
@@ -33,7 +33,7 @@ def check_entries(
     source: str,
     strict: bool = True,
     ignore_extra: bool = False,
-) -> EntryMismatch:
+) -> Mismatch:
     """Compare names, shapes and dtypes; say everything that differs in one error.
 
     Args:
@@ -53,7 +53,7 @@ def check_entries(
     >>> check_entries({"w": ((2,), "float32")}, {}, source="a.safetensors", strict=False)
     Mismatch(missing=('w',), extra=(), mismatched=())
     """
-    mismatch = EntryMismatch(
+    mismatch = Mismatch(
         missing=tuple(sorted(expected.keys() - found.keys())),
         extra=tuple(sorted(found.keys() - expected.keys())),
         mismatched=tuple(
@@ -67,7 +67,7 @@ def check_entries(
 
 
 def _mismatch_error(
-    mismatch: EntryMismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry], source: str
+    mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry], source: str
 ) -> CheckpointError:
     counts = {
         "missing": len(mismatch.missing),
@@ -104,7 +104,7 @@ def _listing(kind: str, names: tuple[str, ...], describe: Callable[[str], str]) 
 
 
 def _near_extra(
-    name: str, mismatch: EntryMismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry]
+    name: str, mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry]
 ) -> str:
     # An extra entry that would fit is the better guess, even where another name is nearer.
     fitting = [extra for extra in mismatch.extra if found[extra] == expected[name]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphfw.ir.op import ELEMENTWISE, Op
-from graphfw.ir.shape import Mismatch, broadcast, reduced, shape_text
+from graphfw.ir.shape import ShapeMismatch, broadcast, reduced, shape_text
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 
@@ -17,7 +17,9 @@ _NODES = 64
 """How many nodes of one line are looked at: `quantile` has some dozens."""
 
 
-def to_broadcast(op: Op, operands: Sequence[Any], labels: Sequence[str], failed: Mismatch) -> str:
+def to_broadcast(
+    op: Op, operands: Sequence[Any], labels: Sequence[str], failed: ShapeMismatch
+) -> str:
     """Return a fix for two of an op's operands, or "" where what made them says nothing.
 
     Args:
@@ -55,7 +57,7 @@ def _keep_dims(label: str, tensor: Tensor, other: Shape) -> str:
         for node, kept in _reductions(made):
             try:
                 broadcast(kept, other)
-            except Mismatch:
+            except ShapeMismatch:
                 continue
             return (
                 f"keep the reduced dim: with keepdims=True in the reduction at {node.loc.short()} "

@@ -15,7 +15,7 @@ from graphfw.ir.graph import AMBIENT, Graph
 from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.owners import owners
-from graphfw.ir.shape import Mismatch, Requirement
+from graphfw.ir.shape import Requirement, ShapeMismatch
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -178,7 +178,7 @@ def rendered(
         at_fault = {labels[i] for i, _ in failed.at if i < len(labels)}
         tensors = [o for o in tensors if o.label in at_fault][:3] or tensors[:2]
     fix = failed.fix
-    if isinstance(failed, Mismatch):
+    if isinstance(failed, ShapeMismatch):
         fix = advice.to_broadcast(op, operands, labels, failed) or fix
     return failed.error(summary, operands=tensors, why="; ".join(why), fix=fix)
 

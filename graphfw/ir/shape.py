@@ -55,7 +55,7 @@ class Requirement(Exception):
         self.error = error
 
 
-class Mismatch(Requirement):
+class ShapeMismatch(Requirement):
     """Two dims that don't broadcast: `at` names them."""
 
 
@@ -132,7 +132,7 @@ def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int)
         fix = "make the dims equal, or one of them 1"
         if len(shapes[clash[0][0]]) != len(shapes[clash[1][0]]):
             fix += ": x[:, None] and gf.expand_dims add such a dim"
-        raise Mismatch("shapes don't broadcast", clash, fix)
+        raise ShapeMismatch("shapes don't broadcast", clash, fix)
     a, b = shapes[first][axis], shapes[second][axis]
     fix = f"{one_name(a, b)}use gf.assert_shape"
     if isinstance(a, int) or isinstance(b, int):  # one that maybe is an array's: it has no names
@@ -140,7 +140,7 @@ def _fail_broadcast(shapes: Sequence[Shape], first: int, second: int, axis: int)
         varies = f"feed the other through a placeholder with the dim `{dim}`"
         fix = f"if `{dim}` is always {size}, say so with gf.assert_shape; if not, {varies}"
     message = "a symbolic dim broadcasts with 1 and itself only"
-    raise Mismatch(message, [(first, axis), (second, axis)], fix)
+    raise ShapeMismatch(message, [(first, axis), (second, axis)], fix)
 
 
 def _clash_of_ints(shapes: Sequence[Shape]) -> list[tuple[int, int]]:

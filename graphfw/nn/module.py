@@ -410,7 +410,7 @@ class Module(_Plain, metaclass=_ModuleType):
                 arrays need it where they would fit in both layouts: all matrices are square.
 
         Returns:
-            A `graphfw.io.EntryMismatch`: what was missing and extra, by names in this module.
+            A `graphfw.io.Mismatch`: what was missing and extra, by names in this module.
 
         Raises:
             CheckpointError: Entries are missing, extra, or of a wrong shape or dtype, or no format

@@ -226,7 +226,7 @@ class LoadedContents(NamedTuple):
     """
 
     arrays: Mapping[Variable, Array]
-    mismatch: io.EntryMismatch
+    mismatch: io.Mismatch
     step: int | None
     seed: int | None
 

@@ -69,7 +69,7 @@ def findings() -> Iterator[Finding]:
 def report_of(found: Sequence[Finding]) -> str:
     """Return findings as a table, with what to do below those that want something.
 
-    >>> print(told([Finding("CuPy", "missing", "not installed", "pip install cupy")]), end="")
+    >>> print(report_of([Finding("CuPy", "missing", "not installed", "pip install cupy")]), end="")
     missing  CuPy  not installed
                    pip install cupy
     """

@@ -372,7 +372,7 @@ class Session(Answering, Uncopied):
         strict: bool = True,
         ignore_extra: bool = False,
         format: Literal["graphfw"] | None = None,
-    ) -> io.EntryMismatch:
+    ) -> io.Mismatch:
         """Replace all variables' contents at once by arrays of their names.
 
         Where the state has a step and a seed, the session goes on with its random numbers.
@@ -416,7 +416,7 @@ class Session(Answering, Uncopied):
         strict: bool = True,
         ignore_extra: bool = False,
         format: Literal["graphfw"] | None = None,
-    ) -> io.EntryMismatch:
+    ) -> io.Mismatch:
         """Read what `save` wrote.
 
         The file's checksums are checked. A file without them is read with a warning.
@@ -440,7 +440,7 @@ class Session(Answering, Uncopied):
 
     def _load(
         self, state: Mapping[str, Any], how: contents.Loading, put: Callable[[Array], Any]
-    ) -> io.EntryMismatch:
+    ) -> io.Mismatch:
         self.wait()
         self.graph.check_names()
         if not self.executor.holds_values:

@@ -24,7 +24,7 @@ from safetensors import deserialize
 from safetensors.numpy import save_file
 
 from graphfw.errors import CheckpointError
-from graphfw.io import EntryMismatch, check_entries, read_checkpoint, write_checkpoint
+from graphfw.io import Mismatch, check_entries, read_checkpoint, write_checkpoint
 from graphfw.io.header import read_header
 from graphfw.ir.dtype import STORAGE
 from tests.texts import said
@@ -564,7 +564,7 @@ def test_reading_what_is_no_plain_file_is_refused(tmp_path):
 
 def test_equal_entries_are_no_mismatch():
     entries = {"w": ((3, 0), "float32"), "b": ((), "bfloat16")}
-    assert check_entries(entries, dict(entries), source="x") == EntryMismatch()
+    assert check_entries(entries, dict(entries), source="x") == Mismatch()
 
 
 def test_everything_that_differs_is_in_one_error():
@@ -613,7 +613,7 @@ def test_not_strict_returns_names_and_still_refuses_shapes():
     expected = {"a": ((), "int8"), "c": ((2,), "int8")}
     found = {"b": ((), "int8"), "c": ((2,), "int8")}
     result = check_entries(expected, found, source="x", strict=False)
-    assert result == EntryMismatch(missing=("a",), extra=("b",))
+    assert result == Mismatch(missing=("a",), extra=("b",))
     found["c"] = ((2,), "int16")
     with pytest.raises(CheckpointError, match=r"expected int8\[2\], found int16\[2\]"):
         check_entries(expected, found, source="x", strict=False)

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 import graphfw as gf
 from graphfw.errors import CheckpointError
-from graphfw.io import EntryMismatch
+from graphfw.io import Mismatch
 
 ROOT = Path(gf.__file__).parents[1]
 
@@ -67,7 +67,7 @@ def test_training_goes_on_exactly_after_a_restore(tmp_path):
     g, *net = momentum_training()
     with gf.Session(g, seed=123) as session:
         train(session, *net, 1)
-        assert session.restore(path) == EntryMismatch()
+        assert session.restore(path) == Mismatch()
         assert session.seed == 7
         assert train(session, *net, 4) == expected
         for name, array in session.state_dict().items():
@@ -198,7 +198,7 @@ def test_not_strict_takes_what_fits_and_returns_the_rest(tmp_path):
     with pytest.raises(CheckpointError, match="1 missing, 1 extra"):
         new.restore(path)
     mismatch = new.restore(path, strict=False)
-    assert mismatch == EntryMismatch(missing=("fresh",), extra=("gone",))
+    assert mismatch == Mismatch(missing=("fresh",), extra=("gone",))
     np.testing.assert_array_equal(new["encoder.bias"], [7, 8, 9])
     assert new["fresh"] == 2
     assert new.seed == 9

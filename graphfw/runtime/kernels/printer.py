@@ -60,7 +60,7 @@ def show(kernel: Kernel) -> str:
     >>> at = Access(0, (("j", 1),))
     >>> double = Call(float32, "mul", (Load(float32, 0, at), Const(float32, 2.0)))
     >>> axis, buffers = Axis("j", Param(0)), (Buffer(float32, False), Buffer(float32, True))
-    >>> body = (Loop((Store(1, at, double),)),)
+    >>> body = (InnerLoop((Store(1, at, double),)),)
     >>> print(show(Kernel("rows", (), (axis,), 1, Param(1), buffers, 2, body)), end="")
     kernel rows [] x [j: p0], 1 a work item, split p1, 2 params
       in  b0: float32

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import backend, cache_key, target
+from graphfw.runtime.numpy_executor import backend, cache_key, lowerings, target
 from graphfw.runtime.numpy_executor.codegen import AVX2, AVX512, host
 from tests.runtime.numpy_executor.convolution_runs import (
     any_window,
@@ -170,7 +170,8 @@ def test_where_the_strategy_is_offered(rng):
 def with_tiles(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setattr(cache_key, "enabled", False)
-    monkeypatch.setattr(target, "tiles_here", lambda: FORM)
+    for module in (target, lowerings):
+        monkeypatch.setattr(module, "tiles_here", lambda: FORM)
 
     def choose(strategies):
         found = [s for s in strategies if s.name == "amx"]

@@ -21,7 +21,7 @@ from graphfw.errors import ArgumentError
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import as_dtype, float32
 from graphfw.runtime.kernels.steps import Storage, Temp, View
-from graphfw.runtime.numpy_executor import cache_key, machine, target
+from graphfw.runtime.numpy_executor import cache_key, lowerings, machine, target
 from graphfw.runtime.numpy_executor.codegen import AVX512, host
 from graphfw.runtime.numpy_executor.matmul import amx_self_test, matmul_steps
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
@@ -314,7 +314,8 @@ def test_programs(monkeypatch, rng):
         (FORM, {"threads": 3}),
         (FORM, {"matmul_precision": "high"}),
     ]:
-        monkeypatch.setattr(target, "tiles_here", lambda form=form: form)
+        for module in (target, lowerings):
+            monkeypatch.setattr(module, "tiles_here", lambda form=form: form)
         results.append(gf.Session(g, **options).run(fetches, {x: value}))
     without, highest, one, three, high = results
     for tolerance, got in ((1e-5, highest), (1e-3, high)):
