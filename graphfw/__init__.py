@@ -20,10 +20,11 @@ The functions follow the Python Array API standard. Layers are in `graphfw.nn`, 
 `graphfw.onnx` is imported when it is first used: it wants the package `onnx`.
 """
 
-# Long: it has a line for each public name.
+# What modules of `ops` and `transforms` list in their `__all__` is public here.
 
 import importlib
-from typing import TYPE_CHECKING
+import types
+import typing
 
 from graphfw import _modules as _modules
 from graphfw import errors, extend, fft, linalg, nn, optim, special
@@ -51,7 +52,7 @@ from graphfw.errors import (
     UnknownNameError,
     VerifyError,
 )
-from graphfw.hints.names import hints_for_module
+from graphfw.hints.names import hints_for_module as _hints_for_module
 from graphfw.ir.ambient import (
     default_dtype,
     default_executor,
@@ -82,9 +83,7 @@ from graphfw.ir.dtype import (
     uint32,
     uint64,
 )
-from graphfw.ir.dtype import (
-    bool_ as bool,
-)
+from graphfw.ir.dtype import bool_ as bool
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.modes import FunctionMode
 from graphfw.ir.op import Op
@@ -93,237 +92,66 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Update, Variable, group, update
 from graphfw.ir.verify import verify
-from graphfw.ops import everyday, random
-from graphfw.ops.control.associative_scan import associative_scan
-from graphfw.ops.control.control_flow import (
-    checkpoint,
-    cond,
-    fori_loop,
-    map,
-    scan,
-    switch,
-    while_loop,
-)
-from graphfw.ops.control.debug import breakpoint, check, print
-from graphfw.ops.control.host_call import host_call
-from graphfw.ops.creation.constructors import (
-    asarray,
-    empty,
-    empty_like,
-    from_dlpack,
-    full,
-    full_like,
-    ones,
-    ones_like,
-    zeros,
-    zeros_like,
-)
-from graphfw.ops.creation.inputs import (
-    assert_shape,
-    constant,
-    dim_size,
-    identity,
-    placeholder,
-    stop_gradient,
-)
-from graphfw.ops.creation.ranges import arange, eye, linspace, tril, triu
-from graphfw.ops.custom import apply, op
-from graphfw.ops.data_dependent.sets import (
-    UniqueAll,
-    UniqueCounts,
-    UniqueInverse,
-    isin,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
-from graphfw.ops.elementwise.arithmetic import (
-    abs,
-    add,
-    ceil,
-    conj,
-    copysign,
-    divide,
-    floor,
-    floor_divide,
-    imag,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    nextafter,
-    positive,
-    pow,
-    real,
-    reciprocal,
-    remainder,
-    round,
-    sign,
-    square,
-    subtract,
-    trunc,
-)
-from graphfw.ops.elementwise.cast import astype, can_cast, finfo, iinfo, isdtype, result_type
-from graphfw.ops.elementwise.comparisons import (
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    equal,
-    greater,
-    greater_equal,
-    isfinite,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    signbit,
-)
-from graphfw.ops.elementwise.math_functions import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cos,
-    cosh,
-    digamma,
-    erf,
-    erfc,
-    erfinv,
-    exp,
-    expm1,
-    hypot,
-    lgamma,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    polygamma,
-    rsqrt,
-    sigmoid,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-)
-from graphfw.ops.elementwise.where_clip import clip, nan_to_num, where
-from graphfw.ops.everyday import *  # noqa: F403  # its names are in `everyday.__all__`
+from graphfw.ops import random
+from graphfw.ops.control.associative_scan import *
+from graphfw.ops.control.control_flow import *
+from graphfw.ops.control.debug import *
+from graphfw.ops.control.host_call import *
+from graphfw.ops.creation.constructors import *
+from graphfw.ops.creation.inputs import *
+from graphfw.ops.creation.ranges import *
+from graphfw.ops.custom import *
+from graphfw.ops.data_dependent.sets import *
+from graphfw.ops.elementwise.arithmetic import *
+from graphfw.ops.elementwise.cast import *
+from graphfw.ops.elementwise.comparisons import *
+from graphfw.ops.elementwise.isclose import *
+from graphfw.ops.elementwise.math_functions import *
+from graphfw.ops.elementwise.where_clip import *
 from graphfw.ops.linalg.contractions import outer, tensordot, trace, vecdot
-from graphfw.ops.linalg.einsum import einsum
-from graphfw.ops.linalg.norms import matrix_norm, norm, vector_norm
-from graphfw.ops.linalg.products import diagonal, matmul
+from graphfw.ops.linalg.einsum import *
+from graphfw.ops.linalg.kronecker import *
+from graphfw.ops.linalg.norms import *
+from graphfw.ops.linalg.products import *
 from graphfw.ops.namespace import __array_namespace_info__
-from graphfw.ops.nn.activations import (
-    celu,
-    dropout,
-    elu,
-    gelu,
-    glu,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    logsumexp,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    selu,
-    silu,
-    softmax,
-    softmin,
-    softplus,
-    softsign,
-)
-from graphfw.ops.nn.attention import scaled_dot_product_attention
-from graphfw.ops.nn.boxes import nms, roi_align
-from graphfw.ops.nn.convolution import conv, conv_transpose
-from graphfw.ops.nn.grid_sampling import affine_grid, grid_sample, pixel_shuffle, pixel_unshuffle
-from graphfw.ops.nn.normalisation import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    normalize,
-    rms_norm,
-)
-from graphfw.ops.nn.pooling import (
-    adaptive_avg_pool,
-    adaptive_max_pool,
-    avg_pool,
-    local_response_norm,
-    lp_pool,
-    max_pool,
-)
-from graphfw.ops.nn.resize import resize
-from graphfw.ops.nn.unfold import fold, unfold
-from graphfw.ops.nn.unpooling import max_unpool
-from graphfw.ops.reduce.cumulative import cumulative_prod, cumulative_sum, diff
-from graphfw.ops.reduce.reductions import (
-    all,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    max,
-    min,
-    prod,
-    sum,
-)
-from graphfw.ops.reduce.statistics import mean, std, var
-from graphfw.ops.shape.axes import (
-    broadcast_arrays,
-    expand_dims,
-    flatten,
-    matrix_transpose,
-    moveaxis,
-    squeeze,
-    swapaxes,
-)
-from graphfw.ops.shape.concat import concat, split, unstack
-from graphfw.ops.shape.flip_roll import flip, roll
-from graphfw.ops.shape.gather_scatter import take
-from graphfw.ops.shape.getitem import getitem, nonzero, one_hot, take_along_axis
-from graphfw.ops.shape.movement import broadcast_to, permute_dims, reshape
-from graphfw.ops.shape.padding import pad
-from graphfw.ops.shape.scatter import index_add, index_set, scatter_add
-from graphfw.ops.shape.stacking import meshgrid, repeat, stack, tile
-from graphfw.ops.sorting.sort_search import TopK, argsort, searchsorted, sort, topk
+from graphfw.ops.nn.activations import *
+from graphfw.ops.nn.attention import *
+from graphfw.ops.nn.boxes import *
+from graphfw.ops.nn.convolution import *
+from graphfw.ops.nn.grid_sampling import *
+from graphfw.ops.nn.normalisation import *
+from graphfw.ops.nn.pooling import *
+from graphfw.ops.nn.resize import *
+from graphfw.ops.nn.unfold import *
+from graphfw.ops.nn.unpooling import *
+from graphfw.ops.reduce.covariance import *
+from graphfw.ops.reduce.cumulative import *
+from graphfw.ops.reduce.nan_reductions import *
+from graphfw.ops.reduce.reductions import *
+from graphfw.ops.reduce.segments import *
+from graphfw.ops.reduce.statistics import *
+from graphfw.ops.shape.axes import *
+from graphfw.ops.shape.concat import *
+from graphfw.ops.shape.flat_indices import *
+from graphfw.ops.shape.flip_roll import *
+from graphfw.ops.shape.gather_scatter import *
+from graphfw.ops.shape.getitem import *
+from graphfw.ops.shape.movement import *
+from graphfw.ops.shape.padding import *
+from graphfw.ops.shape.scatter import *
+from graphfw.ops.shape.stacking import *
+from graphfw.ops.signal.polynomials import *
+from graphfw.ops.signal.sampled_functions import *
+from graphfw.ops.sorting.histograms import *
+from graphfw.ops.sorting.quantiles import *
+from graphfw.ops.sorting.sort_search import *
 from graphfw.runtime.comparing import bisect
 from graphfw.runtime.functions import Function, function
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import eval_shape, make_graph
-from graphfw.transforms import (
-    custom_gradient,
-    grad,
-    hessian,
-    hvp,
-    jacfwd,
-    jacobian,
-    jacrev,
-    jvp,
-    linearize,
-    value_and_grad,
-    vjp,
-    vmap,
-)
+from graphfw.transforms import *
 
 __array_api_version__ = "2024.12"
 __version__ = "0.1.0"
@@ -364,10 +192,6 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "TensorType",
-    "TopK",
-    "UniqueAll",
-    "UniqueCounts",
-    "UniqueInverse",
     "UnknownImportError",
     "UnknownNameError",
     "Update",
@@ -376,302 +200,71 @@ __all__ = [
     "__array_api_version__",
     "__array_namespace_info__",
     "__version__",
-    "abs",
-    "acos",
-    "acosh",
-    "adaptive_avg_pool",
-    "adaptive_max_pool",
-    "add",
-    "affine_grid",
-    "all",
-    "any",
-    "apply",
-    "arange",
-    "argmax",
-    "argmin",
-    "argsort",
-    "asarray",
-    "asin",
-    "asinh",
-    "assert_shape",
-    "associative_scan",
-    "astype",
-    "atan",
-    "atan2",
-    "atanh",
-    "avg_pool",
-    "batch_norm",
     "bfloat16",
     "bisect",
-    "bitwise_and",
-    "bitwise_invert",
-    "bitwise_left_shift",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
     "bool",
-    "breakpoint",
-    "broadcast_arrays",
-    "broadcast_to",
-    "can_cast",
-    "ceil",
-    "celu",
-    "check",
-    "checkpoint",
-    "clip",
     "complex64",
     "complex128",
-    "concat",
-    "cond",
-    "conj",
-    "constant",
-    "conv",
-    "conv_transpose",
-    "copysign",
-    "cos",
-    "cosh",
-    "count_nonzero",
-    "cumulative_prod",
-    "cumulative_sum",
     "current_graph",
-    "custom_gradient",
     "default_dtype",
     "default_executor",
-    "diagonal",
-    "diff",
-    "digamma",
-    "dim_size",
-    "divide",
-    "dropout",
     "e",
-    "einsum",
-    "elu",
-    "empty",
-    "empty_like",
-    "equal",
-    "erf",
-    "erfc",
-    "erfinv",
     "errors",
     "eval_shape",
-    "exp",
-    "expand_dims",
-    "expm1",
     "extend",
-    "eye",
     "fft",
-    "finfo",
-    "flatten",
-    "flip",
     "float16",
     "float32",
     "float64",
-    "floor",
-    "floor_divide",
-    "fold",
-    "fori_loop",
-    "from_dlpack",
-    "full",
-    "full_like",
     "function",
-    "gelu",
     "get_default_dtype",
     "get_default_executor",
-    "getitem",
-    "glu",
-    "grad",
-    "greater",
-    "greater_equal",
-    "grid_sample",
     "group",
-    "group_norm",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "hessian",
-    "host_call",
-    "hvp",
-    "hypot",
-    "identity",
-    "iinfo",
-    "imag",
-    "index_add",
-    "index_set",
     "inf",
-    "instance_norm",
     "int8",
     "int16",
     "int32",
     "int64",
-    "isdtype",
-    "isfinite",
-    "isin",
-    "isinf",
-    "isnan",
-    "jacfwd",
-    "jacobian",
-    "jacrev",
-    "jvp",
-    "layer_norm",
-    "leaky_relu",
-    "less",
-    "less_equal",
-    "lgamma",
     "linalg",
-    "linearize",
-    "linspace",
-    "local_response_norm",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "log_sigmoid",
-    "log_softmax",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsumexp",
-    "lp_pool",
     "make_graph",
-    "map",
-    "matmul",
-    "matrix_norm",
-    "matrix_transpose",
-    "max",
-    "max_pool",
-    "max_unpool",
-    "maximum",
-    "mean",
-    "meshgrid",
-    "min",
-    "minimum",
-    "mish",
-    "moveaxis",
-    "multiply",
     "name_scope",
     "nan",
-    "nan_to_num",
-    "negative",
     "newaxis",
-    "nextafter",
-    "nms",
     "nn",
     "no_grad",
-    "nonzero",
-    "norm",
-    "normalize",
-    "not_equal",
-    "one_hot",
-    "ones",
-    "ones_like",
     "onnx",
-    "op",
     "optim",
     "outer",
-    "pad",
     "parse",
-    "permute_dims",
     "pi",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "placeholder",
-    "polygamma",
-    "positive",
-    "pow",
-    "prelu",
-    "print",
-    "prod",
     "random",
-    "real",
-    "reciprocal",
-    "relu",
-    "relu6",
-    "remainder",
-    "repeat",
     "reset_default_executor",
-    "reshape",
-    "resize",
-    "result_type",
-    "rms_norm",
-    "roi_align",
-    "roll",
-    "round",
-    "rsqrt",
-    "scaled_dot_product_attention",
-    "scan",
-    "scatter_add",
-    "searchsorted",
-    "selu",
     "set_default_dtype",
     "set_default_executor",
-    "sigmoid",
-    "sign",
-    "signbit",
-    "silu",
-    "sin",
-    "sinh",
-    "softmax",
-    "softmin",
-    "softplus",
-    "softsign",
-    "sort",
     "special",
-    "split",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "stop_gradient",
-    "subtract",
-    "sum",
-    "swapaxes",
-    "switch",
-    "take",
-    "take_along_axis",
-    "tan",
-    "tanh",
     "tensordot",
-    "tile",
     "to_numpy",
-    "topk",
     "trace",
     "training",
-    "tril",
-    "triu",
-    "trunc",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
-    "unfold",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-    "unstack",
     "update",
-    "value_and_grad",
-    "var",
     "vecdot",
-    "vector_norm",
     "verify",
-    "vjp",
-    "vmap",
-    "where",
-    "while_loop",
-    "zeros",
-    "zeros_like",
 ]
-__all__ += everyday.__all__
+__all__ += [  # of the modules that are imported as a whole
+    name
+    for name, value in globals().copy().items()
+    if not (name.startswith("_") or name in __all__ or isinstance(value, types.ModuleType))
+]
 
-if TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+if typing.TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
     from graphfw import onnx
 else:
 
     def _lazy(name):
         return importlib.import_module("graphfw.onnx") if name == "onnx" else None
 
-    __getattr__, __dir__ = hints_for_module("gf", __name__, __all__, _lazy)
+    __getattr__, __dir__ = _hints_for_module("gf", __name__, __all__, _lazy)
