@@ -74,7 +74,9 @@ def text(expression: str, arity: int = 1) -> Draw:
 
 SMOOTH: list[Draw] = [
     *_named("sin", "cos", "tanh", "atan", "asinh", "sigmoid", "softplus", "silu", "gelu", "erf"),
-    *_named("add", "subtract", "multiply", "atan2", "hypot", "logaddexp", arity=2),
+    *_named("add", "subtract", "multiply", "hypot", "logaddexp", arity=2),
+    # Libraries differ in the sign of a sum of nothing, and so of its products.
+    text("xp.atan2(x + 0.0, y + 0.0)", 2),
     *_along("sum", "mean", kept=True),
     *_along("softmax", "log_softmax", "logsumexp"),
     *_along("cumulative_sum", "flip"),
