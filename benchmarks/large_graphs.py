@@ -72,6 +72,14 @@ def outputs(n: int) -> tuple[list[Any], list[Any]]:
     return [x * (i + 0.5) for i in range(n // 2)], [x]
 
 
+def functions(n: int) -> tuple[list[Any], list[Any]]:
+    """Many results of a function that is long in code, each of another number."""
+    import graphfw as gf
+
+    x = gf.placeholder((8,), name="x")
+    return [gf.sin(x * (i + 0.5)) for i in range(n // 3)], [x]
+
+
 def rows(n: int) -> tuple[list[Any], list[Any]]:
     """Reductions along one axis and the other, so that no two are one kernel."""
     import graphfw as gf
@@ -94,7 +102,8 @@ def training(n: int) -> tuple[list[Any], list[Any]]:
 
 
 SHAPES: dict[str, Callable[[int], tuple[list[Any], list[Any]]]] = {
-    one.__name__: one for one in (chain, gradient, concat, numbers, outputs, rows, training)
+    one.__name__: one
+    for one in (chain, gradient, concat, numbers, outputs, functions, rows, training)
 }
 
 

@@ -243,7 +243,7 @@ class _Mixing:
 
 
 def _captures(op: Region, inputs: int) -> int:
-    """Return how many of the last inputs are the same in all iterations."""
+    """Return the number of inputs, the last ones, that are the same in all iterations."""
     if isinstance(op, Scan):
         return inputs - op.carries - op.sequences
     if isinstance(op, Loop):

@@ -68,6 +68,28 @@ def test_native_code_computes_them(monkeypatch):
         assert "outside of native code" not in session.compile(product, feeds=[x, y]).explain()
 
 
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda p: p * 2 + 1,
+        lambda p: gf.sum(p),
+        lambda p: gf.max(p, axis=1),
+        lambda p: gf.cumulative_sum(p, axis=1),
+        lambda p: p @ p.mT,
+    ],
+    ids=["elementwise", "sum", "rows", "running sums", "product"],
+)
+def test_the_tensor_of_all_products_is_never_made(monkeypatch, after):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    with gf.Graph() as g:
+        x, y = gf.placeholder(("m", "k"), gf.int32), gf.placeholder(("k", "n"), gf.int32)
+        result = after(x @ y)
+    a, b = np.ones((60, 80), np.int32), np.ones((80, 100), np.int32)
+    with gf.Session(g) as session:
+        memory = session.compile(result, feeds=[x, y]).memory(a, b)
+    assert memory.peak < 60 * 80 * 100 * 4 / 8
+
+
 def test_bodies_of_loops(rng):
     with gf.Graph() as g:
         x = gf.placeholder((5, 5), gf.int64)

@@ -12,12 +12,12 @@ from graphfw.runtime.cupy_executor.epilogues import FuseEpilogues
 
 
 def passes(capability: str) -> Sequence[Pass]:
-    """Return them, in order, for a GPU of this compute capability."""
+    """Return the passes, in order, for a GPU of this compute capability."""
     return (*pipelines.DEFAULT, *last_passes(capability))
 
 
 def last_passes(capability: str) -> Sequence[Pass]:
-    """Return those behind all others, which bodies of loops and branches need once more."""
+    """Return the passes that come last, and that bodies of loops and branches need once more."""
     asks = not attention.why_not(capability)
     found: list[Pass] = [attention.PassAttentionResult()] if asks else []
     if not channels_last.why_not():

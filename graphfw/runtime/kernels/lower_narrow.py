@@ -21,11 +21,11 @@ have found takes longer than to add it up."""
 
 
 def turn_if_narrow(draft: Draft, narrow: int) -> None:
-    """Turn a kernel of rows that are many and narrow into one of columns.
+    """Give a kernel of many narrow rows the form columns, so that vectors run across its rows.
 
     Args:
         draft: The kernel.
-        narrow: Up to so many elements a row is narrow.
+        narrow: The most elements of a narrow row; 0 where no row is narrow.
     """
     if draft.inner is None and _is_read_across(draft, narrow):
         draft.outer, draft.inner = draft.outer[:-1], draft.outer[-1:]
@@ -34,7 +34,7 @@ def turn_if_narrow(draft: Draft, narrow: int) -> None:
     if draft.form != "rows" or not draft.inner or not draft.outer:
         return
     width = size_of([axis.extent for axis in draft.inner])
-    if not isinstance(width, int) or width > _limit(draft, narrow):
+    if not isinstance(width, int) or not 0 < width <= _limit(draft, narrow):
         return
     outer, _ = joined_axes(draft)
     if _are_many(outer[-1].extent):

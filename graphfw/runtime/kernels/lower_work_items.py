@@ -30,12 +30,12 @@ _LINES = 16
 """A work item that leaves a line of partial sums has no fewer rows."""
 
 _PASSES = 4
-"""A item has no fewer rows of several passes, where there are enough: while one is computed, the
+"""An item has no fewer rows of several passes, where there are enough: while one is computed, the
 next row of the work item is read."""
 
 TILE = 4096
-"""Where something is read across, a item is a tile of rows and positions, so many elements of them:
-what lies in a cache line with an element is then used while it is in cache."""
+"""The elements of a work item where something is read across: it is a tile of rows and positions,
+so that what lies in a cache line with an element is used while it is in cache."""
 
 _TILE_POSITIONS = (16, 64, 128)
 """How many positions the rows of a tile have. To begin a row takes as long as some vectors, so they
@@ -119,7 +119,7 @@ def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work
 
 @lru_cache(maxsize=4096)
 def _positions(total: DimLike, nbytes: int) -> DimLike:
-    """Return how many of all positions a work item has: a power of two or a multiple of 1024."""
+    """Return the positions of a work item: a power of two or a multiple of 1024."""
     least, most = [
         1 << max(8, (x // nbytes).bit_length() - 1) for x in (_WORK_ITEM, _LARGE_WORK_ITEM)
     ]
@@ -135,7 +135,7 @@ def _few(rows: DimLike) -> DimLike:
 
 @lru_cache(maxsize=4096)
 def _rows_of(inner: DimLike, positions: DimLike, least: DimLike) -> DimLike:
-    """Return how many rows a work item has."""
+    """Return the number of rows of a work item."""
     if isinstance(inner, int) and isinstance(positions, int) and isinstance(least, int):
         return max(least, positions // max(inner, 1))
     return dim_max(least, positions // dim_max(inner, 1))
@@ -143,7 +143,7 @@ def _rows_of(inner: DimLike, positions: DimLike, least: DimLike) -> DimLike:
 
 @lru_cache(maxsize=4096)
 def _block(inner: DimLike, positions: DimLike) -> DimLike:
-    """Return how many columns a work item has."""
+    """Return the number of columns of a work item."""
     if isinstance(inner, int) and isinstance(positions, int):
         return _BLOCK * max(1, positions // max(inner, 1) // _BLOCK)
     return _BLOCK * dim_max(1, positions // dim_max(inner, 1) // _BLOCK)

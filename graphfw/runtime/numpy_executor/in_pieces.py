@@ -69,8 +69,15 @@ def _at(tensor: Tensor, sizes: Mapping[str, int]) -> TensorType:
     return TensorType(tensor.dtype, tuple([evaluate(dim, sizes) for dim in tensor.shape]))
 
 
-def in_pieces(node: Node | None, cut: ResultCut, compute: Compute, threads: int = 1) -> Compute:
-    """Return a function that computes a node piece by piece, by one that computes any of them."""
+def in_pieces(node: Node | None, cut: ResultCut, compute: Compute, threads: int) -> Compute:
+    """Return a function that computes a node piece by piece, on several threads.
+
+    Args:
+        node: The node, for errors of time limits.
+        cut: Its pieces.
+        compute: Computes any of them.
+        threads: The most threads that compute pieces, the caller's included.
+    """
 
     def all_pieces(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
         results = [np.empty(t.shape, t.dtype.dtype) for t in cut.outputs]

@@ -193,7 +193,7 @@ def _levels(items: Sequence[Item], numbers: Sequence[int]) -> list[Level]:
 
 
 def _work_item_seconds(step: Step) -> float:
-    """Return how long a item takes, roughly; where sizes are not known, of sizes like others."""
+    """Return how long an item takes, roughly; where sizes are not known, of sizes like others."""
     flops, moved = work_of(step.nodes, step.operands)
     seconds = _known(flops) / FLOPS + _known(moved) / BYTES
     return seconds / max(_known(step.work_items), 1)

@@ -66,6 +66,14 @@ def test_positions_are_looked_for_in_longer_rows_too(width, form):
     assert forms(assert_lowered(g, [y], {"n": 40})) == {form}
 
 
+@pytest.mark.parametrize("how", ["interpreted", "native"])
+def test_rows_of_no_elements(how):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 0), name="x")
+        outputs = [F.sum(x, axis=1), F.sum(x, axis=0), F.any(x > 0, axis=1)]
+    assert_lowered(g, outputs, {"n": 300}, how=how)
+
+
 def test_rows_along_several_axes_are_joined():
     with gf.Graph() as g:
         y = F.sum(gf.placeholder(("n", 4, 3), name="x"), axis=2)

@@ -234,7 +234,7 @@ class _Backward(ScoresKernel):
 
 @record
 class SumCode:
-    """The kernel that adds the parts of d_q up and scales them. A item is some rows of one head.
+    """The kernel that adds the parts of d_q up and scales them. An item is some rows of one head.
 
     Operands: the parts, d_q.
 

@@ -20,13 +20,13 @@ from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 _SQUARE = 16
 """So many vectors are transposed at once at most: more would not stay in registers."""
 
-
 _OPERANDS = 4
 """So many operands are transposed at most, for the stack's sake; others are gathered."""
 
 
 def loads_across(kernel: Kernel, facts: KernelFacts) -> tuple[Load, ...]:
     """Return the loads of a kernel whose work items are tiles that are dense along its rows."""
+    # Of kernels that are cut along rows, too, those whose items have one row are no tiles.
     if kernel.split is None or kernel.per_item == 1 or not kernel.outer:
         return ()
     row, position = kernel.outer[-1].name, facts.vector_axis

@@ -161,7 +161,9 @@ class Nest:
             self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
         self._evaluator.reserve_keeps(1)
         across = loads_across(self.kernel, self._facts)
-        transposing = across and Transposing(self._evaluator, self._target, across, rows, columns)
+        transposing = None
+        if across:
+            transposing = Transposing(self._evaluator, self._target, across, rows, columns)
         outer = self.kernel.outer
         slots = self._start_outer(outer, rows[0], 0)
         with self._evaluator.loop("", rows[0], rows[1]):

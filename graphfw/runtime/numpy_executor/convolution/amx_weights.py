@@ -38,7 +38,7 @@ class AmxWeightParams(ParamBlock):
 
     @staticmethod
     def count(rank: int) -> int:
-        """Return how many there are with those of the dims."""
+        """Return the number of integers, those of the spatial dims included."""
         return AmxWeightParams.COUNT + 2 * rank
 
 

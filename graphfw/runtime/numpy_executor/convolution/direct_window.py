@@ -35,7 +35,7 @@ _WORK_ITEM = 1 << 18
 
 
 def rows_together(width: DimLike, window: int) -> DimLike:
-    """Return how many rows of the result a work item computes.
+    """Return the number of rows of the result that a work item computes.
 
     Args:
         width: How many places a row has.

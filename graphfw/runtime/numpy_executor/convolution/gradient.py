@@ -138,7 +138,7 @@ class CotangentPanelsCode:
 
 @record
 class GradientCode:
-    """A item: for some outputs of a group a panel of channels, with all elements of the kernel.
+    """An item: for some outputs of a group a panel of channels, with all elements of the kernel.
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
     a convolution, and transposed: here sums go over places. Operands: x, what
@@ -398,7 +398,7 @@ def _narrowed(shape: TileShape, m: int) -> TileShape:
 
 
 def _by_channel(channels: int, k: int, width: int) -> bool:
-    """Whether panels of channels are full, or most of them: then a item writes whole kernels."""
+    """Whether panels of channels are full, or most of them: then an item writes whole kernels."""
     is_full = channels >= 4 * width or (channels > 0 and channels % width == 0)
     return is_full and k // channels * width**2 <= _SUMS
 

@@ -43,7 +43,7 @@ _DEPTH = 128
 """So many tiles are multiplied at a time: the L1 cache holds a panel of both sides."""
 
 _PANELS = 2
-"""So many panels of outputs and of channels are done by a item, whose sums the L2 cache holds."""
+"""So many panels of outputs and of channels are done by an item, whose sums the L2 cache holds."""
 
 _WORK_ITEMS = 16
 """With fewer work items than that, sums over all tiles are cut."""

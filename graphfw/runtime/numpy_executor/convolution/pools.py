@@ -46,7 +46,7 @@ _DEEP = 8
 
 
 def parts_together(dims: list[SpatialDim]) -> DimLike:
-    """Return how many parts of rows of the result a work item computes."""
+    """Return the number of parts of rows of the result that a work item computes."""
     rows = math.prod([dim.kernel for dim in dims[:-1]])
     size = dim_min(dims[-1].size, PART * dims[-1].stride)
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, 64) * rows))
@@ -99,7 +99,7 @@ class PoolParams(ParamBlock):
 
 @record
 class PoolCode:
-    """A item: some parts of rows of the result, counted over all planes. Operands: x, the result.
+    """An item: some parts of rows of the result, counted over all planes. Operands: x, the result.
 
     Attributes:
         shape: The vectors.

@@ -23,7 +23,7 @@ _SOON = 256
 """Up to so many rows are multiplied by some columns soon enough."""
 
 _ROWS = 64, 128
-"""The rows of a item where nobody knows how many there are: where they are few, and in general."""
+"""The rows of an item where nobody knows how many there are: where they are few, and in general."""
 
 _ELEMENTS, _COLUMNS = 1 << 16, 64
 """The least that a work item computes of a right operand."""

@@ -40,7 +40,7 @@ FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
 
 LONG_ROW = 4096
-"""Columns of a single row that are done at a time: long pieces are read faster. A item's scratch
+"""Columns of a single row that are done at a time: long pieces are read faster. An item's scratch
 memory has room for them, as for chunks of `blocks.CHUNK_ROWS` rows of a panel."""
 
 INLINE_ROWS = 16
@@ -312,7 +312,7 @@ class _MatMulItem:
         one: Chunk,
         width: str,
     ) -> None:
-        """Go through a item's rows, and for some of them through its columns, `width` at a time."""
+        """Go through the rows of an item, and for some of them its columns, `width` at a time."""
         body, a = self.body, one.a
         with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
             if self.code.computed == "a":
