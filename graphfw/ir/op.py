@@ -61,6 +61,9 @@ SOURCE = Trait.SOURCE
 EFFECT = Trait.EFFECT
 MEASURES = Trait.MEASURES
 
+MixedKind: TypeAlias = Literal["wide", "narrow", "follows", "passes"]
+"""How mixed precision chooses an op's dtype: see `Op.mixed_precision`."""
+
 NONDIFF = None
 """As an op's `vjp`: no gradient flows through it."""
 
@@ -177,7 +180,6 @@ def bad(*types: str, match: str, error: type[GraphfwError] = ShapeError, **field
 REGISTRY: dict[str, type[Op]] = {}
 
 OpClass = TypeVar("OpClass", bound="type[Op]")
-OneOp = TypeVar("OneOp", bound="Op")
 
 
 class _Fields:
@@ -198,9 +200,6 @@ Inferred: TypeAlias = dict[tuple[int, ...], tuple[tuple[TensorType, ...], tuple[
 """By the ids of the inputs' types, which the entry keeps alive: those types and the outputs'."""
 
 _set = object.__setattr__
-_shared: dict[tuple[Any, ...], Any] = {}
-_SHARED = 1024
-"""So many ops of `shared` are remembered."""
 _INFERRED = 64
 """For so many lists of inputs' types an op remembers the outputs'."""
 
@@ -227,6 +226,10 @@ class Op:
     `batch(lanes, batched, *inputs)`: the op for many inputs at once, the lanes (`ops/batching.py`):
     tensors in and tensors out. Inputs that are `batched` have the lanes as axis 0, and so must all
     outputs. Elementwise ops need no rule; None says that there is none.
+    `mixed_precision`: how sessions of mixed precision choose the dtype of an op that is described
+    in float32. "wide" computes in float32; "narrow" in 16 bits, with operands that are converted
+    but for those that `wide_operands` names by their labels; "follows" in the widest dtype of its
+    inputs; "passes" has each output in the dtype of the input of its number.
     `cost(outputs, *inputs)`: from types.
     `remainders`: the outputs, by number, that hold what rounding took from others: another order of
     the same sums gives others, so `gf.bisect` does not compare them.
@@ -257,6 +260,8 @@ class Op:
     jvp: ClassVar[Callable[..., Any] | None] = None
     linear: ClassVar[Literal["", "jointly", "each"]] = ""
     batch: ClassVar[Callable[..., Any] | None] = None
+    mixed_precision: ClassVar[MixedKind] = "wide"
+    wide_operands: ClassVar[frozenset[str]] = frozenset()
     scalar: ClassVar[Callable[..., Any] | None] = None
     combine: ClassVar[str] = ""
     source_index: ClassVar[Callable[..., Any] | None] = None
@@ -390,26 +395,6 @@ class Op:
         return type(self)(*(_bound(value, sizes) for value in self.values))
 
 
-def shared(cls: type[OneOp], *values: Any) -> OneOp:
-    """Return the op of some fields, one object for many nodes.
-
-    It remembers the types that it has inferred. Tuples among its fields that are equal must be
-    alike: of dims, or of ints that were checked.
-    """
-    key = (cls, values, *map(type, values))
-    try:
-        known: OneOp | None = _shared.get(key)
-    except TypeError:  # one has no hash
-        return cls(*values)
-    if known is None:
-        known = cls(*values)
-        infer_as(known, {})
-        if len(_shared) >= _SHARED:
-            _shared.clear()
-        _shared[key] = known
-    return known
-
-
 def infer_as(op: Op, known: Inferred) -> None:
     """Let an op look there first when it infers types, and remember there."""
     _set(op, "_inferred", known)
@@ -470,7 +455,7 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
         if name in REGISTRY:
             raise GraphError(f"an op named {name!r} exists already: {REGISTRY[name].__name__}")
         cls.name = name
-        cls.labels = cls.labels or _labels(cls)
+        cls.labels = cls.labels or labels_of(cls)
         REGISTRY[name] = cls
         known_names.add(name)
         return cls
@@ -478,8 +463,8 @@ def op(name: str) -> Callable[[OpClass], OpClass]:
     return register
 
 
-def _labels(cls: type[Op]) -> tuple[str, ...]:
-    """Take the operands' names from the shape rule's parameters."""
+def labels_of(cls: type[Op]) -> tuple[str, ...]:
+    """Return the operands' names: those of the shape rule's parameters."""
     code = cls.shape.__code__
     return tuple(code.co_varnames[1 : code.co_argcount])
 

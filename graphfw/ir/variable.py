@@ -19,9 +19,10 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph, open_graph
 from graphfw.ir.literal import PYTHON_SCALARS, Array, to_array
 from graphfw.ir.modes import interceptable
-from graphfw.ir.op import SOURCE, shared
+from graphfw.ir.op import SOURCE
 from graphfw.ir.owners import owners
 from graphfw.ir.shape import int_or_none
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType

@@ -6,9 +6,17 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from graphfw.errors import ArgumentError, ExecutionError, GraphError, GraphfwError, a_type, counted
+from graphfw.errors import (
+    ArgumentError,
+    ExecutionError,
+    GraphError,
+    GraphfwError,
+    a_type,
+    counted,
+    did_you_mean,
+)
 from graphfw.hints.calls import explained
 from graphfw.ir import op as base
 from graphfw.ir.build import emit_all
@@ -280,6 +288,7 @@ def _check(name: str, cls: Any) -> None:
             f"op {name!r}: traits is {traits!r}, not a set of traits",
             fix="write traits = frozenset({gf.extend.PURE})",
         )
+    _check_mixed_precision(name, cls)
     counts: dict[str, int] = {}
     for rule, before in _BEFORE_INPUTS.items():
         count = _input_count(name, cls, rule, before)
@@ -303,6 +312,25 @@ def _check(name: str, cls: Any) -> None:
         raise GraphError(
             f"op {name!r} is ELEMENTWISE and has several results",
             fix="leave the trait out, or make an op of each result",
+        )
+
+
+def _check_mixed_precision(name: str, cls: type[Op]) -> None:
+    kinds = get_args(base.MixedKind)
+    if cls.mixed_precision not in kinds:
+        near = did_you_mean(str(cls.mixed_precision), kinds)
+        raise GraphError(
+            f"op {name!r}: its mixed_precision is {cls.mixed_precision!r}",
+            fix=near or f"there are: {', '.join(kinds)}",
+        )
+    if not cls.wide_operands:
+        return
+    labels = cls.labels or base.labels_of(cls)
+    unknown = sorted({*cls.wide_operands} - {*labels})
+    if unknown:
+        raise GraphError(
+            f"op {name!r}: wide_operands has {unknown[0]!r}, which its shape does not take",
+            fix=did_you_mean(unknown[0], labels) or f"there are: {', '.join(labels)}",
         )
 
 

@@ -29,7 +29,7 @@ from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.base import Pass
 from graphfw.passes.mixed_choice import PrecisionChoice
-from graphfw.passes.mixed_policy import VIEWS, Policy, PrecisionKind, is_wide_operand
+from graphfw.passes.mixed_policy import VIEWS, Policy, is_wide_operand
 from graphfw.utils.records import record
 
 _SMALL = 64
@@ -122,7 +122,7 @@ class _Mixing:
     def _rewritten(self, node: Node, derived: Graph) -> tuple[Tensor, ...]:
         op, kind = node.op, self._choice.kinds[node]
         inputs: Sequence[Tensor]
-        if kind is PrecisionKind.PASSES:
+        if kind == "passes":
             inputs = [self._here(t) for t in node.inputs]
         elif SOURCE not in op.traits and self._choice.computes_narrow(node):
             inputs = self._narrow_inputs(node)
@@ -153,9 +153,9 @@ class _Mixing:
         if said is not None:
             return f"{said.pattern!r} is to be {said.dtype.name}"
         kind = self._choice.kinds[node]
-        if kind is PrecisionKind.NARROW:
+        if kind == "narrow":
             return f"{name} computes in {self._choice.low.name}"
-        if kind is not PrecisionKind.FOLLOWS:
+        if kind != "follows":
             return f"{name} takes float32" if isinstance(node.op, Region) else f"{name} is float32"
         if self._choice.computes_narrow(node):
             return f"{name} goes along with {self._choice.low.name}"
@@ -215,7 +215,7 @@ class _Mixing:
         node, key = tensor.node, (tensor.node, tensor.index, self._choice.low)
         if key in self._converted:
             return self._converted[key]
-        if isinstance(node.op, VIEWS) and self._choice.kinds[node] is PrecisionKind.FOLLOWS:
+        if isinstance(node.op, VIEWS) and self._choice.kinds[node] == "follows":
             # What it is a view of is converted, once for all views.
             made = emit(node.op, self._narrow(node.inputs[0], reader))
         elif node in self._choice.weak and isinstance(node.op, AsType):

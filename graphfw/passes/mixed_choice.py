@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, DTypeError
+from graphfw.errors import ArgumentError, DTypeError, GraphError
 from graphfw.ir.constants import constant_array
 from graphfw.ir.dtype import float32
 from graphfw.ir.graph import Graph
-from graphfw.ir.op import ELEMENTWISE, SOURCE
+from graphfw.ir.op import ELEMENTWISE, SOURCE, MixedKind
 from graphfw.ir.rebuild import live_nodes
 from graphfw.ir.shape import Requirement
 from graphfw.ir.tensor import Node, Tensor
@@ -27,11 +27,9 @@ from graphfw.ops.creation.inputs import Identity
 from graphfw.ops.elementwise.arithmetic import Add
 from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.mixed_policy import (
-    KINDS,
     VIEWS,
     Override,
     Policy,
-    PrecisionKind,
     is_wide_operand,
 )
 
@@ -80,11 +78,11 @@ class PrecisionChoice:
                 found.setdefault(node.inputs[0].node, said)
         return found
 
-    def _kind(self, node: Node) -> PrecisionKind:
+    def _kind(self, node: Node) -> MixedKind:
         said = self.said.get(node)
         if said is not None:
-            return PrecisionKind.NARROW if said.dtype is self.low else PrecisionKind.WIDE
-        return KINDS.get(node.op.name, PrecisionKind.WIDE)
+            return "narrow" if said.dtype is self.low else "wide"
+        return node.op.mixed_precision
 
     def _found_readers(self, graph: Graph) -> dict[Node, list[tuple[Node | None, int]]]:
         """Return who reads each node, as which operand; None for the graph's outputs."""
@@ -101,7 +99,7 @@ class PrecisionChoice:
         if self._is_weak(node):
             self.weak.add(node)
         kind = self.kinds[node]
-        if kind is PrecisionKind.PASSES:
+        if kind == "passes":
             found = tuple([self._low_here(t) for t in node.inputs[: len(node.types)]])
         elif SOURCE not in node.op.traits and self.is_narrow(node):
             found = self._narrow_outputs(node)
@@ -114,9 +112,9 @@ class PrecisionChoice:
     def is_narrow(self, node: Node) -> bool:
         """Say whether a node would compute in 16 bits, going by its inputs."""
         floats = [t for t in node.inputs if t.dtype is float32]
-        if self.kinds[node] is PrecisionKind.NARROW:
+        if self.kinds[node] == "narrow":
             return bool(floats)
-        if self.kinds[node] is not PrecisionKind.FOLLOWS:
+        if self.kinds[node] != "follows":
             return False
         others = [t for t in floats if not self._low_here(t)]
         if len(others) < len(floats) and all(t.node in self.weak for t in others):
@@ -144,7 +142,7 @@ class PrecisionChoice:
 
         In the backward part also of smaller ones alone, as the gradient of a mean is.
         """
-        if self.kinds[node] is not PrecisionKind.FOLLOWS or not _makes_floats(node):
+        if self.kinds[node] != "follows" or not _makes_floats(node):
             return False
         if isinstance(node.op, VIEWS):
             return node.inputs[0].node in self._derived
@@ -165,7 +163,14 @@ class PrecisionChoice:
         try:
             types = node.op.infer(*given)
         except (Requirement, DTypeError) as error:
-            said = self.said[node]  # what has 16 bits by itself can have them
+            said = self.said.get(node)
+            if said is None:
+                raise GraphError(
+                    f"{node.op.name}: its mixed_precision is {self.kinds[node]!r}, and it can't be "
+                    f"{self.low.name}: {error}",
+                    at=node.loc,
+                    fix='write mixed_precision = "wide" in its class, or let its dtype take both',
+                ) from error
             raise ArgumentError(
                 f"precision_overrides: {said.pattern!r} is to be {self.low.name}, and "
                 f"{node.op.name} can't be: {error}",
@@ -188,7 +193,7 @@ class PrecisionChoice:
             (tensor,) = node.outputs
             is_weight = isinstance(tensor, Variable) and tensor.trainable
             return is_weight or node in self.weak or self._goes_along(tensor)
-        if self.kinds[node] is not PrecisionKind.FOLLOWS:
+        if self.kinds[node] != "follows":
             return isinstance(node.op, AsType) and node.inputs[0].dtype.is_bool
         return isinstance(node.op, VIEWS) and node.inputs[0].node in self.weak
 
@@ -196,7 +201,7 @@ class PrecisionChoice:
         """Say whether a constant may be rounded: one number if 16 bits hold it, many in range."""
         array = constant_array(tensor)
         kinds = [self.kinds[reader] for reader, _ in self._readers[tensor.node] if reader]
-        if array is None or PrecisionKind.FOLLOWS not in kinds:  # products convert their operands
+        if array is None or "follows" not in kinds:  # products convert their operands
             return False
         with np.errstate(over="ignore"):
             rounded = array.astype(self.low.dtype).astype(np.float32)
@@ -208,7 +213,7 @@ class PrecisionChoice:
     def _widen(self) -> None:
         """Let compute in float32 what would be rounded on its way to where float32 is wanted."""
         for node in reversed(self.nodes):
-            if self.kinds[node] is not PrecisionKind.FOLLOWS or not any(self._is_low[node]):
+            if self.kinds[node] != "follows" or not any(self._is_low[node]):
                 continue
             if self._moves_less(node) or self._is_bias(node):
                 continue
@@ -237,18 +242,18 @@ class PrecisionChoice:
         (above,) = [t.node for t in node.inputs if t.node not in self.weak]
         while isinstance(above.op, VIEWS):
             above = above.inputs[0].node
-        return self.kinds[above] is PrecisionKind.NARROW
+        return self.kinds[above] == "narrow"
 
     def _wants_low(self, reader: Node | None, number: int) -> bool | None:
         """Say whether a reader takes 16 bits, or (None) what it is given."""
         if reader is None:
             return False
         kind = self.kinds[reader]
-        if kind is PrecisionKind.NARROW:
+        if kind == "narrow":
             return not is_wide_operand(reader, number)
-        if kind is PrecisionKind.PASSES:
+        if kind == "passes":
             return True
-        if kind is PrecisionKind.FOLLOWS:
+        if kind == "follows":
             if not _makes_floats(reader):
                 return None
             return any(self._is_low[reader])
@@ -258,7 +263,7 @@ class PrecisionChoice:
         """Return the nodes that products read in 16 bits, themselves or as a view."""
         found: set[Node] = set()
         for node in self.nodes:
-            if self.kinds[node] is not PrecisionKind.NARROW:
+            if self.kinds[node] != "narrow":
                 continue
             for number, tensor in enumerate(node.inputs):
                 above = tensor.node

@@ -1,14 +1,14 @@
 """Mixed precision, the policy: which operations compute in 16 bits, and what users say instead.
 
-Three classes, as in PyTorch's autocast (https://docs.pytorch.org/docs/stable/amp.html, "CUDA Op-
-Specific Behavior"): sums of products gain by 16 bits and add up in float32 all the same; what
-moves, compares, selects, or makes one element of a few by plain arithmetic goes along with its
-inputs; everything else needs float32, and whatever the table does not name is among it.
+Each op says so itself, by its `mixed_precision`. The kinds are those of PyTorch's autocast
+(https://docs.pytorch.org/docs/stable/amp.html, "CUDA Op-Specific Behavior"): sums of products are
+"narrow", they gain by 16 bits and add up in float32 all the same; what moves, compares, selects, or
+makes one element of a few by plain arithmetic "follows" its inputs; everything else, and whatever
+says nothing, needs float32.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -29,49 +29,14 @@ MixedName: TypeAlias = Literal["mixed-bf16", "mixed-fp16"]
 _DTYPES: Mapping[str, DType] = {"mixed-bf16": bfloat16, "mixed-fp16": float16}
 
 
-class PrecisionKind(enum.Enum):
-    """How an operation's dtype is chosen."""
-
-    NARROW = "computes in 16 bits"
-    FOLLOWS = "computes in the widest dtype of its inputs"
-    PASSES = "hands on what it is given, each output in the dtype of its input"
-    WIDE = "computes in the dtype that is described"
-
-
-_PRODUCTS = ("matmul", "conv", "conv_weight", "attention", "attention_grad")
-_ARITHMETIC = (
-    *("abs", "add", "subtract", "multiply", "negative", "relu", "sign", "copysign", "clip"),
-    *("maximum", "minimum", "where", "ceil", "floor", "round", "trunc"),
-)
 VIEWS = (AssertShape, BroadcastTo, Flip, Identity, PermuteDims, Reshape, StopGradient)
 """Ops that only rename elements: as good before a conversion as behind it."""
-_MOVEMENT = (
-    *("concat", "diagonal", "gather", "index_set", "roll", "slice", "slice_set", "split"),
-    *("max_unpool", "sort", "topk", "windows", "window_take"),
-)
-_CHOICES = (
-    *("max", "min", "argmax", "argmin", "argsort", "window_max", "window_argmax"),
-    *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"),
-    *("isfinite", "isinf", "isnan", "signbit"),
-)
-
-KINDS: Mapping[str, PrecisionKind] = {
-    **dict.fromkeys(_PRODUCTS, PrecisionKind.NARROW),
-    **dict.fromkeys((*_ARITHMETIC, *_MOVEMENT, *_CHOICES), PrecisionKind.FOLLOWS),
-    **dict.fromkeys([view.name for view in VIEWS], PrecisionKind.FOLLOWS),
-    **dict.fromkeys(("barrier", "custom_gradient"), PrecisionKind.PASSES),
-}
-"""Of the operations by name; what is not here is WIDE."""
-
-_WIDE_OPERANDS: Mapping[str, frozenset[str]] = {
-    "attention_grad": frozenset(("lse", "rest", "delta"))
-}
 
 
 def is_wide_operand(node: Node, number: int) -> bool:
     """Whether an operation in 16 bits takes one of its operands in float32."""
-    wide = _WIDE_OPERANDS.get(node.op.name)
-    return wide is not None and node.op.labels[number] in wide
+    wide, labels = node.op.wide_operands, node.op.labels
+    return bool(wide) and number < len(labels) and labels[number] in wide
 
 
 class Override(NamedTuple):

@@ -31,6 +31,7 @@ class FirstInputs(Op):
     count: int
     traits = frozenset({PURE, ALIAS})
     multiple = True
+    mixed_precision = "passes"
 
     def shape(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs[: self.count]

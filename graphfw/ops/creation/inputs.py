@@ -14,8 +14,9 @@ from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.modes import interceptable
-from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op, shared
+from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import int_or_none, normalize_axis, require, shape_text
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -195,6 +196,7 @@ class AssertShape(Op):
 
     dims: Shape
     traits = frozenset({PURE, ALIAS, EFFECT})
+    mixed_precision = "follows"
 
     def shape(self, x: Shape) -> Shape:
         fits = len(x) == len(self.dims)

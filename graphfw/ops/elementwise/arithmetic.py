@@ -62,6 +62,7 @@ Add = binary_op(
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: ct),
     commutative=True,
     scalar="add",
+    mixed_precision="follows",
 )
 add = binary_function(Add)
 Subtract = binary_op(
@@ -69,6 +70,7 @@ Subtract = binary_op(
     doc="Subtract.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: -ct),
     scalar="sub",
+    mixed_precision="follows",
 )
 subtract = binary_function(Subtract)
 Multiply = binary_op(
@@ -77,6 +79,7 @@ Multiply = binary_op(
     vjp=(lambda ct, y, a, b: ct * F.conj(b), lambda ct, y, a, b: ct * F.conj(a)),
     commutative=True,
     scalar="mul",
+    mixed_precision="follows",
 )
 multiply = binary_function(Multiply)
 Divide = binary_op(
@@ -260,6 +263,7 @@ Negative = unary_op(
     vjp=lambda ct, y, x: -ct,
     accepts="numeric",
     scalar="neg",
+    mixed_precision="follows",
 )
 negative = unary_function(Negative)
 
@@ -287,6 +291,7 @@ abs = unary(
     result="real",
     smooth=False,
     scalar="abs",
+    mixed_precision="follows",
 )
 
 
@@ -312,6 +317,7 @@ sign = unary(
     accepts="real",
     shortcut=_sign_of_complex,
     scalar=_sign,
+    mixed_precision="follows",
 )
 copysign = binary(
     "copysign",
@@ -323,6 +329,7 @@ copysign = binary(
     accepts="floating-point",
     smooth=False,
     scalar="copysign",
+    mixed_precision="follows",
 )
 nextafter = binary(
     "nextafter",
@@ -395,6 +402,7 @@ Maximum = binary_op(
     accepts="real",
     smooth=False,
     scalar="max",
+    mixed_precision="follows",
 )
 maximum = binary_function(Maximum)
 Minimum = binary_op(
@@ -407,6 +415,7 @@ Minimum = binary_op(
     accepts="real",
     smooth=False,
     scalar="min",
+    mixed_precision="follows",
 )
 minimum = binary_function(Minimum)
 
@@ -424,6 +433,7 @@ floor = unary(
     accepts="floating-point",
     shortcut=_itself_if_integer,
     scalar="floor",
+    mixed_precision="follows",
 )
 ceil = unary(
     "ceil",
@@ -432,6 +442,7 @@ ceil = unary(
     accepts="floating-point",
     shortcut=_itself_if_integer,
     scalar="ceil",
+    mixed_precision="follows",
 )
 trunc = unary(
     "trunc",
@@ -440,6 +451,7 @@ trunc = unary(
     accepts="floating-point",
     shortcut=_itself_if_integer,
     scalar="trunc",
+    mixed_precision="follows",
 )
 round = unary(
     "round",
@@ -451,4 +463,5 @@ round = unary(
     xp="rint",
     shortcut=_itself_if_integer,
     scalar="round",
+    mixed_precision="follows",
 )

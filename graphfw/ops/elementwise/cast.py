@@ -32,8 +32,9 @@ from graphfw.ir.dtype import (
 )
 from graphfw.ir.functions import F, public
 from graphfw.ir.literal import PYTHON_SCALARS, to_array
-from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op, shared
+from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import require
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor

@@ -13,7 +13,18 @@ from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import applied
 from graphfw.ir.dtype import DType, bool_, complex64, int32
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import COMMUTATIVE, ELEMENTWISE, NONDIFF, PURE, Case, Op, bad, ok, op
+from graphfw.ir.op import (
+    COMMUTATIVE,
+    ELEMENTWISE,
+    NONDIFF,
+    PURE,
+    Case,
+    MixedKind,
+    Op,
+    bad,
+    ok,
+    op,
+)
 from graphfw.ir.shape import Requirement, broadcast
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -171,6 +182,7 @@ def unary_op(
     domain: tuple[float, float] = (-2.0, 2.0),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    mixed_precision: MixedKind = "wide",
 ) -> type[Elementwise]:
     """Declare an elementwise op of one tensor, without a public function: see `unary`."""
     accepted = KINDS[accepts]
@@ -185,7 +197,12 @@ def unary_op(
         if accepted(bool_)
         else bad("bool[3]", match=f"wants {counted(accepts, 'tensor')}, not bool", error=DTypeError)
     )
-    facts = {"accepts": accepts, "result": result, "samples": (*cases, *samples)}
+    facts = {
+        "accepts": accepts,
+        "result": result,
+        "samples": (*cases, *samples),
+        "mixed_precision": "follows" if result == "bool" else mixed_precision,
+    }
     return _make(name, ("x",), doc, None if vjp is None else (vjp,), xp, scalar, facts)
 
 
@@ -202,6 +219,7 @@ def unary(
     domain: tuple[float, float] = (-2.0, 2.0),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    mixed_precision: MixedKind = "wide",
 ) -> Callable[[TensorLike], Tensor]:
     """Declare an elementwise op of one tensor.
 
@@ -219,10 +237,11 @@ def unary(
         domain: The interval that the tests draw from.
         smooth: False where a numerical gradient is no check.
         samples: Further cases.
+        mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
     """
     cls = unary_op(
         name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
-        domain=domain, smooth=smooth, samples=samples,
+        domain=domain, smooth=smooth, samples=samples, mixed_precision=mixed_precision,
     )  # fmt: skip
     return unary_function(cls, shortcut=shortcut)
 
@@ -257,6 +276,7 @@ def binary_op(
     ints: tuple[int, int] = (1, 5),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    mixed_precision: MixedKind = "wide",
 ) -> type[Elementwise]:
     """Declare an elementwise op of two tensors, without a public function: see `binary`."""
     accepted = KINDS[accepts]
@@ -286,6 +306,7 @@ def binary_op(
         "widen": widen,
         "traits": Elementwise.traits | ({COMMUTATIVE} if commutative else set()),
         "samples": (*cases, *samples),
+        "mixed_precision": "follows" if result == "bool" else mixed_precision,
     }
     return _make(name, ("x1", "x2"), doc, vjp, xp, scalar, facts)
 
@@ -305,6 +326,7 @@ def binary(
     ints: tuple[int, int] = (1, 5),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    mixed_precision: MixedKind = "wide",
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
     """Declare an elementwise op of two tensors, which broadcast and promote.
 
@@ -324,11 +346,12 @@ def binary(
         ints: The interval that the tests draw integers from.
         smooth: False where a numerical gradient is no check.
         samples: Further cases.
+        mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
     """
     cls = binary_op(
         name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
         commutative=commutative, widen=widen, domain=domain, ints=ints, smooth=smooth,
-        samples=samples,
+        samples=samples, mixed_precision=mixed_precision,
     )  # fmt: skip
     return binary_function(cls)
 

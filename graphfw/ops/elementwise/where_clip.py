@@ -51,6 +51,7 @@ class Where(Op):
 
     traits = frozenset({PURE, ELEMENTWISE})
     linear = "jointly"
+    mixed_precision = "follows"
 
     def shape(self, condition: Shape, x1: Shape, x2: Shape) -> Shape:
         return broadcast(condition, x1, x2)
@@ -132,6 +133,7 @@ class Clip(Elementwise):
 
     accepts = "real"
     labels = ("x", "min", "max")
+    mixed_precision = "follows"
 
     def eval(self, xp: Any, x: Any, low: Any, high: Any) -> Any:
         return xp.minimum(xp.maximum(x, low), high)

@@ -30,6 +30,7 @@ class MatMul(Op):
     """Batched matrix product.  x1: [*B, M, K]  x2: [*B, K, N]  ->  [*B, M, N]"""
 
     linear = "each"
+    mixed_precision = "narrow"
 
     def shape(self, x1: Shape, x2: Shape) -> Shape:
         for operand, x in enumerate((x1, x2)):

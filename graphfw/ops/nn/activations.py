@@ -14,8 +14,9 @@ from graphfw.ir.concrete import describe
 from graphfw.ir.dim import exact_div
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import current_graph
-from graphfw.ir.op import Case, bad, ok, op, shared
+from graphfw.ir.op import Case, bad, ok, op
 from graphfw.ir.shape import normalize_axis
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import random
 from graphfw.ops.args import Axes, TensorLike, axes_of, converted, promoted, ruled
@@ -68,6 +69,7 @@ Relu = unary_op(
     vjp=lambda ct, y, x: where(y > 0, ct, 0),
     smooth=False,
     scalar=lambda k, x: k.max(x, 0),
+    mixed_precision="follows",
 )
 relu = unary_function(Relu)
 

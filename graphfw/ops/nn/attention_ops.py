@@ -13,8 +13,9 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
-from graphfw.ir.op import Case, Cost, Op, bad, ok, op, shared
+from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import broadcast_batch, can_broadcast, require, shape_text, size_of
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import as_tensor, converted
@@ -40,6 +41,7 @@ class _AttentionOp(Op):
     """
 
     multiple = True
+    mixed_precision = "narrow"
     causal: bool = False
     scale: float | None = None
 
@@ -278,6 +280,8 @@ class AttentionGrad(_AttentionOp):
     dS = P (dP - delta), where delta is the sum of out d_out over the last dim. From it come
     d_q = scale dS k and d_k = scale dSᵀ q; d_v is Pᵀ d_out.  T. Dao, "FlashAttention-2", 2023.
     """
+
+    wide_operands = frozenset({"lse", "rest", "delta"})
 
     def shape(
         self,

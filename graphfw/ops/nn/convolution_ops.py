@@ -51,6 +51,7 @@ class Correlation(Op):
     spreads: tuple[int, ...]
     groups: DimLike = 1
     linear = "each"
+    mixed_precision = "narrow"
 
     def dtype(self, x: DType, other: DType) -> DType:
         require_one_dtype(x, other)

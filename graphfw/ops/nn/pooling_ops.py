@@ -159,6 +159,8 @@ class WindowSum(WindowReduction):
 class WindowChoice(WindowReduction):
     """The base of what finds the largest: the first of those that tie, or a NaN if there is one."""
 
+    mixed_precision = "follows"
+
     def dtype(self, x: DType) -> DType:
         return require_ordered(x)
 
@@ -226,6 +228,7 @@ class WindowTake(Padded):
     """
 
     linear = "jointly"
+    mixed_precision = "follows"
 
     def shape(self, x: Shape, number: Shape) -> Shape:
         places = self.placed(x)

@@ -10,8 +10,9 @@ from graphfw.errors import DTypeError, ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bool_, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op, shared
+from graphfw.ir.op import NONDIFF, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import normalize_axis, permuted, reduced, require, size_of
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
@@ -198,6 +199,7 @@ class Extreme(Reduction):
 
     identity: bool = False
     worse: ClassVar[str]
+    mixed_precision = "follows"
 
     def shape(self, x: Shape) -> Shape:
         result = super().shape(x)
@@ -313,6 +315,7 @@ class ArgExtreme(Op):
     keepdims: bool = False
     vjp = NONDIFF
     batch = along_axes
+    mixed_precision = "follows"
 
     def shape(self, x: Shape) -> Shape:
         axes = (normalize_axis(self.axis, len(x)),)

@@ -8,8 +8,8 @@ from graphfw.errors import AxisError, ShapeError, counted
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import shared
 from graphfw.ir.shape import broadcast, normalize_axes, normalize_axis, size_of
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, axes_of, ruled
 from graphfw.ops.composed import demand

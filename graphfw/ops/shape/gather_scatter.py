@@ -135,6 +135,7 @@ class SliceSet(Window):
     """x with other values in a window.  x: [*A]  values: lengths  ->  [*A]"""
 
     linear = "jointly"
+    mixed_precision = "follows"
 
     def shape(self, x: Shape, values: Shape) -> Shape:
         self.check(x)
@@ -281,6 +282,7 @@ class Gather(Gathering):
     """The elements that integers name.  x: [*A, *N, *B]  indices: [*I] …  ->  [*A, *I, *B]"""
 
     linear = "jointly"
+    mixed_precision = "follows"
 
     def shape(self, x: Shape, *indices: Shape) -> Shape:
         return self.picked(x, indices, 1)
@@ -415,6 +417,8 @@ class IndexSet(Putting):
 
     x: [*A, *N, *B]  values: [*A, *I, *B]  indices: [*I] …  ->  [*A, *N, *B]
     """
+
+    mixed_precision = "follows"
 
     def eval(self, xp: Any, x: Any, values: Any, *indices: Any) -> Any:
         result = xp.array(x, order="C")

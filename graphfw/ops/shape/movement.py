@@ -12,8 +12,9 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op, shared
+from graphfw.ir.op import ALIAS, PURE, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import can_broadcast, permuted, require, reshaped, shape_text, size_of
+from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, ruled
@@ -28,6 +29,7 @@ class Movement(Op):
 
     traits = frozenset({PURE, ALIAS})
     linear = "jointly"
+    mixed_precision = "follows"
 
     def dtype(self, x: DType) -> DType:
         return x

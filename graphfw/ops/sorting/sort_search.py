@@ -38,6 +38,7 @@ class Sorting(Op):
     descending: bool = False
     stable: bool = True
     batch = along_axes
+    mixed_precision = "follows"
 
     def shape(self, x: Shape) -> Shape:
         normalize_axis(self.axis, len(x))
@@ -179,6 +180,7 @@ class ArgTopK(Op):
     largest: bool = True
     vjp = NONDIFF
     batch = along_axes
+    mixed_precision = "follows"
 
     def shape(self, x: Shape) -> Shape:
         axis = normalize_axis(self.axis, len(x))
