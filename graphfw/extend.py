@@ -3,6 +3,9 @@
 `gf.Op`, `gf.op` and `gf.apply` make an op; here is what its rules are written with.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from graphfw.ir.op import (
     ALIAS,
     COMMUTATIVE,
@@ -42,10 +45,13 @@ __all__ = [
     "PURE",
     "RANDOM",
     "ArrayExecutable",
+    "Buffer",
     "Cost",
     "Executable",
     "Executor",
+    "HandwrittenCode",
     "Lanes",
+    "Launch",
     "Measuring",
     "OptimiseBodies",
     "Options",
@@ -55,6 +61,7 @@ __all__ = [
     "RuleSet",
     "Step",
     "Trait",
+    "Variant",
     "View",
     "along_axes",
     "bad",
@@ -73,3 +80,14 @@ __all__ = [
     "rule",
     "run_pipeline",
 ]
+
+if TYPE_CHECKING:
+    from graphfw.runtime.kernels.handwritten_cuda import HandwrittenCode, Launch, Variant
+    from graphfw.runtime.kernels.ir import Buffer
+else:
+
+    def __getattr__(name):
+        """Import the classes of kernels for GPUs when they are used: few packages have such."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("graphfw.runtime.kernels.handwritten_cuda"), name)

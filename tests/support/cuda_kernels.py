@@ -17,8 +17,9 @@ from graphfw.runtime.cupy_executor.codegen import (
     module,
     variants,
 )
-from graphfw.runtime.cupy_executor.codegen.launch import Launch, launch, takes_vectors
+from graphfw.runtime.cupy_executor.codegen.launch import launch, takes_vectors
 from graphfw.runtime.cupy_executor.target import GpuTarget
+from graphfw.runtime.kernels.handwritten_cuda import Launch
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.planning.draws import Draws

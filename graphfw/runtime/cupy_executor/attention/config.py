@@ -16,7 +16,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.nn.attention_backward import AttentionBackward
 from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
-from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.limits import Precision
 

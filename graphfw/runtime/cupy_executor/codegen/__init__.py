@@ -5,8 +5,8 @@ one that is written by hand. All sources share `PRELUDE`.
 """
 
 from graphfw.runtime.cupy_executor.codegen.code import PRELUDE, CudaCode, GpuCode, module
-from graphfw.runtime.cupy_executor.codegen.handwritten import HandwrittenCode, Variant
-from graphfw.runtime.cupy_executor.codegen.launch import NOTHING, Launch, variants
+from graphfw.runtime.cupy_executor.codegen.launch import variants
+from graphfw.runtime.kernels.handwritten_cuda import NOTHING, HandwrittenCode, Launch, Variant
 
 __all__ = [
     "NOTHING",

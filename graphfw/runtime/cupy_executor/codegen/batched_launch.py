@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from graphfw.runtime.cupy_executor.codegen.launch import Launch
+from graphfw.runtime.kernels.handwritten_cuda import Launch
 
 TOGETHER = (
     *("elements", "vector", "single", "across"),

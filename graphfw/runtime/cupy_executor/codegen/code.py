@@ -13,11 +13,9 @@ from graphfw.ir.dim import DimLike
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, together_lines
 from graphfw.runtime.cupy_executor.codegen.forms import can_split, form_of, tiled, vector_width
-from graphfw.runtime.cupy_executor.codegen.handwritten import HandwrittenCode
 from graphfw.runtime.cupy_executor.codegen.launch import (
     SPLIT,
     VECTOR,
-    Launch,
     launch,
     possible,
     threads,
@@ -26,7 +24,7 @@ from graphfw.runtime.cupy_executor.codegen.launch import (
 from graphfw.runtime.cupy_executor.codegen.library import definition
 from graphfw.runtime.cupy_executor.codegen.nest import CudaNest
 from graphfw.runtime.cupy_executor.codegen.tiles import tile_lines
-from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.runtime.kernels.handwritten_cuda import HandwrittenCode, Launch, memory
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, divisible
 from graphfw.runtime.cupy_executor.codegen.forms import (
@@ -26,6 +25,7 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
 )
 from graphfw.runtime.cupy_executor.codegen.types import register
 from graphfw.runtime.cupy_executor.codegen.values import in_order, number_of, roots, statements
+from graphfw.runtime.kernels.handwritten_cuda import NOTHING, Launch
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -105,33 +105,6 @@ _ENOUGH = 512
 
 _PIECE = 16
 """So many positions at least are left to each thread of blocks that share a row."""
-
-
-class Launch(NamedTuple):
-    """One launch.
-
-    Attributes:
-        variant: Which of the kernel's functions.
-        grid: How many blocks; 0: there is nothing to do.
-        pieces: How many times as many there are, along y, because they share rows.
-        block: How many threads each has, along x and y.
-        shared: Bytes of memory of its own that each block has.
-        scratch: Bytes of memory that the launch is given, for kept values or parts of rows.
-        counters: Of how many blocks that share rows it is counted which are done.
-        is_wide: Whether indices need 64 bits.
-    """
-
-    variant: str
-    grid: int
-    pieces: int
-    block: tuple[int, int]
-    shared: int
-    scratch: int
-    counters: int
-    is_wide: bool
-
-
-NOTHING = Launch("", 0, 1, (1, 1), 0, 0, 0, False)
 
 
 def variants(kernel: Kernel) -> tuple[str, ...]:

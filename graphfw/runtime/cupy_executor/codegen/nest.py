@@ -25,7 +25,7 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
     is_row,
     kept_size,
 )
-from graphfw.runtime.cupy_executor.codegen.types import REDUCTIONS, memory, register
+from graphfw.runtime.cupy_executor.codegen.types import REDUCTIONS, register
 from graphfw.runtime.cupy_executor.codegen.values import (
     CudaValues,
     Statement,
@@ -34,6 +34,7 @@ from graphfw.runtime.cupy_executor.codegen.values import (
     roots,
     statements,
 )
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import (
     Accumulate,
     BoundsCheck,

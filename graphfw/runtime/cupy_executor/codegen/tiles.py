@@ -7,8 +7,8 @@ lies across are neighbours in memory. So all that is read and written is in a ro
 from __future__ import annotations
 
 from graphfw.runtime.cupy_executor.codegen.forms import TILE, TransposedLoads
-from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import BoundsCheck, InnerLoop, Kernel, Load, Store
 
 

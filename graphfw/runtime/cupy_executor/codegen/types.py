@@ -8,25 +8,8 @@ import numpy as np
 
 from graphfw.ir.dtype import DType
 from graphfw.ops.numerics.library import FUNCTIONS
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import ReduceKind
-
-_TYPES = {
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "gf_i64",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned",
-    "uint64": "gf_u64",
-    "float16": "gf_half",
-    "bfloat16": "gf_bf16",
-    "float32": "float",
-    "float64": "double",
-    # Kernels copy complex numbers as their bits, and compute nothing of them.
-    "complex64": "gf_u64",
-    "complex128": "gf_u128",
-}
 
 _OPERATORS = {
     "div": "/",
@@ -70,13 +53,6 @@ REDUCTIONS: dict[ReduceKind, str] = {
     "argmin": "gf_argmin",
 }
 """The struct of the prelude that says how a reduction joins values."""
-
-
-def memory(dtype: DType) -> str:
-    """Return the type of an element in memory."""
-    if dtype.is_bool or dtype.is_storage:
-        return "unsigned char"
-    return _TYPES[dtype.name]
 
 
 def register(dtype: DType) -> str:

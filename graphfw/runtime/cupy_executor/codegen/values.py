@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.cupy_executor.codegen.types import called, converted, literal, memory, register
+from graphfw.runtime.cupy_executor.codegen.types import called, converted, literal, register
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,

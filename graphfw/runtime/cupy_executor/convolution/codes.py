@@ -11,8 +11,8 @@ from typing import NamedTuple
 from graphfw.ir.dtype import DType, float32
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
 from graphfw.runtime.cupy_executor.codegen.launch import launch
-from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.convolution.epilogue import CudaEpilogue
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3

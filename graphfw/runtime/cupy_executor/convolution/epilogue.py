@@ -6,8 +6,8 @@ import hashlib
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots, statements
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer, Kernel, Load, Store
 from graphfw.runtime.kernels.printer import show
 

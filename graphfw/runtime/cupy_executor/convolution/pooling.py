@@ -20,8 +20,9 @@ from graphfw.runtime.cupy_executor.codegen import (
     Launch,
     Variant,
 )
-from graphfw.runtime.cupy_executor.codegen.types import memory, register
+from graphfw.runtime.cupy_executor.codegen.types import register
 from graphfw.runtime.cupy_executor.convolution.codes import RANK, dims_from, over, text_of
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole

@@ -11,8 +11,8 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cupy_executor.codegen import NOTHING, HandwrittenCode, Launch, Variant
-from graphfw.runtime.cupy_executor.codegen.types import memory
 from graphfw.runtime.cupy_executor.special.launches import THREADS, blocks_for, is_wide, reach
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.limits import Precision

@@ -23,13 +23,14 @@ from graphfw.runtime.cupy_executor.codegen import (
     Variant,
 )
 from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS
-from graphfw.runtime.cupy_executor.codegen.types import memory, register
+from graphfw.runtime.cupy_executor.codegen.types import register
 from graphfw.runtime.cupy_executor.special.launches import (
     THREADS,
     blocks_for,
     is_wide,
     reach,
 )
+from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.kernels.views import is_whole

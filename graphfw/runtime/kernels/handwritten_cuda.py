@@ -8,9 +8,9 @@ To add one for an op:
 2. Make a `HandwrittenCode`: that text, the buffers, how many run-time integers there are, the
    calls that make variants of the function, and what chooses among these at given sizes and says
    how it is launched.
-3. Return steps with this code from a function of `cupy_executor.lowerings`, registered by `lowers`.
-   Operands, `written`, and params are as of any other step; `can_fail=True` where the function may
-   set `*failed` to 1, `work_items=1`.
+3. Return steps with this code from a function that `lowers` registers: in `cupy_executor.lowerings`
+   or, with `gf.extend.lowers`, in another package. Operands, `written`, and params are as of any
+   other step; `can_fail=True` where the function may set `*failed` to 1, `work_items=1`.
 
 `tests/support/cuda_kernels.py` runs such steps on the CPU as it does generated ones (`run_by_hand`;
 tests/runtime/cupy_executor/test_handwritten.py is an example), and has GPUs' compilers take them.
@@ -25,9 +25,61 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from graphfw.runtime.cupy_executor.codegen.launch import Launch
-from graphfw.runtime.cupy_executor.codegen.types import memory
+from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Buffer
+
+_TYPES = {
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "gf_i64",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "gf_u64",
+    "float16": "gf_half",
+    "bfloat16": "gf_bf16",
+    "float32": "float",
+    "float64": "double",
+    # Kernels copy complex numbers as their bits, and compute nothing of them.
+    "complex64": "gf_u64",
+    "complex128": "gf_u128",
+}
+
+
+def memory(dtype: DType) -> str:
+    """Return the type of an element in memory."""
+    if dtype.is_bool or dtype.is_storage:
+        return "unsigned char"
+    return _TYPES[dtype.name]
+
+
+class Launch(NamedTuple):
+    """One launch.
+
+    Attributes:
+        variant: Which of the kernel's functions.
+        grid: How many blocks; 0: there is nothing to do.
+        pieces: How many times as many there are, along y, because they share rows.
+        block: How many threads each has, along x and y.
+        shared: Bytes of memory of its own that each block has.
+        scratch: Bytes of memory that the launch is given, for kept values or parts of rows.
+        counters: Of how many blocks that share rows it is counted which are done.
+        is_wide: Whether indices, `gf_index`, need 64 bits.
+    """
+
+    variant: str
+    grid: int
+    pieces: int = 1
+    block: tuple[int, int] = (256, 1)
+    shared: int = 0
+    scratch: int = 0
+    counters: int = 0
+    is_wide: bool = False
+
+
+NOTHING = Launch("", 0, block=(1, 1))
+"""No launch: where there is nothing to compute."""
 
 
 class Variant(NamedTuple):
