@@ -93,6 +93,15 @@ def test_what_is_added_needs_nothing_private(page):
     assert not re.search(r"\bself\._|\bdef _", "".join(BLOCK.findall(text)))
 
 
+@pytest.mark.parametrize("name", ["moving_average.py", "native.py"])
+def test_the_page_on_ops_shows_the_files_of_the_example(name):
+    file = DOCS.parent / "examples" / "graphfw_extras" / "src" / "graphfw_extras" / name
+    code = file.read_text("utf-8").partition("annotations\n")[2].strip()
+    code = re.sub(r"^(import graphfw as gf|from graphfw_extras.*)\n", "", code, flags=re.MULTILINE)
+    page = (DOCS / "adding-an-op.md").read_text("utf-8")
+    assert code.replace("extras.moving_average", "mylib.moving_average") in page
+
+
 @pytest.mark.usefixtures("_registries_restored")
 @pytest.mark.parametrize(
     "page", [page for page in WITH_CODE if page in INTERNALS], ids=lambda page: page.stem
