@@ -45,6 +45,9 @@ class Trait(enum.Enum):
     PURE = "the same inputs give the same outputs: may be merged, folded, dropped"
     ELEMENTWISE = "output element i depends on the inputs' elements i after broadcasting only"
     COMMUTATIVE = "the two inputs may be swapped"
+    IDEMPOTENT = "of one input: f(f(x)) is f(x); of two: f(x, x) is x"
+    INVOLUTION = "f(f(x)) is x"
+    TRANSPARENT = "it yields its first inputs as they are, and is nothing to a run"
     ALIAS = "the result may share memory with an input"
     RANDOM = "`eval` takes rng=Rng(…); the op has a field `key`"
     SOURCE = "a value from outside: placeholder, variable, constant"
@@ -55,6 +58,9 @@ class Trait(enum.Enum):
 PURE = Trait.PURE
 ELEMENTWISE = Trait.ELEMENTWISE
 COMMUTATIVE = Trait.COMMUTATIVE
+IDEMPOTENT = Trait.IDEMPOTENT
+INVOLUTION = Trait.INVOLUTION
+TRANSPARENT = Trait.TRANSPARENT
 ALIAS = Trait.ALIAS
 RANDOM = Trait.RANDOM
 SOURCE = Trait.SOURCE

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,10 +14,29 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dtype import DType, holds_stored
 from graphfw.ir.functions import F
 from graphfw.ir.literal import Literal
+from graphfw.ir.op import IDEMPOTENT, INVOLUTION, Op
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.elementwise.arithmetic import Negative
+from graphfw.ops.elementwise.arithmetic import (
+    Add,
+    Divide,
+    FloorDivide,
+    Maximum,
+    Minimum,
+    Multiply,
+    Negative,
+    Pow,
+    Subtract,
+)
 from graphfw.ops.elementwise.cast import AsType
-from graphfw.ops.elementwise.comparisons import BitwiseInvert
+from graphfw.ops.elementwise.comparisons import (
+    BitwiseAnd,
+    BitwiseInvert,
+    BitwiseLeftShift,
+    BitwiseOr,
+    BitwiseRightShift,
+    BitwiseXor,
+)
+from graphfw.ops.elementwise.where_clip import Where
 from graphfw.passes.rules import RewriteRule, rule
 
 
@@ -24,73 +45,70 @@ def spread(tensor: Tensor, node: Node) -> Tensor:
     return F.broadcast_to(tensor, node.types[0].shape)
 
 
-_RIGHT_ONLY = {
-    "bitwise_left_shift",
-    "bitwise_right_shift",
-    "divide",
-    "floor_divide",
-    "pow",
-    "subtract",
+Identity: TypeAlias = Callable[[DType], complex | None]
+"""A function that returns the identity of a dtype: the op returns the other operand for it."""
+
+
+def _zero(dtype: DType) -> complex:
+    return 0
+
+
+def _one(dtype: DType) -> complex | None:
+    # Not of complex numbers: (inf + 1j) * (1 + 0j) has a part inf * 0.
+    return None if dtype.is_complex else 1
+
+
+def _negative_zero(dtype: DType) -> complex:
+    # 0.0 would turn -0.0 into 0.0.
+    return complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_floating else 0
+
+
+_RIGHT_IDENTITY: Mapping[type[Op], Identity] = {
+    BitwiseLeftShift: _zero,
+    BitwiseRightShift: _zero,
+    Divide: _one,
+    FloorDivide: lambda dtype: 1 if dtype.is_integer else None,
+    Pow: _one,
+    Subtract: _zero,
 }
+"""The identities of ops that have one on the right alone."""
 
+_IDENTITY: Mapping[type[Op], Identity] = {
+    Add: _negative_zero,
+    BitwiseAnd: lambda dtype: -1,  # all bits
+    BitwiseOr: _zero,
+    BitwiseXor: _zero,
+    Maximum: lambda dtype: -math.inf if dtype.is_floating else None,
+    Minimum: lambda dtype: math.inf if dtype.is_floating else None,
+    Multiply: _one,
+}
+"""The identities of ops that have one on either side."""
 
-_ONE = {"divide", "multiply", "pow"}
+_IDENTITIES = {**_RIGHT_IDENTITY, **_IDENTITY}
 
 
 @lru_cache(maxsize=512)
-def _neutral(name: str, dtype: DType) -> bytes | None:
+def _neutral(identity: Identity, dtype: DType) -> bytes | None:
     """Return, as bytes, the operand that the op returns the other operand for, or None."""
-    value: complex | None = None
-    if name == "add":
-        # 0.0 would turn -0.0 into 0.0.
-        value = complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_floating else 0
-    elif name == "subtract":
-        value = 0
-    elif name in _ONE and not dtype.is_complex:
-        value = 1  # not of complex numbers: (inf + 1j) * (1 + 0j) has a part inf * 0
-    elif name == "floor_divide" and dtype.is_integer:
-        value = 1
-    elif name in ("maximum", "minimum") and dtype.is_floating:
-        value = -math.inf if name == "maximum" else math.inf
-    elif name == "bitwise_and":
-        return np.bitwise_not(np.zeros((), dtype.dtype)).tobytes()
-    elif name.startswith("bitwise_"):
-        value = 0
+    value = identity(dtype)
     return None if value is None else np.asarray(value).astype(dtype.dtype).tobytes()
 
 
-@rule(
-    (
-        "add",
-        "bitwise_and",
-        "bitwise_left_shift",
-        "bitwise_or",
-        "bitwise_right_shift",
-        "bitwise_xor",
-        "divide",
-        "floor_divide",
-        "maximum",
-        "minimum",
-        "multiply",
-        "pow",
-        "subtract",
-    ),
-    before="1 * x",
-    after="x",
-)
+@rule(tuple(_IDENTITIES), before="1 * x", after="x")
 def neutral_operand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X * 1, x + -0.0, x - 0.0, x / 1, x ** 1, x & -1, x | 0, max(x, -inf), … -> x."""
-    neutral = _neutral(node.op.name, node.types[0].dtype)
+    identity = _IDENTITIES.get(type(node.op))  # those of derived classes are not known
+    neutral = identity and _neutral(identity, node.types[0].dtype)
     if neutral is None:
         return None
-    for this, other in ((1, 0),) if node.op.name in _RIGHT_ONLY else ((1, 0), (0, 1)):
+    for this, other in ((1, 0), (0, 1)) if type(node.op) in _IDENTITY else ((1, 0),):
         value = fill_value(inputs[this])
         if value is not None and value.tobytes() == neutral:
             return spread(inputs[other], node)
     return None
 
 
-@rule("divide", before="x / 8", after="x * 0.125")
+@rule(Divide, before="x / 8", after="x * 0.125")
 def divide_by_power_of_two(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X / 2**k -> x * 2**-k: both round the same real number, and a product is quicker."""
     x, by = inputs
@@ -108,24 +126,20 @@ def divide_by_power_of_two(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | N
     return spread(x * constant(Literal(np.asarray(factor).astype(by.dtype.dtype))), node)
 
 
-@rule(("bitwise_invert", "conj", "flip", "negative"), before="-(-x)", after="x")
+@rule(INVOLUTION, before="-(-x)", after="x")
 def involution(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """f(f(x)) -> x, for what undoes itself."""
     inner = inputs[0].node
     return inner.inputs[0] if inner.op == node.op else None
 
 
-@rule(
-    ("abs", "ceil", "floor", "round", "sign", "trunc"), before="floor(floor(x))", after="floor(x)"
-)
+@rule(IDEMPOTENT, before="floor(floor(x))", after="floor(x)")
 def idempotent(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """f(f(x)) -> f(x), for what changes nothing the second time."""
-    if inputs[0].dtype.is_complex:
-        return None  # the sign of a sign is rounded twice
-    return inputs[0] if inputs[0].node.op == node.op else None
+    return inputs[0] if len(inputs) == 1 and inputs[0].node.op == node.op else None
 
 
-@rule("add", before="x + (-y)", after="x - y", takes="x: float32[3, n]; y: float32[n]")
+@rule(Add, before="x + (-y)", after="x - y", takes="x: float32[3, n]; y: float32[n]")
 def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X + (-y), (-y) + x -> x - y."""
     x, y = inputs
@@ -136,21 +150,21 @@ def add_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return None
 
 
-@rule("subtract", before="x - (-y)", after="x + y", takes="x: float32[3, n]; y: float32[n]")
+@rule(Subtract, before="x - (-y)", after="x + y", takes="x: float32[3, n]; y: float32[n]")
 def subtract_negative(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """X - (-y) -> x + y."""
     x, y = inputs
     return x + y.node.inputs[0] if isinstance(y.node.op, Negative) else None
 
 
-@rule(("bitwise_and", "bitwise_or", "maximum", "minimum"), before="maximum(x, x)", after="x")
+@rule(IDEMPOTENT, before="maximum(x, x)", after="x")
 def same_operands(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """max(x, x), min(x, x), x & x, x | x -> x."""
-    return inputs[0] if inputs[0] is inputs[1] else None
+    return inputs[0] if len(inputs) == 2 and inputs[0] is inputs[1] else None
 
 
 @rule(
-    "where",
+    Where,
     before="where(broadcast_to(asarray([True]), (n,)), x, y)",
     after="broadcast_to(x, (n,))",
     takes="x: float32[]; y: float32[n]",
@@ -161,14 +175,14 @@ def where_constant(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return None if value is None else spread(inputs[1 if value else 2], node)
 
 
-@rule("where", before="where(c, x, x)", after="x", takes="c: bool[n]; x: float32[3, n]")
+@rule(Where, before="where(c, x, x)", after="x", takes="c: bool[n]; x: float32[3, n]")
 def where_same(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """where(c, x, x) -> x."""
     return spread(inputs[1], node) if inputs[1] is inputs[2] else None
 
 
 @rule(
-    "where",
+    Where,
     before="where(~c, x, y)",
     after="where(c, y, x)",
     takes="c: bool[n]; x: float32[n]; y: float32[3, 1]",
@@ -204,7 +218,7 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 @rule(
-    "astype",
+    AsType,
     before="astype(astype(x, float32), float16)",
     after="x",
     takes="x: float16[3, n]",

@@ -8,11 +8,14 @@ from graphfw.ir.build import emit
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F
-from graphfw.ir.op import ELEMENTWISE
+from graphfw.ir.op import ELEMENTWISE, TRANSPARENT
 from graphfw.ir.shape import Requirement, broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
+from graphfw.ops.creation.inputs import AssertShape
 from graphfw.ops.elementwise.arithmetic import Add
+from graphfw.ops.elementwise.cast import AsType
+from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.reduce.reductions import Reduction, Sum
 from graphfw.ops.shape.concat import Concat, Split
 from graphfw.ops.shape.gather_scatter import Slice, SliceSet
@@ -20,21 +23,21 @@ from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
 from graphfw.passes.rules import RewriteRule, rule
 
 
-@rule(("identity", "stop_gradient", "custom_gradient"), before="stop_gradient(identity(x)) * y",
+@rule(TRANSPARENT, before="stop_gradient(identity(x)) * y",
       after="x * y", takes="x: float32[3, n]; y: float32[n]")  # fmt: skip
 def nothing_done(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """identity(x), stop_gradient(x) -> x: names and gradients are settled before passes run."""
     return inputs[: len(node.types)]
 
 
-@rule(("assert_shape", "astype", "broadcast_to", "reshape"), before="assert_shape(x, (3, n))",
+@rule((AssertShape, AsType, BroadcastTo, Reshape), before="assert_shape(x, (3, n))",
       after="x")  # fmt: skip
 def same_type(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """Replace an op that changes only the type, and gives the type there was -> x."""
     return inputs[0] if inputs[0].type == node.types[0] else None
 
 
-@rule("reshape", before="reshape(reshape(x, (-1,)), (n, 3))", after="reshape(x, (n, 3))")
+@rule(Reshape, before="reshape(reshape(x, (-1,)), (n, 3))", after="reshape(x, (n, 3))")
 def reshape_of_reshape(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """reshape(reshape(x)) -> reshape(x)."""
     inner = inputs[0].node
@@ -45,7 +48,7 @@ def reshape_of_reshape(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.reshape(x, shape) if size_of(x.shape) == size_of(shape) else None
 
 
-@rule("permute_dims", before="permute_dims(permute_dims(x, (1, 2, 0)), (1, 2, 0))",
+@rule(PermuteDims, before="permute_dims(permute_dims(x, (1, 2, 0)), (1, 2, 0))",
       after="permute_dims(x, (2, 0, 1))", takes="x: float32[2, 3, n]")  # fmt: skip
 def permute_of_permute(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """permute(permute(x, p), q) -> permute(x, p of q)."""
@@ -57,7 +60,7 @@ def permute_of_permute(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.permute_dims(inner.inputs[0], axes)
 
 
-@rule("permute_dims", before="permute_dims(x, (1, 2, 0))", after="reshape(x, (3, n, 1))",
+@rule(PermuteDims, before="permute_dims(x, (1, 2, 0))", after="reshape(x, (3, n, 1))",
       takes="x: float32[1, 3, n]")  # fmt: skip
 def permute_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """permute(x) -> reshape(x), where only dims of size 1 change their order."""
@@ -67,7 +70,7 @@ def permute_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.reshape(inputs[0], node.types[0].shape) if moved == sorted(moved) else None
 
 
-@rule("broadcast_to", before="broadcast_to(broadcast_to(x, (3, n)), (2, 3, n))",
+@rule(BroadcastTo, before="broadcast_to(broadcast_to(x, (3, n)), (2, 3, n))",
       after="broadcast_to(x, (2, 3, n))", takes="x: float32[3, 1]")  # fmt: skip
 def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """broadcast(broadcast(x)) -> broadcast(x)."""
@@ -77,7 +80,7 @@ def broadcast_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | N
     return F.broadcast_to(inner.inputs[0], node.types[0].shape)
 
 
-@rule("broadcast_to", before="broadcast_to(reshape(x, (1, 1, n)), (2, 3, n))",
+@rule(BroadcastTo, before="broadcast_to(reshape(x, (1, 1, n)), (2, 3, n))",
       after="broadcast_to(x, (2, 3, n))", takes="x: float32[n]")  # fmt: skip
 def broadcast_of_expand(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """broadcast(reshape(x, (1, 1, *x.shape))) -> broadcast(x), which adds leading dims itself."""
@@ -113,7 +116,7 @@ def _broadcast(shapes: list[Shape]) -> Shape | None:
         return None
 
 
-@rule(("all", "any", "max", "min", "prod", "sum"), before="max(x, axis=1)",
+@rule(Reduction, before="max(x, axis=1)",
       after="reshape(x, (n,))", takes="x: float32[n, 1]")  # fmt: skip
 def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """A reduction over no axes, or over axes of size 1 -> reshape(x)."""
@@ -129,7 +132,7 @@ def reduction_of_ones(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return F.reshape(x, node.types[0].shape)
 
 
-@rule("slice", before="raw('slice', x, starts=(0, 0), lengths=(3, n), steps=(1, 1))", after="x")
+@rule(Slice, before="raw('slice', x, starts=(0, 0), lengths=(3, n), steps=(1, 1))", after="x")
 def slice_of_all(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """x[:] -> x."""
     op, x = node.op, inputs[0]
@@ -138,7 +141,7 @@ def slice_of_all(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return x if whole else None
 
 
-@rule(("concat", "split"), before="raw('concat', raw('split', x, lengths=(3,), axis=0), axis=1)",
+@rule((Concat, Split), before="raw('concat', raw('split', x, lengths=(3,), axis=0), axis=1)",
       after="x")  # fmt: skip
 def one_part(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """concat([x]) -> x; split(x) into one part -> x."""
@@ -148,7 +151,7 @@ def one_part(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 _CONCAT_PARTS = 64  # else a chain of n concats of one more part each would be copied n times
 
 
-@rule("concat", before="concat([x, concat([y, x], axis=1)], axis=1)",
+@rule(Concat, before="concat([x, concat([y, x], axis=1)], axis=1)",
       after="concat([x, y, x], axis=1)", takes="x: float32[3, n]; y: float32[3, 2]")  # fmt: skip
 def concat_of_concat(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """concat([a, concat([b, c])]) -> concat([a, b, c])."""
@@ -159,7 +162,7 @@ def concat_of_concat(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return emit(node.op, *parts) if len(inputs) < len(parts) <= _CONCAT_PARTS else None
 
 
-@rule("concat", before="concat(split(x, 3, axis=0), axis=0)", after="x")
+@rule(Concat, before="concat(split(x, 3, axis=0), axis=0)", after="x")
 def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """concat(split(x)) -> x, where all parts are put back in order."""
     assert isinstance(node.op, Concat)
@@ -172,7 +175,7 @@ def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     return first.inputs[0] if in_order else None
 
 
-@rule("add", before="pad(y, ((0, 0), (0, 2))) + pad(y, ((0, 0), (2, 0)))",
+@rule(Add, before="pad(y, ((0, 0), (0, 2))) + pad(y, ((0, 0), (2, 0)))",
       after="concat([y + 0, y + 0], axis=1)", takes="y: float32[3, 2]")  # fmt: skip
 def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """The sum of zeros in which windows are set, that lie side by side -> what is set, joined.
@@ -222,7 +225,7 @@ def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
 _TALL = 8  # so many steps may stand between a transposed matrix and its product
 
 
-@rule("matmul", before="raw('matmul', x, exp(permute_dims(y, (1, 0)) * 2.0) + z)",
+@rule(MatMul, before="raw('matmul', x, exp(permute_dims(y, (1, 0)) * 2.0) + z)",
       after="raw('matmul', x, permute_dims(exp(y * 2.0) + reshape(z, (2, 1)), (1, 0)))",
       takes="x: float32[3, n]; y: float32[2, n]; z: float32[2]")  # fmt: skip
 def product_of_transposed(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from graphfw.errors import PassError
+from graphfw.errors import ArgumentError, PassError
 from graphfw.ir.build import emit_all
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import Op, Trait
@@ -30,7 +30,7 @@ class RewriteRule:
 
     Attributes:
         name: What reports and errors call it.
-        roots: The ops that it starts from: names, or traits that they have.
+        roots: The ops that it starts from: classes of theirs, or traits that they have.
         before: An expression that it rewrites, over the names in `takes`; tests run it.
         after: What comes of it.
         takes: The types of the names: `"x: float32[3, n]; y: bool[]"`.
@@ -38,19 +38,22 @@ class RewriteRule:
     """
 
     name: str
-    roots: tuple[str | Trait, ...]
+    roots: tuple[type[Op] | Trait, ...]
     before: str
     after: str
     takes: str
     apply: Apply
 
-    def starts_from(self, op: Op) -> bool:
-        """Say whether an op is one of the roots."""
-        return any(op.name == r if isinstance(r, str) else r in op.traits for r in self.roots)
+    def starts_from(self, cls: type[Op]) -> bool:
+        """Say whether ops of a class are among the roots."""
+        return any(
+            root in cls.traits if isinstance(root, Trait) else issubclass(cls, root)
+            for root in self.roots
+        )
 
 
 def rule(
-    root: str | Trait | tuple[str | Trait, ...],
+    root: type[Op] | Trait | tuple[type[Op] | Trait, ...],
     *,
     before: str,
     after: str,
@@ -59,9 +62,20 @@ def rule(
     """Make a `RewriteRule` of a function.
 
     A rule must keep every value: NaN, infinities, the sign of zero, integers that overflow. Only
-    the bits inside a NaN are free. It asks for ops by name and for traits, never for classes.
+    the bits inside a NaN are free.
+
+    Raises:
+        ArgumentError: A root is neither a class of ops nor a trait.
     """
     roots = root if isinstance(root, tuple) else (root,)
+    for one in roots:
+        given: object = one
+        if not (isinstance(given, Trait) or (isinstance(given, type) and issubclass(given, Op))):
+            is_name = isinstance(given, str)
+            raise ArgumentError(
+                f"rule: {given!r} is no class of ops, and no trait",
+                fix=f"write gf.extend.lookup({given!r})" if is_name else "write the op's class",
+            )
 
     def decorate(apply: Apply) -> RewriteRule:
         return RewriteRule(apply.__name__, roots, before, after, takes, apply)
@@ -93,7 +107,7 @@ class _Driver:
         self.left = budget
         self.hits = hits
         self.recent: deque[str] = deque(maxlen=16)
-        self.by_op: dict[str, tuple[RewriteRule, ...]] = {}
+        self.by_class: dict[type[Op], tuple[RewriteRule, ...]] = {}
 
     def rewrite(self, node: Node, inputs: Outputs) -> Outputs | None:
         """Return a node's replacement, settled, or None to keep it."""
@@ -124,10 +138,10 @@ class _Driver:
     def first_hit(self, node: Node, inputs: Outputs) -> Outputs | None:
         """Apply the first rule that fits."""
         op = node.op
-        rules = self.by_op.get(op.name)
+        rules = self.by_class.get(type(op))
         if rules is None:
-            rules = tuple(r for r in self.rule_set.rules if r.starts_from(op))
-            self.by_op[op.name] = rules
+            rules = tuple(r for r in self.rule_set.rules if r.starts_from(type(op)))
+            self.by_class[type(op)] = rules
         for rule in rules:
             try:
                 replaced = rule.apply(node, inputs)

@@ -12,7 +12,7 @@ from graphfw.ir.body import Body, Traced, closed, trace
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.concrete import describe
 from graphfw.ir.graph import current_graph
-from graphfw.ir.op import op
+from graphfw.ir.op import TRANSPARENT, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.unset import next_serial
 from graphfw.ops.batching import Lanes
@@ -38,6 +38,7 @@ class CustomGradient(FirstInputs):
     rule: Body
     given: tuple[bool, ...] = ()
     others: int = 0
+    traits = FirstInputs.traits | {TRANSPARENT}
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Any, ...]:
         before = self.count + len(self.given)

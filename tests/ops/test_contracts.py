@@ -23,8 +23,11 @@ from graphfw.ir.op import (
     ALIAS,
     COMMUTATIVE,
     ELEMENTWISE,
+    IDEMPOTENT,
+    INVOLUTION,
     PURE,
     RANDOM,
+    TRANSPARENT,
     Case,
     Nested,
     Op,
@@ -317,6 +320,21 @@ def test_commutative_ops_commute(declared: Declared, rng: np.random.Generator):
     a, b = sample.draw(rng)
     # Not to the last bit: NumPy's complex products round once less for one of the parts.
     check_close(sample.evaluate(np, a, b), sample.evaluate(np, b, a))
+
+
+@cases(lambda op, case: not case.error and {IDEMPOTENT, INVOLUTION, TRANSPARENT} & op.traits)
+def test_ops_that_rules_drop_change_nothing(declared: Declared, rng: np.random.Generator):
+    sample = declared.bound()
+    inputs = tuple(sample.draw(rng))
+    values = sample.evaluate(np, *inputs)
+    if TRANSPARENT in sample.op.traits:
+        check_equal(values, inputs[: len(values)])
+    if INVOLUTION in sample.op.traits:
+        check_equal(sample.evaluate(np, *values), inputs)
+    if IDEMPOTENT in sample.op.traits and len(inputs) == 1:
+        check_equal(sample.evaluate(np, *values), values)
+    elif IDEMPOTENT in sample.op.traits:
+        check_equal(sample.evaluate(np, inputs[0], inputs[0]), inputs[:1])
 
 
 @cases(lambda op, case: case.error is None and ELEMENTWISE in op.traits and bool(case.types))

@@ -11,7 +11,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError, GraphError, PassError, VerifyError
 from graphfw.ir.functions import F
-from graphfw.ir.op import REGISTRY
+from graphfw.ir.op import lookup
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.tensor import Node
 from graphfw.ir.types import TensorType
@@ -26,7 +26,7 @@ from graphfw.passes.values import evaluated, same_values
 from tests.passes.helpers import graph_of, raw
 
 
-@rule("add", before="x + 0.0", after="x")
+@rule(lookup("add"), before="x + 0.0", after="x")
 def drop_any_constant(node, inputs):
     return inputs[0] if inputs[1].node.op.name == "constant" else None
 
@@ -100,7 +100,7 @@ class TestFailures:
         assert isinstance(failure.value.__cause__, ZeroDivisionError)
 
     def test_the_line_of_the_node_is_kept(self):
-        @rule("exp", before="", after="")
+        @rule(lookup("exp"), before="", after="")
         def broken(node, inputs):
             raise KeyError("axes")
 
@@ -175,7 +175,7 @@ class TestValues:
         assert failure.value.at == graph.outputs[1].node.loc
 
     def test_a_rule_that_is_wrong_for_nan_alone_is_found(self):
-        @rule("multiply", before="x * 0", after="zeros_like(x)")
+        @rule(lookup("multiply"), before="x * 0", after="zeros_like(x)")
         def zero(node, inputs):
             return F.zeros_like(inputs[0])
 
@@ -213,7 +213,7 @@ class TestValues:
         assert len(evaluations) == 4 * first
 
     def test_a_pass_whose_graph_cannot_be_evaluated_is_named(self):
-        @rule("exp", before="", after="")
+        @rule(lookup("exp"), before="", after="")
         def to_new_placeholder(node, inputs):
             return raw("placeholder", dims=(3,), to=gf.float32)
 
@@ -381,12 +381,8 @@ def test_the_default_pipeline_has_nothing_left_to_do_the_second_time():
     assert all(not report.hits for report in twice.reports)
 
 
-def test_ops_are_registered_under_the_names_that_rules_use():
-    names = {root for one in SIMPLIFY.rules for root in one.roots if isinstance(root, str)}
-    assert names <= set(REGISTRY)
-
-    def test_a_size_that_no_tensor_has(self):
-        with gf.Graph() as g:
-            x = gf.placeholder(("n", 3), name="x")
-            after = gf.asarray(x.shape[0]) + 1
-        run_pipeline(derive(g, [after]), DEFAULT, verify="values")
+def test_a_size_that_no_tensor_has():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 3), name="x")
+        after = gf.asarray(x.shape[0]) + 1
+    run_pipeline(derive(g, [after]), DEFAULT, verify="values")

@@ -7,29 +7,38 @@ import pytest
 import graphfw as gf
 from graphfw.errors import PassError
 from graphfw.ir.functions import F
-from graphfw.ir.op import ELEMENTWISE
+from graphfw.ir.op import (
+    ELEMENTWISE,
+    IDEMPOTENT,
+    INVOLUTION,
+    NONDIFF,
+    REGISTRY,
+    TRANSPARENT,
+    lookup,
+)
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.passes.manager import run_pipeline
+from graphfw.passes.pipelines import SIMPLIFY
 from graphfw.passes.rules import RuleSet, rule
 from tests.passes.helpers import graph_of, ops_of, structure
 
 
-@rule("negative", before="-x", after="x * -1")
+@rule(lookup("negative"), before="-x", after="x * -1")
 def negative_to_multiply(node, inputs):
     return inputs[0] * -1
 
 
-@rule("multiply", before="x * -1", after="-x")
+@rule(lookup("multiply"), before="x * -1", after="-x")
 def multiply_to_negative(node, inputs):
     return F.negative(inputs[0])
 
 
-@rule("exp", before="exp(x)", after="tanh(-x)")
+@rule(lookup("exp"), before="exp(x)", after="tanh(-x)")
 def exp_to_tanh(node, inputs):
     return F.tanh(F.negative(inputs[0]))
 
 
-@rule("negative", before="-x", after="x - x")
+@rule(lookup("negative"), before="-x", after="x - x")
 def negative_to_subtract(node, inputs):
     return inputs[0] - inputs[0]
 
@@ -48,7 +57,7 @@ def test_nodes_that_a_rule_makes_are_settled_in_the_same_run():
 def test_rules_see_settled_inputs():
     seen = []
 
-    @rule("tanh", before="", after="")
+    @rule(lookup("tanh"), before="", after="")
     def look(node, inputs):
         seen.append(inputs[0].node.op.name)
 
@@ -98,7 +107,7 @@ def test_rules_that_undo_each_other_are_named_with_the_line():
 
 
 def test_rules_that_loop_below_the_root_are_named_too():
-    @rule("tanh", before="", after="")
+    @rule(lookup("tanh"), before="", after="")
     def wrap(node, inputs):
         return F.tanh(F.exp(F.tanh(inputs[0])))
 
@@ -118,7 +127,7 @@ def test_a_long_chain_is_within_the_budget():
 
 
 def test_a_rule_that_changes_the_type_is_named():
-    @rule("exp", before="", after="")
+    @rule(lookup("exp"), before="", after="")
     def widen(node, inputs):
         return F.broadcast_to(inputs[0], (2, 3))
 
@@ -127,7 +136,7 @@ def test_a_rule_that_changes_the_type_is_named():
 
 
 def test_a_rule_that_raises_is_named_with_the_line():
-    @rule("exp", before="", after="")
+    @rule(lookup("exp"), before="", after="")
     def broken(node, inputs):
         raise KeyError("axes")
 
@@ -153,3 +162,55 @@ def test_what_the_caller_has_open_does_not_leak_into_new_nodes():
         after = run_pipeline(graph, [rules], verify="off").graph
         alone = rules(graph)
     assert ops_of(after) == ops_of(alone) == ["placeholder", "negative", "tanh"]
+
+
+def test_a_root_is_a_class_or_a_trait():
+    with pytest.raises(gf.ArgumentError, match="'tanh' is no class of ops") as caught:
+        rule("tanh", before="", after="")
+    assert caught.value.fix == "write gf.extend.lookup('tanh')"
+    with pytest.raises(gf.ArgumentError, match="no class of ops"):
+        rule((lookup("tanh"), 3), before="", after="")
+
+
+@pytest.fixture
+def ops():
+    """Define elementwise ops of another package by their traits."""
+
+    def define(name, *traits):
+        class Made(gf.Op):
+            vjp = NONDIFF
+
+            def shape(self, *xs):
+                return xs[0]
+
+            def dtype(self, *xs):
+                return xs[0]
+
+            def eval(self, xp, *xs):
+                return xs[0]
+
+        Made.traits = gf.Op.traits.union(traits)
+        return gf.op(f"rules.{name}")(Made)()
+
+    yield define
+    for name in [name for name in REGISTRY if name.startswith("rules.")]:
+        del REGISTRY[name]
+
+
+def test_ops_of_other_packages_are_simplified_by_their_traits(ops):
+    undone, settled = ops("undone", INVOLUTION), ops("settled", IDEMPOTENT)
+    tag, plain = ops("tag", TRANSPARENT), ops("plain")
+    with gf.Graph() as g:
+        x = gf.placeholder((3,), name="x")
+        once = gf.apply(settled, x)
+        same = [
+            (gf.apply(undone, gf.apply(undone, x)), x),
+            (gf.apply(settled, once), once),
+            (gf.apply(settled, once, once), once),
+            (gf.apply(tag, x), x),
+            (kept := gf.apply(plain, gf.apply(plain, x)), kept),
+        ]
+    graph = rebuild(SIMPLIFY(derive(g, [a for pair in same for a in pair])))
+    for found, wanted in zip(graph.outputs[::2], graph.outputs[1::2], strict=True):
+        assert found is wanted
+    assert [node.op for node in graph.nodes].count(plain) == 2

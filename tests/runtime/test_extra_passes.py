@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.extend import OptimiseBodies, Pass, RuleSet, rebuild, rule
+from graphfw.extend import OptimiseBodies, Pass, RuleSet, lookup, rebuild, rule
 
 
-@rule("sin", before="sin(x)", after="cos(x)")
+@rule(lookup("sin"), before="sin(x)", after="cos(x)")
 def cosine_for_sine(node, inputs):
     """sin(x) -> cos(x): not equal, so it can be seen whether it was applied."""
     return gf.cos(inputs[0])
@@ -126,7 +126,7 @@ def test_passes_of_installed_packages(graph, tmp_path, monkeypatch):
     (tmp_path / "some_passes.py").write_text(
         "import graphfw as gf\n"
         "from graphfw.extend import Pass, RuleSet, rule\n"
-        "@rule('sin', before='sin(x)', after='cos(x)')\n"
+        "@rule(gf.extend.lookup('sin'), before='sin(x)', after='cos(x)')\n"
         "def cosine(node, inputs):\n"
         "    return gf.cos(inputs[0])\n"
         "made = RuleSet('theirs', (cosine,))\n"

@@ -6,7 +6,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError, PassError, VerifyError
 from graphfw.ir.functions import F
-from graphfw.ir.op import REGISTRY, Rng
+from graphfw.ir.op import REGISTRY, Rng, lookup
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.passes import pipelines
 from graphfw.passes.bisect_passes import RealRun, difference, explained
@@ -93,7 +93,7 @@ def test_a_wrong_rule_is_named_with_the_node(net, rng, monkeypatch, jit):
     monkeypatch.setenv("GRAPHFW_JIT", jit)
     g, x, w, count, shifted, grown, noise, loss, step = net
 
-    @rule("add", before="x + 1.0", after="x")
+    @rule(lookup("add"), before="x + 1.0", after="x")
     def lose_one(node, inputs):
         return inputs[0] if node.loc == shifted.node.loc else None
 

@@ -14,7 +14,7 @@ from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.modes import interceptable
-from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, Case, Op, bad, ok, op
+from graphfw.ir.op import ALIAS, EFFECT, NONDIFF, PURE, TRANSPARENT, Case, Op, bad, ok, op
 from graphfw.ir.shape import int_or_none, normalize_axis, require, shape_text
 from graphfw.ir.shared_ops import shared
 from graphfw.ir.sources import Placeholder
@@ -125,6 +125,7 @@ def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None
 class Identity(Movement):
     """The input itself.  x: [*A]  ->  [*A]"""
 
+    traits = Movement.traits | {TRANSPARENT}
     batch = leading
 
     def shape(self, x: Shape) -> Shape:
@@ -167,6 +168,7 @@ def identity(x: TensorLike, /, *, name: str | None = None) -> Tensor:
 class StopGradient(Movement):
     """The input itself, which no gradient passes.  x: [*A]  ->  [*A]"""
 
+    traits = Movement.traits | {TRANSPARENT}
     vjp = NONDIFF
     batch = leading
 

@@ -7,7 +7,7 @@ from typing import Any
 from graphfw.errors import ArgumentError
 from graphfw.ir.concrete import describe
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import NONDIFF, ok
+from graphfw.ir.op import COMMUTATIVE, IDEMPOTENT, INVOLUTION, NONDIFF, ok
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import numerics
 from graphfw.ops.args import TensorLike, as_tensor, ruled
@@ -60,7 +60,7 @@ Add = binary_op(
     Tensor([4, 5], dtype=int64)
     """,
     vjp=(lambda ct, y, a, b: ct, lambda ct, y, a, b: ct),
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar="add",
     mixed_precision="follows",
 )
@@ -77,7 +77,7 @@ Multiply = binary_op(
     "multiply",
     doc="Multiply.  x1, x2: numeric, broadcast -> [*B]",
     vjp=(lambda ct, y, a, b: ct * F.conj(b), lambda ct, y, a, b: ct * F.conj(a)),
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar="mul",
     mixed_precision="follows",
 )
@@ -120,7 +120,7 @@ chain_multiply = binary(
     ),
     xp=_chain_multiply,
     accepts="floating-point or complex",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar=lambda k, a, b: k.select(k.or_(k.eq(a, 0), k.eq(b, 0)), 0, k.mul(a, b)),
 )
 chain_divide = binary(
@@ -163,7 +163,7 @@ def reciprocal(x: TensorLike, /) -> Tensor:
 
 # Division with whole quotients.
 
-floor_divide = binary(
+FloorDivide = binary_op(
     "floor_divide",
     doc="""The quotient, rounded down; no gradient.  x1, x2: real, broadcast -> [*B]
 
@@ -178,6 +178,7 @@ floor_divide = binary(
     accepts="real",
     scalar="floor_divide",
 )
+floor_divide = binary_function(FloorDivide)
 remainder = binary(
     "remainder",
     doc="""Compute what `floor_divide` leaves, with the sign of x2.  x1, x2: real, broadcast -> [*B]
@@ -264,6 +265,7 @@ Negative = unary_op(
     accepts="numeric",
     scalar="neg",
     mixed_precision="follows",
+    traits=(INVOLUTION,),
 )
 negative = unary_function(Negative)
 
@@ -292,6 +294,7 @@ abs = unary(
     smooth=False,
     scalar="abs",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 
 
@@ -318,6 +321,7 @@ sign = unary(
     shortcut=_sign_of_complex,
     scalar=_sign,
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 copysign = binary(
     "copysign",
@@ -359,6 +363,7 @@ conj = unary(
     vjp=lambda ct, y, x: F.conj(ct),
     accepts="complex",
     shortcut=_itself_if_real,
+    traits=(INVOLUTION,),
 )
 real = unary(
     "real",
@@ -403,6 +408,7 @@ Maximum = binary_op(
     smooth=False,
     scalar="max",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 maximum = binary_function(Maximum)
 Minimum = binary_op(
@@ -416,6 +422,7 @@ Minimum = binary_op(
     smooth=False,
     scalar="min",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 minimum = binary_function(Minimum)
 
@@ -434,6 +441,7 @@ floor = unary(
     shortcut=_itself_if_integer,
     scalar="floor",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 ceil = unary(
     "ceil",
@@ -443,6 +451,7 @@ ceil = unary(
     shortcut=_itself_if_integer,
     scalar="ceil",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 trunc = unary(
     "trunc",
@@ -452,6 +461,7 @@ trunc = unary(
     shortcut=_itself_if_integer,
     scalar="trunc",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )
 round = unary(
     "round",
@@ -464,4 +474,5 @@ round = unary(
     shortcut=_itself_if_integer,
     scalar="round",
     mixed_precision="follows",
+    traits=(IDEMPOTENT,),
 )

@@ -9,11 +9,18 @@ from typing import Any
 from graphfw.errors import DTypeError
 from graphfw.ir.dtype import bool_, float32
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import NONDIFF
+from graphfw.ir.op import COMMUTATIVE, IDEMPOTENT, INVOLUTION, NONDIFF
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
-from graphfw.ops.elementwise.table import binary, unary, unary_function, unary_op
+from graphfw.ops.elementwise.table import (
+    binary,
+    binary_function,
+    binary_op,
+    unary,
+    unary_function,
+    unary_op,
+)
 
 __all__ = [
     "bitwise_and",
@@ -56,7 +63,7 @@ equal = binary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar="eq",
 )
 not_equal = binary(
@@ -65,7 +72,7 @@ not_equal = binary(
     vjp=NONDIFF,
     accepts="any",
     result="bool",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar="ne",
 )
 less = binary(
@@ -134,7 +141,7 @@ signbit = unary(
     scalar=lambda k, x: k.lt(k.copysign(1, x), 0),
 )
 
-bitwise_and = binary(
+BitwiseAnd = binary_op(
     "bitwise_and",
     doc="""The bits set in both.  x1, x2: integer or bool, broadcast -> [*B]
 
@@ -144,26 +151,29 @@ bitwise_and = binary(
     """,
     vjp=NONDIFF,
     accepts="integer or bool",
-    commutative=True,
+    traits=(COMMUTATIVE, IDEMPOTENT),
     scalar="and",
 )
-bitwise_or = binary(
+bitwise_and = binary_function(BitwiseAnd)
+BitwiseOr = binary_op(
     "bitwise_or",
     doc="The bits set in one or both.  x1, x2: integer or bool, broadcast -> [*B]",
     vjp=NONDIFF,
     accepts="integer or bool",
-    commutative=True,
+    traits=(COMMUTATIVE, IDEMPOTENT),
     scalar="or",
 )
-bitwise_xor = binary(
+bitwise_or = binary_function(BitwiseOr)
+BitwiseXor = binary_op(
     "bitwise_xor",
     doc="The bits set in exactly one.  x1, x2: integer or bool, broadcast -> [*B]",
     vjp=NONDIFF,
     accepts="integer or bool",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar="xor",
 )
-bitwise_left_shift = binary(
+bitwise_xor = binary_function(BitwiseXor)
+BitwiseLeftShift = binary_op(
     "bitwise_left_shift",
     doc="""Shift the bits of x1 left by x2, filling with zeros.  x1, x2: integer, broadcast -> [*B]
 
@@ -174,7 +184,8 @@ bitwise_left_shift = binary(
     accepts="integer",
     scalar="shl",
 )
-bitwise_right_shift = binary(
+bitwise_left_shift = binary_function(BitwiseLeftShift)
+BitwiseRightShift = binary_op(
     "bitwise_right_shift",
     doc="""Shift the bits of x1 right by x2, keeping the sign.  x1, x2: integer, broadcast -> [*B]
 
@@ -186,6 +197,7 @@ bitwise_right_shift = binary(
     accepts="integer",
     scalar="shr",
 )
+bitwise_right_shift = binary_function(BitwiseRightShift)
 BitwiseInvert = unary_op(
     "bitwise_invert",
     doc="Flip every bit; of bools, the truth.  x: integer or bool [*A] -> [*A]",
@@ -193,6 +205,7 @@ BitwiseInvert = unary_op(
     xp="invert",
     accepts="integer or bool",
     scalar="not",
+    traits=(INVOLUTION,),
 )
 bitwise_invert = unary_function(BitwiseInvert)
 

@@ -14,7 +14,7 @@ from graphfw.errors import DTypeError, GradientError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.op import COMMUTATIVE, Case, bad, ok, op
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, inexact, promoted
@@ -242,6 +242,6 @@ betaln = binary(
     xp=rounded(incomplete_beta.betaln),
     scalar=native(incomplete_beta.betaln),
     accepts="floating-point",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     domain=(0.5, 3.0),
 )

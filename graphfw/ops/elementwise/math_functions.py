@@ -10,7 +10,7 @@ from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.op import COMMUTATIVE, Case, bad, ok, op
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
 from graphfw.ops import numerics
@@ -135,7 +135,7 @@ logaddexp = binary(
         lambda ct, y, a, b: ct * F.sigmoid(_log_ratio(y, b, a)),
     ),
     accepts="floating-point",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar=_scalar_logaddexp,
 )
 
@@ -201,7 +201,7 @@ hypot = binary(
         lambda ct, y, a, b: ct * (b / _nonzero(y)),
     ),
     accepts="floating-point",
-    commutative=True,
+    traits=(COMMUTATIVE,),
     scalar="hypot",
 )
 

@@ -6,7 +6,7 @@ Where a public function does more than its row, `unary_op` and `binary_op` make 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from graphfw.errors import DTypeError, counted
@@ -14,13 +14,13 @@ from graphfw.ir.build import applied
 from graphfw.ir.dtype import DType, bool_, complex64, int32
 from graphfw.ir.functions import F, public
 from graphfw.ir.op import (
-    COMMUTATIVE,
     ELEMENTWISE,
     NONDIFF,
     PURE,
     Case,
     MixedKind,
     Op,
+    Trait,
     bad,
     ok,
     op,
@@ -182,6 +182,7 @@ def unary_op(
     domain: tuple[float, float] = (-2.0, 2.0),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    traits: Iterable[Trait] = (),
     mixed_precision: MixedKind = "wide",
 ) -> type[Elementwise]:
     """Declare an elementwise op of one tensor, without a public function: see `unary`."""
@@ -201,6 +202,7 @@ def unary_op(
         "accepts": accepts,
         "result": result,
         "samples": (*cases, *samples),
+        "traits": Elementwise.traits.union(traits),
         "mixed_precision": "follows" if result == "bool" else mixed_precision,
     }
     return _make(name, ("x",), doc, None if vjp is None else (vjp,), xp, scalar, facts)
@@ -219,6 +221,7 @@ def unary(
     domain: tuple[float, float] = (-2.0, 2.0),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    traits: Iterable[Trait] = (),
     mixed_precision: MixedKind = "wide",
 ) -> Callable[[TensorLike], Tensor]:
     """Declare an elementwise op of one tensor.
@@ -237,11 +240,13 @@ def unary(
         domain: The interval that the tests draw from.
         smooth: False where a numerical gradient is no check.
         samples: Further cases.
+        traits: Those beside PURE and ELEMENTWISE.
         mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
     """
     cls = unary_op(
         name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
-        domain=domain, smooth=smooth, samples=samples, mixed_precision=mixed_precision,
+        domain=domain, smooth=smooth, samples=samples, traits=traits,
+        mixed_precision=mixed_precision,
     )  # fmt: skip
     return unary_function(cls, shortcut=shortcut)
 
@@ -270,12 +275,12 @@ def binary_op(
     scalar: str | Callable[..., Any] | None = None,
     accepts: str = "numeric",
     result: str = "same",
-    commutative: bool = False,
     widen: bool = True,
     domain: tuple[float, float] = (-2.0, 2.0),
     ints: tuple[int, int] = (1, 5),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    traits: Iterable[Trait] = (),
     mixed_precision: MixedKind = "wide",
 ) -> type[Elementwise]:
     """Declare an elementwise op of two tensors, without a public function: see `binary`."""
@@ -304,8 +309,8 @@ def binary_op(
         "accepts": accepts,
         "result": result,
         "widen": widen,
-        "traits": Elementwise.traits | ({COMMUTATIVE} if commutative else set()),
         "samples": (*cases, *samples),
+        "traits": Elementwise.traits.union(traits),
         "mixed_precision": "follows" if result == "bool" else mixed_precision,
     }
     return _make(name, ("x1", "x2"), doc, vjp, xp, scalar, facts)
@@ -320,12 +325,12 @@ def binary(
     scalar: str | Callable[..., Any] | None = None,
     accepts: str = "numeric",
     result: str = "same",
-    commutative: bool = False,
     widen: bool = True,
     domain: tuple[float, float] = (-2.0, 2.0),
     ints: tuple[int, int] = (1, 5),
     smooth: bool = True,
     samples: Sequence[Case] = (),
+    traits: Iterable[Trait] = (),
     mixed_precision: MixedKind = "wide",
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
     """Declare an elementwise op of two tensors, which broadcast and promote.
@@ -340,18 +345,19 @@ def binary(
         accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
             converts integers to the default dtype.
         result: "same" or "bool".
-        commutative: Whether the inputs may be swapped.
         widen: Whether bfloat16 is computed in float32.
         domain: The interval that the tests draw from.
         ints: The interval that the tests draw integers from.
         smooth: False where a numerical gradient is no check.
         samples: Further cases.
+        traits: Those beside PURE and ELEMENTWISE.
         mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
     """
     cls = binary_op(
         name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
-        commutative=commutative, widen=widen, domain=domain, ints=ints, smooth=smooth,
-        samples=samples, mixed_precision=mixed_precision,
+        widen=widen, domain=domain, ints=ints, smooth=smooth,
+        samples=samples, traits=traits,
+        mixed_precision=mixed_precision,
     )  # fmt: skip
     return binary_function(cls)
 

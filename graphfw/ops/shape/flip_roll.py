@@ -10,7 +10,7 @@ from graphfw.ir.affine import Index
 from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import PURE, Case, bad, ok, op
+from graphfw.ir.op import INVOLUTION, PURE, Case, bad, ok, op
 from graphfw.ir.shape import normalize_axes
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
@@ -28,6 +28,7 @@ class Flip(Movement):
     """The elements in reverse order along axes.  x: [*A]  ->  [*A]"""
 
     axes: tuple[int, ...]
+    traits = Movement.traits | {INVOLUTION}
     batch = along_axes
 
     def shape(self, x: Shape) -> Shape:
