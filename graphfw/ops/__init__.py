@@ -17,5 +17,6 @@
 
 A *primitive* is an op, a class with its rules; a *composition* is a function that emits several
 ops. In a family's docstring the files with classes come first or are called ops. The files beside
-the folders are what families share: arguments, rules of dtypes, batching, ops of users' own.
+the folders are what families share: arguments, rules of dtypes, batching, bases that compilers ask
+for, ops of users' own.
 """

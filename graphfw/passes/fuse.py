@@ -82,7 +82,7 @@ def partition(graph: Graph, natives: CompilableOps) -> Partition:
     clusters = Clusters(facts, {node: i for i, node in enumerate(graph.nodes)})
     for node in graph.nodes:
         role = facts.role[node]
-        if role in (Role.SOURCE, Role.VIEW, Role.FUSED_CONV):
+        if role in (Role.SOURCE, Role.VIEW, Role.POOLED):
             continue
         if role in _ANEW and node not in wanted:
             continue

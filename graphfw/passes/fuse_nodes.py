@@ -19,12 +19,13 @@ from graphfw.ir.walk import users
 from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.elementwise.packed_bits import UnpackBits
+from graphfw.ops.fusible import FusibleProduct
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.reduce.reductions import ArgExtreme, Reduction
 from graphfw.ops.shape.gather_scatter import Gather, Gathering, IndexAdd
 from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.fuse_iota import iota_value
-from graphfw.passes.fuse_pools import PRODUCTS, is_sole_pool, product_of
+from graphfw.passes.fuse_pools import is_sole_pool, product_of
 from graphfw.passes.fuse_views import (
     TensorLayout,
     axes_before,
@@ -74,8 +75,8 @@ class Role(enum.Enum):
     POINTWISE = "an element of the output is a function of one of each input"
     REDUCE = "a reduction"
     COPY = "a view that does not lie regularly: it is copied"
-    MATMUL = "a matrix product, or a convolution"
-    FUSED_CONV = "a convolution that is computed with what pools it"
+    MATMUL = "a product: of matrices, or a convolution"
+    POOLED = "a product that is computed with what pools it"
     FALLBACK = "is computed by itself"
     CONCAT = "its parts are written where they belong, by what computes them"
 
@@ -201,10 +202,10 @@ class FusionFacts:
         if isinstance(op, UnpackBits):
             is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
             return Role.UNPACK if is_given else Role.FALLBACK
-        if isinstance(op, PRODUCTS):
+        if isinstance(op, FusibleProduct):
             return Role.MATMUL if self.natives.multiplies(node) else Role.FALLBACK
         if self._is_pooled_product(node):
-            self.role[product_of(node)] = Role.FUSED_CONV
+            self.role[product_of(node)] = Role.POOLED
             return Role.MATMUL
         if op.combine:
             short = self._written_out(node)
@@ -230,11 +231,10 @@ class FusionFacts:
         return Role.GENERATED if 1 < weight <= _RECIPE else Role.POINTWISE
 
     def _is_pooled_product(self, node: Node) -> bool:
-        if not is_sole_pool(node, self._users, self._kept):
+        product = product_of(node)
+        if not is_sole_pool(node, self._users, self._kept) or self.waits(product):
             return False
-        conv = product_of(node)
-        is_free = self.role[conv] is Role.MATMUL and not self.waits(conv)
-        return is_free and self.natives.multiplies(node)
+        return self.role[product] is Role.MATMUL and self.natives.multiplies(node)
 
     def _barrier(self, node: Node) -> Role:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""

@@ -11,7 +11,7 @@ from graphfw.ir.build import applied, emit
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import Case, Cost, bad, ok, op
 from graphfw.ir.shape import Requirement, broadcast_batch, normalize_axis, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -20,13 +20,14 @@ from graphfw.ops.batching import Lanes, aligned, leading
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.elementwise.where_clip import where
+from graphfw.ops.fusible import FusibleProduct
 from graphfw.ops.shape.movement import Movement
 
 __all__ = ["diagonal", "matmul"]
 
 
 @op("matmul")
-class MatMul(Op):
+class MatMul(FusibleProduct):
     """Batched matrix product.  x1: [*B, M, K]  x2: [*B, K, N]  ->  [*B, M, N]"""
 
     linear = "each"

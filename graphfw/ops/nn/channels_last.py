@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from graphfw.ir.op import NONDIFF, Case, Cost, bad, ok, op
 from graphfw.ir.types import Shape, TensorType
+from graphfw.ops.fusible import FusibleProduct
 from graphfw.ops.nn.convolution_ops import Conv, ConvWeight, Correlation
 
 _PLAIN: dict[str, Any] = {"before": (1,), "strides": (2,), "dilations": (1,), "spreads": (1,)}
@@ -64,7 +65,7 @@ class PixelCorrelation(Correlation):
 
 
 @op("pixel_conv")
-class PixelConv(PixelCorrelation):
+class PixelConv(PixelCorrelation, FusibleProduct):
     """`conv` pixel by pixel.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *places, O]"""
 
     plain = Conv

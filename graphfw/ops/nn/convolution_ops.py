@@ -27,6 +27,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import Lanes, changed
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
+from graphfw.ops.fusible import FusibleProduct
 
 BLOCK = 2**20
 """So many elements are laid out at a time: 4 MB, which a cache holds."""
@@ -157,8 +158,10 @@ def _outside(x: Tensor, axis: int, groups: DimLike, lanes: DimLike) -> Tensor:
 
 
 @op("conv")
-class Conv(Correlation):
+class Conv(Correlation, FusibleProduct):
     """Sums of products over windows.  x: [N, C, *S]  weight: [O, C/G, *K]  ->  [N, O, *places]"""
+
+    columns = 2
 
     def shape(self, x: Shape, weight: Shape) -> Shape:
         self.check(x, weight)

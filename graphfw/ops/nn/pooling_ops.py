@@ -23,6 +23,7 @@ from graphfw.ops.dtypes import (
     require_numeric,
     require_ordered,
 )
+from graphfw.ops.fusible import FusiblePool
 from graphfw.ops.nn.spatial_arguments import Pairs
 from graphfw.ops.nn.unfold import SAMPLE, Fold, Windowed
 
@@ -173,7 +174,7 @@ class WindowChoice(WindowReduction):
 
 
 @op("window_max")
-class WindowMax(WindowChoice):
+class WindowMax(WindowChoice, FusiblePool):
     """The largest that a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
 
     def eval(self, xp: Any, x: Any) -> Any:
@@ -313,7 +314,7 @@ class WindowPut(Padded):
 
 
 @op("window_relu_sum")
-class WindowReluSum(Padded):
+class WindowReluSum(Padded, FusiblePool):
     """The sum of relu(x + y) over what a window sees.  x: [N, C, *S]  y: [C]  ->  [N, C, *P]
 
     It is what sums over windows become that are computed with the convolution before them.

@@ -10,8 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.nn.convolution_ops import Conv
-from graphfw.passes.fuse_pools import product_of
+from graphfw.passes.fuse_pools import first_column
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -159,7 +158,8 @@ def epilogue(
     """
     finisher = _Finisher(draft, target, product)
     kinds = {type(one) for one in draft.statements()}
-    most = 2 if isinstance(product_of(product.node).op, Conv) else 1
+    # Rows of a matrix product are one axis, however many dims they have: these lie in order.
+    most = max(first_column(product.node), 1)
     if len(finisher.outer) > most or len(finisher.inner) != 1 or Kept in kinds:
         return None
     done = finisher.result()

@@ -1,6 +1,7 @@
 """`gf.extend.lowers`: native code of an op that is defined outside of the package."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -141,3 +142,12 @@ def test_an_entry_point_names_the_module(tmp_path, monkeypatch):
         assert run(adds(2.0), [1]) == [3]
     finally:
         sys.modules.pop("some_lowerings", None)
+
+
+def test_lowering_knows_no_family_of_layers():
+    """Fusion, lowering and planning ask for bases and facts: convolution is one op among others."""
+    root = Path(gf.__file__).parent
+    files = [*root.glob("passes/fuse*.py"), *root.glob("runtime/kernels/*.py")]
+    files += root.glob("runtime/planning/*.py")
+    assert len(files) > 40
+    assert not [file.name for file in files if "graphfw.ops.nn" in file.read_text("utf-8")]
