@@ -108,8 +108,9 @@ def test_training_is_that_of_the_cpu(fake, rank, rng):
 def test_gpus_compilers_take_them(architecture, wide, dtypes):
     found = []
     for dtype in dtypes:
-        found += [pooling._reduce_code(f"window_{name}", dtype, dtype) for name in ("max", "sum")]
-        found += [pooling._reduce_code("window_argmax", dtype, gf.int64)]
+        for op in (WindowMax, WindowSum, WindowArgmax):
+            result = gf.int64 if op is WindowArgmax else dtype
+            found.append(pooling._reduce_code(op.name, pooling._JOINS[op], dtype, result))
         found += [make(dtype, gf.int64) for make in (pooling._take_code, pooling._put_code)]
         found += [pooling._fold_code(dtype)]
     assert compiled(module(found), architecture, wide=wide)

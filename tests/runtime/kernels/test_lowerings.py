@@ -1,5 +1,6 @@
 """`gf.extend.lowers`: native code of an op that is defined outside of the package."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -151,3 +152,20 @@ def test_lowering_knows_no_family_of_layers():
     files += root.glob("runtime/planning/*.py")
     assert len(files) > 40
     assert not [file.name for file in files if "graphfw.ops.nn" in file.read_text("utf-8")]
+
+
+def test_names_of_ops_decide_nothing():
+    """A misspelt name is unequal for ever; a misspelt class is an error of import."""
+    root = Path(gf.__file__).parent
+    by_name = re.compile(
+        r"\bop\.name (?:[!=]=|(?:not )?in) "
+        r"|(?<!hits)\[(?:\w+\.)*op\.name\]"
+        r"|\.get\((?:\w+\.)*op\.name\b"
+    )
+    found = [
+        f"{file.relative_to(root)}: {match[0]}"
+        for folder in ("passes", "runtime")
+        for file in root.joinpath(folder).rglob("*.py")
+        for match in by_name.finditer(file.read_text("utf-8"))
+    ]
+    assert not found, "ask for classes or traits:\n" + "\n".join(found)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
+from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node
-from graphfw.ops.nn.pooling_ops import WindowPut
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum
 from graphfw.ops.nn.unfold import Fold, Windowed
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import (
@@ -31,10 +32,10 @@ from graphfw.runtime.planning.copies import copied
 
 _TEXT = text_of("windows.cuh", "pooling.cuh")
 
-_JOINS = {
-    "window_max": "gf_window_join<{0}, gf_largest<{0}> >",
-    "window_sum": "gf_window_join<{0}, gf_sum<{0}> >",
-    "window_argmax": "gf_window_number<{0}>",
+_JOINS: Mapping[type[Op], str] = {
+    WindowMax: "gf_window_join<{0}, gf_largest<{0}> >",
+    WindowSum: "gf_window_join<{0}, gf_sum<{0}> >",
+    WindowArgmax: "gf_window_number<{0}>",
 }
 
 _PADDING = (1, 0, 1, 1, 1, 1, 0)
@@ -53,7 +54,7 @@ def pool_steps(
     where = _where(x, len(op.window), node, steps)
     sizes = where.sizes
     params = (*where.lead, *_dim_arguments(op, sizes, where.gaps, op.places(sizes)))
-    code = _reduce_code(op.name, x.storage.dtype, out.storage.dtype)
+    code = _reduce_code(op.name, _JOINS[type(op)], x.storage.dtype, out.storage.dtype)
     step = Step(
         (node,), code, (where.view.storage, out.storage), (False, True), params, work_items=1
     )
@@ -175,9 +176,9 @@ def _dim_arguments(
 
 
 @cache
-def _reduce_code(name: str, dtype: DType, result: DType) -> HandwrittenCode:
+def _reduce_code(name: str, join: str, dtype: DType, result: DType) -> HandwrittenCode:
     held = register(dtype)
-    call = f"{memory(dtype)}, {held}, {_JOINS[name].format(held)}, {memory(result)}"
+    call = f"{memory(dtype)}, {held}, {join.format(held)}, {memory(result)}"
     buffers = (Buffer(dtype, False), Buffer(result, True))
     return _code(name, f"gf_window_reduce<{call}>", buffers)
 

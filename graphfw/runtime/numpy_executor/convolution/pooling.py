@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.op import Op
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.nn.pooling_ops import WindowReduction
+from graphfw.ops.nn.pooling_ops import WindowMax, WindowReduction, WindowSum
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import host
@@ -20,7 +21,7 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import is_long
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 
-_KINDS: dict[str, pools.Kind] = {"window_max": "maxima", "window_sum": "sums"}
+_KINDS: dict[type[Op], pools.Kind] = {WindowMax: "maxima", WindowSum: "sums"}
 
 
 def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
@@ -57,7 +58,7 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     is_written = dense and math.prod(rows_seen) <= pools.MOST_ROWS
     code = pools.PoolCode(
         *(shape, rank, stride, dense, rows_seen if is_written else None),
-        *(0 if parts == 1 else pools.PART, _KINDS[op.name], written_width(last.kernel)),
+        *(0 if parts == 1 else pools.PART, _KINDS[type(op)], written_width(last.kernel)),
         is_long(op.window),
         host(),
     )

@@ -18,7 +18,8 @@ from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.nn.unfold import Windowed
+from graphfw.ops.nn.pooling_ops import WindowPut
+from graphfw.ops.nn.unfold import Fold, Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
@@ -37,7 +38,7 @@ _WORK_ITEM = 1 << 14
 """About how many elements of the image a work item goes through."""
 
 _ADDS = ("window_put", "fold")
-"""These add to an image; the others read one."""
+"""The codes that add to an image; the others read one."""
 
 
 class ArgmaxParams(ParamBlock):
@@ -420,7 +421,7 @@ def steps_of(
         return []
     if any([view.storage.dtype is not int64 for view in inputs[1:]]):
         return []
-    rank, adds = len(op.window), op.name in _ADDS
+    rank, adds = len(op.window), isinstance(op, Fold | WindowPut)
     image = result if adds else first
     lead = len(image.shape) - rank
     cut = _cut(inputs, lead)
