@@ -25,6 +25,10 @@ _LONG = 60
 """Characters of a value that a message shows; of a longer one it says the type."""
 _MANY = 1000
 """Elements of a sequence that are looked at."""
+_FEW = 16
+_REMEMBERED = 1024
+_fitting: set[tuple[Any, ...]] = set()
+"""So many calls of few arguments whose types suffice to know that all fit: function and types."""
 LONGEST = 1024
 """Bits of an int that is shown, and that floats hold: of the largest Python has no text."""
 _CLASSES = {
@@ -64,15 +68,28 @@ def misfits(
     given: Sequence[Any] = args
     if isinstance(function, MethodType):
         function, given = function.__func__, (None, *args)
+    values = (*given, *kwargs.values())
+    key = (function, *kwargs, *map(type, values))
+    if key in _fitting and not any(map(_is_vast, values)):
+        return []
     signature, kinds = _known(function)
     found = []
+    by_type = len(key) <= _FEW
     for name, value in signature.bind(*given, **kwargs).arguments.items():
         parameter = signature.parameters[name]
         for each in _values(parameter, value):
-            is_one = type(each) in kinds[name] and not _is_vast(each)
-            if not is_one and not _fits(each, kinds[name]):
+            if (type(each) in kinds[name] or Any in kinds[name]) and not _is_vast(each):
+                continue
+            by_type = False
+            if not _fits(each, kinds[name]):
                 found.append(Misfit(f"{name}={_shown(each)}", _fix(parameter, kinds[name])))
                 break
+        # Another value of a default's type may not fit.
+        by_type = by_type and (value is not parameter.default or value is None)
+    if by_type:
+        if len(_fitting) >= _REMEMBERED:
+            _fitting.clear()
+        _fitting.add(key)
     return found
 
 
@@ -130,7 +147,7 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, kinds: tuple[Any, ...]) -> bool:
-    return any([_fits_one(value, kind) for kind in kinds])
+    return any(_fits_one(value, kind) for kind in kinds)
 
 
 def _fits_one(value: Any, kind: Any) -> bool:

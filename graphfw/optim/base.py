@@ -11,6 +11,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, GraphError, a_type
 from graphfw.hints.calls import ExplainedType, explained
+from graphfw.hints.kinds import is_own
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted
@@ -328,23 +329,27 @@ class Optimizer(Answering, metaclass=ExplainedType):
         initial = self._initial_slots()
         result: Moves = []
         in_dtype: dict[str, list[Scalar]] = {}
-        for gradient, variable in pairs:
-            self._check_dtype(variable)
-            dtype = wide_dtype(variable.dtype)
-            if dtype.name not in in_dtype:
-                in_dtype[dtype.name] = [
-                    converted(s, dtype) if isinstance(s, Tensor) else s for s in shared
-                ]
-            amount, *scalars = in_dtype[dtype.name]
-            p, g = converted(variable, dtype), converted(gradient, dtype)
-            if self.weight_decay and self.decoupled:
-                p = p * amount
-            elif self.weight_decay:
-                g = g + p * amount
-            slots = state.slots_of(variable, initial, dtype)
-            moved, remembered = self._checked(variable, slots, rule(p, g, slots, scalars))
-            result.append((variable, converted(moved, variable.dtype)))
-            result += [(slots[name], value) for name, value in remembered.items()]
+        graph = current_graph()
+        # A rule of graphfw's own makes nodes for the line that calls the optimiser.
+        loc = graph.provenance or (capture(state.name) if is_own(rule) else None)
+        with graph.located(loc):
+            for gradient, variable in pairs:
+                self._check_dtype(variable)
+                dtype = wide_dtype(variable.dtype)
+                if dtype.name not in in_dtype:
+                    in_dtype[dtype.name] = [
+                        converted(s, dtype) if isinstance(s, Tensor) else s for s in shared
+                    ]
+                amount, *scalars = in_dtype[dtype.name]
+                p, g = converted(variable, dtype), converted(gradient, dtype)
+                if self.weight_decay and self.decoupled:
+                    p = p * amount
+                elif self.weight_decay:
+                    g = g + p * amount
+                slots = state.slots_of(variable, initial, dtype)
+                moved, remembered = self._checked(variable, slots, rule(p, g, slots, scalars))
+                result.append((variable, converted(moved, variable.dtype)))
+                result += [(slots[name], value) for name, value in remembered.items()]
         return result
 
     def _initial_slots(self) -> Mapping[str, float]:

@@ -186,14 +186,10 @@ def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Te
     graph = current_graph()
     if not isinstance(graph, BodyGraph):
         return cotangents([y], xs, [seed])
-    made = _made_again(graph, {(x.node, x.index): x for x in xs}, [y])
-    ends = [p for p in graph.captured.values() if (p.node, p.index) in made and p not in set(xs)]
+    made = _made_again(graph, {x: x for x in xs}, [y])
+    ends = [p for p in graph.captured.values() if p in made and p not in set(xs)]
     found = cotangents([y], [*xs, *ends], [seed])
-    pairs = [
-        (made[p.node, p.index], ct)
-        for p, ct in zip(ends, found[len(xs) :], strict=True)
-        if ct is not None
-    ]
+    pairs = [(made[p], ct) for p, ct in zip(ends, found[len(xs) :], strict=True) if ct is not None]
     if not pairs:
         return found[: len(xs)]
     around = cotangents([new for new, _ in pairs], xs, [ct for _, ct in pairs])
@@ -204,8 +200,8 @@ def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Te
 
 
 def _made_again(
-    graph: Graph, xs: Mapping[tuple[Node, int], Tensor], ends: Sequence[Tensor]
-) -> dict[tuple[Node, int], Tensor]:
+    graph: Graph, xs: Mapping[Tensor, Tensor], ends: Sequence[Tensor]
+) -> dict[Tensor, Tensor]:
     """Make what lies between some xs and the ends around a body again in the graph that is open.
 
     Args:
@@ -219,12 +215,12 @@ def _made_again(
     known = dict(xs)
     if not isinstance(graph, BodyGraph):
         return known
-    taken = [(t, p) for t, p in graph.captured.items() if (p.node, p.index) in known]
+    taken = [(t, p) for t, p in graph.captured.items() if p in known]
     if not taken:
         return known
     nodes = set(ancestors(ends))
     sources = [(t, p) for t, p in graph.captured.items() if p.node in nodes]
-    outside = {(t.node, t.index): known[p.node, p.index] for t, p in taken}
+    outside = {t: known[p] for t, p in taken}
     outside = _made_again(graph.outer, outside, [t for t, _ in sources])
     for node in _active(ancestors([t for t, _ in sources]), set(outside)):
         if RANDOM in node.op.traits:
@@ -234,13 +230,13 @@ def _made_again(
                 operands=[concrete.describe("through", node.outputs[0])],
                 fix="compute it inside, from the same tensors, or pass it through gf.stop_gradient",
             )
-        inputs = [outside.get((t.node, t.index), t) for t in node.inputs]
+        inputs = [outside.get(t, t) for t in node.inputs]
         with current_graph().located(node.loc):
             outputs = emit_all(node.op, *inputs)
-        outside.update({(node, i): t for i, t in enumerate(outputs)})
+        outside.update(zip(node.outputs, outputs, strict=True))
     for t, p in sources:
-        if (t.node, t.index) in outside:
-            known.setdefault((p.node, p.index), outside[t.node, t.index])
+        if t in outside:
+            known.setdefault(p, outside[t])
     return known
 
 
@@ -273,13 +269,13 @@ def _backward(
     """Walk from the ys to the xs and add up cotangents on the way."""
     nodes = ancestors(ys)
     known = set(nodes)
-    reached = {(x.node, x.index) for x in xs}
+    reached = {*xs}
     active = _active(nodes, reached)
     graph = current_graph()
     # In a body, what is emitted for an attention outside would hang on the body's parameters.
     is_here = bool(ys) and ys[0].node.graph is graph
     attentions = _attentions(nodes, {t.node for t in (*ys, *xs)}) if is_here else {}
-    cotangents: dict[tuple[Node, int], Cotangent] = {}
+    cotangents: dict[Tensor, Cotangent] = {}
     for y, seed in zip(ys, seeds, strict=True):
         _add(cotangents, y, seed)
     before = graph.provenance
@@ -287,11 +283,11 @@ def _backward(
     try:
         for node in reversed(nodes):
             passed = [node]
-            if node in active and node in attentions and (node, 0) in cotangents:
+            if node in active and node in attentions and node.outputs[0] in cotangents:
                 graph.provenance = node.loc
                 with ambient.override(ambient.grad_enabled, True):  # to be differentiated just now
                     result = attentions[node].emit()
-                cotangents[result.node, result.index] = cotangents[node, 0]
+                cotangents[result] = cotangents[node.outputs[0]]
                 made = ancestors([result], stop=known.__contains__)
                 passed = [node for node in made if node not in known]
                 active |= _active(passed, reached)
@@ -300,17 +296,17 @@ def _backward(
                 place = last.as_gradient()
             graph.provenance = place
             for part in reversed(passed):
-                if part in active and any((part, i) in cotangents for i in range(len(part.types))):
+                if part in active and any([y in cotangents for y in part.outputs]):
                     _through(part, active, cotangents)
     finally:
         graph.provenance = before
-    found = [cotangents.get((x.node, x.index)) for x in xs]
+    found = [cotangents.get(x) for x in xs]
     if not graph.is_ambient:
         graph.gradients.append((tuple([t for t in found if isinstance(t, Tensor)]), tuple(ys)))
     return found
 
 
-def _active(nodes: Sequence[Node], reached: set[tuple[Node, int]]) -> dict[Node, tuple[bool, ...]]:
+def _active(nodes: Sequence[Node], reached: set[Tensor]) -> dict[Node, tuple[bool, ...]]:
     """Return the nodes that gradients pass, with for each input whether it leads to an x.
 
     `reached` holds the outputs that do, and is added to.
@@ -319,10 +315,10 @@ def _active(nodes: Sequence[Node], reached: set[tuple[Node, int]]) -> dict[Node,
     for node in nodes:
         if node.op.vjp is None:
             continue
-        wanted = tuple([(t.node, t.index) in reached and t.dtype.is_inexact for t in node.inputs])
+        wanted = tuple([t in reached and t.dtype.is_inexact for t in node.inputs])
         if any(wanted):
             through[node] = wanted
-            reached.update((node, i) for i, t in enumerate(node.types) if t.dtype.is_inexact)
+            reached.update([t for t in node.outputs if t.dtype.is_inexact])
     return through
 
 
@@ -343,12 +339,12 @@ def _attentions(nodes: Sequence[Node], kept: Collection[Node]) -> dict[Node, Com
 def _through(
     node: Node,
     active: dict[Node, tuple[bool, ...]],
-    cotangents: dict[tuple[Node, int], Cotangent],
+    cotangents: dict[Tensor, Cotangent],
 ) -> None:
     """Apply a node's gradient rule and add the results to its inputs' cotangents."""
     outputs = node.outputs
-    for i in range(len(outputs)):
-        refusal = cotangents.get((node, i))
+    for output in outputs:
+        refusal = cotangents.get(output)
         if isinstance(refusal, Refusal):
             for x, wanted in zip(node.inputs, active[node], strict=True):
                 if wanted:
@@ -359,15 +355,15 @@ def _through(
     if node.op.multiple:
         y = outputs
         ct = tuple(
-            cotangents[node, i]
-            if (node, i) in cotangents
+            cotangents[t]
+            if t in cotangents
             else F.zeros(t.shape, dtype=t.dtype)
             if t.dtype.is_inexact
             else None
-            for i, t in enumerate(outputs)
+            for t in outputs
         )
     else:
-        y, ct = outputs[0], cotangents[node, 0]
+        y, ct = outputs[0], cotangents[outputs[0]]
     rule = node.op.vjp
     assert rule is not None
     entries = rule(ct, y, *node.inputs)
@@ -381,16 +377,15 @@ def _through(
         _add(cotangents, x, fitted(value, x.type, node))
 
 
-def _add(cotangents: dict[tuple[Node, int], Cotangent], x: Tensor, value: Cotangent) -> None:
+def _add(cotangents: dict[Tensor, Cotangent], x: Tensor, value: Cotangent) -> None:
     """Add to the cotangent of a tensor; what is refused stays so."""
-    key = (x.node, x.index)
-    before = cotangents.get(key)
+    before = cotangents.get(x)
     if isinstance(before, Refusal):
         return
     if before is None or isinstance(value, Refusal):
-        cotangents[key] = value
+        cotangents[x] = value
     else:
-        cotangents[key] = before + value
+        cotangents[x] = before + value
 
 
 def fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
