@@ -105,6 +105,7 @@ from graphfw.ops.data_dependent.sets import *
 from graphfw.ops.elementwise.arithmetic import *
 from graphfw.ops.elementwise.cast import *
 from graphfw.ops.elementwise.comparisons import *
+from graphfw.ops.elementwise.complex_numbers import *
 from graphfw.ops.elementwise.isclose import *
 from graphfw.ops.elementwise.math_functions import *
 from graphfw.ops.elementwise.where_clip import *

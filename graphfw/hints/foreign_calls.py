@@ -28,7 +28,6 @@ addcmul(x, a, b, value): x + value * a * b
 angle(x): gf.atan2(gf.imag(x), gf.real(x))
 angle(x, deg: True): gf.atan2(gf.imag(x), gf.real(x)) * (180 / gf.pi)
 cbrt(x): gf.sign(x) * gf.abs(x) ** (1 / 3)
-complex(re, im): re + 1j * im
 deg2rad(x): x * (gf.pi / 180)
 degrees(x): x * (180 / gf.pi)
 divmod(x, y): (x // y, x % y)
@@ -128,7 +127,7 @@ size(x): x.size
 size(x, axis): x.shape[axis]
 t(x): x.mT
 unflatten(x, axis, sizes): gf.reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis:][1:]))
-view_as_complex(x): x[..., 0] + 1j * x[..., 1]
+view_as_complex(x): gf.complex(x[..., 0], x[..., 1])
 view_as_real(x): gf.stack([gf.real(x), gf.imag(x)], axis=-1)
 split_with_sizes(x, sizes, axis=0): \
 gf.split(x, [sum(sizes[:n]) for n in range(1, len(sizes))], axis=axis)

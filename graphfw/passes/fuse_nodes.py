@@ -191,7 +191,8 @@ class FusionFacts:
             return Role.SOURCE
         if isinstance(op, Barrier):
             return self._barrier(node)
-        if any(t.dtype.is_complex for t in (*node.types, *[x.type for x in node.inputs])):
+        types = (*node.types, *[x.type for x in node.inputs])
+        if ELEMENTWISE not in op.traits and any([t.dtype.is_complex for t in types]):
             return self._view_or(node, Role.FALLBACK)
         if renames(node):
             # x[n] -> [n//3, 3] is checked when it runs.
@@ -432,12 +433,9 @@ class FusionFacts:
         assert picking is not None
         index, axes = standard_index(x)
         place = tuple([ZERO if d is None else index[d] for d in picking.dims])
-        reads = (
-            self._read(x, index),
-            self._read(picking.place, broadcast_index(place, picking.place.shape)),
-        )
+        picked = self._read(picking.place, broadcast_index(place, picking.place.shape))
         out = tuple([axes[a] for a, d in enumerate(x.shape[:-1]) if d != 1])
-        return Space(_sizes(x.shape), out, reads)
+        return Space(_sizes(x.shape), out, (self._read(x, index), picked))
 
     def _add_space(self, node: Node) -> Space:
         picking, values = self.picking(node), node.inputs[1]

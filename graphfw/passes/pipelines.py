@@ -9,6 +9,7 @@ from __future__ import annotations
 from graphfw.passes import arithmetic, movement
 from graphfw.passes.attention import DecomposeAttention, FuseAttention
 from graphfw.passes.base import Pass
+from graphfw.passes.complex_sums import SplitComplexSums
 from graphfw.passes.control_flow import (
     ConvertIfs,
     EliminateDeadBodyValues,
@@ -56,7 +57,15 @@ _PLAIN: tuple[Pass, ...] = (
 
 NODEWISE: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())
 
-DEFAULT: tuple[Pass, ...] = (*NODEWISE, NestConcats(), RematerialiseElementwise())
+_COMPILED: tuple[Pass, ...] = (SplitComplexSums(),)
+
+DEFAULT: tuple[Pass, ...] = (
+    *NODEWISE,
+    *_COMPILED,
+    OptimiseBodies(_COMPILED),
+    NestConcats(),
+    RematerialiseElementwise(),
+)
 
 BEFORE_MIXED: tuple[Pass, ...] = (*_FIRST, OptimiseBodies(_FIRST))
 """The passes before mixed precision: forward and backward parts that compute the same are one."""

@@ -26,12 +26,10 @@ __all__ = [
     "abs",
     "add",
     "ceil",
-    "conj",
     "copysign",
     "divide",
     "floor",
     "floor_divide",
-    "imag",
     "maximum",
     "minimum",
     "multiply",
@@ -39,7 +37,6 @@ __all__ = [
     "nextafter",
     "positive",
     "pow",
-    "real",
     "reciprocal",
     "remainder",
     "round",
@@ -346,43 +343,6 @@ nextafter = binary(
     widen=False,
 )
 
-
-def _itself_if_real(x: Tensor) -> Tensor | None:
-    return None if x.dtype.is_complex or x.dtype.is_bool else x
-
-
-def _zeros_if_real(x: Tensor) -> Tensor | None:
-    if _itself_if_real(x) is None:
-        return None
-    return F.broadcast_to(as_tensor(0, x.dtype), x.shape)
-
-
-conj = unary(
-    "conj",
-    doc="The complex conjugate; a real tensor is its own.  x: numeric [*A] -> [*A]",
-    vjp=lambda ct, y, x: F.conj(ct),
-    accepts="complex",
-    shortcut=_itself_if_real,
-    traits=(INVOLUTION,),
-)
-real = unary(
-    "real",
-    doc="The real part; a real tensor is its own.  x: numeric [*A] -> real [*A]",
-    vjp=lambda ct, y, x: F.astype(ct, x.dtype),
-    accepts="complex",
-    result="real",
-    xp=lambda xp, x: x.real.copy(),
-    shortcut=_itself_if_real,
-)
-imag = unary(
-    "imag",
-    doc="The imaginary part; zeros of a real tensor.  x: numeric [*A] -> real [*A]",
-    vjp=lambda ct, y, x: ct * 1j,
-    accepts="complex",
-    result="real",
-    xp=lambda xp, x: x.imag.copy(),
-    shortcut=_zeros_if_real,
-)
 
 # The larger and the smaller.
 

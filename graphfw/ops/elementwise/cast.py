@@ -68,7 +68,7 @@ class AsType(Op):
         return x.astype(self.to.dtype)
 
     def scalar(self, k: Any, x: Any) -> Any:
-        return None if x.dtype.is_complex or self.to.is_complex else k.cast(x, self.to)
+        return k.cast(x, self.to)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         if not x.dtype.is_inexact or not self.to.is_inexact:

@@ -29,7 +29,7 @@ from graphfw.ir.shape import Requirement, broadcast
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, inexact, promoted_two
-from graphfw.ops.dtypes import require_one_dtype
+from graphfw.ops.dtypes import complex_of, require_one_dtype
 
 Vjp: TypeAlias = Callable[..., Any]
 """`(ct, y, *inputs) -> cotangent`, before it is summed to the input's shape.
@@ -87,6 +87,8 @@ class Elementwise(Op):
                 require_one_dtype(first, dtype)
         if self.result == "bool":
             return bool_
+        if self.result == "complex":
+            return complex_of(first)
         return first.real if self.result == "real" else first
 
     def eval(self, xp: Any, *xs: Any) -> Any:
@@ -99,9 +101,7 @@ class Elementwise(Op):
 
     def scalar(self, k: Any, *xs: Any) -> Any:
         native = type(self).native
-        if native is None or any([x.dtype.is_complex for x in xs]):
-            return None
-        return native(k, *xs)
+        return None if native is None else native(k, *xs)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
         ufunc: Callable[..., Any] | None = getattr(xp, self.ufunc, None) if self.ufunc else None
@@ -344,7 +344,7 @@ def binary(
             where compiled code has none.
         accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
             converts integers to the default dtype.
-        result: "same" or "bool".
+        result: "same", "bool" or "complex".
         widen: Whether bfloat16 is computed in float32.
         domain: The interval that the tests draw from.
         ints: The interval that the tests draw integers from.

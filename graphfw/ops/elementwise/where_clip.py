@@ -70,7 +70,7 @@ class Where(Op):
         return xp.where(condition, x1, x2)
 
     def scalar(self, k: Any, condition: Any, x1: Any, x2: Any) -> Any:
-        return None if x1.dtype.is_complex else k.select(condition, x1, x2)
+        return k.select(condition, x1, x2)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
         if xp is not np or dtypes[1].itemsize not in _INTEGERS:

@@ -19,6 +19,7 @@ from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
 from graphfw.runtime.kernels.ir import Call
+from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
 from graphfw.runtime.kernels.lower_concats import InPlaceConcats
 from graphfw.runtime.kernels.lower_iterations import iteration_steps
@@ -33,7 +34,7 @@ from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
 from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_structure
-from graphfw.runtime.kernels.lower_steps import KernelTarget, epilogue, finished, step
+from graphfw.runtime.kernels.lower_steps import epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
     ExpressionBuilder,
     RandomValue,

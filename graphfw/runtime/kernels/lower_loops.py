@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from graphfw.ir.affine import Variable
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.numerics.library import FUNCTIONS
+from graphfw.runtime.kernels.complex_numbers import Pair
 from graphfw.runtime.kernels.ir import Call, Expr, Ref
 from graphfw.runtime.kernels.lower_values import (
     Bound,
@@ -271,6 +272,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the expressions that one is made of."""
     if isinstance(expr, Call):
         return expr.args
+    if isinstance(expr, Pair):
+        return expr.real, expr.imag
     if isinstance(expr, LEAVES):
         return tuple([v.value for v in variables_of(expr) if isinstance(v, ComputedIndex)])
     return ()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from graphfw.ir.affine import Affine, Variable
 from graphfw.ir.dim import DimLike
-from graphfw.ir.dtype import int64
+from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_pools import first_column
@@ -33,6 +33,7 @@ from graphfw.runtime.kernels.ir import (
     Store,
     Term,
 )
+from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_in_place import in_place
 from graphfw.runtime.kernels.lower_loops import (
     LEAVES,
@@ -67,29 +68,7 @@ from graphfw.runtime.kernels.lower_work_items import (
     tiles,
     whole_rows,
 )
-from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage, Temp
-
-
-class KernelTarget(Protocol):
-    """A compiler of kernels.
-
-    Attributes:
-        narrow: Rows of so many elements are narrow, and strides of so many are kernels' literals.
-    """
-
-    narrow: int
-
-    def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Code:
-        """Return the code of a kernel that writes results of these numbers of elements."""
-        ...
-
-    def scratch(self, kernel: Kernel) -> tuple[int, int]:
-        """Return how many bytes of scratch memory an inner position needs, and how many more."""
-        ...
-
-    def drawn(self, key: str) -> tuple[Storage, int]:
-        """Return the storage of a run's draws, and the place of a stream's key: see `ir.Draw`."""
-        ...
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 
 
 class Finished(NamedTuple):
@@ -163,7 +142,8 @@ def epilogue(
     if len(finisher.outer) > most or len(finisher.inner) != 1 or Kept in kinds:
         return None
     done = finisher.result()
-    if done.can_fail or not finisher.reads_product:
+    is_complex = any([storage.dtype.is_complex for storage in done.operands])
+    if done.can_fail or is_complex or not finisher.reads_product:
         return None
     return Epilogue(
         kernel=done.kernel,
@@ -243,6 +223,7 @@ class _Finisher:
         self._params: dict[tuple[Any, ...], int] = {}
         self._values: list[DimLike] = []
         self._buffers: dict[tuple[Storage, bool], int] = {}
+        self._dtypes: dict[tuple[Storage, bool], DType] = {}
         self._names: dict[Variable, str] = {}
         self._vectors = (outer if draft.form == "columns" else inner)[-1].last
         self._near = 0 if target is None else target.narrow
@@ -324,8 +305,11 @@ class _Finisher:
             axes.append(Axis(name, self._size(one.extent, (name,))))
         return tuple(axes)
 
-    def _buffer(self, storage: Storage, *, written: bool) -> int:
-        return self._buffers.setdefault((storage, written), len(self._buffers))
+    def _buffer(self, storage: Storage, dtype: DType, *, written: bool) -> int:
+        """Return the number of the buffer of a storage's elements; of complex ones, or of parts."""
+        key = storage, written
+        self._dtypes[key] = dtype if storage.dtype.is_complex else storage.dtype
+        return self._buffers.setdefault(key, len(self._buffers))
 
     # Expressions.
 
@@ -360,17 +344,17 @@ class _Finisher:
         if isinstance(expr, Element) and expr.place.storage is self.product:
             return self._of_product(expr)
         if isinstance(expr, Element):
-            buffer = self._buffer(expr.place.storage, written=False)
-            return Load(expr.dtype, buffer, self._access(expr.place))
+            return self._load(expr, self._access(expr.place))
         if isinstance(expr, RandomValue):
             assert self.target is not None
             storage, key = self.target.drawn(expr.key)
-            buffer = self._buffer(storage, written=False)
+            buffer = self._buffer(storage, storage.dtype, written=False)
             return Draw(expr.dtype, buffer, self._param(key), self._access(expr.place))
         if isinstance(expr, IndexValue):
             return self._number(expr.index)
         if isinstance(expr, StoredNumber):
-            return Load(expr.dtype, self._buffer(expr.table, written=False), Access(expr.place, ()))
+            buffer = self._buffer(expr.table, expr.dtype, written=False)
+            return Load(expr.dtype, buffer, Access(expr.place, ()))
         return None
 
     @property
@@ -412,7 +396,11 @@ class _Finisher:
             begin = Param(number)
         rows = [(self._names[axis.last], self._distance(axis)) for axis in self.outer]
         access = Access(begin, (*rows, (column, 1)))
-        return Load(expr.dtype, self._buffer(expr.place.storage, written=False), access)
+        return self._load(expr, access)
+
+    def _load(self, expr: Element, access: Access) -> Load:
+        buffer = self._buffer(expr.place.storage, expr.dtype, written=False)
+        return Load(expr.dtype, buffer, access)
 
     def _number(self, index: Affine) -> Expr:
         """Return an index as a value."""
@@ -448,7 +436,7 @@ class _Finisher:
         after = [self._statement(s) for s in draft.after]
         per_item = self._size(work.per_item, ("work_item",))
         split = None if work.split is None else self._size(work.split, ("work_item",))
-        buffers = tuple([Buffer(storage.dtype, written) for storage, written in self._buffers])
+        buffers = tuple([Buffer(self._dtypes[key], key[1]) for key in self._buffers])
         kernel = Kernel(
             form="columns" if draft.form == "columns" else "rows",
             outer=outer,
@@ -484,7 +472,8 @@ class _Finisher:
             bound = self._param(s.bound)
             return BoundsCheck(value, bound)
         if isinstance(s, Stored):
-            return Store(self._buffer(s.place.storage, written=True), self._access(s.place), value)
+            buffer = self._buffer(s.place.storage, value.dtype, written=True)
+            return Store(buffer, self._access(s.place), value)
         return self._accumulate(s.across, value)
 
     def _accumulate(self, across: CrossRowReduction, value: Expr) -> Accumulate:
@@ -496,5 +485,5 @@ class _Finisher:
             width = width * one.extent
         why = f"parts of {across.node.op.name}"
         lines = self._lines[across] = Temp(value.dtype, self.work.work_items * width, why)
-        buffer = self._buffer(lines, written=True)
+        buffer = self._buffer(lines, value.dtype, written=True)
         return Accumulate(buffer, Access(0, tuple(strides)), across.kind, value, across.inner)

@@ -27,6 +27,7 @@ from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
+from graphfw.runtime.kernels.complex_numbers import NoComplexFormError, parts_of
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.kernels.steps import Storage
@@ -46,11 +47,20 @@ class ComputedIndex(Variable):
 
 
 class ElementAddress(NamedTuple):
-    """An element of a storage: `offset + sum(variable * stride)`."""
+    """An element of a storage: `offset + sum(variable * stride)`.
+
+    An element of a storage of complex numbers is one of their parts.
+    """
 
     storage: Storage
     offset: DimLike
     strides: tuple[tuple[Variable, DimLike], ...]
+
+    def parts(self) -> tuple[ElementAddress, ElementAddress]:
+        """Return the addresses of the parts of a complex number, given that of the number."""
+        strides = tuple([(variable, stride * 2) for variable, stride in self.strides])
+        real = self._replace(offset=self.offset * 2, strides=strides)
+        return real, real._replace(offset=real.offset + 1)
 
 
 @record(eq=False)
@@ -168,7 +178,10 @@ class ExpressionBuilder:
         if self.facts.role[node] is not Role.CONCAT:
             index = self.standard(tensor)
             value = K.cast(self.value(tensor, index), tensor.dtype)
-            return [(placed(root, index, offset, strides), value)]
+            place = placed(root, index, offset, strides)
+            if tensor.dtype.is_complex:
+                return [*zip(place.parts(), parts_of(value), strict=True)]
+            return [(place, value)]
         assert isinstance(node.op, Concat)
         axis = node.op.axis
         begin: DimLike = 0
@@ -221,7 +234,7 @@ class ExpressionBuilder:
             for variable in one.terms:
                 if isinstance(variable, ComputedIndex) and variable not in used:
                     self.bounds.append(Bound(variable.value, variable.extent))
-        return widened(Element(tensor.dtype, place))
+        return element_at(place, tensor.dtype)
 
     def _storage(self, root: Tensor) -> Storage:
         """Return where a root lies; what is packed, in its bytes."""
@@ -405,8 +418,7 @@ def counted(node: Node, index: Index) -> Expr | None:
 
 def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
     """Return an element of an elementwise node's output, rounded; None if it has no scalar form."""
-    assert node.op.scalar is not None
-    result: Expr | None = node.op.scalar(K, *xs)
+    result = _scalar(node, xs)
     return None if result is None else widened(K.cast(result, node.types[0].dtype))
 
 
@@ -439,6 +451,14 @@ def placed(
     return ElementAddress(storage, total.offset, tuple(total.terms.items()))
 
 
+def element_at(place: ElementAddress, dtype: DType) -> Expr:
+    """Return the element at an address as kernels compute with it."""
+    if dtype.is_complex:
+        real, imag = [Element(dtype.real, part) for part in place.parts()]
+        return K.complex(real, imag, dtype)
+    return widened(Element(dtype, place))
+
+
 def widened(x: Expr) -> Expr:
     """Return a value as kernels compute with it: a float of 16 bits as float32."""
     return K.cast(x, float32) if x.dtype.is_low_precision else x
@@ -452,7 +472,16 @@ def scalar_form(node: Node) -> Expr | None:
         return RandomValue(bits.dtype, op.key, ElementAddress(bits, 0, ()))
     if op.scalar is None:
         return None
-    result: Expr | None = op.scalar(K, *[Expr(_wide(t.dtype)) for t in node.inputs])
+    return _scalar(node, [Expr(_wide(t.dtype)) for t in node.inputs])
+
+
+def _scalar(node: Node, xs: Sequence[Expr]) -> Expr | None:
+    """Return an element of an elementwise node's output; None if it has no scalar form."""
+    assert node.op.scalar is not None
+    try:
+        result: Expr | None = node.op.scalar(K, *xs)
+    except NoComplexFormError:
+        return None
     return result
 
 

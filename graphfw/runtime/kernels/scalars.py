@@ -15,9 +15,9 @@ says otherwise. A Python number as an operand takes the dtype of the other opera
 Floats of 16 bits exist in memory only. Who lowers an op casts what it loads of such a dtype to
 float32, calls `scalar`, and casts the result back: `k.cast(k.cast(op.scalar(k, *xs), float16),
 float32)` is an op's result in a kernel, rounded once, as NumPy and ml_dtypes round it. So `scalar`
-never sees float16 or bfloat16, and within one op float32 is kept. Complex dtypes have no
-primitives. What numbers are only kept in has "bits", "cast" and "select"; what compares them
-compares the numbers that they stand for.
+never sees float16 or bfloat16, and within one op float32 is kept. Complex numbers are pairs of
+floats: see `complex_numbers`. What numbers are only kept in has "bits", "cast" and "select"; what
+compares them compares the numbers that they stand for.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from graphfw.ops import numerics
 from graphfw.ops.numerics import normal
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.ops.numerics.wide import in_pieces, rounded
-from graphfw.runtime.kernels import stored
+from graphfw.runtime.kernels import complex_numbers, stored
 from graphfw.runtime.kernels.ir import Call, Const, Expr
 
-Operand: TypeAlias = "Expr | bool | int | float"
+Operand: TypeAlias = "Expr | bool | complex"
 """An operand of the functions; at least one operand of a call is an Expr."""
 
 
@@ -183,14 +183,28 @@ class Scalars:
     Every primitive is a method: `k.add(x, 1)`; `and`, `or`, `not` have an underscore after them.
     """
 
-    def const(self, value: bool | int | float, dtype: DType) -> Expr:
+    def const(self, value: bool | complex, dtype: DType) -> Expr:
         """A literal: a value that the dtype holds."""
-        return Const(dtype, value)
+        return _typed(value, dtype)
+
+    def complex(self, real: Expr, imag: Expr, dtype: DType) -> Expr:
+        """A complex number of its parts."""
+        return complex_numbers.Pair(dtype, real, imag)
+
+    def real(self, x: Expr) -> Expr:
+        """The real part of a complex number."""
+        return complex_numbers.parts_of(x).real
+
+    def imag(self, x: Expr) -> Expr:
+        """The imaginary part of a complex number."""
+        return complex_numbers.parts_of(x).imag
 
     def cast(self, x: Expr, dtype: DType) -> Expr:
         """The value in another dtype, as `astype` makes it."""
         if x.dtype is dtype:
             return x
+        if x.dtype.is_complex or dtype.is_complex:
+            return complex_numbers.cast(self, x, dtype)
         if x.dtype.is_storage:
             return self.cast(stored.decoded(self, x), dtype)
         if dtype.is_storage:
@@ -208,6 +222,8 @@ class Scalars:
     def select(self, condition: Operand, x: Operand, y: Operand) -> Expr:
         """The value of x where the condition holds, else y's."""
         chosen = _same_dtype(x, y)
+        if chosen[0].dtype.is_complex:
+            return complex_numbers.select(self, _typed(condition, bool_), *chosen)
         return Call(chosen[0].dtype, "select", (_typed(condition, bool_), *chosen))
 
     def isnan(self, x: Expr) -> Expr:
@@ -221,6 +237,8 @@ class Scalars:
             args = tuple([stored.decoded(self, x) for x in args])
         if function == "pow" and isinstance(args[1], Const) and args[1].value == 2:
             return self.call("mul", args[0], args[0])  # as NumPy does
+        if args[0].dtype.is_complex:
+            return complex_numbers.called(self, function, args)
         dtype = bool_ if PRIMITIVES[function].result == "bool" else args[0].dtype
         return Call(dtype, function, args)
 
@@ -240,6 +258,9 @@ def _same_dtype(*operands: Operand) -> tuple[Expr, ...]:
 
 def _typed(x: Operand, dtype: DType) -> Expr:
     if not isinstance(x, Expr):
+        if dtype.is_complex:
+            return complex_numbers.literal(x, dtype)
+        assert not isinstance(x, complex)
         return Const(dtype, x)
     if x.dtype is not dtype:
         raise TypeError(f"operands of {x.dtype} and {dtype}")

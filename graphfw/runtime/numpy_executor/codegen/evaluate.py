@@ -448,6 +448,16 @@ class Evaluator:
             symbol = symbol_of(address, "scatter", "store", lanes, element)
             self.writer.call("void", symbol, operands, level)
 
+    def store_pair(self, dtype: DType, address: Address, even: Registers, odd: Registers) -> None:
+        """Write stores of vectors whose elements alternate in memory, at the innermost level."""
+        lanes, level = self.shape.lanes, self.writer.depth
+        p = Primitives(self.writer, lanes, level)
+        for *values, pointers in zip(even, odd, address.pointers, strict=True):
+            pair = [p.to_memory(dtype, value) for value in values]
+            strided.store_pair(
+                self.writer, memory(dtype), dtype.itemsize, lanes, pointers, pair, level
+            )
+
     def _pointer(self, start: str, element: str, parts: list[tuple[int, str]]) -> str:
         """Write an address as the sum of parts, each at its level."""
         for level, part in sorted(parts):

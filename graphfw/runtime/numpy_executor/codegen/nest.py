@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Store,
 )
+from graphfw.runtime.numpy_executor.codegen import strided
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
@@ -371,9 +372,12 @@ class Nest:
         """Write all values, then what is done with them: an output may lie where an input does."""
         evaluator = self._evaluator
         evaluator.evaluate([root for statement in statements for root in roots(statement)])
+        pairs = strided.pairs(statements, self._facts.vector_axis) if self._is_whole else {}
         for statement in statements:
+            if statement in pairs.values():
+                continue  # with the one before
             if isinstance(statement, Store):
-                self._store(statement)
+                self._store(statement, pairs.get(statement))
             elif isinstance(statement, Keep):
                 values = evaluator.vectors(statement.value)
                 address = evaluator.keep_address(statement.name)
@@ -387,7 +391,8 @@ class Nest:
             elif isinstance(statement, Reduce) and sums is not None:
                 self._take(sums[statement], statement)
 
-    def _store(self, store: Store) -> None:
+    def _store(self, store: Store, other: Store | None = None) -> None:
+        """Write a store, and the other one of a pair, if there is one: see `strided.pairs`."""
         evaluator = self._evaluator
         address = evaluator.address(store.buffer, store.access)
         varying = self._facts.place(store.value).varying
@@ -395,6 +400,9 @@ class Nest:
             raise ValueError("a store whose value differs along vectors, but not its place")
         values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)
         dtype = self.kernel.buffers[store.buffer].dtype
+        if other is not None:
+            evaluator.store_pair(dtype, address, values, evaluator.vectors(other.value))
+            return
         past_caches = store in self._past_caches
         evaluator.store(dtype, address, values, masked=True, past_caches=past_caches)
 
