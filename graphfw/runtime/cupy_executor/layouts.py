@@ -43,10 +43,9 @@ from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
 from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode
-from graphfw.runtime.cupy_executor.regions.common import rounded
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.planning.arena import Arena
+from graphfw.runtime.planning.arena import Arena, rounded, side_by_side
 from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.utils import locks
 from graphfw.utils.collecting import without_collection
@@ -166,12 +165,10 @@ class GpuLayout:
 
     def frame(self, slots: Iterable[int], fixed: Collection[int] = ()) -> Frame:
         """Return a frame in which some slots lie behind the arena, in this order."""
-        offsets: dict[int, int] = {}
-        end = rounded(self.arena)
-        for slot in slots:
-            offsets[slot] = end
-            end += rounded(self.nbytes[slot])
-        return Frame(offsets, fixed, max(end, 1))
+        behind = [*slots]
+        sizes = [self.nbytes[slot] for slot in behind]
+        begins, end = side_by_side(sizes, rounded(self.arena))
+        return Frame(dict(zip(behind, begins, strict=True)), fixed, max(end, 1))
 
 
 class GpuLayouts:

@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.loops import IterationWork, work_of
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, native_executable
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
-from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.runtime.planning.arena import rounded
 from graphfw.runtime.program import body_program
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class ReadyBody:
         words = run.bases.ctypes.data
 
         def room(nbytes: int) -> IndirectAddress:
-            begin = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+            begin = rounded(self.nbytes)
             self.nbytes = begin + nbytes
             return IndirectAddress(words + 8 * ARENA, begin)
 

@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Record, Run
-from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.runtime.planning.arena import rounded
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.schedule import Level
 
@@ -111,7 +111,7 @@ class ReadyRun:
         recipe = loaded.recipe
         self.run = Run(layout.tables, threads, owns_scratch=False)
         # In the arena, which all sizes and plans share: tables stay for each size that was seen.
-        self._scratch_begin = -(-layout.arena // ALIGNMENT) * ALIGNMENT
+        self._scratch_begin = rounded(layout.arena)
         scratch = self.run.scratch
         self.nbytes = self._scratch_begin + scratch if scratch else layout.arena
         for number, constant in loaded.constants.items():

@@ -10,7 +10,7 @@ from graphfw.ir.body import Body
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.runtime.planning.arena import rounded
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
@@ -228,8 +228,3 @@ def laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:
 def bytes_of(tensors: Sequence[Tensor], env: Sizes) -> list[int]:
     """Return how many bytes tensors have at known sizes."""
     return [evaluate(t.type.size, env) * t.dtype.itemsize for t in tensors]
-
-
-def rounded(nbytes: int) -> int:
-    """Return how much room so many bytes take."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

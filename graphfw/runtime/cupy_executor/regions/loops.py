@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, count
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +24,8 @@ from graphfw.runtime.cupy_executor.regions.common import (
     bytes_of,
     laid_out,
     overwritten,
-    rounded,
 )
+from graphfw.runtime.planning.arena import rounded, side_by_side
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
@@ -193,10 +193,9 @@ class BoundLoop(BoundRegion):
 
     def _record(self, worker: Worker, run: RunMemory, number: int) -> list[GpuAddress]:
         """Return new memory for what an iteration of a pass yields."""
-        sizes = [rounded(nbytes) for nbytes in self._results[number]]
-        begins = [0, *accumulate(sizes)]
-        memory = worker.room(run.layout, partial(worker.bytes, max(begins[-1], 1)))
-        return [GpuAddress(memory.data.ptr + begin, memory, begin) for begin in begins[:-1]]
+        begins, nbytes = side_by_side(self._results[number])
+        memory = worker.room(run.layout, partial(worker.bytes, max(nbytes, 1)))
+        return [GpuAddress(memory.data.ptr + begin, memory, begin) for begin in begins]
 
     def _end(
         self, worker: Worker, carry: Sequence[GpuAddress], ends: Sequence[GpuAddress], number: int
