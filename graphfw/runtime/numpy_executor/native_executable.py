@@ -62,6 +62,7 @@ class NativeExecutable(Executable):
         self._threads = options.threads or default_threads()
         self._arenas = arenas
         self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
+        self._prepares = bool(loaded.recipe.prepared)
         self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
         self._lock = forks.renewed_lock()
 
@@ -85,7 +86,7 @@ class NativeExecutable(Executable):
         arena = self._arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
         given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
         try:
-            if run.version != version:
+            if self._prepares and run.version != version:
                 self.preparation.provide(run, inputs, version)
             if run.whole is not None:  # the short way, which is what small graphs feel
                 if run.nbytes:
