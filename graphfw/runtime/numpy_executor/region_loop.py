@@ -85,44 +85,18 @@ class LoopRegion:
     ) -> Sequence[Array]:
         firsts, rest = self.op.split(arrays)
         captures = whole(rest)
-        carry = [np.array(a, order="C") for a in firsts[0]]
         version = new_version()
-        count = self.op.carries[0]
-        records: list[list[Array]] = []
-        while self.condition([*carry, *captures], asked, rng, version)[0]:
-            iteration = len(records)
-            inputs = [iteration_number(iteration), *carry, *captures]
-            with in_iteration(iteration):
-                made = self.passes[0](inputs, own[0], rng.fold(iteration), version)
-            records.append([*carry, *made[count:]] if len(self.passes) > 1 else [])
-            carry = made[:count]
-        results = carry
-        for number in range(1, len(self.passes)):
-            body = partial(self.passes[number], own=own[number], version=version)
-            results += self._pass(number, body, firsts[number], captures, records, rng)
-        return results
 
-    def _pass(
-        self,
-        number: int,
-        body: Callable[..., list[Array]],
-        carry: Sequence[Array],
-        captures: Sequence[Array],
-        records: list[list[Array]],
-        rng: Rng,
-    ) -> list[Array]:
-        carry = [np.array(a, order="C") for a in carry]
-        order = range(len(records))
-        for iteration in reversed(order) if self.op.backwards[number] else order:
-            inputs = [iteration_number(iteration), *carry, *records[iteration], *captures]
+        def holds(carry: Sequence[Array]) -> bool:
+            return bool(self.condition([*carry, *captures], asked, rng, version)[0])
+
+        def computed(number: int, iteration: int, given: Sequence[Array]) -> list[Array]:
+            inputs = [iteration_number(iteration), *given, *captures]
             with in_iteration(iteration):
-                made = body(inputs, rng=rng.fold(iteration))
-            if number < len(self.passes) - 1:
-                records[iteration] += [*carry, *made[len(carry) :]]
-            else:
-                records[iteration].clear()  # no pass comes that is given it
-            carry = made[: len(carry)]
-        return carry
+                return self.passes[number](inputs, own[number], rng.fold(iteration), version)
+
+        copies = ([np.array(a, order="C") for a in carry] for carry in firsts)
+        return [x for carry in self.op.ends(copies, holds, computed) for x in carry]
 
 
 class NativeLoop:

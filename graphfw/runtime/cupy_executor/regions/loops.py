@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,59 +98,37 @@ class BoundLoop(BoundRegion):
         given = [run.address_of(place) for place in self.operands[:inputs]]
         ends, _ = op.split([run.address_of(place) for place in self.operands[inputs:]])
         carries, captures = op.split(given)
-        records: list[list[GpuAddress]] = []
-        carry = self._first(worker, run, rng, carries[0], ends[0], captures, records)
-        self._end(worker, carry, ends[0], 0)
-        for number in range(1, len(op.passes)):
-            carry = carries[number]
-            order = range(len(records))
-            turns: list[list[GpuAddress]] = []
-            if order:
+        rooms: dict[int, list[Sequence[GpuAddress]]] = {}  # of the passes that have begun
+
+        def computed(
+            number: int, iteration: int, taken: Sequence[GpuAddress]
+        ) -> Sequence[GpuAddress]:
+            if number not in rooms:
                 self.begun(worker, run, 1 + number, captures)
-                if number == len(op.passes) - 1:  # nobody is given what it makes
-                    turns = [self._record(worker, run, number) for _ in range(2)]
-            for iteration in reversed(order) if op.backwards[number] else order:
-                made = turns[iteration % 2] if turns else self._record(worker, run, number)
-                self._iteration(
-                    worker, run, rng, number, iteration, [*carry, *records[iteration]], made
-                )
-                if turns:
-                    records[iteration].clear()  # no pass comes that is given it
-                else:
-                    records[iteration] += [*carry, *made[len(carry) :]]
-                carry = made[: len(carry)]
+                rooms[number] = self._rooms(worker, run, number, ends[0])
+            turns = rooms[number]
+            made = turns[iteration % 2] if turns else self._record(worker, run, number)
+            self._iteration(worker, run, rng, number, iteration, taken, made)
+            return made
+
+        self.begun(worker, run, 0, captures)
+        holds = partial(self._holds, worker, run, rng)
+        for number, carry in enumerate(op.ends(carries, holds, computed)):
             self._end(worker, carry, ends[number], number)
 
-    def _first(
-        self,
-        worker: Worker,
-        run: RunMemory,
-        rng: Rng,
-        carry: Sequence[GpuAddress],
-        ends: Sequence[GpuAddress],
-        captures: Sequence[GpuAddress],
-        records: list[list[GpuAddress]],
-    ) -> Sequence[GpuAddress]:
-        """Make the iterations while the condition holds; return the last carry."""
-        only = len(self._code.op.passes) == 1
-        self.begun(worker, run, 0, captures)
-        for iteration in count():
-            if not self._holds(worker, run, rng, carry):
-                break
-            if not iteration:
-                self.begun(worker, run, 1, captures)
-            if only:
-                new = [
-                    run.inside(self._turns[i]) if iteration % 2 and i in self._turns else end
-                    for i, end in enumerate(ends)
-                ]
-            else:
-                new = self._record(worker, run, 0)
-            self._iteration(worker, run, rng, 0, iteration, carry, new)
-            if not only:
-                records.append([*carry, *new[len(carry) :]])
-            carry = new[: len(carry)]
-        return carry
+    def _rooms(
+        self, worker: Worker, run: RunMemory, number: int, ends: Sequence[GpuAddress]
+    ) -> list[Sequence[GpuAddress]]:
+        """Return what iterations of a pass write to in turn; none where each is kept."""
+        last = len(self._code.op.passes) - 1
+        if not last:
+            turns = [
+                run.inside(self._turns[i]) if i in self._turns else end
+                for i, end in enumerate(ends)
+            ]
+            return [ends, turns]
+        # Nobody is given what the last one makes.
+        return [self._record(worker, run, number) for _ in range(2)] if number == last else []
 
     def _holds(self, worker: Worker, run: RunMemory, rng: Rng, carry: Sequence[GpuAddress]) -> bool:
         body, answer = self.started(run, 0), run.inside(self._answer)
