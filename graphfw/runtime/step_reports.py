@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from graphfw.ir.dim_text import evaluate
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.region_op import Region
@@ -13,7 +12,7 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import Kind, MemoryEntry
 from graphfw.runtime.pipeline import Compilation
-from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.blocks import bytes_at
 
 
 def label_of(step: Step, most: int | None = None) -> str:
@@ -66,7 +65,7 @@ def entry(
     else:
         shown = f'"{storage.name}" ' if storage.name else ""
         name, place = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
-    return MemoryEntry(name, kind, evaluate(nbytes(storage), sizes), first, last, place)
+    return MemoryEntry(name, kind, bytes_at(storage, sizes), first, last, place)
 
 
 def entries(

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.lib import NumpyVersion
 
 from graphfw.errors import ExecutionError, ExecutorError, GraphfwError
-from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import bfloat16
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.locations import location_of
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.program import Program
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def too_large(
     """Say what a run wanted, what is large in it, what there was, and what would fit."""
     free, total = cupy.cuda.runtime.memGetInfo()
     sizes = layout.sizes
-    held = {s: evaluate(s.size, sizes) * s.dtype.itemsize for s in build.block_of}
-    held |= {s: evaluate(s.size, sizes) * s.dtype.itemsize for s in build.outputs}
+    held = {s: bytes_at(s, sizes) for s in (*build.block_of, *build.outputs)}
     largest = sorted(held.items(), key=lambda entry: -entry[1])[:5]
     lines = [
         f"{shown_bytes(nbytes)}: "

@@ -42,10 +42,11 @@ from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode
+from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode, RegionSite
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Arena, rounded, side_by_side
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.utils import locks
 from graphfw.utils.collecting import without_collection
@@ -304,8 +305,7 @@ class GpuLayouts:
 
     def nbytes_of(self, slot: int, env: Mapping[str, int]) -> int:
         """Return the bytes of a slot."""
-        storage = list(self.slot_of)[slot]
-        return evaluate(storage.size, env) * storage.dtype.itemsize
+        return bytes_at(list(self.slot_of)[slot], env)
 
     def _laid_out(self, env: dict[str, int], loose: frozenset[int] = _NONE) -> GpuLayout:
         build = self.build
@@ -313,7 +313,7 @@ class GpuLayouts:
             raise ArithmeticError
         if self._arena is None:
             self._arena = Arena(build.blocks, [evaluate(size, env) for size in build.nbytes])
-        nbytes = [evaluate(s.size, env) * s.dtype.itemsize for s in self.slot_of]
+        nbytes = [bytes_at(storage, env) for storage in self.slot_of]
         shapes = [tuple([evaluate(d, env) for d in t.shape]) for t in build.program.graph.outputs]
         return self._layout(build, env, self._arena, nbytes, shapes, loose)
 
@@ -412,7 +412,7 @@ class GpuLayouts:
             pairs = zip(operands, one.step.operands, params, strict=False)
             given = [at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
             given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
-            return [one.code.ready(env, params, given, self._inside[one.code])]
+            return [one.code.ready(RegionSite(env, params, given, self._inside[one.code]))]
         launch = one.code.launch(params)
         if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):
             launch = launch_of(one.code.kernel, params, without_alignment(launch.variant))

@@ -36,6 +36,7 @@ from graphfw.runtime.cupy_executor.regions.common import GpuAddress
 from graphfw.runtime.cupy_executor.staging import HostArray
 from graphfw.runtime.cupy_executor.stored import array_dtype, runs_on_host, to_device, to_host
 from graphfw.runtime.kernels.steps import Storage
+from graphfw.runtime.planning.blocks import bytes_at
 
 _NOTHING = np.uint64(0)
 
@@ -386,7 +387,7 @@ class Worker:
         slot, begin = run.layout.of.place(storage, run.layout.offsets)
         if slot >= 0:
             return run.flat(slot, array_dtype(storage.dtype))
-        nbytes = evaluate(storage.size, run.layout.sizes) * storage.dtype.itemsize
+        nbytes = bytes_at(storage, run.layout.sizes)
         return run.bytes_at(begin, nbytes).view(array_dtype(storage.dtype))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -216,11 +215,6 @@ class ReadyBody:
 def shape_of(tensor: Tensor, sizes: Sizes) -> tuple[int, ...]:
     """Return a tensor's shape at some sizes."""
     return tuple([evaluate(dim, sizes) for dim in tensor.shape])
-
-
-def nbytes_of(tensor: Tensor, sizes: Sizes) -> int:
-    """Return a tensor's bytes at some sizes."""
-    return math.prod(shape_of(tensor, sizes)) * tensor.dtype.itemsize
 
 
 def whole(arrays: Sequence[Array]) -> list[Array]:

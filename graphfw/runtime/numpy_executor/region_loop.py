@@ -22,7 +22,6 @@ from graphfw.runtime.numpy_executor.bodies import (
     ReadyBody,
     Sizes,
     iteration_number,
-    nbytes_of,
     new_version,
     shape_of,
     whole,
@@ -31,6 +30,7 @@ from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
 from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Iterations
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 from graphfw.runtime.numpy_executor.target import CpuTarget
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.while_blocks import in_blocks
 
@@ -66,13 +66,13 @@ class LoopRegion:
 
     def per_trip(self, sizes: Sizes) -> int:
         """Return how many bytes each iteration leaves for later passes, until the last is over."""
-        return sum([nbytes_of(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
+        return sum([bytes_at(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
 
     def carry_makers(self, sizes: Sizes) -> list[Maker]:
         """Return the makers of arrays for the carries."""
         pairs = zip(self._carries, self.op.passes[0].outputs, strict=True)
         return [
-            pool_of_outputs.maker(shape_of(t, sizes), nbytes_of(t, sizes))
+            pool_of_outputs.maker(shape_of(t, sizes), bytes_at(t, sizes))
             for pool_of_outputs, t in pairs
         ]
 
@@ -113,7 +113,7 @@ class NativeLoop:
         self._body = ReadyBody(body, sizes)
         self._condition = ReadyBody(condition, sizes)
         self.parts = (self._body, self._condition)
-        self._nbytes = [nbytes_of(t, sizes) for t in loop.op.passes[0].outputs]
+        self._nbytes = [bytes_at(t, sizes) for t in loop.op.passes[0].outputs]
         self._makers = loop.carry_makers(sizes)
         captures = range(first, given)
         self._make_iterations = Iterations(

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from graphfw.ir.body import Body
 from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
@@ -26,7 +25,6 @@ from graphfw.runtime.numpy_executor.bodies import (
     ReadyBody,
     Sizes,
     iteration_number,
-    nbytes_of,
     new_version,
     shape_of,
     whole,
@@ -34,6 +32,8 @@ from graphfw.runtime.numpy_executor.bodies import (
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
 from graphfw.runtime.numpy_executor.loops import IterationCarry, Iterations, Move
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
+from graphfw.runtime.planning.blocks import bytes_at
+from graphfw.runtime.planning.scans import body_without, stacked_carries
 
 T = TypeVar("T")
 
@@ -45,26 +45,20 @@ class ScanRegion:
 
     Attributes:
         op: What it computes.
-        body: Yields the carry, then the stacks whose elements are no carry.
+        body: Yields the carry, then the rows of the stacks whose elements are no carry.
         rest: What these are stacks of.
         histories: The numbers of the carries whose values are kept, with the first and the last.
     """
 
     def __init__(self, op: Scan, options: Options, arenas: Arenas) -> None:
         self.op = op
-        first = op.carries
-        carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
-        place = {t: (i, False) for i, t in enumerate(op.body.parameters[1 : 1 + first])}
-        place.update({t: (i, True) for i, t in enumerate(carried)})
-        # The stacks of what is carried: which carry, and whether it is the one after the iteration.
-        self._rows = {number: place[t] for number, t in enumerate(stacked) if t in place}
-        self.rest = [t for number, t in enumerate(stacked) if number not in self._rows]
-        captures = len(op.body.parameters) - 1 - first - op.sequences
-        body = Body(op.body.parameters, (*carried, *self.rest))
+        self._stacked = {one.stack: one for one in stacked_carries(op)}
+        body, _, captures = body_without(op, self._stacked)
+        carried, self.rest = body.outputs[: op.carries], body.outputs[op.carries :]
         self.body = Compiled(body, captures, options, arenas, is_trip=True)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
-        self.histories = sorted({carry for carry, _ in self._rows.values()})
+        self.histories = sorted({one.carry for one in self._stacked.values()})
         self._carries = [OutputPool(t.dtype.dtype) for t in carried]
         self._stacks = [OutputPool(t.dtype.dtype) for t in self.rest]
 
@@ -95,7 +89,7 @@ class ScanRegion:
     def carry_maker(self, carry: int, sizes: Sizes) -> Maker:
         """Return the maker of arrays for a carry."""
         tensor = self.body.body.outputs[carry]
-        return self._carries[carry].maker(shape_of(tensor, sizes), nbytes_of(tensor, sizes))
+        return self._carries[carry].maker(shape_of(tensor, sizes), bytes_at(tensor, sizes))
 
     def results(
         self, carry: Iterable[T], rest: Iterable[T], history_from: Callable[[int, int], T]
@@ -110,9 +104,9 @@ class ScanRegion:
         """
         found = list(carry)
         others = iter(rest)
-        for number in range(len(self.rest) + len(self._rows)):
-            if number in self._rows:
-                i, is_new = self._rows[number]
+        for number in range(len(self.rest) + len(self._stacked)):
+            if number in self._stacked:
+                _, i, is_new = self._stacked[number]
                 place = self.histories.index(i)
                 found.append(history_from(place, int(is_new != self.op.backwards)))
             else:
@@ -132,7 +126,7 @@ class ScanRegion:
         for i, history in zip(self.histories, histories, strict=True):
             history[iterations if backwards else 0] = carry[i]
         own, version = self.body.own(sizes), new_version()
-        for iteration in reversed(range(iterations)) if backwards else range(iterations):
+        for iteration in op.order(iterations):
             elements = [np.asarray(s[iteration]) for s in sequences]
             inputs = [iteration_number(iteration), *carry, *elements, *captures]
             with in_iteration(iteration):
@@ -158,7 +152,7 @@ class NativeScan:
         op, body, backwards = scan.op, scan.body, scan.op.backwards
         first, last = op.carries, op.carries + op.sequences
         given = len(body.body.parameters) - 1
-        rows = [nbytes_of(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
+        rows = [bytes_at(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
         self._scan = scan
         self._iterations = iterations
         self._body = ReadyBody(body, sizes)
@@ -277,6 +271,4 @@ class NativeScan:
 
 def _rows_maker(pool_of_outputs: OutputPool, tensor: Tensor, sizes: Sizes, count: int) -> Maker:
     """Return the maker of arrays of so many rows, each like a tensor."""
-    return pool_of_outputs.maker(
-        (count, *shape_of(tensor, sizes)), count * nbytes_of(tensor, sizes)
-    )
+    return pool_of_outputs.maker((count, *shape_of(tensor, sizes)), count * bytes_at(tensor, sizes))

@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.rates import rates
 from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.target import why_not_native
-from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.planning.work import work_of
 
@@ -59,7 +59,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
                 name = f"inside of {node.op.name}"
                 size = region.nbytes(env)
                 entries.append(MemoryEntry(name, "outside", size, depth, depth, location_of(node)))
-    spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
+    spare = sum([bytes_at(v, env) for v in build.program.updated])
     return report(entries, levels, layout.arena, spare, per_trip)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Block
@@ -94,3 +95,8 @@ def _heirs(
 def nbytes(storage: Storage) -> DimLike:
     """Return how many bytes a storage takes."""
     return storage.size * storage.dtype.itemsize
+
+
+def bytes_at(storage: Storage, sizes: Mapping[str, int]) -> int:
+    """Return how many bytes a storage takes at known sizes."""
+    return evaluate(storage.size, sizes) * storage.dtype.itemsize

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphfw.ir.body import Body
-from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import rounded
+from graphfw.runtime.planning.blocks import bytes_at
 
 if TYPE_CHECKING:
     from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
@@ -87,21 +88,32 @@ class RegionCode(ABC):
         return range(0)
 
     @abstractmethod
-    def ready(
-        self,
-        env: Sizes,
-        params: Sequence[int],
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> BoundRegion:
-        """Return it at known sizes.
+    def ready(self, at: RegionSite) -> BoundRegion:
+        """Return it at known sizes."""
 
-        Args:
-            env: What the symbols stand for.
-            params: What the params are.
-            operands: Where the operands lie, the inputs from their first element on.
-            inside: What lays out the bodies.
-        """
+
+class RegionSite(NamedTuple):
+    """The facts that a loop or a branch at known sizes depends on.
+
+    Attributes:
+        env: What the symbols stand for.
+        params: What the params are.
+        operands: Where the operands lie, the inputs from their first element on.
+        inside: What lays out the bodies.
+    """
+
+    env: Sizes
+    params: Sequence[int]
+    operands: Sequence[StorageAddress]
+    inside: Sequence[GpuLayouts]
+
+    def laid_out(self) -> list[GpuLayout | None]:
+        """Lay out the bodies; None stands for those that can't be computed at these sizes."""
+        return [_laid_out(layouts, self.env) for layouts in self.inside]
+
+    def bytes_of(self, storages: Sequence[Storage]) -> list[int]:
+        """Return how many bytes storages have."""
+        return [bytes_at(storage, self.env) for storage in storages]
 
 
 class BoundRegion(ABC):
@@ -128,11 +140,9 @@ class BoundRegion(ABC):
     per_trip = 0
     outside = 0
 
-    def __init__(
-        self, node: Node, operands: Sequence[StorageAddress], bodies: Sequence[GpuLayout | None]
-    ) -> None:
+    def __init__(self, node: Node, at: RegionSite, bodies: Sequence[GpuLayout | None]) -> None:
         self.node = node
-        self.operands = operands
+        self.operands = at.operands
         self.bodies = bodies
         known = [body for body in bodies if body is not None]
         users = [*known, *[body.of.once for body in known]]
@@ -180,6 +190,18 @@ class BoundRegion(ABC):
         self.nbytes += rounded(nbytes)
         return begin
 
+    def end(
+        self,
+        worker: Worker,
+        carry: Sequence[GpuAddress],
+        ends: Sequence[GpuAddress],
+        sizes: Sequence[int],
+    ) -> None:
+        """Bring the last carry, of these bytes, where the node's results lie."""
+        for spot, end, nbytes in zip(carry, ends, sizes, strict=False):
+            if spot.address != end.address:
+                worker.copy(end.address, spot.address, nbytes)
+
     def started(self, run: RunMemory, number: int) -> RunMemory:
         """Return the run of a body.
 
@@ -217,14 +239,8 @@ def overwritten(build: GpuProgram, parameters: Sequence[Tensor]) -> frozenset[in
     return frozenset([i for i, (old, new) in pairs if build.may_overwrite(old, new)])
 
 
-def laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:
-    """Lay out a body; return None where it can't be computed at these sizes, if it ever is."""
+def _laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:
     try:
         return layouts.body(env)
     except ArithmeticError:
         return None
-
-
-def bytes_of(tensors: Sequence[Tensor], env: Sizes) -> list[int]:
-    """Return how many bytes tensors have at known sizes."""
-    return [evaluate(t.type.size, env) * t.dtype.itemsize for t in tensors]

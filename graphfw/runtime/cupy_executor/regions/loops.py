@@ -19,16 +19,12 @@ from graphfw.runtime.cupy_executor.regions.common import (
     GpuAddress,
     Maker,
     RegionCode,
-    Sizes,
-    bytes_of,
-    laid_out,
+    RegionSite,
     overwritten,
 )
 from graphfw.runtime.planning.arena import rounded, side_by_side
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 
@@ -47,14 +43,8 @@ class WhileRegionCode(RegionCode):
         parameters = op.passes[0].parameters[1 : 1 + op.carries[0]]
         self.in_place = overwritten(self.builds[1], parameters)
 
-    def ready(
-        self,
-        env: Sizes,
-        params: Sequence[int],
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> BoundRegion:
-        return BoundLoop(self, env, operands, inside)
+    def ready(self, at: RegionSite) -> BoundRegion:
+        return BoundLoop(self, at)
 
 
 class BoundLoop(BoundRegion):
@@ -64,18 +54,12 @@ class BoundLoop(BoundRegion):
     lies in memory that is asked for meanwhile.
     """
 
-    def __init__(
-        self,
-        code: WhileRegionCode,
-        env: Sizes,
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> None:
-        super().__init__(code.node, operands, [laid_out(layouts, env) for layouts in inside])
+    def __init__(self, code: WhileRegionCode, at: RegionSite) -> None:
+        super().__init__(code.node, at, at.laid_out())
         self.alone = "Python reads its condition before each iteration"
         self._code = code
-        self._results = [bytes_of(body.outputs, env) for body in code.op.passes]
-        self._device = inside[0].device
+        self._results = [at.bytes_of(body.outputs) for body in code.op.passes]
+        self._device = at.inside[0].device
         self._answer = self.room(bool_.itemsize)
         largest = max([body.drawn for body in self.bodies if body is not None], default=0)
         self._table = self.room(8 * largest)
@@ -114,12 +98,12 @@ class BoundLoop(BoundRegion):
         self.begun(worker, run, 0, captures)
         holds = partial(self._holds, worker, run, rng)
         for number, carry in enumerate(op.ends(carries, holds, computed)):
-            self._end(worker, carry, ends[number], number)
+            self.end(worker, carry, ends[number], self._results[number])
 
     def _rooms(
         self, worker: Worker, run: RunMemory, number: int, ends: Sequence[GpuAddress]
     ) -> list[Sequence[GpuAddress]]:
-        """Return what iterations of a pass write to in turn; none where each is kept."""
+        """Return the places that iterations of a pass write to in turn; none if each is kept."""
         last = len(self._code.op.passes) - 1
         if not last:
             turns = [
@@ -173,11 +157,3 @@ class BoundLoop(BoundRegion):
         begins, nbytes = side_by_side(self._results[number])
         memory = worker.room(run.layout, partial(worker.bytes, max(nbytes, 1)))
         return [GpuAddress(memory.data.ptr + begin, memory, begin) for begin in begins]
-
-    def _end(
-        self, worker: Worker, carry: Sequence[GpuAddress], ends: Sequence[GpuAddress], number: int
-    ) -> None:
-        """Bring the last carry where the node's results lie."""
-        for spot, end, nbytes in zip(carry, ends, self._results[number], strict=False):
-            if spot.address != end.address:
-                worker.copy(end.address, spot.address, nbytes)
