@@ -10,7 +10,6 @@ import hashlib
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from operator import add
@@ -23,6 +22,7 @@ from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.limits import switched_off
 from graphfw.utils import locks
+from graphfw.utils.recent import Recent
 
 WORKSPACE = 256 << 20
 """How much memory a graph may be given besides its operands, in bytes."""
@@ -219,7 +219,7 @@ class Cudnn:
         self._gpu = gpu
         self._cache = Cache(folder() if gpu else None)
         self._lock = locks.reentrant()
-        self._known: OrderedDict[tuple[CudnnCode, tuple[int, ...]], CudnnPlan | str] = OrderedDict()
+        self._known: Recent[tuple[CudnnCode, tuple[int, ...]], CudnnPlan | str] = Recent(_PLANS)
         self._where = where
         if not where:
             try:
@@ -235,10 +235,8 @@ class Cudnn:
         key = (code, tuple(params))
         with self._lock:
             if key not in self._known:
-                self._known[key] = self._planned(code, params)
+                self._known.keep(key, self._planned(code, params))
             self._known.move_to_end(key)
-            while len(self._known) > _PLANS:
-                self._known.popitem(last=False)
             return self._known[key]
 
     def run(self, plan: CudnnPlan, operands: Sequence[int], workspace: int, stream: int) -> None:

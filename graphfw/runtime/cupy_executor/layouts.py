@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -50,8 +49,6 @@ from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.utils import locks
 from graphfw.utils.collecting import without_collection
-
-_LAYOUTS = 256
 
 _NONE: frozenset[int] = frozenset()
 
@@ -193,7 +190,6 @@ class GpuLayouts:
         self.build = build
         self.device = device
         self._lock = locks.reentrant()
-        self._known: OrderedDict[tuple[int, ...], GpuLayout] = OrderedDict()
         self.modules = Modules(build, device) if modules is None else modules
         self._arena: Arena | None = None
         program = build.program
@@ -222,36 +218,6 @@ class GpuLayouts:
         """Whether runs read constants, in bodies, too."""
         inside = [body for bodies in self._inside.values() for body in bodies]
         return bool(self.constants) or any([body.holds_constants for body in inside])
-
-    def at(
-        self, sizes: tuple[int, ...], check: Callable[[GpuLayout], None] | None = None
-    ) -> GpuLayout:
-        """Return the layout of some sizes.
-
-        Args:
-            sizes: What the program's symbols stand for.
-            check: Is called with a new one, and may refuse it.
-
-        Raises:
-            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
-        """
-        known = self._known.get(sizes)
-        if known is not None:
-            return known
-        with self._lock:
-            layout = self._known.get(sizes)
-            if layout is None:
-                layout = self.made(sizes)
-                if check is not None:
-                    check(layout)
-                self._known[sizes] = layout
-                while len(self._known) > _LAYOUTS:
-                    self._known.popitem(last=False)
-        return layout
-
-    def known(self, sizes: tuple[int, ...]) -> GpuLayout | None:
-        """Return the layout of some sizes, if there have been runs of them lately."""
-        return self._known.get(sizes)
 
     def made(self, sizes: tuple[int, ...]) -> GpuLayout:
         """Lay out some sizes.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from graphfw.ir.op import Rng
-from graphfw.runtime.executor import Claim, Options, Replayed
-from graphfw.runtime.memory import MemoryReport, too_much
+from graphfw.runtime.executor import Options, Replayed
+from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
@@ -57,6 +57,9 @@ class CompiledExecutable(NativeExecutable):
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
         with self._lock:
             layout = self._layouts.get(sizes) or self.loaded.layouts.make(sizes)
+        return self._memory(layout)
+
+    def _memory(self, layout: Layout) -> MemoryReport:
         return reports.memory(self.build, layout, self._threads)
 
     def described(self, sizes: tuple[int, ...]) -> list[Described]:
@@ -65,13 +68,5 @@ class CompiledExecutable(NativeExecutable):
     def replay(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
     ) -> Iterator[Replayed]:
-        with self._apart(self._layout(sizes), inputs, rng, version) as (_, execution):
+        with self._apart(self.layout(sizes), inputs, rng, version) as (_, execution):
             yield from reports.replayed(self.build, execution, rng)
-
-    def _check(self, layout: Layout, claim: Claim | None) -> None:
-        limit = self._options.memory_limit
-        if limit is not None:
-            report = reports.memory(self.build, layout, self._threads)
-            needed = report.peak if claim is not None else report.peak + report.spare
-            if needed > limit:
-                raise too_much(report, needed, limit, layout.sizes)

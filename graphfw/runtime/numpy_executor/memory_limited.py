@@ -174,8 +174,7 @@ class MemoryLimitedExecutable(Executable):
                 yield variant
 
     def _needed(self, variant: _Variant, sizes: Sequence[int], in_place: bool) -> int:
-        report = variant.memory(sizes, self._threads)
-        return report.peak if in_place else report.peak + report.spare
+        return variant.memory(sizes, self._threads).needed(in_place=in_place)
 
     def _variant(self, budget: Budget, sizes: Sequence[int]) -> _Variant | None:
         """Return the program under a budget; None where nothing can be computed again."""

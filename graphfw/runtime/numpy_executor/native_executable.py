@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphfw.errors import ExecutionError
 from graphfw.ir.op import Rng
 from graphfw.ir.sources import Constant
 from graphfw.ir.time_limits import TimeOverError
-from graphfw.ops.control.effects import quiet
-from graphfw.ops.control.shape_checks import hold
-from graphfw.ops.shape.gather_scatter import names_nothing
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
@@ -31,9 +25,9 @@ from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
 from graphfw.runtime.numpy_executor.recipe import Measured
+from graphfw.runtime.planned_executable import PlannedExecutable
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
-from graphfw.utils import forks
 from graphfw.utils.collecting import without_collection
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
 _LAYOUTS = 256
 
 
-class NativeExecutable(Executable):
+class NativeExecutable(PlannedExecutable[Layout]):
     """A program as native steps.
 
     What is known once is its recipe; what depends on the sizes, a `Layout`; what changes from run
@@ -52,19 +46,18 @@ class NativeExecutable(Executable):
     """
 
     build: Build | None = None
+    _code = "native code"
 
     def __init__(
         self, program: Program, options: Options, arenas: Arenas, loaded: LoadedRecipe
     ) -> None:
-        self.program = program
+        super().__init__(program, options)
         self.loaded = loaded
         self._options = options
         self._threads = options.threads or default_threads()
         self._arenas = arenas
         self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
         self._prepares = bool(loaded.recipe.prepared)
-        self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
-        self._lock = forks.renewed_lock()
 
     def __call__(
         self,
@@ -75,13 +68,12 @@ class NativeExecutable(Executable):
         claim: Claim | None,
     ) -> list[Any]:
         try:
-            layout = self._layouts.get(sizes) or self._layout(sizes, claim)
+            layout = self._layouts.get(sizes) or self._new_layout(sizes, claim)
         except ArithmeticError:
             # Either an operation refuses these sizes, or it has numbers of more than 64 bits.
             return self._reference(inputs, sizes, rng, version, claim)
         if layout.is_unchecked:
-            with quiet():
-                self._reference(inputs, sizes, rng, 0, None)
+            self._check_by_reference(inputs, sizes, rng)
         run = self.ready_run(layout)
         arena = self._arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
         given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
@@ -131,13 +123,11 @@ class NativeExecutable(Executable):
             run = ReadyRun(self.loaded, layout, self._threads)
         return run
 
-    def layout(self, sizes: tuple[int, ...]) -> Layout:
-        """Return the layout at some sizes.
-
-        Raises:
-            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
-        """
-        return self._layouts.get(sizes) or self._layout(sizes)
+    def _laid_out(self, sizes: tuple[int, ...]) -> Layout:
+        layout = self.loaded.layouts.make(sizes)
+        if layout.is_refused:
+            raise ArithmeticError
+        return layout
 
     def profile(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
@@ -172,49 +162,6 @@ class NativeExecutable(Executable):
         finally:
             self._arenas.give(arena)
 
-    @cached_property
-    def _reference(self) -> ArrayExecutable:
-        return ArrayExecutable(self.program, np)
-
-    def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        """Say what is wrong with values or sizes: the reference path has the messages."""
-        try:
-            with quiet():  # what there was to see has been seen
-                self._reference(inputs, sizes, rng, 0, None)
-        except ExecutionError as error:
-            return error
-        return ExecutionError(
-            "native code refuses values that the operations themselves accept",
-            fix="this is a mistake in graphfw; gf.Session(g, debug=True) runs node by node",
-        )
-
-    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        return self._reference.blame(inputs, sizes, rng)
-
-    def _check(self, layout: Layout, claim: Claim | None) -> None:
-        """Refuse a layout that takes too much memory."""
-
-    def _layout(self, sizes: tuple[int, ...], claim: Claim | None = None) -> Layout:
-        """Lay out sizes that have not been seen lately.
-
-        Raises:
-            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
-        """
-        with self._lock:
-            layout = self._layouts.get(sizes)
-            if layout is None:
-                with without_collection():
-                    layout = self.loaded.layouts.make(sizes)
-                program = self.program
-                if layout.is_refused or not hold(program.shape_checks, program.symbols, sizes):
-                    raise ArithmeticError
-                self._check(layout, claim)
-                layout.is_unchecked = names_nothing(self.program.source, layout.sizes)
-                self._layouts[sizes] = layout
-                while len(self._layouts) > _LAYOUTS:
-                    self._layouts.popitem(last=False)
-        return layout
-
 
 class RecalledExecutable(NativeExecutable):
     """A program whose recipe another process has made. To look into it, it is compiled here."""
@@ -235,6 +182,9 @@ class RecalledExecutable(NativeExecutable):
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
         return self._compiled().memory(sizes)
+
+    def _memory(self, layout: Layout) -> MemoryReport:
+        return self._compiled()._memory(layout)
 
     def described(self, sizes: tuple[int, ...]) -> list[Described]:
         # Not at the top: what is only run does without.
