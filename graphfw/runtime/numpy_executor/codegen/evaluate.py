@@ -20,9 +20,10 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
 )
 from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.walk import postorder
 from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox, strided
 from graphfw.runtime.numpy_executor.codegen.addresses import Address, Registers, symbol_of
-from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape, postorder
+from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
     iota,

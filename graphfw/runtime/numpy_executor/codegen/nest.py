@@ -17,16 +17,15 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Store,
 )
+from graphfw.runtime.kernels.walk import Statement, roots
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import (
     KernelFacts,
-    Statement,
     VectorShape,
     lanes_of,
-    roots,
     vectors_of,
 )
 from graphfw.runtime.numpy_executor.codegen.prefetch import Prefetch
