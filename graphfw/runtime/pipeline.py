@@ -145,9 +145,8 @@ class Compilation:
         """The steps that are done once for many runs, and the rest."""
         program, steps = self.program, self.lowered
         if self.backend.hoists:
-            fixed = [variable for variable in program.variables if variable in program.kept]
             made = {*steps.fetched, *[storage for _, storage in steps.updates]}
-            return hoisted(steps.items, self.storage_of, fixed, made)
+            return hoisted(steps.items, self.storage_of, program.kept, made)
         read = [s for item in steps.items if isinstance(item, Step) for s in item.operands]
         prepared = dict.fromkeys([storage for storage in read if isinstance(storage, Prepared)])
         return HoistedSteps([storage.step for storage in prepared], [*prepared], steps.items)
@@ -169,9 +168,14 @@ class Compilation:
     def memory(self) -> Memory:
         """The blocks of the arena, where all lies that is neither handed out nor made by `eval`."""
         plan = self.schedule
-        outside = [t for level in plan.levels for node in level.nodes for t in node.outputs]
-        elsewhere = {*outside, *self.lowered.fetched, *plan.updated}
+        elsewhere = {*self.outside, *self.lowered.fetched, *plan.updated}
         return allocate(plan.levels, plan.lifetimes, elsewhere, self.storage_of)
+
+    @cached_property
+    def outside(self) -> dict[Storage, None]:
+        """The storages that `eval` makes, in order."""
+        levels = self.schedule.levels
+        return {t: None for level in levels for node in level.nodes for t in node.outputs}
 
     def view(self, tensor: Tensor) -> View:
         """Return how a tensor lies in its storage."""

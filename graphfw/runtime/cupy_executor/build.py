@@ -174,8 +174,7 @@ class GpuProgram(GpuSteps):
         self.stages = stages = compilation(program, options, capability)
         self.draws = stages.backend.draws
         self.fetched = stages.lowered.fetched
-        fixed = [variable for variable in program.variables if variable in program.kept]
-        self.once = HoistedProgram(stages.hoisted, fixed)
+        self.once = HoistedProgram(stages.hoisted, program.variables)
         plan = stages.schedule
         self.updated = plan.updated
         new = frozenset(self.updated)
@@ -205,7 +204,7 @@ class GpuProgram(GpuSteps):
         read = [storage for step in steps for storage in step.operands]
         read += [self.storage_of(tensor) for node in nodes for tensor in node.inputs]
         self.constants = _constants(read)
-        self.outside = [tensor for node in nodes for tensor in node.outputs]
+        self.outside = stages.outside
         memory = stages.memory
         self.block_of, self.blocks, self.nbytes = memory.block_of, memory.blocks, memory.nbytes
 

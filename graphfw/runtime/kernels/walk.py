@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from itertools import groupby
+from typing import TypeAlias, cast
 
 from graphfw.runtime.kernels.ir import (
     Accumulate,
@@ -30,6 +31,18 @@ def statements(kernel: Kernel) -> Iterator[Statement]:
             yield from item.body
         else:
             yield item
+
+
+def in_turn(kernel: Kernel) -> Iterator[InnerLoop | tuple[Statement, ...]]:
+    """Yield the loops of a kernel's body, and what is done once a row between two of them.
+
+    That is computed at once, all values first: an output may lie where an input does.
+    """
+    for is_loop, items in groupby(kernel.body, lambda item: isinstance(item, InnerLoop)):
+        if is_loop:
+            yield from cast("Iterator[InnerLoop]", items)
+        else:
+            yield tuple(cast("Iterator[Statement]", items))
 
 
 def roots(statement: Statement) -> tuple[Expr, ...]:

@@ -79,9 +79,8 @@ class Build:
         self.steps = [step for level in self.levels for step in level.steps]
         self.prepared = [one for one in stages.hoisted.kept if isinstance(one, Prepared)]
         self.constants = _constants(self.steps, self.prepared)
-        outside = _made_outside(self.levels)
-        direct = [k for k, storage in enumerate(self.fetched) if storage not in outside]
-        lasting = [*self.constants, *self.prepared, *outside]
+        direct = [k for k, storage in enumerate(self.fetched) if storage not in stages.outside]
+        lasting = [*self.constants, *self.prepared, *stages.outside]
         drawing: list[Storage] = [backend.draws.storage] if backend.draws else []
         given = [*program.feeds, *program.variables, *drawing]
         arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
@@ -177,10 +176,6 @@ class Build:
             )
         return known
 
-    def storage_of(self, tensor: Tensor) -> Storage:
-        """Return the storage that a tensor lies in."""
-        return self.view(tensor).storage
-
 
 def _line(node: Node) -> Loc:
     return node.loc._replace(merged=()) if node.loc.merged else node.loc
@@ -197,10 +192,6 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
             elif isinstance(storage, Table):
                 found[storage] = storage.literal
     return found
-
-
-def _made_outside(levels: Sequence[Level]) -> dict[Storage, None]:
-    return {t: None for level in levels for node in level.nodes for t in node.outputs}
 
 
 def static(size: DimLike) -> int:

@@ -41,7 +41,7 @@ from graphfw.runtime.kernels.ir import (
     Ref,
     Store,
 )
-from graphfw.runtime.kernels.walk import Statement, postorder, roots, statements
+from graphfw.runtime.kernels.walk import Statement, in_turn, postorder, roots, statements
 
 
 class CudaNest:
@@ -181,20 +181,16 @@ class CudaNest:
 
     def _body(self, begin: str, end: str) -> None:
         """Write what is done for a row, of its inner positions a range."""
-        rest: list[Statement] = []
         is_after = False
-        for item in self.kernel.body:
-            if not isinstance(item, InnerLoop):
-                rest.append(item)
-                continue
-            self._once(rest, is_after)
-            rest.clear()
-            self._pass(item, begin, end)
-            is_after = True
-        self._once(rest, is_after)
+        for item in in_turn(self.kernel):
+            if isinstance(item, InnerLoop):
+                self._pass(item, begin, end)
+                is_after = True
+            else:
+                self._once(item, is_after)
 
     def _once(self, found: Sequence[Statement], is_after: bool) -> None:
-        """Write what is done once a row: all values first, as an output may lie over an input.
+        """Write what is done once a row.
 
         Args:
             found: The statements.

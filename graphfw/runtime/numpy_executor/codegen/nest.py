@@ -17,7 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Store,
 )
-from graphfw.runtime.kernels.walk import Statement, roots
+from graphfw.runtime.kernels.walk import Statement, in_turn, roots
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
@@ -295,16 +295,11 @@ class Nest:
     # Rows
 
     def _row(self, inner: Callable[[InnerLoop], None]) -> None:
-        # What stands side by side is computed at once: an output may lie where an input does.
-        rest: list[Statement] = []
-        for item in self.kernel.body:
-            if not isinstance(item, InnerLoop):
-                rest.append(item)
-                continue
-            self._statements(tuple(rest))
-            rest.clear()
-            inner(item)
-        self._statements(tuple(rest))
+        for item in in_turn(self.kernel):
+            if isinstance(item, InnerLoop):
+                inner(item)
+            else:
+                self._statements(item)
 
     def _inner_rows(self, loop: InnerLoop, columns: tuple[str, str]) -> None:
         self._main = self._main._replace(vectors=vectors_of(self._facts, loop.body))
