@@ -107,6 +107,9 @@ class Rng(NamedTuple):
         return self._replace(lane=mixed ^ mixed >> 31)
 
 
+NO_RNG = Rng(0, 0)
+"""For what draws nothing."""
+
 _WORD = 2**64 - 1
 
 

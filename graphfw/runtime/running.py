@@ -11,14 +11,12 @@ import numpy as np
 from graphfw.errors import GraphfwError, MemoryLimitError, SessionError
 from graphfw.ir import time_limits
 from graphfw.ir.dtype import as_dtype
-from graphfw.ir.op import Rng
+from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.variable import Variable
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.program import Program
 from graphfw.runtime.state import State
-
-_NO_RNG = Rng(0, 0)
 
 
 class Runs:
@@ -81,9 +79,9 @@ class Runs:
         if state.unsettled.noted:
             state.unsettled.look(updates=False)
         if not program.variables and not program.is_random:
-            outputs = run(fed, sizes, _NO_RNG, 0, None)
+            outputs = run(fed, sizes, NO_RNG, 0, None)
             if self.check_finite:
-                _check(outputs, run, fed, sizes, _NO_RNG)
+                _check(outputs, run, fed, sizes, NO_RNG)
             return outputs
         me = object()
         try:

@@ -26,6 +26,7 @@ from graphfw.runtime.cupy_executor.bound_plan import (
     launches_of,
 )
 from graphfw.runtime.cupy_executor.build import GpuProgram
+from graphfw.runtime.cupy_executor.failures import cuda_version
 from graphfw.runtime.cupy_executor.layouts import GpuLayout
 from graphfw.runtime.cupy_executor.regions import BoundRegion
 from graphfw.runtime.cupy_executor.runs import RunMemory
@@ -68,7 +69,7 @@ def unavailable(cupy: Any) -> str:
         return f"CuPy {cupy.__version__} has none"
     driver = cupy.cuda.runtime.driverGetVersion()
     if driver < _OLDEST:
-        return f"the driver knows CUDA {driver // 1000}.{driver % 1000 // 10}, they need 11.4"
+        return f"the driver knows CUDA {cuda_version(driver)}, they need 11.4"
     return ""
 
 

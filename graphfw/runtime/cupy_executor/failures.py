@@ -27,6 +27,7 @@ _HOST = 'use executor="numpy"'
 _NO_DEVICE = 100  # cudaErrorNoDevice
 _OLDEST = 80
 """The compute capability that first had `cp.async` and products of bfloat16: 8.0, the A100's."""
+PACKAGES = 'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"'
 _KNOW_BFLOAT16 = "CuPy 14 and NumPy 2.1.2"
 """From which on CuPy has bfloat16, by ml_dtypes: cupy/cupy#9494."""
 _OLD_DRIVER = 35  # cudaErrorInsufficientDriver; also where there is no driver at all
@@ -36,7 +37,7 @@ def without_cupy(error: ImportError) -> ExecutorError:
     """Say that CuPy is not there."""
     return ExecutorError(
         f"the CuPy executor can't run here: {error}",
-        fix=f'install CuPy: pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"; or {_HOST}',
+        fix=f"install CuPy: {PACKAGES}; or {_HOST}",
     )
 
 
@@ -45,11 +46,11 @@ def without_device(cupy: Any, error: Exception) -> ExecutorError:
     status = getattr(error, "status", None)
     if status == _OLD_DRIVER:
         driver = cupy.cuda.runtime.driverGetVersion()
-        needed = _version(cupy.cuda.runtime.runtimeGetVersion())
+        needed = cuda_version(cupy.cuda.runtime.runtimeGetVersion())
         if driver:
             return ExecutorError(
                 f"the CuPy executor can't run here: the NVIDIA driver knows CUDA "
-                f"{_version(driver)} and CuPy needs {needed}",
+                f"{cuda_version(driver)} and CuPy needs {needed}",
                 fix="update the driver, or install the CuPy of an older CUDA: "
                 f'pip install "cupy-cuda12x[ctk]"; or {_HOST}',
             )
@@ -104,8 +105,7 @@ def without_library(what: str, error: Exception) -> ExecutorError:
     """Say that a library of CUDA is not there, and what it would have done."""
     return ExecutorError(
         f"the CuPy executor can't {what}: {str(error).strip()}",
-        fix="install CUDA's libraries along with CuPy: "
-        'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"',
+        fix=f"install CUDA's libraries along with CuPy: {PACKAGES}",
     )
 
 
@@ -223,5 +223,6 @@ def is_missing_library(error: Exception) -> bool:
     return is_known or "failed to load" in str(error)
 
 
-def _version(number: int) -> str:
+def cuda_version(number: int) -> str:
+    """Return a version of CUDA as it is written, given the driver's number of it."""
     return f"{number // 1000}.{number % 1000 // 10}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from graphfw.ir.op import Rng
+from graphfw.ir.op import NO_RNG
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Frame, GpuLayout, GpuLayouts
@@ -16,8 +16,6 @@ from graphfw.runtime.cupy_executor.stored import array_dtype
 from graphfw.runtime.hoisting import HoistedValues
 from graphfw.runtime.planning.arena import side_by_side
 from graphfw.runtime.planning.hoist import known_bytes
-
-_NO_RNG = Rng(0, 0)
 
 
 class HoistedArrays(NamedTuple):
@@ -127,7 +125,7 @@ class HoistedRuns:
             run.hold(slot, array)
         for variable, array in zip(self._sources, given.arrays, strict=True):
             run.hold(self._layouts.slot_of[variable], self._device.in_a_row(array))
-        self._worker.work(run, own.parts, _NO_RNG)
+        self._worker.work(run, own.parts, NO_RNG)
         streams.has_written(stream)
 
     def _read_constants(self) -> dict[int, Any]:

@@ -14,7 +14,7 @@ from graphfw.ir import concrete
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int32
 from graphfw.ir.literal import Array
-from graphfw.ir.op import ALIAS, RANDOM, Rng
+from graphfw.ir.op import ALIAS, NO_RNG, RANDOM, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.bound_plan import (
@@ -39,8 +39,6 @@ from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.blocks import bytes_at
 
 _NOTHING = np.uint64(0)
-
-_NO_RNG = Rng(0, 0)
 
 
 class RunMemory:
@@ -272,7 +270,7 @@ class Worker:
             if isinstance(one, Cleared):
                 runtime.memsetAsync(base + one.offset, 0, one.nbytes, stream)
             elif isinstance(one, BoundRegion):
-                one.run(self, run, _NO_RNG)  # it lies in memory already
+                one.run(self, run, NO_RNG)  # it lies in memory already
             else:
                 at = [
                     base + offset if slot < 0 else addresses[slot] for slot, offset in one.operands

@@ -61,7 +61,7 @@ class Preparation:
         self, given: Sequence[Array], before: Mapping[int, Array] | None
     ) -> Mapping[int, Array]:
         """Return new memory for the operands; see `HoistBackend`."""
-        del given, before  # runs of a loop may go on at once, each with captures of its own
+        del given, before  # runs of another version may be reading those of before
         return self._memory()
 
     def compute(self, memory: Mapping[int, Array], given: Sequence[Array], *, is_new: bool) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
+from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.control.scan_op import Scan
 from graphfw.runtime.executor import Options
@@ -36,8 +36,6 @@ from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.scans import body_without, stacked_carries
 
 T = TypeVar("T")
-
-_NO_RNG = Rng(0, 0)
 
 
 class ScanRegion:
@@ -171,7 +169,7 @@ class NativeScan:
         moves = [Move(body.place(1 + i), i, 0, rows[i]) for i in range(first, last)]
         if body.is_random:
             moves.append(
-                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(_NO_RNG).nbytes)
+                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(NO_RNG).nbytes)
             )
         for number, _ in enumerate(scan.rest):
             nbytes = rows[given + first + number]

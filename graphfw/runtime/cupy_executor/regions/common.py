@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from graphfw.ir.body import Body
-from graphfw.ir.op import Rng
+from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import rounded
@@ -53,8 +53,6 @@ class GpuAddress(NamedTuple):
 
 Maker: TypeAlias = "Callable[[Body, int], GpuProgram]"
 """Compiles a body, given how many of its last parameters are captured values."""
-
-_NO_RNG = Rng(0, 0)
 
 
 class RegionCode(ABC):
@@ -229,7 +227,7 @@ class BoundRegion(ABC):
         for slot, spot in [*enumerate(captures, first), *kept.items()]:
             body.lie(slot, spot)
             before.lie(slot, spot)
-        worker.work(before, before.layout.parts, _NO_RNG)
+        worker.work(before, before.layout.parts, NO_RNG)
         return body
 
 
