@@ -39,6 +39,7 @@ from graphfw.runtime.planning.blocks import Memory, allocate
 from graphfw.runtime.planning.copies import copied_whole, held, whole
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.hoist import HoistedSteps, hoisted
+from graphfw.runtime.planning.overwriting import CarriedPair, overwritten, waiting
 from graphfw.runtime.planning.schedule import Schedule, schedule, written
 from graphfw.runtime.program import Program
 from graphfw.utils.records import record
@@ -90,6 +91,15 @@ class Backend(Protocol):
 
     def may_overwrite(self, step: Step) -> bool:
         """Whether a step may write over a variable; where it may not, a copy follows it."""
+        ...
+
+    @property
+    def lends_outputs(self) -> bool:
+        """Whether what an output is written over may lie in the output's memory before."""
+        ...
+
+    def is_in_place(self, step: Step) -> bool:
+        """Whether a step of a body keeps what it says of operands that are one array."""
         ...
 
 
@@ -163,15 +173,25 @@ class Compilation:
             self._copy,
             apart=self.backend.updates_last,
             may_overwrite=self.backend.may_overwrite,
+            waits=waiting(self.hoisted.rest, self.storage_of, self._carried),
         )
 
     @cached_property
     def memory(self) -> Memory:
         """The blocks of the arena, where all lies that is neither handed out nor made by `eval`."""
-        plan = self.schedule
-        outside = [t for level in plan.levels for node in level.nodes for t in node.outputs]
-        elsewhere = {*outside, *self.lowered.fetched, *plan.updated}
-        return allocate(plan.levels, plan.lifetimes, elsewhere, self.storage_of)
+        plan, fetched = self.schedule, self.lowered.fetched
+        outside = {t for level in plan.levels for node in level.nodes for t in node.outputs}
+        elsewhere = {*outside, *fetched, *plan.updated}
+        lent = {*fetched}.difference(outside, plan.updated) if self.backend.lends_outputs else ()
+        return allocate(plan.levels, plan.lifetimes, elsewhere, self.storage_of, lent)
+
+    @cached_property
+    def overwritten(self) -> frozenset[int]:
+        """The outputs that may lie where what an iteration is given of them does."""
+        carried, plan = self._carried, self.schedule
+        may = self.backend.is_in_place
+        found = overwritten(plan.levels, self.storage_of, carried, self.memory.homes, may)
+        return frozenset([self.program.carried[number][1] for number in found])
 
     def view(self, tensor: Tensor) -> View:
         """Return how a tensor lies in its storage."""
@@ -180,6 +200,11 @@ class Compilation:
     def storage_of(self, tensor: Tensor) -> Storage:
         """Return the storage that a tensor lies in."""
         return self.view(tensor).storage
+
+    @property
+    def _carried(self) -> list[CarriedPair]:
+        feeds, fetched = self.program.feeds, self.lowered.fetched
+        return [CarriedPair(feeds[old], fetched[new]) for old, new in self.program.carried]
 
     def _copy(self, storage: Storage) -> tuple[Step, Temp]:
         return copied_whole(storage, _NEW_CONTENTS, self.backend.code)

@@ -22,7 +22,6 @@ from graphfw.runtime.cupy_executor.regions.common import (
     RegionCode,
     Sizes,
     bytes_of,
-    overwritten,
 )
 
 if TYPE_CHECKING:
@@ -67,9 +66,9 @@ class ScanRegionCode(RegionCode):
         self.rest = [number for number in range(len(stacked)) if number not in gone]
         body = Body(op.body.parameters, (*carried, *[stacked[number] for number in self.rest]))
         captures = len(node.inputs) - first - op.sequences
-        build = make(body, captures)
+        build = make(body, captures, [i for i in range(first) if i not in self.kept])
         super().__init__(node, [build])
-        self.in_place = overwritten(build, body.parameters[1 : 1 + first]) - self.kept.keys()
+        self.in_place = build.stages.overwritten
 
     @property
     def sequences(self) -> range:

@@ -163,6 +163,7 @@ def moved(
         params=tuple(params),
         work_items=work_items if wrong == 0 else dim_max(1, work_items),
         in_place=((0, operands[over]),) if over in operands else (),
+        leaves_rest=over in operands,
         can_fail=wrong != 0,
     )
 

@@ -268,6 +268,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
             work_items=before * ranges * blocks,
             scratch=rows * block * 4 if adds and dtype.is_low_precision else 0,
             in_place=((0, 1),) if over else (),
+            leaves_rest=over,
         )
     )
     return steps
