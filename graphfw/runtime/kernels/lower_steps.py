@@ -239,13 +239,13 @@ class _Finisher:
         if product is not None and not outer:
             outer = [Joined(Variable("one", 1), 1)]
         self.outer, self.inner = outer, inner
+        self._near = 0 if target is None else target.narrow
         self.work = self._divided()
         self._params: dict[tuple[Any, ...], int] = {}
         self._values: list[DimLike] = []
         self._buffers: dict[tuple[Storage, bool], int] = {}
         self._names: dict[Variable, str] = {}
         self._vectors = (outer if draft.form == "columns" else inner)[-1].last
-        self._near = 0 if target is None else target.narrow
         self._swap = Swap(self._settled)
         self._lines: dict[CrossRowReduction, Temp] = {}
         self._can_fail = False
@@ -278,17 +278,17 @@ class _Finisher:
         is_cut = is_plain and len(self.inner) == 1 and not has_lines and inner != 1
         if is_cut and (not self.outer or is_long(inner)):
             return pieces(rows, inner, nbytes)
-        if self.draft.inner is None and self._is_transposed():
+        if self.draft.inner is None and self.outer and self._is_transposed():
             return tiles(rows, inner)
         passes = len([loop for loop in self.draft.loops if loop])
         return whole_rows(rows, inner, nbytes, passes=passes, has_lines=has_lines)
 
     def _is_transposed(self) -> bool:
         """Whether something lies densely along rows' numbers and not along rows."""
-        if not self.outer or not self.inner:
-            return False
-        outer, inner = self.outer[-1].last, self.inner[-1].last
-        return any(s.get(outer, 0) == 1 and s.get(inner, 0) not in (0, 1) for s in self.strides)
+        (outer, rows), (inner, _) = self.outer[-1], self.inner[-1]
+        # What few rows want of elements near one another is taken out of dense loads.
+        near = range(self._near + 1 if isinstance(rows, int) and rows <= self._near else 2)
+        return any(s.get(outer, 0) == 1 and s.get(inner, 0) not in near for s in self.strides)
 
     def _traffic(self) -> list[Any]:
         inner = {j.last for j in self.inner}
