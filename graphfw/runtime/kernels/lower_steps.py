@@ -307,7 +307,7 @@ class _Finisher:
 
     def _size(self, size: DimLike, role: tuple[Any, ...] = ()) -> Size:
         """Return a size as kernels write it. Equal sizes in one role are one parameter."""
-        if isinstance(size, int) and size in (0, 1):
+        if isinstance(size, int) and 0 <= size <= (self._near if role == ("part",) else 1):
             return size
         key = (*role, size)
         number = self._params.setdefault(key, len(self._values))
@@ -329,7 +329,7 @@ class _Finisher:
 
     # Expressions.
 
-    def _access(self, place: ElementAddress) -> Access:
+    def _access(self, place: ElementAddress, role: str = "offset") -> Access:
         strides, terms = [], []
         for variable, stride in place.strides:
             if isinstance(variable, ComputedIndex):
@@ -342,7 +342,7 @@ class _Finisher:
                 name = self._names[variable]
                 strides.append((name, self._stride(variable, stride)))
         strides.sort(key=lambda entry: entry[0])
-        return Access(self._size(place.offset, ("offset",)), tuple(strides), tuple(terms))
+        return Access(self._size(place.offset, (role,)), tuple(strides), tuple(terms))
 
     def _stride(self, variable: Variable, stride: DimLike) -> Size:
         if variable == self._vectors and isinstance(stride, int) and abs(stride) <= self._near:
@@ -481,10 +481,10 @@ class _Finisher:
             return Keep(s.name, value)
         if isinstance(s, Bound):
             self._can_fail = True
-            bound = self._param(s.bound)
-            return BoundsCheck(value, bound)
+            return BoundsCheck(value, self._param(s.bound))
         if isinstance(s, Stored):
-            return Store(self._buffer(s.place.storage, written=True), self._access(s.place), value)
+            buffer = self._buffer(s.place.storage, written=True)
+            return Store(buffer, self._access(s.place, "part"), value)
         return self._accumulate(s.across, value)
 
     def _accumulate(self, across: CrossRowReduction, value: Expr) -> Accumulate:
