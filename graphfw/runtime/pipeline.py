@@ -40,7 +40,7 @@ from graphfw.runtime.planning.copies import copied_whole, held, whole
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.hoist import HoistedSteps, hoisted
 from graphfw.runtime.planning.overwriting import CarriedPair, overwritten, waiting
-from graphfw.runtime.planning.schedule import Schedule, schedule, written
+from graphfw.runtime.planning.schedule import Level, Schedule, schedule, written
 from graphfw.runtime.program import Program
 from graphfw.utils.records import record
 
@@ -200,6 +200,32 @@ class Compilation:
     def storage_of(self, tensor: Tensor) -> Storage:
         """Return the storage that a tensor lies in."""
         return self.view(tensor).storage
+
+    @cached_property
+    def levels(self) -> Sequence[Level]:
+        """The levels of a run, with the steps that take the places of those that are in place."""
+        return [
+            level._replace(
+                steps=[
+                    one.when_in_place if one.when_in_place and self._is_in_place(one) else one
+                    for one in level.steps
+                ]
+            )
+            for level in self.schedule.levels
+        ]
+
+    def _is_in_place(self, step: Step) -> bool:
+        """Whether a step is known to write over what it reads, but for the first iteration."""
+        block_of, homes = self.memory.block_of, self.memory.homes
+        numbers = [number for _, number in self.program.carried]
+        pairs = zip(numbers, self._carried, strict=True)
+        made = {pair.given: pair.made for number, pair in pairs if number in self.overwritten}
+        for new, old in step.in_place:
+            target, source = [homes.get(s, s) for s in (step.operands[new], step.operands[old])]
+            shares = block_of.get(target, -1) == block_of.get(source, -2)
+            if not shares and target is not source and made.get(source) is not target:
+                return False
+        return bool(step.in_place)
 
     @property
     def _carried(self) -> list[CarriedPair]:

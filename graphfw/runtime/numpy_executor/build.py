@@ -63,7 +63,7 @@ class Build:
         self.fetched = stages.lowered.fetched
         self._lines = {_line(node): number for number, node in enumerate(program.source.nodes)}
         marks: list[Storage] = []
-        self.levels = [*plan.levels]
+        self.levels = [*stages.levels]
         if plan.updated:
             step, mark = marked(KernelCode)
             self.levels.append(Level((step,), ()))

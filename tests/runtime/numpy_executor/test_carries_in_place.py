@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.ir.dtype import as_dtype
 from tests.runtime.numpy_executor.special_runs import same
 
 SIZE = 37
@@ -246,3 +247,19 @@ def test_any_changes_of_several_carries(seed):
         return gf.scan(step, tuple(carry), gf.arange(6))[: 2 if stacks else 1]
 
     checked(function, *rng.integers(-3, 4, (count, SIZE)).astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(50_000,), (40_000, 3), (3, 20_000), (300, 70)])
+def test_large_arrays_of_which_little_changes(shape, dtype):
+    """In place one work item does it; in the first iteration it copies all of the array, too."""
+
+    def body(i: Any, y: Any) -> Any:
+        last = shape[-1]
+        y = y.at[i % shape[0]].add(y[(i + 1) % shape[0]])
+        y = y.at[..., i % last].set(y[..., (i + 2) % last])
+        return y.at[[1, 2, 1]].add(y[i % shape[0]])
+
+    y = (np.arange(np.prod(shape)).reshape(shape) % 7).astype(as_dtype(dtype).dtype)
+    plan = checked(lambda y: gf.fori_loop(0, 5, body, y), y)
+    assert in_place(plan) == [{0}]

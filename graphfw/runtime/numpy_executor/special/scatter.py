@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from graphfw.ir.dim import dim_max, dim_min
+from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
@@ -46,6 +47,9 @@ _RANGES = 64
 _HALVES = 2
 """The same of places of one element each."""
 
+_FEW = 256
+"""So many indices are no work for several threads, where nothing else is to be done."""
+
 _ASIDE = 64
 """Bytes of scratch memory for what an item does not own."""
 
@@ -72,26 +76,27 @@ class ScatterCode:
     Args:
         dtype: Of the output.
         adds: Whether values are added, or put.
+        once: Whether there is one value for an element at most: then it is rounded at once.
     """
 
-    def __init__(self, dtype: DType, *, adds: bool) -> None:
+    def __init__(self, dtype: DType, *, adds: bool, once: bool = False) -> None:
         self._dtype = dtype
         self._adds = adds
-        self._wide = adds and dtype.is_low_precision
+        self.is_wide = adds and dtype.is_low_precision and not once
         """Whether sums are computed in scratch memory, in another dtype."""
 
     @property
     def key(self) -> str:
         # To put something is to copy its bits.
         kind = self._dtype.name if self._adds else f"{self._dtype.itemsize}"
-        return f"scatter {kind}"
+        return f"scatter {kind}{' wide' if self.is_wide else ''}"
 
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
         run = add_run(module, self._dtype)
         if self._adds:
             self._add_sum(module)
-        if self._wide:
+        if self.is_wide:
             self._add_turn(module, "widened", widen=True)
             self._add_turn(module, "rounded", widen=False)
         f = BranchWriter(module)
@@ -113,11 +118,11 @@ class ScatterCode:
             base = f.at(kind, x, f.add(base, f.mul(column, n["x.last"])))
             given = f.add(n["values.offset"], f.mul(turn.index, n["values.before"]))
             given = f.at(kind, values, f.add(given, f.mul(column, n["values.last"])))
-            total, stride = ("%scratch", width) if self._wide else (out, n["after"])
+            total, stride = ("%scratch", width) if self.is_wide else (out, n["after"])
             aside = (
-                "%scratch" if not self._wide else f.at("float", "%scratch", f.mul(width, height))
+                "%scratch" if not self.is_wide else f.at("float", "%scratch", f.mul(width, height))
             )
-            if self._wide:
+            if self.is_wide:
                 single = "float"
                 with f.loop("0", height) as line:
                     a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
@@ -150,7 +155,7 @@ class ScatterCode:
                     f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
                 else:
                     call_run(f, run, b, "1", a, n["values.last"], width)
-            if self._wide:
+            if self.is_wide:
                 with f.loop("0", height) as line:
                     a = f.at(single, total, f.mul(line.index, stride))
                     b = f.at(kind, out, f.mul(line.index, n["after"]))
@@ -244,7 +249,7 @@ class ScatterCode:
         module.add(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
 
     def _sums(self, lanes: int) -> Number:
-        return Number(float32 if self._wide else self._dtype, lanes)
+        return Number(float32 if self.is_wide else self._dtype, lanes)
 
     def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
         """Cut a line: what is done in vectors, if it lies in a row, and what one by one."""
@@ -280,28 +285,35 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     before, size, after = x.shape
     if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
         x = x._replace(strides=(*x.strides[:2], x.strides[1]))
+    count = values.shape[1]
+    code = ScatterCode(dtype, adds=adds, once=count == 1)
     block = dim_min(dim_max(1, after), _BLOCK)
-    # To look at an index takes as long as to add some elements, and of single ones as to add one.
-    most = _HALVES if after == 1 else dim_min(_RANGES, 8 * block)
-    rows = dim_max(1, _WORK_ITEM // block, ceil(size, most))
-    ranges, blocks = ceil(size, rows), ceil(after, block)
-    # Of many short parts an item has some.
-    group = dim_max(1, _WORK_ITEM // dim_max(1, size * after)) if ranges == blocks == 1 else 1
-    known = [size, after, values.shape[1], rows, block, ranges, blocks, before, group]
-    code = ScatterCode(dtype, adds=adds)
-    own = x.storage not in {values.storage, *[view.storage for view in indices]}
-    over = own and isinstance(x.storage, Tensor) and is_whole(x)
-    steps.append(
-        Step(
+
+    def divided(most: DimLike, least: DimLike) -> Step:
+        """Return the step with so many ranges of the middle at most, and so many rows at least."""
+        rows = dim_max(1, least // block, ceil(size, most))
+        ranges, blocks = ceil(size, rows), ceil(after, block)
+        # Of many short parts an item has some.
+        group = dim_max(1, _WORK_ITEM // dim_max(1, size * after)) if ranges == blocks == 1 else 1
+        known = [size, after, count, rows, block, ranges, blocks, before, group]
+        return Step(
             nodes=(node,),
             code=code,
             operands=(output.storage, x.storage, values.storage, places),
             written=(True, False, False, False),
             params=(*known, x.offset, *x.strides, values.offset, *values.strides),
             work_items=ceil(before, group) * ranges * blocks,
-            scratch=_ASIDE + (rows * block * 4 if adds and dtype.is_low_precision else 0),
-            in_place=((0, 1),) if over else (),
-            leaves_rest=over,
+            scratch=_ASIDE + (rows * block * 4 if code.is_wide else 0),
         )
-    )
+
+    # To look at an index takes as long as to add some elements, and of single ones as to add one.
+    most = _HALVES if after == 1 else dim_min(_RANGES, 8 * block)
+    step = divided(most, _WORK_ITEM)
+    own = x.storage not in {values.storage, *[view.storage for view in indices]}
+    if own and isinstance(x.storage, Tensor) and is_whole(x):
+        # In place there is nothing to do but for the values.
+        few = isinstance(count, int) and count <= _FEW and not code.is_wide
+        alone = divided(1, _WORK_ITEM) if few else None
+        step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=alone)
+    steps.append(step)
     return steps
