@@ -86,6 +86,7 @@ def entries(
         in_place: Whether new contents of variables are written over the old ones.
     """
     plan, block_of = stages.schedule, stages.memory.block_of
+    homes = stages.memory.homes
     end = max(levels - 1, 0)
     found: list[MemoryEntry] = []
 
@@ -105,6 +106,7 @@ def entries(
             # What is written over its dead operand is counted once.
             over = last > first and (block_of[storage], last) in begun
             found.append(entry(storage, "arena", sizes, first, min(last, end) - over))
-        elif storage not in updated:  # only `eval` makes what lies nowhere else
+        elif storage not in updated and storage not in homes:
+            # Only `eval` makes what lies nowhere else.
             found.append(entry(storage, "outside", sizes, first, end))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias, TypeGuard
@@ -31,7 +31,7 @@ from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.arena import Block
 from graphfw.runtime.planning.blocks import allocate
 from graphfw.runtime.planning.hoist import HoistedSteps
-from graphfw.runtime.planning.schedule import Level, Lifetime, written
+from graphfw.runtime.planning.schedule import Level, Lifetime
 from graphfw.runtime.program import Program, body_program, without_passes
 
 
@@ -226,28 +226,6 @@ class GpuProgram(GpuSteps):
         """Whether anything reads a storage."""
         return any([storage in self._read_by(one) for one in self.work])
 
-    def may_overwrite(self, parameter: Storage, result: Storage) -> bool:
-        """Whether a result may be written over a parameter.
-
-        Who reads that must be at a level before, or read each element before it is written over.
-        """
-        numbered = list(enumerate(self.work))
-        writers = [n for n, one in numbered if result in _written_by(one)]
-        if len(writers) != 1:
-            return False
-        (writer,) = writers
-        readers = [n for n, one in numbered if parameter in self._read_by(one)]
-        if any([self.level_of[n] >= self.level_of[writer] for n in readers if n != writer]):
-            return False
-        if writer not in readers:
-            return True
-        one = self.work[writer]
-        if not isinstance(one, KernelStep):
-            return False
-        operands, pairs = one.step.operands, one.step.in_place
-        safe = {old for new, old in pairs if operands[new] is result}
-        return safe >= {place for place, storage in enumerate(operands) if storage is parameter}
-
     def _read_by(self, one: Work) -> frozenset[Storage]:
         if isinstance(one, Node):
             return frozenset([self.storage_of(tensor) for tensor in one.inputs])
@@ -333,19 +311,17 @@ class GpuProgram(GpuSteps):
         return [*self.fetched, *self.updated]
 
 
-def _written_by(one: Work) -> frozenset[Storage]:
-    return frozenset(one.outputs if isinstance(one, Node) else written(one.step))
-
-
 def compilation(program: Program, options: Options, capability: str) -> Compilation:
     """Return the stages of a program's compilation for a GPU of this compute capability."""
     make = partial(_body, options, capability)
     return Compilation(program, GpuBackend(program, options, capability, make))
 
 
-def _body(options: Options, capability: str, body: Body, captures: int) -> GpuProgram:
+def _body(
+    options: Options, capability: str, body: Body, captures: int, carried: Iterable[int] = ()
+) -> GpuProgram:
     """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
-    program = body_program(body, captures, is_trip=False)
+    program = body_program(body, captures, is_trip=False, carried=carried)
     graph = program.source
     for one in last_passes(capability):  # others have been in the bodies
         graph = one(graph)

@@ -22,6 +22,7 @@ from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.reduce.reductions import ArgExtreme, Extreme
 from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
@@ -115,6 +116,8 @@ class ExpressionBuilder:
         group: The group.
         facts: Of its graph.
         product: What it is the epilogue of, if it is one: that is read where it is computed.
+        place: Where all elements of the last axis are written out: the group's variables, and which
+            of the elements is computed.
 
     Attributes:
         axes: The variables of the group's loops, the slowest in memory first.
@@ -125,11 +128,18 @@ class ExpressionBuilder:
         nonzero: Sizes that must not be 0, as something is chosen along them.
     """
 
-    def __init__(self, group: Group, facts: FusionFacts, product: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        group: Group,
+        facts: FusionFacts,
+        product: Tensor | None = None,
+        place: tuple[Sequence[Variable], int] | None = None,
+    ) -> None:
         self.group = group
         self.facts = facts
         self.product = product
-        self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
+        self.axes = loop_variables(group) if place is None else [*place[0]]
+        self._fixed = {} if place is None else {self.axes[-1]: Affine(place[1], {})}
         self.rows = [self.axes[i] for i in group.rows or ()]
         self.reduced: list[RowReduction] = []
         self.across: list[CrossRowReduction] = []
@@ -152,8 +162,8 @@ class ExpressionBuilder:
         axes = self.axes if wide == len(self.axes) else self.rows
         if wide != len(axes):
             raise _misfit(tensor.node, "it has neither all axes nor those of the rows")
-        left = iter(axes)
-        return tuple([ZERO if dim == 1 else index_of(next(left)) for dim in tensor.shape])
+        left = iter([self._fixed.get(axis) or index_of(axis) for axis in axes])
+        return tuple([ZERO if dim == 1 else next(left) for dim in tensor.shape])
 
     def stores(self, tensor: Tensor) -> list[tuple[ElementAddress, Expr]]:
         """Return where the group's loops write a tensor, and what, in its own dtype."""
@@ -260,6 +270,8 @@ class ExpressionBuilder:
             return self._gathered(node, index)
         if isinstance(op, IndexAdd):
             return self._added(node, index)
+        if isinstance(op, Roll):
+            return self._rolled(node, index)
         if node in self.facts.short:
             return self._written_out(node, index)
         if self.facts.role[node] is Role.REDUCE or op.scalar is None:
@@ -348,6 +360,21 @@ class ExpressionBuilder:
             if isinstance(variable, ComputedIndex):
                 self.bounds.append(Bound(variable.value, variable.extent))
 
+    def _rolled(self, node: Node, index: Index) -> Expr:
+        """Return an element of a narrow roll: which one of its row, where that is not known."""
+        assert isinstance(node.op, Roll)
+        (shift,), (x,) = node.op.shifts, node.inputs
+        *before, place = index
+        size = cast(int, x.shape[-1])
+        found = [self.value(x, (*before, Affine((k - shift) % size, {}))) for k in range(size)]
+        if not place.terms:
+            return found[cast(int, place.offset)]
+        *first, result = found
+        for number, value in enumerate(first):
+            here = K.eq(IndexValue(int64, place), number)
+            result = K.select(here, value, result)
+        return result
+
     def _added(self, node: Node, index: Index) -> Expr:
         """Return the base, with the value added at the one place of a row that the index names."""
         picking = self.facts.picking(node)
@@ -364,6 +391,11 @@ class ExpressionBuilder:
         here = K.eq(IndexValue(int64, index[-1]), _as_value(place))
         result = K.select(here, more, base)
         return widened(K.cast(result, node.types[0].dtype))
+
+
+def loop_variables(group: Group) -> list[Variable]:
+    """Return variables for the axes of a group."""
+    return [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
 
 
 def _misfit(node: Node, why: str) -> PassError:

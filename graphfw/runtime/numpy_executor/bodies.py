@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -48,11 +48,18 @@ class Compiled:
     """A body as a program. What the captures are, its last parameters, is prepared once a run."""
 
     def __init__(
-        self, body: Body, captures: int, options: Options, arenas: Arenas, *, is_trip: bool
+        self,
+        body: Body,
+        captures: int,
+        options: Options,
+        arenas: Arenas,
+        *,
+        is_trip: bool,
+        carried: Iterable[int] = (),
     ) -> None:
         self.body = body
         self.captures = captures
-        self.program = body_program(body, captures, is_trip=is_trip)
+        self.program = body_program(body, captures, is_trip=is_trip, carried=carried)
         self.made: NativeExecutable = native_executable(self.program, options, arenas)
         self.arenas = arenas
         self.is_native = self.made.loaded.recipe.is_plain or self._is_chain()
@@ -88,6 +95,11 @@ class Compiled:
         """Yield the explanation, line by line."""
         text = self.made.explain(None if sizes is None else self.own(sizes))
         yield from text.splitlines()
+
+    @property
+    def in_place(self) -> frozenset[int]:
+        """The carries that an iteration may write over what it is given."""
+        return frozenset(self.made.loaded.recipe.carried)
 
     def place(self, array: int) -> int:
         """Return where the address of an input goes; outputs come after the inputs."""

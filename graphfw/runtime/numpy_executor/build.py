@@ -63,7 +63,7 @@ class Build:
         self.fetched = stages.lowered.fetched
         self._lines = {_line(node): number for number, node in enumerate(program.source.nodes)}
         marks: list[Storage] = []
-        self.levels = [*plan.levels]
+        self.levels = [*stages.levels]
         if plan.updated:
             step, mark = marked(KernelCode)
             self.levels.append(Level((step,), ()))
@@ -88,6 +88,9 @@ class Build:
         self.array_of = {storage: place for place, storage in enumerate(arrays)}
         memory = stages.memory
         self.block_of = memory.block_of
+        for storage, output in memory.homes.items():
+            self.bases[storage] = self.bases[output]
+            self.array_of[storage] = self.array_of[output]
         codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
         # Steps of equal structure share their code: it is named once.
         name_by_id = {number: name_of(code) for number, code in {id(c): c for c in codes}.items()}
@@ -123,6 +126,7 @@ class Build:
             prepared=tuple([self._prepared_part(one, next(function_of)) for one in self.prepared]),
             overwritten=tuple([self.array_of[variable] for variable in program.updated]),
             direct=tuple(direct),
+            carried=tuple(sorted(stages.overwritten)),
             drawn=backend.drawn,
             measured=backend.tuner.found,
         )

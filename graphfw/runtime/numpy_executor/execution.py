@@ -19,6 +19,7 @@ from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.numpy_executor.buffer_pool import ArenaMemory, OutputPool
 from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
+from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
 from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Record, Run
@@ -246,7 +247,8 @@ class Execution:
     def _native(self, call: Callable[[tuple[Array, ...]], int]) -> bool:
         failed = call((*self._inputs, *self._results, *self._updates))
         if failed < 0:  # an array that was fed does not lie in a row
-            self._inputs = [np.require(a, requirements=["C", "A"]) for a in self._inputs]
+            threads = self._run.run.threads
+            self._inputs = [in_rows(array, threads) for array in self._inputs]
             failed = call((*self._inputs, *self._results, *self._updates))
         return not failed
 
@@ -313,7 +315,7 @@ class Execution:
                 if place < len(inputs)
                 else (*self._results, *self._updates)[place - len(inputs)]
             )
-            return found if found.flags.c_contiguous else np.ascontiguousarray(found)
+            return in_rows(found, self._run.run.threads)
         if isinstance(storage, Tensor):
             constant = constant_array(storage)
             if constant is not None:

@@ -20,6 +20,7 @@ from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas
 from graphfw.runtime.numpy_executor.cache_key import key_of
 from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
 from graphfw.runtime.numpy_executor.execution import Execution, LoadedRecipe, ReadyRun
+from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
@@ -84,7 +85,11 @@ class NativeExecutable(PlannedExecutable[Layout]):
                 if run.nbytes:
                     run.lie_at(arena.address)
                 outputs = [make() for make in run.makers]
-                if not run.whole((*given, *outputs)):
+                failed = run.whole((*given, *outputs))
+                if failed < 0:  # an array that was fed does not lie in a row
+                    given = [in_rows(array, self._threads) for array in given]
+                    failed = run.whole((*given, *outputs))
+                if not failed:
                     return outputs
             execution = Execution(self.loaded, layout, run, arena, given, self.build)
             if execution.compute(rng, claim):

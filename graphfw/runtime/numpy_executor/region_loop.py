@@ -42,8 +42,10 @@ class LoopRegion:
         self.op = op = in_blocks(op, CpuTarget(Draws(())))
         captures = len(op.condition.parameters) - op.carries[0]
         self.condition = Compiled(op.condition, captures, options, arenas, is_trip=True)
+        only = range(op.carries[0]) if len(op.passes) == 1 else ()
         self.passes = [
-            Compiled(body, captures, options, arenas, is_trip=True) for body in op.passes
+            Compiled(body, captures, options, arenas, is_trip=True, carried=only)
+            for body in op.passes
         ]
         self.bodies = (self.condition, *self.passes)
         self.is_native = (
@@ -103,7 +105,7 @@ class NativeLoop:
     """The iterations of a loop of one pass, at some sizes.
 
     The arrays of a call are the node's inputs, then for each carry one that odd iterations write
-    to, then for each one that even iterations write to.
+    to, then for each that is not in place one that even iterations write to.
     """
 
     def __init__(self, loop: LoopRegion, sizes: Sizes) -> None:
@@ -115,6 +117,8 @@ class NativeLoop:
         self.parts = (self._body, self._condition)
         self._nbytes = [bytes_at(t, sizes) for t in loop.op.passes[0].outputs]
         self._makers = loop.carry_makers(sizes)
+        turning = [i for i in range(first) if i not in body.in_place]
+        self._even = {i: given + first + number for number, i in enumerate(turning)}
         captures = range(first, given)
         self._make_iterations = Iterations(
             self._body.work,
@@ -127,11 +131,11 @@ class NativeLoop:
                     body.place(1 + given + i),
                     condition.place(i),
                     i,
-                    (given + i, given + first + i),
+                    (given + i, self._even.get(i, given + i)),
                 )
                 for i in range(first)
             ],
-            arrays=given + 2 * first,
+            arrays=given + first + len(turning),
             iterations=None,
             condition=Condition(
                 self._condition.run,
@@ -146,10 +150,10 @@ class NativeLoop:
         body.prepare(captures)
         condition.prepare(captures)
         odd = [make() for make in self._makers]
-        even = [make() for make in self._makers]
+        even = {i: self._makers[i]() for i in self._even}
         arena, other = body.take(), condition.take()
         try:
-            made = self._make_iterations((*arrays, *odd, *even))
+            made = self._make_iterations((*arrays, *odd, *even.values()))
         finally:
             body.give(arena)
             condition.give(other)
@@ -157,7 +161,7 @@ class NativeLoop:
             raise FailedError
         if not made:
             return [np.array(a, order="C") for a in arrays[: self._first]]
-        return odd if made % 2 else even
+        return odd if made % 2 else [even.get(i, array) for i, array in enumerate(odd)]
 
     def join(
         self,
@@ -168,7 +172,7 @@ class NativeLoop:
         """Add it to a chain; see `NativeScan.join`."""
         iterations = self._make_iterations
         odd = [room(nbytes) for nbytes in self._nbytes]
-        even = [room(nbytes) for nbytes in self._nbytes]
+        even = [room(self._nbytes[i]) for i in self._even]
         for body in self.parts:
             body.join(chain, sources)
         arrays = [*sources, *odd, *even]

@@ -53,10 +53,11 @@ class ScanRegion:
         self._stacked = {one.stack: one for one in stacked_carries(op)}
         body, _, captures = body_without(op, self._stacked)
         carried, self.rest = body.outputs[: op.carries], body.outputs[op.carries :]
-        self.body = Compiled(body, captures, options, arenas, is_trip=True)
+        self.histories = sorted({one.carry for one in self._stacked.values()})
+        held = [i for i in range(op.carries) if i not in self.histories]
+        self.body = Compiled(body, captures, options, arenas, is_trip=True, carried=held)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
-        self.histories = sorted({one.carry for one in self._stacked.values()})
         self._carries = [OutputPool(t.dtype.dtype) for t in carried]
         self._stacks = [OutputPool(t.dtype.dtype) for t in self.rest]
 
@@ -143,7 +144,7 @@ class NativeScan:
     """The iterations of a scan, one or more, at some sizes.
 
     The arrays of a call are the node's inputs, what random nodes draw from, the stacks, the
-    histories, the last carries, and what iterations write in turns with these.
+    histories, the last carries, and what iterations write in turns with those not in place.
     """
 
     def __init__(self, scan: ScanRegion, sizes: Sizes, iterations: int) -> None:
@@ -161,6 +162,8 @@ class NativeScan:
         self._begin, self._end = (iterations, 0) if backwards else (0, iterations)
         self._held = [i for i in range(first) if i not in scan.histories]
         self._ends = [scan.carry_maker(i, sizes) for i in self._held]
+        turning = [i for i in self._held if i not in body.in_place]
+        self._turning = {i: number for number, i in enumerate(turning)}
         outputs = 1 + given + body.is_random
         stacks = given + body.is_random
         histories = stacks + len(self._stacks)
@@ -179,7 +182,8 @@ class NativeScan:
             moves.append(Move(body.place(outputs + i), number, rows[i] * (not backwards), rows[i]))
         carries = []
         for number, i in enumerate(self._held):
-            rooms = (ends + number, turns + number)
+            end = ends + number
+            rooms = (end, turns + self._turning[i] if i in self._turning else end)
             turn = rooms if iterations % 2 else rooms[::-1]
             carries.append(IterationCarry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
         self._make_iterations = Iterations(
@@ -188,7 +192,7 @@ class NativeScan:
             {i: body.place(1 + i) for i in range(last, given)},
             moves,
             carries,
-            arrays=turns + len(self._ends),
+            arrays=turns + len(turning),
             iterations=iterations,
             backwards=backwards,
         )
@@ -200,7 +204,7 @@ class NativeScan:
         for i, history in zip(scan.histories, histories, strict=True):
             history[self._begin] = arrays[i]
         ends = [make() for make in self._ends]
-        turns = [make() for make in self._ends]
+        turns = [self._ends[self._held.index(i)]() for i in self._turning]
         drawn = []
         if scan.body.is_random:
             loaded = scan.body.made.loaded
@@ -246,7 +250,7 @@ class NativeScan:
         stacks = [room(self._iterations * n) for n in self._rows[given + first :]]
         histories = [room((self._iterations + 1) * self._rows[i]) for i in scan.histories]
         ends = [room(self._rows[i]) for i in self._held]
-        turns = [room(self._rows[i]) for i in self._held]
+        turns = [room(self._rows[i]) for i in self._turning]
         self._body.join(chain, sources)
         arrays = [*sources, *stacks, *histories, *ends, *turns]
         chain.add_addresses([(s, iterations.address_word(n)) for n, s in enumerate(arrays)])

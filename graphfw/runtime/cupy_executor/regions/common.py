@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from graphfw.ir.body import Body
 from graphfw.ir.op import NO_RNG, Rng
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import rounded
 from graphfw.runtime.planning.blocks import bytes_at
@@ -51,8 +51,12 @@ class GpuAddress(NamedTuple):
         return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
 
 
-Maker: TypeAlias = "Callable[[Body, int], GpuProgram]"
-"""Compiles a body, given how many of its last parameters are captured values."""
+class Maker(Protocol):
+    """Compiles bodies; see `body_program`."""
+
+    def __call__(self, body: Body, captures: int, carried: Iterable[int] = (), /) -> GpuProgram:
+        """Return a body's program."""
+        ...
 
 
 class RegionCode(ABC):
@@ -229,12 +233,6 @@ class BoundRegion(ABC):
             before.lie(slot, spot)
         worker.work(before, before.layout.parts, NO_RNG)
         return body
-
-
-def overwritten(build: GpuProgram, parameters: Sequence[Tensor]) -> frozenset[int]:
-    """Return the carries of a body, by their parameters, that iterations may write over."""
-    pairs = enumerate(zip(parameters, build.fetched, strict=False))
-    return frozenset([i for i, (old, new) in pairs if build.may_overwrite(old, new)])
 
 
 def _laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:

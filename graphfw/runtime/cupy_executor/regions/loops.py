@@ -20,7 +20,6 @@ from graphfw.runtime.cupy_executor.regions.common import (
     Maker,
     RegionCode,
     RegionSite,
-    overwritten,
 )
 from graphfw.runtime.planning.arena import rounded, side_by_side
 
@@ -39,9 +38,11 @@ class WhileRegionCode(RegionCode):
     def __init__(self, node: Node, op: Loop, make: Maker) -> None:
         self.op = op
         captures = len(node.inputs) - sum(op.carries)
-        super().__init__(node, [make(body, captures) for body in op.bodies])
-        parameters = op.passes[0].parameters[1 : 1 + op.carries[0]]
-        self.in_place = overwritten(self.builds[1], parameters)
+        condition, first, *rest = op.bodies
+        only = () if rest else range(op.carries[0])
+        builds = [make(condition, captures), make(first, captures, only)]
+        super().__init__(node, [*builds, *[make(body, captures) for body in rest]])
+        self.in_place = builds[1].stages.overwritten
 
     def ready(self, at: RegionSite) -> BoundRegion:
         return BoundLoop(self, at)

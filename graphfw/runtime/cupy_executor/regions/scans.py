@@ -20,7 +20,6 @@ from graphfw.runtime.cupy_executor.regions.common import (
     Maker,
     RegionCode,
     RegionSite,
-    overwritten,
 )
 from graphfw.runtime.planning.blocks import nbytes
 from graphfw.runtime.planning.scans import StackedCarry, body_without, stacked_carries
@@ -49,10 +48,9 @@ class ScanRegionCode(RegionCode):
         self.op = op
         self.kept = _kept(op)
         body, self.rest, captures = body_without(op, [kept.stack for kept in self.kept.values()])
-        build = make(body, captures)
+        build = make(body, captures, [i for i in range(op.carries) if i not in self.kept])
         super().__init__(node, [build])
-        parameters = body.parameters[1 : 1 + op.carries]
-        self.in_place = overwritten(build, parameters) - self.kept.keys()
+        self.in_place = build.stages.overwritten
 
     @property
     def sequences(self) -> range:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType, int64
@@ -448,6 +448,22 @@ class Evaluator:
             ]
             symbol = symbol_of(address, "scatter", "store", lanes, element)
             self.writer.call("void", symbol, operands, level)
+
+    def store_beside(self, buffer: int, access: Access, values: Sequence[Registers]) -> None:
+        """Write whole vectors whose elements lie beside one another in turn, from an access on."""
+        address, level = self.address(buffer, access), self.writer.depth
+        dtype, lanes = self.facts.kernel.buffers[buffer].dtype, self.shape.lanes
+        p = Primitives(self.writer, lanes, level)
+        element = memory(dtype)
+        for pointers, parts in zip(address.pointers, zip(*values, strict=True), strict=True):
+            text = f"extractelement {vector('ptr', lanes)} {pointers}, i64 0"
+            start = self.writer.pure(text, level)
+            contents = [p.to_memory(dtype, value) for value in parts]
+            rows = strided.interleaved(self.writer, element, lanes, contents, level)
+            for number, row in enumerate(rows):
+                place = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
+                at, kind = self.writer.pure(place, level), vector(element, lanes)
+                self.writer.line(f"store {kind} {row}, ptr {at}, align {dtype.itemsize}", level)
 
     def _pointer(self, start: str, element: str, parts: list[tuple[int, str]]) -> str:
         """Write an address as the sum of parts, each at its level."""

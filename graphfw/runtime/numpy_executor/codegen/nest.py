@@ -44,6 +44,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.codegen.streams import Streams
+from graphfw.runtime.numpy_executor.codegen.strided import neighbours
 from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -365,7 +366,16 @@ class Nest:
         """Write all values, then what is done with them: an output may lie where an input does."""
         evaluator = self._evaluator
         evaluator.evaluate([root for statement in statements for root in roots(statement)])
+        together = []
+        if self._is_whole:
+            together = neighbours(statements, self._vector_axis.name)
+        for stores in together:
+            beside = [evaluator.vectors(store.value) for store in stores]
+            evaluator.store_beside(stores[0].buffer, stores[0].access, beside)
+        done = {store for stores in together for store in stores}
         for statement in statements:
+            if statement in done:
+                continue
             if isinstance(statement, Store):
                 self._store(statement)
             elif isinstance(statement, Keep):

@@ -6,6 +6,9 @@ dense vectors, of which shuffles take them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from graphfw.runtime.kernels.ir import Size, Store
 from graphfw.runtime.numpy_executor.codegen.registers import vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -52,4 +55,45 @@ def load(
         places = ", ".join([f"i32 {place}" for place in picked])
         text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{places}>"
         found, taken = writer.pure(text, level), until
+    return found
+
+
+def neighbours(statements: Sequence[object], axis: str) -> list[list[Store]]:
+    """Return the stores that fill rows together, element by element of each row in order.
+
+    Args:
+        statements: What is done at a position.
+        axis: The axis along vectors.
+    """
+    rows: dict[tuple[int, tuple[tuple[str, Size], ...]], dict[int, Store]] = {}
+    for one in statements:
+        if isinstance(one, Store) and not one.access.terms and isinstance(one.access.offset, int):
+            key = one.buffer, one.access.strides
+            rows.setdefault(key, {})[one.access.offset] = one
+    found = []
+    for (_, strides), stores in rows.items():
+        width = dict(strides).get(axis)
+        if isinstance(width, int) and width > 1 and sorted(stores) == [*range(width)]:
+            found.append([stores[place] for place in range(width)])
+    return found
+
+
+def interleaved(
+    writer: Writer, element: str, lanes: int, values: Sequence[str], level: int
+) -> list[str]:
+    """Write vectors of the elements of others in turn: as many dense ones as there are values."""
+    count, kind = len(values), vector(element, lanes)
+    found = []
+    for number in range(count):
+        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]
+        result = "poison"
+        for value, content in enumerate(values):
+            taken = [
+                lanes + row if of == value else lane if of < value else None
+                for lane, (row, of) in enumerate(places)
+            ]
+            order = ", ".join(["i32 poison" if n is None else f"i32 {n}" for n in taken])
+            text = f"shufflevector {kind} {result}, {kind} {content}, <{lanes} x i32> <{order}>"
+            result = writer.pure(text, level)
+        found.append(result)
     return found
