@@ -1,4 +1,4 @@
-"""Rolls along a narrow last axis, computed where they are read and written beside one another."""
+"""Rows of 2 to 4 elements: rolled where they are read, written beside one another, and stacked."""
 
 from __future__ import annotations
 
@@ -81,3 +81,55 @@ def test_gradients(rng):
         return [*gf.grad(gf.sum(gf.linalg.cross(x, y) * z), [x, y])]
 
     checked(function, x, y, z)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 15, 67, 300])
+def test_stacked_columns(rng, rows, width, dtype):
+    columns = [drawn(rng, (rows,), dtype) for _ in range(width)]
+
+    def function(*columns: Any) -> Any:
+        changed = [gf.where(x == gf.flip(x), gf.flip(x), x) for x in columns]
+        return gf.stack(changed, axis=-1)
+
+    plan = checked(function, *columns)
+    assert_native(plan)
+    assert len(plan._run.build.steps) == 1
+    checked(function, *columns, symbolic=True)
+
+
+@pytest.mark.parametrize("shape", [(40,), (6, 11), (2, 3, 17), (0,), (1,)])
+def test_stacks_of_what_is_computed_apart(rng, shape):
+    x, y, z = (rng.integers(-9, 9, shape).astype(np.float32) for _ in range(3))
+
+    def function(x: Any, y: Any, z: Any) -> list[Any]:
+        a, b, c = x * 2, y + 1, gf.maximum(z, 0)
+        stacked = gf.stack([a, b, c], axis=-1)
+        return [
+            stacked,
+            gf.stack([a, a, b, b], axis=-1),
+            gf.stack([gf.cumulative_sum(a, axis=-1), c], axis=-1),
+            gf.stack(
+                [a + gf.sum(c), b], axis=-1
+            ),  # one waits for a sum of what the other is beside
+            gf.sum(gf.stack([c - a, b], axis=-1), axis=0),
+            gf.concat([a[..., None], b[..., None]], axis=-1) * 3,
+            b,
+        ]
+
+    if shape != (1,):
+        checked(function, x, y, z)
+    checked(lambda x, y, z: gf.stack([x + y, y + z, x + z], axis=-1), x, y, z)
+
+
+def test_a_stack_of_what_is_made_of_one_another(rng):
+    """Where one part is computed from a sum of another, they can't be one group."""
+    (x,) = (rng.integers(-9, 9, (50,)).astype(np.float32),)
+
+    def function(x: Any) -> Any:
+        a = x * 2
+        b = x + gf.max(a)
+        return gf.stack([a, b, a * b, b - gf.min(b)], axis=-1)
+
+    checked(function, x)
