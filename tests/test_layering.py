@@ -101,14 +101,10 @@ TYPED_CIRCLES = {
     "nn",
     "onnx",
     "onnx/rules",
-    "passes",
     "runtime",
     "runtime/cupy_executor",
     "runtime/cupy_executor/regions",
-    "runtime/kernels",
     "runtime/numpy_executor",
-    "runtime/numpy_executor/codegen",
-    "runtime/numpy_executor/matmul",
 }
 
 CUPY_PLACES = (

@@ -28,7 +28,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
     Store,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 
 _SIGNS = {
     "add": "+",
