@@ -18,7 +18,7 @@ from graphfw.errors import (
 )
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
-from graphfw.ir import ambient, concrete, pickled, printer, views
+from graphfw.ir import ambient, concrete, pickled, printer, unknown, views
 from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.op import MEASURES, Op
@@ -457,6 +457,15 @@ forks.in_child(_after_fork)
 def current_graph() -> Graph:
     """Return the innermost open graph, or the ambient one."""
     return ambient.innermost_graph.get() or AMBIENT
+
+
+def _symbol_origin(name: str) -> str:
+    """Say where a symbolic dim comes from; "" where no graph that is open knows it."""
+    graphs = filter(None, ambient.innermost_graph.values())
+    return next((text for graph in graphs if (text := graph.symbol_origin(name))), "")
+
+
+unknown.ORIGINS.append(_symbol_origin)
 
 
 def open_graph(what: str) -> Graph:

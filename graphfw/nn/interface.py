@@ -1,4 +1,4 @@
-"""`Part`: a module as its helpers see it, which are written before the class `Module` is."""
+"""`ModuleInterface`: a module as its helpers see it, which are below the class `Module`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from graphfw.ir.variable import Variable
 
 
-class Part(Protocol):
-    """What the calls, the names and the saved states of modules ask of a `Module`."""
+class ModuleInterface(Protocol):
+    """A `Module`, as far as its calls, names and saved states are concerned."""
 
     training: bool
 
@@ -20,10 +20,10 @@ class Part(Protocol):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Build its part of the graph."""
 
-    def modules(self) -> Sequence[Part]:
+    def modules(self) -> Sequence[ModuleInterface]:
         """Return it and all modules in it."""
 
-    def named_children(self) -> Sequence[tuple[str, Part]]:
+    def named_children(self) -> Sequence[tuple[str, ModuleInterface]]:
         """Return its parts by name."""
 
     def named_variables(self) -> Sequence[tuple[str, Variable]]:
