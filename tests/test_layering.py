@@ -105,17 +105,16 @@ RECURSIVE = {
     "graph": (
         {
             "ambient",  # the open graph
+            "arrays",
             "at",
             "concrete",
             "evaluation",
             "functions",
             "graph",
-            "literal",
             "numpy_calls",
             "operators",
             "pickled",
             "printer",
-            "sources",
             "tensor",
             "unset",
             "variable",

@@ -8,9 +8,10 @@ from typing import Any
 from graphfw.errors import ArgumentError, DTypeError, GraphError, Operand, ShapeError
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient, concrete
+from graphfw.ir.arrays import to_array
 from graphfw.ir.build import admitted, constant
 from graphfw.ir.graph import Graph, current_graph, open_graph
-from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.modes import interceptable
 from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor

@@ -12,11 +12,12 @@ import numpy as np
 from graphfw.errors import ArgumentError, DTypeError, GraphError, ShapeError
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient, concrete
+from graphfw.ir.arrays import to_array
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype
 from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph, open_graph
-from graphfw.ir.literal import Array, to_array
+from graphfw.ir.literal import Array
 from graphfw.ir.op import SOURCE
 from graphfw.ir.shape import int_or_none
 from graphfw.ir.shared_ops import shared

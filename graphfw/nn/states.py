@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
+from graphfw.ir.arrays import entry_array
 from graphfw.ir.dtype import as_dtype, bfloat16
-from graphfw.ir.literal import Array, entry_array
+from graphfw.ir.literal import Array
 from graphfw.ir.state_dict import StateDict, is_torch_tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
