@@ -104,7 +104,6 @@ RECURSIVE = {
     ),
     "graph": (
         {
-            "ambient",  # the open graph
             "arrays",
             "at",
             "concrete",
