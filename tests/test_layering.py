@@ -129,7 +129,6 @@ RECURSIVE = {
 TYPED_CIRCLES = {
     "runtime/cupy_executor",
     "runtime/cupy_executor/regions",
-    "runtime/numpy_executor",
 }
 
 CUPY_PLACES = (

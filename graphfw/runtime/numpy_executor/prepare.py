@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from graphfw.ir.literal import Array
 from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 from graphfw.utils import forks
-
-if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.execution import ReadyRun
-
 
 _LINE = 64
 _BATCH = 1 << 24

@@ -16,24 +16,23 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.control.scan_op import Scan
-from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
-    BoundRegion,
+    Compile,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    Sizes,
     iteration_number,
     nbytes_of,
     new_version,
     shape_of,
     whole,
 )
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 from graphfw.runtime.numpy_executor.loops import IterationCarry, Iterations, Move
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
+from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
 
 T = TypeVar("T")
 
@@ -50,7 +49,7 @@ class ScanRegion:
         histories: The numbers of the carries whose values are kept, with the first and the last.
     """
 
-    def __init__(self, op: Scan, options: Options, arenas: Arenas) -> None:
+    def __init__(self, op: Scan, compile: Compile) -> None:
         self.op = op
         first = op.carries
         carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
@@ -61,7 +60,7 @@ class ScanRegion:
         self.rest = [t for number, t in enumerate(stacked) if number not in self._rows]
         captures = len(op.body.parameters) - 1 - first - op.sequences
         body = Body(op.body.parameters, (*carried, *self.rest))
-        self.body = Compiled(body, captures, options, arenas, is_trip=True)
+        self.body = Compiled(body, captures, compile, is_trip=True)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
         self.histories = sorted({carry for carry, _ in self._rows.values()})
