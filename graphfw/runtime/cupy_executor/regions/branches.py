@@ -9,6 +9,7 @@ from graphfw.errors import counted
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.branch_op import Branch
+from graphfw.runtime.cupy_executor.addresses import StorageAddress
 from graphfw.runtime.cupy_executor.regions.common import (
     BoundRegion,
     Maker,
@@ -18,7 +19,6 @@ from graphfw.runtime.cupy_executor.regions.common import (
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 

@@ -14,10 +14,9 @@ from graphfw.ir.dtype import bool_
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.loop_op import Loop
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress, StorageAddress
 from graphfw.runtime.cupy_executor.regions.common import (
-    WELL,
     BoundRegion,
-    GpuAddress,
     Maker,
     RegionCode,
     Sizes,
@@ -28,7 +27,6 @@ from graphfw.runtime.cupy_executor.regions.common import (
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 

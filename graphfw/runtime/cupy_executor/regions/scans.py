@@ -13,11 +13,10 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.scan_op import Scan
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress, StorageAddress
 from graphfw.runtime.cupy_executor.regions.common import (
     MOST_LAUNCHES,
-    WELL,
     BoundRegion,
-    GpuAddress,
     Maker,
     RegionCode,
     Sizes,
@@ -26,7 +25,6 @@ from graphfw.runtime.cupy_executor.regions.common import (
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
     from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
