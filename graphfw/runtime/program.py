@@ -18,7 +18,8 @@ from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ir.variable import Update, Variable, distinct_pairs
+from graphfw.ir.updates import distinct_pairs
+from graphfw.ir.variable import Update, Variable
 from graphfw.ops.control.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline

@@ -9,7 +9,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.passes.pipelines import DEFAULT
-from graphfw.runtime.cupy_executor.build import compilation
+from graphfw.runtime.cupy_executor.compiling import compilation
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Temp
 from graphfw.runtime.numpy_executor.backend import CpuBackend

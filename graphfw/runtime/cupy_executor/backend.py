@@ -9,8 +9,8 @@ from graphfw.ops.control.region_op import Region
 from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution import wanted
-from graphfw.runtime.cupy_executor.regions import region_steps
 from graphfw.runtime.cupy_executor.regions.common import Maker
+from graphfw.runtime.cupy_executor.regions.steps import region_steps
 from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.handwritten_cuda import HandwrittenCode

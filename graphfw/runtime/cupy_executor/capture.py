@@ -16,19 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.runtime.cupy_executor.bound_plan import (
-    BoundCudnn,
-    BoundKernel,
-    BoundProduct,
-    Native,
-    Part,
-    Wave,
-    launches_of,
-)
+from graphfw.runtime.cupy_executor.bound_plan import Native, Part, Wave, launches_of
+from graphfw.runtime.cupy_executor.bound_steps import BoundCudnn, BoundKernel, BoundProduct
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.failures import cuda_version
 from graphfw.runtime.cupy_executor.layouts import GpuLayout
-from graphfw.runtime.cupy_executor.regions import BoundRegion
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion
 from graphfw.runtime.cupy_executor.runs import RunMemory
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage

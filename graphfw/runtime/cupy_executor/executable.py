@@ -16,6 +16,7 @@ from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.bound_plan import Part
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
+from graphfw.runtime.cupy_executor.compiling import compilation
 from graphfw.runtime.cupy_executor.deferred_check import (
     DeferredOutcome,
     RunFeeds,
@@ -27,7 +28,7 @@ from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.hoisted import HoistedArrays, HoistedRuns
 from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
 from graphfw.runtime.cupy_executor.profiling import events_of
-from graphfw.runtime.cupy_executor.regions import RefusedError
+from graphfw.runtime.cupy_executor.regions.common import RefusedError
 from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.cupy_executor.stored import Edge, array_dtype
 from graphfw.runtime.cupy_executor.streams import collect, key_of
@@ -67,8 +68,8 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         self._xp = device.cupy
         self._edge = Edge(program)
         with without_collection():
-            self.build = GpuProgram(program, options, device.capability)
-        with device.current(), failures.translated(device):
+            self.build = GpuProgram(compilation(program, options, device.capability))
+        with device.current(), device.translated():
             self.layouts = GpuLayouts(self.build, device)
             self._constants = self.layouts.constants
         kept = program.variables or self.build.once.kept
@@ -88,7 +89,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         inputs = self._edge.taken(inputs)
         if not self._may_be_late:
             self._settle()
-        with self.device.current(), failures.translated(self.device), np.errstate(all="ignore"):
+        with self.device.current(), self.device.translated(), np.errstate(all="ignore"):
             layout = self._taken(inputs, sizes, rng, claim)
             layout.runs += 1
             stream = self._xp.cuda.get_current_stream()
@@ -440,7 +441,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
     ) -> Profile:
         streams = self.device.streams
         inputs = self._edge.taken(inputs)
-        with self.device.current(), failures.translated(self.device), np.errstate(all="ignore"):
+        with self.device.current(), self.device.translated(), np.errstate(all="ignore"):
             layout = self._taken(inputs, sizes, rng)
             stream = self._xp.cuda.get_current_stream()
             streams.reads(stream)

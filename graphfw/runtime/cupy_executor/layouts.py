@@ -14,20 +14,18 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.shape_checks import hold
+from graphfw.runtime.cupy_executor.addresses import StorageAddress
 from graphfw.runtime.cupy_executor.batched_launch import batched
-from graphfw.runtime.cupy_executor.bound_plan import (
+from graphfw.runtime.cupy_executor.bound_plan import Native, Part, launches_of, parts_of
+from graphfw.runtime.cupy_executor.bound_steps import (
     BoundCudnn,
     BoundKernel,
     BoundProduct,
     Cleared,
     Evaluated,
-    Native,
-    Part,
-    StorageAddress,
-    launches_of,
-    parts_of,
 )
 from graphfw.runtime.cupy_executor.build import (
+    BodiesCode,
     CudnnStep,
     GemmStep,
     GpuProgram,
@@ -41,7 +39,7 @@ from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode, RegionSite
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion, RegionCode, RegionSite
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Arena, rounded, side_by_side
@@ -207,7 +205,7 @@ class GpuLayouts:
         # A library that is missing is missed now.
         asked = [one for one in (*once.work, *build.work) if isinstance(one, CudnnStep)]
         self._cudnn = device.by_cudnn if asked else None
-        self._inside: dict[RegionCode, list[GpuLayouts]] = {
+        self._inside: dict[BodiesCode, list[GpuLayouts]] = {
             one.code: [GpuLayouts(body, device, self.modules) for body in one.code.builds]
             for one in build.work
             if isinstance(one, RegionStep)
@@ -378,6 +376,7 @@ class GpuLayouts:
             pairs = zip(operands, one.step.operands, params, strict=False)
             given = [at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
             given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
+            assert isinstance(one.code, RegionCode)
             return [one.code.ready(RegionSite(env, params, given, self._inside[one.code]))]
         launch = one.code.launch(params)
         if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):

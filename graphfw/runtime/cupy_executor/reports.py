@@ -22,7 +22,7 @@ from graphfw.runtime.cupy_executor.codegen.batched_launch import kind_of
 from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, channels_last
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import GpuLayout
-from graphfw.runtime.cupy_executor.regions import BoundRegion
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.locations import location_of

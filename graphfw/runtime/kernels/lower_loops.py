@@ -21,7 +21,7 @@ from graphfw.runtime.kernels.lower_values import (
     RandomValue,
     RowReduction,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 
 
 class Kept(NamedTuple):

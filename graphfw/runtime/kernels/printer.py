@@ -27,7 +27,7 @@ from graphfw.runtime.kernels.ir import (
     Size,
     SizeValue,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.walk import Statement, children, postorder, roots, statements
 
 _SIGNS = {

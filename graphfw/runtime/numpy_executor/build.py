@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphfw.ir.dim import DimLike
@@ -17,12 +17,11 @@ from graphfw.ops.control.region_op import Region
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, View
 from graphfw.runtime.numpy_executor.backend import CpuBackend
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
 from graphfw.runtime.numpy_executor.names import name_of
+from graphfw.runtime.numpy_executor.node_regions import NodeRegion
 from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
-from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.copies import marked
 from graphfw.runtime.planning.schedule import Level
@@ -31,6 +30,12 @@ from graphfw.runtime.program import Program
 
 class Build:
     """A compiled program, for all sizes.
+
+    Args:
+        program: The program.
+        options: The session's.
+        region_of: Compiles a node with bodies.
+        measured: The choices that were measured before.
 
     Attributes:
         stages: What the stages of the compilation have made.
@@ -52,7 +57,7 @@ class Build:
         self,
         program: Program,
         options: Options,
-        arenas: Arenas,
+        region_of: Callable[[Region], NodeRegion],
         measured: Measured | None = None,
     ) -> None:
         self.program = program
@@ -69,7 +74,7 @@ class Build:
             self.levels.append(Level((step,), ()))
             marks.append(mark)
         self.regions = {
-            node: CompiledRegion(node.op, options, arenas)
+            node: region_of(node.op)
             for level in self.levels
             for node in level.nodes
             if isinstance(node.op, Region)

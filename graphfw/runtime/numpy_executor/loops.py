@@ -13,9 +13,9 @@ import numpy as np
 from graphfw.ir import concrete
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.execution import ReadyRun
 from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.native import clock_file, period, text_of
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
 
 _MANY = 1 << 62

@@ -8,33 +8,23 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphfw.ir.op import Rng
-from graphfw.ir.sources import Constant
 from graphfw.ir.time_limits import TimeOverError
-from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Claim, Executable, Options, Replayed
-from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.executor import Claim, Options
 from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas
-from graphfw.runtime.numpy_executor.cache_key import key_of
-from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
-from graphfw.runtime.numpy_executor.execution import Execution, LoadedRecipe, ReadyRun
+from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.layout import Layout
-from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
-from graphfw.runtime.numpy_executor.recipe import Measured
+from graphfw.runtime.numpy_executor.ready_run import LoadedRecipe, ReadyRun
 from graphfw.runtime.planned_executable import PlannedExecutable
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
-from graphfw.utils.collecting import without_collection
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
-    from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-    from graphfw.runtime.numpy_executor.labels import Described, Labels
+    from graphfw.runtime.numpy_executor.labels import Described
 
 _LAYOUTS = 256
 
@@ -56,7 +46,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
         self.loaded = loaded
         self._options = options
         self._threads = options.threads or default_threads()
-        self._arenas = arenas
+        self.arenas = arenas
         self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
         self._prepares = bool(loaded.recipe.prepared)
 
@@ -76,7 +66,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
         if layout.is_unchecked:
             self._check_by_reference(inputs, sizes, rng)
         run = self.ready_run(layout)
-        arena = self._arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
+        arena = self.arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
         given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
         try:
             if self._prepares and run.version != version:
@@ -104,7 +94,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
         finally:
             layout.runs.append(run)
             if run.nbytes:
-                self._arenas.give(arena)
+                self.arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
         raise self._refusal(inputs, sizes, rng)
 
@@ -159,92 +149,10 @@ class NativeExecutable(PlannedExecutable[Layout]):
     ) -> Iterator[tuple[ReadyRun, Execution]]:
         """Make an execution with tables of its own, to look at."""
         run = ReadyRun(self.loaded, layout, self._threads)
-        arena = self._arenas.take(run.nbytes)
+        arena = self.arenas.take(run.nbytes)
         try:
             self.preparation.provide(run, inputs, version)
             given = self.loaded.given(inputs, rng)
             yield run, Execution(self.loaded, layout, run, arena, given, self.build)
         finally:
-            self._arenas.give(arena)
-
-
-class RecalledExecutable(NativeExecutable):
-    """A program whose recipe another process has made. To look into it, it is compiled here."""
-
-    _twin: CompiledExecutable | None = None
-
-    def __init__(
-        self, program: Program, options: Options, arenas: Arenas, loaded: LoadedRecipe, key: str
-    ) -> None:
-        super().__init__(program, options, arenas, loaded)
-        self._key = key
-
-    def explain(self, sizes: tuple[int, ...] | None) -> str:
-        return self._compiled().explain(sizes)
-
-    def source(self) -> str:
-        return self._compiled().source()
-
-    def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        return self._compiled().memory(sizes)
-
-    def _memory(self, layout: Layout) -> MemoryReport:
-        return self._compiled()._memory(layout)
-
-    def described(self, sizes: tuple[int, ...]) -> list[Described]:
-        # Not at the top: what is only run does without.
-        labels = import_module("graphfw.runtime.numpy_executor.labels")
-        kept: Labels | None = labels.recalled_labels(disk(), self._key)
-        if kept is None:
-            return self._compiled().described(sizes)
-        return kept.at(sizes, self.program.source.nodes)
-
-    def replay(
-        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
-    ) -> Iterator[Replayed]:
-        return self._compiled().replay(inputs, sizes, rng, version)
-
-    def _compiled(self) -> CompiledExecutable:
-        with self._lock:
-            if self._twin is None:
-                with without_collection():
-                    self._twin = _compiled(
-                        self.program, self._options, self._arenas, self.loaded.recipe.measured
-                    )
-            return self._twin
-
-
-def executable(program: Program, options: Options, arenas: Arenas) -> Executable:
-    """Return a program with native code; without, where it has numbers of more than 64 bits."""
-    try:
-        return native_executable(program, options, arenas)
-    except OverflowError:
-        return ArrayExecutable(program, np)
-
-
-def native_executable(program: Program, options: Options, arenas: Arenas) -> NativeExecutable:
-    """Return a program with native code: that of an earlier process, where it is kept."""
-    key = key_of(program, options)
-    if key is None:
-        return _compiled(program, options, arenas)
-    ops = [node.op for node in program.source.nodes]
-    own = [op.value for op in ops if isinstance(op, Constant)]
-    found = recalled(key, own)
-    if found is not None:
-        return RecalledExecutable(program, options, arenas, LoadedRecipe(*found), key)
-    made = _compiled(program, options, arenas)
-    if keep(key, made.loaded.recipe, own):
-        made.labels().keep(disk(), key)
-    return made
-
-
-def _compiled(
-    program: Program, options: Options, arenas: Arenas, measured: Measured | None = None
-) -> CompiledExecutable:
-    with ahead(RunnerCode()):  # which every program needs
-        # Not at the top: half of what importing the executor would take; who recalls does without.
-        compiled = import_module("graphfw.runtime.numpy_executor.compiled")
-        made: CompiledExecutable = compiled.CompiledExecutable(
-            program, options, arenas, measured=measured
-        )
-    return made
+            self.arenas.give(arena)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from graphfw.ir.literal import Array
 from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.hoisting import HoistedValues
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 from graphfw.runtime.planning.arena import side_by_side
-
-if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.execution import ReadyRun
 
 _BATCH = 1 << 24
 """Bytes of operands that are prepared together."""

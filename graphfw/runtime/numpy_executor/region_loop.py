@@ -12,23 +12,22 @@ from graphfw.ir.concrete import in_iteration
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ops.control.loop_op import Loop
-from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
-    BoundRegion,
+    Compile,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    Sizes,
     iteration_number,
     new_version,
     shape_of,
     whole,
 )
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Iterations
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
+from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.draws import Draws
@@ -38,14 +37,13 @@ from graphfw.runtime.planning.while_blocks import in_blocks
 class LoopRegion:
     """A loop while a condition holds, and passes back over its iterations."""
 
-    def __init__(self, op: Loop, options: Options, arenas: Arenas) -> None:
+    def __init__(self, op: Loop, compile: Compile) -> None:
         self.op = op = in_blocks(op, CpuTarget(Draws(())))
         captures = len(op.condition.parameters) - op.carries[0]
-        self.condition = Compiled(op.condition, captures, options, arenas, is_trip=True)
+        self.condition = Compiled(op.condition, captures, compile, is_trip=True)
         only = range(op.carries[0]) if len(op.passes) == 1 else ()
         self.passes = [
-            Compiled(body, captures, options, arenas, is_trip=True, carried=only)
-            for body in op.passes
+            Compiled(body, captures, compile, is_trip=True, carried=only) for body in op.passes
         ]
         self.bodies = (self.condition, *self.passes)
         self.is_native = (

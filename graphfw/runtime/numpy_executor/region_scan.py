@@ -15,23 +15,22 @@ from graphfw.ir.literal import Array
 from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.control.scan_op import Scan
-from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
-    BoundRegion,
+    Compile,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    Sizes,
     iteration_number,
     new_version,
     shape_of,
     whole,
 )
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 from graphfw.runtime.numpy_executor.loops import IterationCarry, Iterations, Move
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
+from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
 from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.scans import body_without, stacked_carries
 
@@ -48,14 +47,14 @@ class ScanRegion:
         histories: The numbers of the carries whose values are kept, with the first and the last.
     """
 
-    def __init__(self, op: Scan, options: Options, arenas: Arenas) -> None:
+    def __init__(self, op: Scan, compile: Compile) -> None:
         self.op = op
         self._stacked = {one.stack: one for one in stacked_carries(op)}
         body, _, captures = body_without(op, self._stacked)
         carried, self.rest = body.outputs[: op.carries], body.outputs[op.carries :]
         self.histories = sorted({one.carry for one in self._stacked.values()})
         held = [i for i in range(op.carries) if i not in self.histories]
-        self.body = Compiled(body, captures, options, arenas, is_trip=True, carried=held)
+        self.body = Compiled(body, captures, compile, is_trip=True, carried=held)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
         self._carries = [OutputPool(t.dtype.dtype) for t in carried]

@@ -22,8 +22,8 @@ from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.labels import Described, Labels
 from graphfw.runtime.numpy_executor.layout import Layout
+from graphfw.runtime.numpy_executor.node_regions import NodeRegion
 from graphfw.runtime.numpy_executor.rates import rates
-from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.target import why_not_native
 from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.schedule import written
@@ -33,7 +33,7 @@ _NAMED = 6
 """So many ops of a step are named."""
 
 
-def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
+def label_of(step: Step | Node, regions: Mapping[Node, NodeRegion]) -> str:
     """Return the name of a step: the ops inside; of a node what computes it, too."""
     if isinstance(step, Step):
         return step_reports.label_of(step, _NAMED)

@@ -12,7 +12,7 @@ from graphfw.errors import ExecutionError
 from graphfw.runtime import planned_executable
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-from graphfw.runtime.numpy_executor.execution import ReadyRun
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from graphfw.ir.body import Body
 from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.tensor import Node
+from graphfw.runtime.cupy_executor.addresses import GpuAddress, StorageAddress
+from graphfw.runtime.cupy_executor.build import BodiesCode, GpuProgram
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import rounded
 from graphfw.runtime.planning.blocks import bytes_at
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.build import GpuProgram
     from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
@@ -24,31 +24,6 @@ Sizes: TypeAlias = Mapping[str, int]
 MOST_LAUNCHES = 4096
 """A loop of more launches is no part of a CUDA graph: each of them takes some kilobytes there, and
 a loop that long keeps the GPU busy for longer than it takes to begin."""
-
-WELL = 16
-"""The number that an array's address must be a multiple of: threads read so many bytes at once."""
-
-
-class RefusedError(Exception):
-    """A body refuses what it is given: the reference path knows the message."""
-
-
-class GpuAddress(NamedTuple):
-    """A place in the GPU's memory.
-
-    Attributes:
-        address: Its address.
-        holder: The array that it is in, whose elements lie in a row.
-        offset: Where it begins there, in bytes.
-    """
-
-    address: int
-    holder: Any
-    offset: int
-
-    def offset_by(self, nbytes: int) -> GpuAddress:
-        """Return the place so many bytes behind it."""
-        return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
 
 
 class Maker(Protocol):
@@ -59,35 +34,12 @@ class Maker(Protocol):
         ...
 
 
-class RegionCode(ABC):
-    """The code of a loop or a branch, for all sizes.
+class RefusedError(Exception):
+    """A body refuses what it is given: the reference path knows the message."""
 
-    The operands are the node's inputs, then its outputs, each in a row. Params: where each input
-    begins in its storage, in elements, and what else a kind of region wants to know.
 
-    Attributes:
-        node: The node.
-        builds: The bodies.
-    """
-
-    def __init__(self, node: Node, builds: Sequence[GpuProgram]) -> None:
-        self.node = node
-        self.builds = tuple(builds)
-
-    @property
-    def key(self) -> str:
-        """The kind of region; its kernels are codes of their own."""
-        return self.node.op.name
-
-    @property
-    def can_fail(self) -> bool:
-        """Whether a kernel of a body checks something."""
-        return any([build.can_fail for build in self.builds])
-
-    @property
-    def sequences(self) -> range:
-        """Which inputs are taken row by row: the rows alone have to lie in a row."""
-        return range(0)
+class RegionCode(BodiesCode, ABC):
+    """The code of a loop or a branch that can be laid out: see `BodiesCode`."""
 
     @abstractmethod
     def ready(self, at: RegionSite) -> BoundRegion:

@@ -13,10 +13,9 @@ from graphfw.ir.dtype import bool_
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.loop_op import Loop
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.regions.common import (
-    WELL,
     BoundRegion,
-    GpuAddress,
     Maker,
     RegionCode,
     RegionSite,

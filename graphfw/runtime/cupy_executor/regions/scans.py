@@ -12,11 +12,10 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.scan_op import Scan
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.regions.common import (
     MOST_LAUNCHES,
-    WELL,
     BoundRegion,
-    GpuAddress,
     Maker,
     RegionCode,
     RegionSite,

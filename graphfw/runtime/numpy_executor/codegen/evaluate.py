@@ -19,11 +19,12 @@ from graphfw.runtime.kernels.ir import (
     Size,
     SizeValue,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.walk import postorder
-from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox, strided
+from graphfw.runtime.numpy_executor.codegen import mathlib, philox, strided
 from graphfw.runtime.numpy_executor.codegen.addresses import Address, Registers, symbol_of
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape
+from graphfw.runtime.numpy_executor.codegen.packed import Packed
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
     iota,
@@ -167,7 +168,7 @@ class Evaluator:
                 return self.load(keep.value.dtype, self.keep_address(expr.name))
             return self._results[expr.name]
         if isinstance(expr, Load) and self.facts.kernel.is_packed(expr):
-            return packed.load(self, expr)
+            return self._load_packed(expr)
         if isinstance(expr, Load):
             dtype = self.facts.kernel.buffers[expr.buffer].dtype
             start = self.transposed.get(expr)
@@ -227,8 +228,8 @@ class Evaluator:
     def _drawn(self, expr: Draw) -> Registers:
         """Write random bits: of elements in a row where they lie so, else of each lane alone."""
         source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
-        parts, lane_stride, varying = self.offsets(expr.access)
-        level, start = self.sum(parts)
+        parts, lane_stride, varying = self._offsets(expr.access)
+        level, start = self._sum(parts)
         place = self.facts.access_place(expr.access)
         lanes, vectors = self.shape if place.varying else (1, 1)
         dtype, count = expr.dtype, lanes * vectors
@@ -237,7 +238,7 @@ class Evaluator:
             row = self._draw("words", dtype, count, f"i64 {start}, {common}", place.level)
             return self._pieces(row, register(dtype), place.level)
         firsts = (self.spread(start, "i64", level),) * vectors if place.varying else (start,)
-        steps = self.steps(lane_stride, varying, place.level) if place.varying else ["0"]
+        steps = self._steps(lane_stride, varying, place.level) if place.varying else ["0"]
         kind, common = vector("i64", lanes), philox.stream(*source, lanes)
         found = []
         for first, step in zip(firsts, steps, strict=True):
@@ -246,7 +247,7 @@ class Evaluator:
             found.append(self._draw("word", dtype, lanes, text, place.level))
         return tuple(found)
 
-    def sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
+    def _sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
         """Write the sum of parts, each at its level; return where all of them are known."""
         level, total = 0, "0"
         for level, part in sorted(parts):
@@ -283,7 +284,7 @@ class Evaluator:
             first: The element that the access counts from.
         """
         facts = self.facts
-        parts, lane_stride, varying = self.offsets(access)
+        parts, lane_stride, varying = self._offsets(access)
         parts.append((0, first))
         element = memory(facts.kernel.buffers[buffer].dtype)
         place = facts.access_place(access)
@@ -292,14 +293,14 @@ class Evaluator:
             return Address((start,), False, False, place.level)
         if not varying and lane_stride == "1":
             return Address(self._in_a_row(start, element, place.level), False, True, place.level)
-        lanes = self.steps(lane_stride, varying, place.level)
+        lanes = self._steps(lane_stride, varying, place.level)
         kind = vector("i64", self.shape.lanes)
         texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
         pointers = tuple([self.writer.pure(text, place.level) for text in texts])
         stride = int(lane_stride) if not varying and strided.is_near(lane_stride) else 0
         return Address(pointers, self.shape.lanes > 1, True, place.level, stride)
 
-    def offsets(
+    def _offsets(
         self, access: Access
     ) -> tuple[list[tuple[int, str]], str, list[tuple[Registers, str]]]:
         """Write the parts of an offset, each at its level.
@@ -325,7 +326,7 @@ class Evaluator:
                 parts.append((place.level, step))
         return parts, lane_stride, varying
 
-    def steps(
+    def _steps(
         self, lane_stride: str, varying: list[tuple[Registers, str]], level: int
     ) -> list[str]:
         """Write for each vector how far its lanes are from the first one of all."""
@@ -400,6 +401,23 @@ class Evaluator:
         return self.writer.call(
             kind, symbol_of(address, "gather", "load", lanes, element), operands, level
         )
+
+    def _load_packed(self, expr: Load) -> Registers:
+        """Write the vectors of a load of packed elements, or where it does not vary one scalar."""
+        parts, lane_stride, varying = self._offsets(expr.access)
+        level, first = self._sum(parts)
+        place, pointer = self.facts.access_place(expr.access), self._buffers[expr.buffer]
+        packed = Packed(self.writer, place.level, expr.dtype)
+        if not place.varying:
+            return (packed.one(pointer, first),)
+        lanes, vectors = self.shape
+        masks = self.masks or ("",) * vectors
+        if lane_stride == "1" and not varying:
+            numbers = [self.int64("add", first, str(lanes * v), level) for v in range(vectors)]
+            pairs = zip(numbers, masks, strict=True)
+            return tuple([packed.row(pointer, number, lanes, mask) for number, mask in pairs])
+        steps = zip(self._steps(lane_stride, varying, place.level), masks, strict=True)
+        return tuple([packed.scattered(pointer, first, step, lanes, mask) for step, mask in steps])
 
     def _first_for_others(self, start: str, pointers: str, mask: str, level: int) -> str:
         """Write the pointers of the lanes of a mask, in other lanes the first one of `start`."""

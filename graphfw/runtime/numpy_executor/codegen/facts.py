@@ -33,7 +33,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
     Store,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.walk import Statement, children, postorder, roots, statements
 from graphfw.runtime.numpy_executor.codegen.registers import width
 from graphfw.runtime.numpy_executor.codegen.target import Processor
