@@ -90,7 +90,8 @@ from graphfw.ir.op import Op
 from graphfw.ir.parser import parse
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
-from graphfw.ir.variable import Update, Variable, group, update
+from graphfw.ir.updates import group, update
+from graphfw.ir.variable import Update, Variable
 from graphfw.ir.verify import verify
 from graphfw.ops import random
 from graphfw.ops.control.associative_scan import *

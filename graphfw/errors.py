@@ -337,6 +337,11 @@ def counted(count: object, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == '1' else plural or f'{noun}s'}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message: of libraries' they can be long."""
+    return str(error).strip().partition("\n")[0][:200]
+
+
 def a_type(value: object) -> str:
     """Return `an int` or `a list`: what a value is, with the article.
 

@@ -1,4 +1,4 @@
-"""All ambient state, in one place: read while a graph is built or a session made, not by runs.
+"""All ambient state but the open graph: read while a graph is built or a session made, not by runs.
 
 There are two kinds. A *scope* is a `with` block: it holds for the thread or the asyncio task that
 enters it (`ir/scopes.py` has the rules). A *process-wide default*, `set_default_…`, holds for all
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfw.errors import ArgumentError, GraphfwError
 from graphfw.hints.calls import explained
@@ -17,11 +17,6 @@ from graphfw.ir.dtype import DType, DTypeLike, as_dtype, float32
 from graphfw.ir.scopes import Scope, Scoped
 from graphfw.ir.scopes import override as override
 
-if TYPE_CHECKING:
-    from graphfw.ir.graph import Graph
-
-innermost_graph: Scoped[Graph | None] = Scoped("graph", None)
-"""The graph of the innermost `with` block that is open here, or None."""
 current_scope: Scoped[str] = Scoped("name_scope", "")
 grad_enabled: Scoped[bool] = Scoped("grad_enabled", True)
 training_flag: Scoped[bool] = Scoped("training", True)

@@ -17,13 +17,13 @@ from graphfw.ir import concrete, pickled, time_limits
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.op import EFFECT, PURE, RANDOM, Nested, Op, Rng, nested
+from graphfw.ir.op import EFFECT, PURE, RANDOM, Op, Rng, nested
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
-from graphfw.ir.walk import ancestors
+from graphfw.ir.walk import NestedGraph, ancestors
 from graphfw.loc import Loc
 
 _UPDATING = ("checkpoint", "cond", "fori_loop", "map", "scan", "switch", "while_loop")
@@ -111,7 +111,7 @@ class BodyGraph(Graph):
         return self.outer.symbol_origin(name)
 
 
-class Body(Nested):
+class Body(NestedGraph):
     """A graph with parameters; immutable. Equal bodies compute the same.
 
     Attributes:

@@ -8,11 +8,12 @@ from typing import Any
 
 from graphfw.errors import DTypeError, GraphError, GraphfwError, Operand
 from graphfw.ir import advice, ambient, concrete
+from graphfw.ir.arrays import to_array
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.functions import F
-from graphfw.ir.graph import AMBIENT, Graph
-from graphfw.ir.literal import PYTHON_SCALARS, Literal, to_array
+from graphfw.ir.graph import AMBIENT, Graph, innermost_graph
+from graphfw.ir.literal import PYTHON_SCALARS, Literal
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.owners import owners
 from graphfw.ir.shape import Requirement, ShapeMismatch
@@ -50,7 +51,7 @@ def applied(
     op: Op, inputs: tuple[Tensor, ...], shown: Sequence[Any] | None = None, name: str = ""
 ) -> tuple[Tensor, ...]:
     """Do as `emit_all` does, a call sooner: for functions that are called most."""
-    graph = ambient.innermost_graph.get() or AMBIENT
+    graph = innermost_graph.get() or AMBIENT
     if not graph.is_derived:
         for tensor in inputs:
             if tensor.node.graph is not graph:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphfw.errors import (
     ArgumentError,
     GraphError,
@@ -18,10 +20,12 @@ from graphfw.errors import (
 )
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
-from graphfw.ir import ambient, concrete, pickled, printer, views
+from graphfw.ir import ambient, concrete, pickled, printer, unknown, views
 from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.evaluation import Evaluation
+from graphfw.ir.functions import F
 from graphfw.ir.op import MEASURES, Op
+from graphfw.ir.scopes import Scoped
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.loc import Loc, capture, trim_traceback
@@ -41,6 +45,9 @@ nodes in graphs of the newer opset, and the old ones in those of the older. So a
 itself, and nothing that handles nodes needs the opset: passes, gradients, executors, copies.
 """
 
+
+innermost_graph: Scoped[Graph | None] = Scoped("graph", None)
+"""The graph of the innermost `with` block that is open here, or None."""
 
 _opening = forks.renewed_lock()
 _open: set[Graph] = set()
@@ -124,7 +131,7 @@ class Graph(Answering):
             self._builder = me
             self._depth += 1
         try:
-            ambient.innermost_graph.enter(self, self)
+            innermost_graph.enter(self, self)
             return self
         except BaseException:  # an interrupt
             self._close()
@@ -136,7 +143,7 @@ class Graph(Answering):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        ambient.innermost_graph.leave(self)
+        innermost_graph.leave(self)
         self._close()
         if isinstance(error, GraphfwError):
             if self.errors:
@@ -435,13 +442,19 @@ class _AmbientGraph(Graph):
         return "AMBIENT"  # as a global of this module: there is one
 
     def _reduced(self, tensor: Tensor) -> tuple[Any, ...]:
-        return pickled.constant_of, (concrete.value_of(tensor, "pickle"),)
+        return _constant_of, (concrete.value_of(tensor, "pickle"),)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         return self
 
 
 AMBIENT = _AmbientGraph("ambient")
+
+
+def _constant_of(array: np.ndarray[Any, Any]) -> Tensor:
+    """Return a constant outside of any graph."""
+    with ambient.override(innermost_graph, None):
+        return F.asarray(array)
 
 
 def _after_fork() -> None:
@@ -456,7 +469,16 @@ forks.in_child(_after_fork)
 
 def current_graph() -> Graph:
     """Return the innermost open graph, or the ambient one."""
-    return ambient.innermost_graph.get() or AMBIENT
+    return innermost_graph.get() or AMBIENT
+
+
+def _symbol_origin(name: str) -> str:
+    """Say where a symbolic dim comes from; "" where no graph that is open knows it."""
+    graphs = filter(None, innermost_graph.values())
+    return next((text for graph in graphs if (text := graph.symbol_origin(name))), "")
+
+
+unknown.ORIGINS.append(_symbol_origin)
 
 
 def open_graph(what: str) -> Graph:

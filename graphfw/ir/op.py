@@ -11,7 +11,6 @@ from functools import partial
 from importlib import import_module
 from inspect import Parameter, Signature
 from typing import (
-    TYPE_CHECKING,
     Any,
     ClassVar,
     Literal,
@@ -31,9 +30,6 @@ from graphfw.ir.shape import Requirement
 from graphfw.ir.types import TensorType
 from graphfw.loc import known_names
 from graphfw.utils.records import record
-
-if TYPE_CHECKING:
-    from graphfw.ir.tensor import Node, Tensor
 
 
 class Trait(enum.Enum):
@@ -107,19 +103,14 @@ class Rng(NamedTuple):
         return self._replace(lane=mixed ^ mixed >> 31)
 
 
+NO_RNG = Rng(0, 0)
+"""For what draws nothing."""
+
 _WORD = 2**64 - 1
 
 
 class Nested(abc.ABC):
     """A value of a field that is a graph: see `ir.body.Body`."""
-
-    parameters: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-
-    @property
-    @abc.abstractmethod
-    def nodes(self) -> list[Node]:
-        """The nodes, in the order in which they are computed."""
 
     @property
     @abc.abstractmethod

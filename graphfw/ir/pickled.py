@@ -12,12 +12,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from graphfw.errors import GraphError
-from graphfw.ir import ambient
 from graphfw.ir.evaluation import Evaluation
-from graphfw.ir.functions import F
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -176,13 +172,6 @@ def number_of(node: Node) -> int:
 def tensor_of(graph: Graph, number: int, index: int) -> Tensor:
     """Return an output of the node of a number."""
     return graph.nodes[number].outputs[index]
-
-
-def constant_of(array: np.ndarray[Any, Any]) -> Tensor:
-    """Return a constant outside of any graph."""
-    with ambient.override(ambient.innermost_graph, None):
-        made: Tensor = F.asarray(array)
-    return made
 
 
 def _positions(nodes: Sequence[Node]) -> Callable[[Tensor], Position]:

@@ -53,8 +53,9 @@ from graphfw.ir import concrete
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array, Literal
-from graphfw.ir.op import Nested, nested
+from graphfw.ir.op import nested
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.ir.walk import NestedGraph
 from graphfw.loc import Loc, display_path
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class _Printer:
             yield f"  output {', '.join(map(self.tensor, graph.outputs))}"
         yield "}"
 
-    def body(self, body: Nested) -> Iterator[str]:
+    def body(self, body: NestedGraph) -> Iterator[str]:
         """Print a body, with numbers of its own, and remember its name."""
         inner = _Printer(self.graph, self.locations, self.body_numbers)
         name = self.names[id(body)] = f"b{next(self.body_numbers)}"
@@ -234,7 +235,7 @@ def value_text(value: object, names: Mapping[int, str] | None = None) -> str:
         value: The value.
         names: Of bodies, by their `id`: equal ones are printed twice.
     """
-    if isinstance(value, Nested) and names:
+    if isinstance(value, NestedGraph) and names:
         return f"body.{names[id(value)]}"
     if value is None or isinstance(value, (bool, int, Dim)):
         return str(value)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 from graphfw.ir.dim import DimLike, symbol
-from graphfw.ir.dtype import BY_NAME, DType, as_dtype, float32, int64
-from graphfw.ir.literal import Literal, to_array
-from graphfw.ir.op import NONDIFF, PURE, SOURCE, Case, Cost, Inferred, Op, infer_as, ok, op
+from graphfw.ir.dtype import DType, as_dtype, float32, int64
+from graphfw.ir.literal import Literal
+from graphfw.ir.op import NONDIFF, PURE, SOURCE, Case, Cost, Op, ok, op
 from graphfw.ir.types import Shape, TensorType
 
 
@@ -64,32 +63,6 @@ class Constant(Op):
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return Cost(0, 0, 0)
-
-
-def number(value: complex, dtype: DType | None) -> Constant:
-    """Return a Python number as a constant; see `to_array`."""
-    if dtype is None or isinstance(value, complex):  # the default dtype, which changes
-        return Constant(Literal.taken(to_array(value, dtype)))
-    # By the type, too, for 1 is equal to True and 1.0; and by the text, for 0.0 is equal to -0.0.
-    key = (value or str(value), type(value), dtype.name)
-    known = _numbers.get(key)
-    if known is None:
-        known = Constant(Literal.taken(to_array(value, dtype)))
-        infer_as(known, _scalar_types(dtype.name))
-        if len(_numbers) >= _NUMBERS:
-            _numbers.clear()
-        _numbers[key] = known
-    return known
-
-
-_numbers: dict[tuple[complex | str, type, str], Constant] = {}
-_NUMBERS = 1024
-"""So many numbers are remembered: graphs have 0, 1 and -inf thousands of times."""
-
-
-@cache
-def _scalar_types(dtype: str) -> Inferred:
-    return {(): ((), (TensorType(BY_NAME[dtype], ()),))}
 
 
 @op("dim_value")

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ParseError, did_you_mean
+from graphfw.ir.arrays import as_given, has_overflowed, misfit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import dim_of
 from graphfw.ir.dtype import BY_NAME, DType
-from graphfw.ir.literal import Array, as_given, has_overflowed, misfit
+from graphfw.ir.literal import Array
 from graphfw.ir.types import TensorType, parse_type, split
 from graphfw.loc import Loc
 

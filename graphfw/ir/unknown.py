@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from graphfw.errors import ConcreteValueError
-from graphfw.ir import ambient
+
+ORIGINS: list[Callable[[str], str]] = []
+"""These say where a symbol comes from, or "": `ir.graph`, of which sizes know nothing, adds one."""
 
 _ALWAYS = "if it never changes, make it an int: gf.assert_shape"
 
@@ -29,6 +31,5 @@ def _unknown(action: str, symbols: Iterable[str], fix: str) -> ConcreteValueErro
 
 
 def _origin(symbol: str) -> str:
-    """Say where a symbol comes from; "" where no graph that is open knows it."""
-    graphs = filter(None, ambient.innermost_graph.values())
-    return next((text for graph in graphs if (text := graph.symbol_origin(symbol))), "")
+    """Say where a symbol comes from; "" where nobody knows it."""
+    return next((text for origin_of in ORIGINS if (text := origin_of(symbol))), "")

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from graphfw.ir.op import Nested
+
 if TYPE_CHECKING:
     from graphfw.ir.tensor import Node, Tensor
+
+
+class NestedGraph(Nested):
+    """A graph in a field of an op, as those see it that go through its nodes."""
+
+    parameters: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    @abc.abstractmethod
+    def nodes(self) -> list[Node]:
+        """The nodes, in the order in which they are computed."""
+
 
 _serial = attrgetter("serial")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphfw.errors import ArgumentError
 from graphfw.hints.calls import FOREIGN, raise_refusal
@@ -15,13 +15,11 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.loc import capture
 from graphfw.nn.checks import called
+from graphfw.nn.interface import ModuleInterface
 from graphfw.utils import nest
 
-if TYPE_CHECKING:
-    from graphfw.nn.module import Module
 
-
-def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the result of a module's `forward`: see `Module.__call__`."""
     path = module.path
     outer = ambient.outer_scope.get()
@@ -53,7 +51,7 @@ def call(module: Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def signature_of(module: Module) -> inspect.Signature:
+def signature_of(module: ModuleInterface) -> inspect.Signature:
     """Return the signature of a module's calls: that of `forward`, with `training`."""
     own = inspect.signature(module.forward)
     names = list(own.parameters.values())
@@ -67,7 +65,7 @@ def signature_of(module: Module) -> inspect.Signature:
     return own.replace(parameters=[*names[:end], mode, *names[end:]])
 
 
-def _mode(module: Module, kwargs: dict[str, Any]) -> bool | None:
+def _mode(module: ModuleInterface, kwargs: dict[str, Any]) -> bool | None:
     """Take the argument `training` from those of a call, unless `forward` has one of its own.
 
     Raises:
@@ -90,7 +88,13 @@ def _mode(module: Module, kwargs: dict[str, Any]) -> bool | None:
     return mode
 
 
-def _note(module: Module, layers: Sequence[Module], graph: Graph, count: int, result: Any) -> None:
+def _note(
+    module: ModuleInterface,
+    layers: Sequence[ModuleInterface],
+    graph: Graph,
+    count: int,
+    result: Any,
+) -> None:
     """Have a graph know of a call for evaluation.
 
     Args:

@@ -16,7 +16,7 @@ from graphfw.nn.parameters import initial_of, parameter
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.nn.convolution import conv, conv_transpose
-from graphfw.ops.nn.spatial_arguments import Ints, Padding, each, padding_pairs, slidings
+from graphfw.ops.nn.spatial_arguments import Ints, Padding, each, read_windows
 from graphfw.ops.shape.padding import PadMode
 
 _PAD_MODES: dict[str, PadMode] = {
@@ -142,8 +142,8 @@ class _Conv(_ConvWeights):
             "groups": count,
             "padding_mode": padding_mode,
         }
-        sizes = slidings((1,) * rank, facts["kernel_size"], facts["stride"], facts["dilation"])
-        padding_pairs(layer, padding, sizes)
+        steps = facts["stride"], facts["dilation"]
+        read_windows(layer, (1,) * rank, facts["kernel_size"], *steps, padding)
         shape = (outputs, inputs // count)
         super().__init__((inputs, outputs), shape, facts, bias, dtype, weight_init, bias_init, name)
 
@@ -155,9 +155,10 @@ class _Conv(_ConvWeights):
         with explained(lambda: self._fix(tensor)):
             padded = tensor
             if mode != "constant":
-                steps = (options["stride"], options["dilation"])
-                windows = slidings(tensor.shape[2:], self.kernel_size, *steps)
-                pairs = padding_pairs(type(self).__name__, options["padding"], windows)
+                how = [options[fact] for fact in ("stride", "dilation", "padding")]
+                layer, kernel = type(self).__name__, self.kernel_size
+                windows = read_windows(layer, tensor.shape[2:], kernel, *how)
+                pairs = [window.padding for window in windows]
                 padded = F.pad(tensor, ((0, 0), (0, 0), *pairs), mode=mode)
                 options["padding"] = 0
             return conv(padded, self.weight, self.bias, **options)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 import weakref
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from graphfw.ir.graph import Graph
-
-if TYPE_CHECKING:
-    from graphfw.nn.module import Module
-
+from graphfw.nn.interface import ModuleInterface
 
 _LOOKED_AT = 8
 """So many numbers are looked at one by one: a model that is gone frees its own. The search goes on
@@ -24,7 +20,7 @@ class ModuleNames:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         # No callbacks, as weak dictionaries have them: a Ctrl-C that comes inside of one is lost.
-        self._roots: dict[str, weakref.ref[Module]] = {}
+        self._roots: dict[str, weakref.ref[ModuleInterface]] = {}
         self._begin: dict[str, int] = {}
         """Where the search for a free number begins, beyond the first."""
         # By id, because a tensor compares elementwise; the graph keeps its variables alive.
@@ -32,7 +28,7 @@ class ModuleNames:
         self.changed = 0
         """How often a name was taken or freed."""
 
-    def take(self, module: Module, wanted: str) -> str:
+    def take(self, module: ModuleInterface, wanted: str) -> str:
         """Give a root module a name: the wanted one, numbered where it is taken."""
         name, count = wanted, 0
         while self.is_taken(name):
@@ -49,7 +45,7 @@ class ModuleNames:
         known = self._roots.get(name)
         return known is not None and known() is not None
 
-    def restore(self, name: str, module: Module) -> None:
+    def restore(self, name: str, module: ModuleInterface) -> None:
         """Give a root module of a graph that was copied or unpickled the name that it has."""
         self._roots[name] = weakref.ref(module)
 
@@ -81,7 +77,7 @@ class AttributeName:
 
     __slots__ = ("_attribute", "_module")
 
-    def __init__(self, module: Module, attribute: str) -> None:
+    def __init__(self, module: ModuleInterface, attribute: str) -> None:
         """Note whose attribute it is."""
         self._module = module
         self._attribute = attribute

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
+from graphfw.ir.arrays import entry_array
 from graphfw.ir.dtype import as_dtype, bfloat16
-from graphfw.ir.literal import Array, entry_array
+from graphfw.ir.literal import Array
 from graphfw.ir.state_dict import StateDict, is_torch_tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
-
-if TYPE_CHECKING:
-    from graphfw.nn.module import Module
+from graphfw.nn.interface import ModuleInterface
 
 _SHOWN = 6
 
@@ -60,7 +59,7 @@ def check_session(what: str, session: Any, variables: Iterable[Variable]) -> Non
 
 
 def laid_out(
-    what: str, module: Module, state: Mapping[str, Any], format: str | None
+    what: str, module: ModuleInterface, state: Mapping[str, Any], format: str | None
 ) -> tuple[Mapping[str, Any], bool]:
     """Return a state with graphfw's names and layouts, and whether PyTorch's were converted.
 
@@ -84,7 +83,7 @@ def laid_out(
     return {name: state[name] for name in own} | from_torch(module, others), True
 
 
-def _is_of_torch(what: str, module: Module, state: Mapping[str, Any]) -> bool:
+def _is_of_torch(what: str, module: ModuleInterface, state: Mapping[str, Any]) -> bool:
     """Say whether entries have PyTorch's names and layouts, of which no format is given."""
     tensors = [name for name, value in state.items() if is_torch_tensor(value)]
     if tensors:
@@ -115,7 +114,7 @@ def _is_of_torch(what: str, module: Module, state: Mapping[str, Any]) -> bool:
 _FORMAT_FIX = 'pass format="torch", or format="graphfw" if the layouts are graphfw\'s'
 
 
-def _fitting_both_ways(module: Module, state: Mapping[str, Any]) -> str:
+def _fitting_both_ways(module: ModuleInterface, state: Mapping[str, Any]) -> str:
     """Return the name of an entry that differs in PyTorch's layout, where all entries fit in both.
 
     Returns an empty string if there is none: the shapes say which layout it is.
@@ -133,7 +132,7 @@ def _fitting_both_ways(module: Module, state: Mapping[str, Any]) -> str:
 _TORCH_NAMES = ("in_proj_weight", "in_proj_bias")
 
 
-def from_torch(module: Module, state: Mapping[str, Any]) -> dict[str, Any]:
+def from_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a PyTorch state dict with the names and layouts of a module and its parts."""
     own = module.from_torch({name: _torch_array(name, value) for name, value in state.items()})
     for name, part in module.named_children():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphfw.errors import ArgumentError, ExecutorError, counted
+from graphfw.errors import ArgumentError, ExecutorError, counted, first_line
 from graphfw.ir.dim import Dim, substitute, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Node, Tensor
@@ -339,7 +339,7 @@ def _runtime_step(path: Path, feeds: Mapping[str, Any]) -> Callable[[], Any] | N
         started = onnxruntime.InferenceSession(str(path), options)
         started.run(None, dict(feeds))
     except Exception as error:  # it has no class of errors of its own
-        _say(f"ONNX Runtime can't run it: {str(error).strip().splitlines()[0]}\n")
+        _say(f"ONNX Runtime can't run it: {first_line(error)}\n")
         return None
     return lambda: started.run(None, dict(feeds))
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, ConcreteValueError, DTypeError
 from graphfw.ir import ambient, overrides
+from graphfw.ir.arrays import number, to_array
 from graphfw.ir.build import applied, constant, emit
 from graphfw.ir.concrete import describe, is_concrete
 from graphfw.ir.dim import Dim, DimLike, always_le
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, int64, promote_all, promote_scalar
 from graphfw.ir.functions import F
-from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.shape import (
     Requirement,
     int_or_none,
@@ -24,7 +25,7 @@ from graphfw.ir.shape import (
     require,
     shape_text,
 )
-from graphfw.ir.sources import DimValue, number
+from graphfw.ir.sources import DimValue
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphfw.errors import ArgumentError, a_type
+from graphfw.ir.arrays import to_array
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype
-from graphfw.ir.literal import to_array
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 

@@ -271,6 +271,14 @@ class Clusters:
         self._join(sibling, mine, joint)
         return True
 
+    def join_beside(self, a: Node, b: Node) -> None:
+        """Try to make one group of those of two nodes that run through the same axes."""
+        first, second = self.of(a), self.of(b)
+        if first is None or second is None or first is second:
+            return
+        if len(self.out[a]) == len(self.out[b]) == len(first.axes) == len(second.axes):
+            self._join_sibling(first, second, [_Link(self.out[a], self.out[b], False)])
+
     def _axes_of(self, node: Node, read: Read) -> tuple[int, ...]:
         assert read.axes is not None
         axes = self.axes[node]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.affine import ZERO, Index, Variable, broadcast_index, index_of
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.graph import Graph
@@ -22,6 +22,7 @@ from graphfw.ops.elementwise.packed_bits import UnpackBits
 from graphfw.ops.fusible import FusibleProduct
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.reduce.reductions import ArgExtreme, Reduction
+from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import Gather, Gathering, IndexAdd
 from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.fuse_iota import iota_value
@@ -32,9 +33,11 @@ from graphfw.passes.fuse_views import (
     own_layout,
     renamed,
     renames,
+    standard_index,
     unreduced,
     view_of,
 )
+from graphfw.passes.narrow_rolls import is_narrow_roll
 from graphfw.passes.unroll_reductions import Short, is_short, written_out
 
 _RECIPE = 8
@@ -214,7 +217,7 @@ class FusionFacts:
                 return Role.REDUCE
             self.short[node] = short
             return Role.POINTWISE
-        if isinstance(op, Gather | RandomBits):
+        if isinstance(op, Gather | RandomBits) or is_narrow_roll(node):
             return Role.POINTWISE
         if isinstance(op, IndexAdd):
             base = fill_value(node.inputs[0])
@@ -379,6 +382,9 @@ class FusionFacts:
         everything = tuple(range(len(sizes)))
         reads = []
         for tensor in node.inputs:
+            if isinstance(op, Roll):
+                reads.append(Read(self.root_of(tensor), None, "a roll reads it out of order"))
+                continue
             if tensor.type.shape == shape and tensor not in self.layout:
                 reads.append(Read(tensor, everything))
                 continue
@@ -476,22 +482,6 @@ class FusionFacts:
         if axes != sorted(set(axes)):
             return Read(root, None, "it is transposed")
         return Read(root, tuple(axes))
-
-
-def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
-    """Return an index with one variable for each dim that is not 1, named by its number.
-
-    And the number for each of those dims.
-    """
-    index: list[Affine] = []
-    numbers: dict[int, int] = {}
-    for axis, dim in enumerate(tensor.shape):
-        if dim == 1:
-            index.append(ZERO)
-        else:
-            index.append(index_of(Variable(str(len(numbers)), dim)))
-            numbers[axis] = len(numbers)
-    return tuple(index), numbers
 
 
 def _sizes(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import Gather, IndexAdd
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
@@ -271,7 +272,7 @@ class _Settling:
 
     def _is_plain(self, node: Node) -> bool:
         is_pointwise = self.facts.role[node] is Role.POINTWISE
-        return is_pointwise and not isinstance(node.op, Gather | IndexAdd)
+        return is_pointwise and not isinstance(node.op, Gather | IndexAdd | Roll)
 
     def _is_cheap(self, node: Node) -> bool:
         return self._is_plain(node) and self.natives.is_cheap(node)

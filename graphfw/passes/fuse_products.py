@@ -22,9 +22,10 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
+from graphfw.passes.fuse_loops import GroupReduction, Loops, loops_of
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
-from graphfw.passes.fuse_row_reductions import part_lines
+from graphfw.passes.fuse_row_reductions import is_along, lines_of
 from graphfw.passes.fuse_views import contiguous
 
 
@@ -54,11 +55,48 @@ def _attach(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
         return
     if clusters.attach(product, reader):
         return
-    if part_lines(clusters, node, reader) and clusters.attach(product, reader):
+    if _part_lines(clusters, node, reader) and clusters.attach(product, reader):
         return
     nodes = _prefix(clusters, tensor, reader, demanded)
     if nodes:
         clusters.move(nodes, reader, product)
+
+
+def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
+    """Part what is done to reduced rows of a product, and among them, from what reduces them.
+
+    Returns:
+        Whether that is done: the rest of the group that reads the product may be taken up by it.
+    """
+    order = clusters.order_of(reader)
+    lines, source = lines_of(product, order), clusters.of(product)
+    assert source is not None
+    if [clusters.sizes[axis] for axis in clusters.order_of(source)] != [
+        clusters.sizes[axis] for axis in order
+    ]:
+        return False
+    behind = [n for n in reader.nodes if clusters.resolved(clusters.axes[n]) == lines]
+    first = set(reader.nodes) - set(behind)
+    reads = {read.root.node for node in first for read in clusters.reads[node]}
+    if not behind or not reads.isdisjoint(behind) or clusters.picks & set(reader.nodes):
+        return False
+    reductions = [
+        GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_place)
+        for r in reader.reductions
+    ]
+    along = [one for one in reductions if is_along(one, order, lines)]
+    among = [one for one in reductions if one.source == lines]
+    is_rest = len(along) + len(among) == len(reductions)
+    if not along or not is_rest or not clusters.facts.natives.keeps_rows(product):
+        return False
+    loops = loops_of(order, clusters.sizes, None, along)
+    others = loops_of([axis for axis in order if axis in lines], clusters.sizes, None, among)
+    if not isinstance(loops, Loops) or not isinstance(others, Loops):
+        return False
+    parted = clusters.part(reader, behind, loops)
+    parted.rows, parted.form, parted.reductions = others.rows, others.form, among
+    reader.reductions = along
+    return True
 
 
 def _attach_sections(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:

@@ -149,3 +149,19 @@ def unreduced(
             for axis, dim in enumerate(x)
         ]
     )
+
+
+def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
+    """Return an index with one variable for each dim that is not 1, named by its number.
+
+    And the number for each of those dims.
+    """
+    index: list[Affine] = []
+    numbers: dict[int, int] = {}
+    for axis, dim in enumerate(tensor.shape):
+        if dim == 1:
+            index.append(ZERO)
+        else:
+            index.append(index_of(Variable(str(len(numbers)), dim)))
+            numbers[axis] = len(numbers)
+    return tuple(index), numbers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
@@ -23,6 +22,7 @@ from graphfw.runtime.executor import Claim, Executable
 from graphfw.runtime.program import Program
 from graphfw.runtime.watching import Watch, evaluated
 from graphfw.utils import forks
+from graphfw.utils.recent import Recent
 
 _LAYOUTS = 256
 
@@ -85,7 +85,7 @@ class ArrayExecutable(Executable):
             for node, slots in zip(self._nodes, freed, strict=True)
         ]
         self._symbolic = [i for i, node in enumerate(self._nodes) if node.op.symbols]
-        self._layouts: OrderedDict[tuple[int, ...], list[NodeCall]] = OrderedDict()
+        self._layouts: Recent[tuple[int, ...], list[NodeCall]] = Recent(_LAYOUTS)
         self._lock = forks.renewed_lock()
 
     def __call__(
@@ -220,9 +220,7 @@ class ArrayExecutable(Executable):
         """Bind the ops to sizes that have not been seen lately."""
         steps = self._bind(sizes)
         with self._lock:
-            self._layouts[sizes] = steps
-            while len(self._layouts) > _LAYOUTS:
-                self._layouts.popitem(last=False)
+            self._layouts.keep(sizes, steps)
         return steps
 
     def _bind(self, sizes: tuple[int, ...]) -> list[NodeCall]:

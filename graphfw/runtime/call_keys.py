@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.ir import ambient
+from graphfw.ir.graph import innermost_graph
 from graphfw.ir.literal import Array
 from graphfw.ir.modes import modes_key
 from graphfw.ir.tensor import Tensor
@@ -29,7 +30,7 @@ def call_key(
         and containers that are not NumPy's and Python's own.
     """
     arrays: list[Array] = []
-    if ambient.innermost_graph.get() is not None:
+    if innermost_graph.get() is not None:
         return None, arrays
     key: list[Any] = [
         ambient.get_default_dtype(),

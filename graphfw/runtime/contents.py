@@ -12,9 +12,10 @@ import numpy as np
 from graphfw import io
 from graphfw.errors import ArgumentError, CheckpointError, DTypeError, SessionError, ShapeError
 from graphfw.ir import ambient, concrete
+from graphfw.ir.arrays import entry_array, to_array
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph
-from graphfw.ir.literal import Array, entry_array, to_array
+from graphfw.ir.literal import Array
 from graphfw.ir.modes import without_modes
 from graphfw.ir.op import RANDOM, Rng
 from graphfw.ir.state_dict import StateDict, is_torch_tensor, refuse_square

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module, metadata
 from typing import Literal, NamedTuple, TypeAlias
 
-from graphfw.errors import ArgumentError, ExecutorError
+from graphfw.errors import ArgumentError, ExecutorError, first_line
 from graphfw.runtime import private_folder
 from graphfw.runtime.cache import fix_of, folder
 
@@ -87,7 +87,7 @@ def _package(name: str, otherwise: State, advice: str) -> Finding:
         import_module(name)
         version = metadata.version(name)
     except Exception as error:
-        return Finding(name, otherwise, str(error).partition("\n")[0], advice)
+        return Finding(name, otherwise, first_line(error), advice)
     return Finding(name, "good", version)
 
 
@@ -97,7 +97,7 @@ def _compiler() -> Finding:
         # Not at the top: it is to be said that it is missing.
         machine = import_module("graphfw.runtime.numpy_executor.machine").machine()
     except Exception as error:
-        return Finding("llvmlite", "broken", str(error).partition("\n")[0], "pip install llvmlite")
+        return Finding("llvmlite", "broken", first_line(error), "pip install llvmlite")
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Finding(
         "llvmlite", "good", f"{machine.version}, for {machine.cpu} with {threads} threads"

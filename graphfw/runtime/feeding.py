@@ -17,9 +17,10 @@ from graphfw.errors import (
     counted,
 )
 from graphfw.ir import concrete
+from graphfw.ir.arrays import as_given, fitted
 from graphfw.ir.dim import DimLike, is_symbol, symbols_of
 from graphfw.ir.dtype import DType, as_dtype, holds_stored
-from graphfw.ir.literal import PYTHON_SCALARS, Array, as_given, fitted
+from graphfw.ir.literal import PYTHON_SCALARS, Array
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.control.shape_checks import FedSize, ShapeCheck, size_at

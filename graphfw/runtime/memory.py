@@ -87,6 +87,10 @@ class MemoryReport:
                 totals[level] += entry.nbytes
         return totals
 
+    def needed(self, *, in_place: bool) -> int:
+        """Return the most memory at any moment, if variables are written over, or if not."""
+        return self.peak if in_place else self.peak + self.spare
+
     def of(self, *kinds: Kind) -> int:
         """Return the bytes of all arrays of some kinds."""
         return sum(entry.nbytes for entry in self.entries if entry.kind in kinds)

@@ -39,7 +39,8 @@ from graphfw.runtime.planning.blocks import Memory, allocate
 from graphfw.runtime.planning.copies import copied_whole, held, whole
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.hoist import HoistedSteps, hoisted
-from graphfw.runtime.planning.schedule import Schedule, schedule, written
+from graphfw.runtime.planning.overwriting import CarriedPair, overwritten, waiting
+from graphfw.runtime.planning.schedule import Level, Schedule, schedule, written
 from graphfw.runtime.program import Program
 from graphfw.utils.records import record
 
@@ -90,6 +91,15 @@ class Backend(Protocol):
 
     def may_overwrite(self, step: Step) -> bool:
         """Whether a step may write over a variable; where it may not, a copy follows it."""
+        ...
+
+    @property
+    def lends_outputs(self) -> bool:
+        """Whether what an output is written over may lie in the output's memory before."""
+        ...
+
+    def is_in_place(self, step: Step) -> bool:
+        """Whether a step of a body keeps what it says of operands that are one array."""
         ...
 
 
@@ -145,9 +155,8 @@ class Compilation:
         """The steps that are done once for many runs, and the rest."""
         program, steps = self.program, self.lowered
         if self.backend.hoists:
-            fixed = [variable for variable in program.variables if variable in program.kept]
             made = {*steps.fetched, *[storage for _, storage in steps.updates]}
-            return hoisted(steps.items, self.storage_of, fixed, made)
+            return hoisted(steps.items, self.storage_of, program.kept, made)
         read = [s for item in steps.items if isinstance(item, Step) for s in item.operands]
         prepared = dict.fromkeys([storage for storage in read if isinstance(storage, Prepared)])
         return HoistedSteps([storage.step for storage in prepared], [*prepared], steps.items)
@@ -163,15 +172,31 @@ class Compilation:
             self._copy,
             apart=self.backend.updates_last,
             may_overwrite=self.backend.may_overwrite,
+            waits=waiting(self.hoisted.rest, self.storage_of, self._carried),
         )
 
     @cached_property
     def memory(self) -> Memory:
         """The blocks of the arena, where all lies that is neither handed out nor made by `eval`."""
-        plan = self.schedule
-        outside = [t for level in plan.levels for node in level.nodes for t in node.outputs]
-        elsewhere = {*outside, *self.lowered.fetched, *plan.updated}
-        return allocate(plan.levels, plan.lifetimes, elsewhere, self.storage_of)
+        plan, fetched = self.schedule, self.lowered.fetched
+        elsewhere = {*self.outside, *fetched, *plan.updated}
+        lends = self.backend.lends_outputs
+        lent = {*fetched}.difference(self.outside, plan.updated) if lends else ()
+        return allocate(plan.levels, plan.lifetimes, elsewhere, self.storage_of, lent)
+
+    @cached_property
+    def overwritten(self) -> frozenset[int]:
+        """The outputs that may lie where what an iteration is given of them does."""
+        carried, plan = self._carried, self.schedule
+        may = self.backend.is_in_place
+        found = overwritten(plan.levels, self.storage_of, carried, self.memory.homes, may)
+        return frozenset([self.program.carried[number][1] for number in found])
+
+    @cached_property
+    def outside(self) -> dict[Storage, None]:
+        """The storages that `eval` makes, in order."""
+        levels = self.schedule.levels
+        return {t: None for level in levels for node in level.nodes for t in node.outputs}
 
     def view(self, tensor: Tensor) -> View:
         """Return how a tensor lies in its storage."""
@@ -180,6 +205,37 @@ class Compilation:
     def storage_of(self, tensor: Tensor) -> Storage:
         """Return the storage that a tensor lies in."""
         return self.view(tensor).storage
+
+    @cached_property
+    def levels(self) -> Sequence[Level]:
+        """The levels of a run, with the steps that take the places of those that are in place."""
+        return [
+            level._replace(
+                steps=[
+                    one.when_in_place if one.when_in_place and self._is_in_place(one) else one
+                    for one in level.steps
+                ]
+            )
+            for level in self.schedule.levels
+        ]
+
+    def _is_in_place(self, step: Step) -> bool:
+        """Whether a step is known to write over what it reads, but for the first iteration."""
+        block_of, homes = self.memory.block_of, self.memory.homes
+        numbers = [number for _, number in self.program.carried]
+        pairs = zip(numbers, self._carried, strict=True)
+        made = {pair.given: pair.made for number, pair in pairs if number in self.overwritten}
+        for new, old in step.in_place:
+            target, source = [homes.get(s, s) for s in (step.operands[new], step.operands[old])]
+            shares = block_of.get(target, -1) == block_of.get(source, -2)
+            if not shares and target is not source and made.get(source) is not target:
+                return False
+        return bool(step.in_place)
+
+    @property
+    def _carried(self) -> list[CarriedPair]:
+        feeds, fetched = self.program.feeds, self.lowered.fetched
+        return [CarriedPair(feeds[old], fetched[new]) for old, new in self.program.carried]
 
     def _copy(self, storage: Storage) -> tuple[Step, Temp]:
         return copied_whole(storage, _NEW_CONTENTS, self.backend.code)

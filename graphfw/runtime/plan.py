@@ -28,17 +28,17 @@ from graphfw.ir.shape import int_or_none
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
-from graphfw.runtime.executor import Executable
+from graphfw.runtime.executor import Executable, Executor
 from graphfw.runtime.limits import byte_count, is_int
 from graphfw.runtime.locations import node_table
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
+from graphfw.runtime.running import Runs
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from graphfw.runtime.casts import Casts
-    from graphfw.runtime.session import Session
 
 Given: TypeAlias = "Sequence[int] | Array"
 """A shape, or an array of that shape."""
@@ -86,18 +86,19 @@ class Plan(Answering, Uncopied):
 
     def __init__(
         self,
-        session: Session,
+        runs: Runs,
+        executor: Executor,
+        timeout: float | None,
         program: Program,
         run: Executable,
         slots: Sequence[int | None],
         pack: Callable[[Iterator[Any]], Any],
     ) -> None:
         self.program = program
-        self._session = session
-        self._runs = session._runs
-        self._executor = session.executor
-        self._unsettled = session._state.unsettled
-        self._timeout = session.timeout
+        self._runs = runs
+        self._executor = executor
+        self._unsettled = runs.state.unsettled
+        self._timeout = timeout
         self._run = run
         self._slots = tuple(slots)
         self._pack = pack
@@ -350,7 +351,7 @@ class Plan(Answering, Uncopied):
         """
         fed, sizes = self._fed(arrays)
         with _without_arithmetic():
-            return self._session._profile(self.program, self._run, fed, sizes)
+            return self._runs.profile(self.program, self._run, fed, sizes)
 
     def _sizes_of(self, shapes: Sequence[Given]) -> tuple[int, ...]:
         """Return the numbers of the symbols, given the feeds' shapes, or arrays of these shapes."""

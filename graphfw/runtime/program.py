@@ -18,7 +18,8 @@ from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ir.variable import Update, Variable, distinct_pairs
+from graphfw.ir.updates import distinct_pairs
+from graphfw.ir.variable import Update, Variable
 from graphfw.ops.control.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
@@ -71,6 +72,8 @@ class Program:
         rewriting: The reports of the session's own passes.
         mixing: The reports of mixed precision's.
         is_staged: Whether some sizes are found out on the way: see `stages.py`.
+        carried: Pairs of a feed and an output that a loop hands on: the numbers of both. The output
+            may be written over the feed, when nothing reads that any more.
     """
 
     source: Graph
@@ -89,6 +92,7 @@ class Program:
     rewriting: tuple[PassReport, ...] = ()
     mixing: tuple[PassReport, ...] = ()
     is_staged: bool = False
+    carried: tuple[tuple[int, int], ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -284,13 +288,18 @@ def stage_program(
     )
 
 
-def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
+def body_program(
+    body: Body, lasting: int, *, is_trip: bool, carried: Iterable[int] = ()
+) -> Program:
     """Return the body of a loop or a branch, which passes have seen to, as a program.
 
     Args:
         body: The body.
         lasting: How many of its last parameters are the same in many runs, like variables.
         is_trip: Whether a loop computes it in each iteration.
+        carried: The numbers of the outputs that it hands on from iteration to iteration, in one
+            array where that is possible. The parameter behind the iteration's number and those of
+            the outputs before is what it is given for it.
     """
     split = len(body.parameters) - lasting
     checks = shape_checks(body.graph)
@@ -307,6 +316,7 @@ def body_program(body: Body, lasting: int, *, is_trip: bool) -> Program:
         level="off",
         passes=tuple,
         is_trip=is_trip,
+        carried=tuple([(1 + number, number) for number in carried]),
     )
     return without_passes(program)
 

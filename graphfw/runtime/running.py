@@ -11,14 +11,13 @@ import numpy as np
 from graphfw.errors import GraphfwError, MemoryLimitError, SessionError
 from graphfw.ir import time_limits
 from graphfw.ir.dtype import as_dtype
-from graphfw.ir.op import Rng
+from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.variable import Variable
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.hosting import to_numpy
+from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.state import State
-
-_NO_RNG = Rng(0, 0)
 
 
 class Runs:
@@ -48,6 +47,21 @@ class Runs:
             raise SessionError(
                 "this session is closed", fix="use it inside its `with` block, or make another"
             )
+
+    def wait(self) -> None:
+        """Wait for all runs; see `Session.wait`."""
+        self.check_open()
+        self.state.unsettled.settle()
+
+    def profile(
+        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+    ) -> Profile:
+        """Time a run that changes nothing."""
+        self.wait()
+        with self.state.pinned() as snapshot:
+            inputs = [*fed, *[snapshot.values.get(v) for v in program.variables]]
+            rng = Rng(snapshot.seed, snapshot.step)
+            return run.profile(inputs, sizes, rng, snapshot.version_of(program.kept))
 
     def execute(
         self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
@@ -81,9 +95,9 @@ class Runs:
         if state.unsettled.noted:
             state.unsettled.look(updates=False)
         if not program.variables and not program.is_random:
-            outputs = run(fed, sizes, _NO_RNG, 0, None)
+            outputs = run(fed, sizes, NO_RNG, 0, None)
             if self.check_finite:
-                _check(outputs, run, fed, sizes, _NO_RNG)
+                _check(outputs, run, fed, sizes, NO_RNG)
             return outputs
         me = object()
         try:

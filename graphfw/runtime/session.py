@@ -25,7 +25,6 @@ from graphfw.ir.body import within_recursion_limit
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
 from graphfw.ir.state_dict import StateDict
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
@@ -35,13 +34,12 @@ from graphfw.passes.manager import Level, checked_level
 from graphfw.runtime import contents, lookup
 from graphfw.runtime.contents import OPSET, SEED, STEP
 from graphfw.runtime.debugging import Hook, checked_debug
-from graphfw.runtime.executor import Executable, Executor, checked_options, find_executor
+from graphfw.runtime.executor import Executor, checked_options, find_executor
 from graphfw.runtime.extra_passes import checked_passes
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
-from graphfw.runtime.profile import Profile
-from graphfw.runtime.program import Program, lower
+from graphfw.runtime.program import lower
 from graphfw.runtime.ready import ready
 from graphfw.runtime.running import Runs
 from graphfw.runtime.state import Snapshot, State, batches, checked_seed
@@ -281,7 +279,8 @@ class Session(Answering, Uncopied):
                 loaded = ready(program, self.executor, self.options, self._debug, late)
             # Now: what can't keep its memory limit is refused before variables take memory.
             self._start(self.graph.variables)
-            return Plan(self, program, loaded, slots, nest.packer(fetches))
+            own = self._runs, self.executor, self.timeout
+            return Plan(*own, program, loaded, slots, nest.packer(fetches))
 
     def wait(self) -> None:
         """Wait for all runs: one on a GPU may return before it is done, and fail later.
@@ -292,18 +291,7 @@ class Session(Answering, Uncopied):
             ExecutionError: A run has failed; it and those after it have changed no variable.
             SessionError: The session is closed.
         """
-        self._runs.check_open()
-        self._state.unsettled.settle()
-
-    def _profile(
-        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
-    ) -> Profile:
-        """Time a run that changes nothing; what `plan.profile` calls."""
-        self.wait()
-        with self._state.pinned() as snapshot:
-            inputs = [*fed, *[snapshot.values.get(v) for v in program.variables]]
-            rng = Rng(snapshot.seed, snapshot.step)
-            return run.profile(inputs, sizes, rng, snapshot.version_of(program.kept))
+        self._runs.wait()
 
     # Variables.
 

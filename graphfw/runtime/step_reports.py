@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from graphfw.ir.dim_text import evaluate
 from graphfw.ir.sources import Constant, Placeholder, VariableOp
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.region_op import Region
@@ -13,7 +12,7 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import Kind, MemoryEntry
 from graphfw.runtime.pipeline import Compilation
-from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.blocks import bytes_at
 
 
 def label_of(step: Step, most: int | None = None) -> str:
@@ -66,7 +65,7 @@ def entry(
     else:
         shown = f'"{storage.name}" ' if storage.name else ""
         name, place = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
-    return MemoryEntry(name, kind, evaluate(nbytes(storage), sizes), first, last, place)
+    return MemoryEntry(name, kind, bytes_at(storage, sizes), first, last, place)
 
 
 def entries(
@@ -87,6 +86,7 @@ def entries(
         in_place: Whether new contents of variables are written over the old ones.
     """
     plan, block_of = stages.schedule, stages.memory.block_of
+    homes = stages.memory.homes
     end = max(levels - 1, 0)
     found: list[MemoryEntry] = []
 
@@ -106,6 +106,7 @@ def entries(
             # What is written over its dead operand is counted once.
             over = last > first and (block_of[storage], last) in begun
             found.append(entry(storage, "arena", sizes, first, min(last, end) - over))
-        elif storage not in updated:  # only `eval` makes what lies nowhere else
+        elif storage not in updated and storage not in homes:
+            # Only `eval` makes what lies nowhere else.
             found.append(entry(storage, "outside", sizes, first, end))
     return found

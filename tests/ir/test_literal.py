@@ -7,9 +7,9 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import DTypeError
+from graphfw.ir.arrays import number
 from graphfw.ir.dtype import as_dtype, bool_, complex64, float32, int8, int32
 from graphfw.ir.literal import Literal, Scaling
-from graphfw.ir.sources import number
 
 SIZES = (0, 1, 7, 1000, 32_767, 32_768, 40_961, 100_003)
 

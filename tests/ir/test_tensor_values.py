@@ -6,7 +6,8 @@ import pytest
 import graphfw as gf
 from graphfw.errors import DTypeError
 from graphfw.ir import concrete
-from graphfw.ir.literal import Literal, to_array
+from graphfw.ir.arrays import to_array
+from graphfw.ir.literal import Literal
 
 
 def test_to_array_takes_arrays_lists_scalars():

@@ -11,7 +11,7 @@ import pytest
 import graphfw as gf
 from graphfw.extend import ELEMENTWISE, NONDIFF, PURE, RANDOM, Rng, leading, require
 from graphfw.ir.op import REGISTRY
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 
 
 @pytest.fixture(autouse=True)

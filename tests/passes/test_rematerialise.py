@@ -15,7 +15,8 @@ from graphfw.passes.pipelines import DEFAULT
 from graphfw.passes.rematerialise import BUDGETS, Budget, Rematerialise
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
-from graphfw.runtime.numpy_executor.build import Build
+from graphfw.runtime.numpy_executor.compiled import build_of
+from graphfw.runtime.numpy_executor.executables import native_executable
 from graphfw.runtime.program import lower
 
 SIZES = {"batch": 128}
@@ -183,7 +184,8 @@ def test_a_barrier_costs_nothing():
         late = gf.sum(y, axis=0)
         again, other = emit_all(Barrier(2), kept, x, late)
         outputs = [gf.sin(kept), gf.cos(again.T) + 1, gf.tanh(other), late]
-    build = Build(lower(outputs, [], [x, y], g, "off", lambda: DEFAULT), Options(), Arenas())
+    program = lower(outputs, [], [x, y], g, "off", lambda: DEFAULT)
+    build = build_of(program, Options(), Arenas(), native_executable)
     facts = build.stages.partition.facts
     assert facts.root_of(again) is kept
     assert facts.waits(outputs[1].node.inputs[0].node) == [late]

@@ -41,7 +41,7 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 from graphfw.runtime.kernels.lower import CanCompile, Item, lower
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.steps import (
     Epilogue,
     Product,

@@ -36,7 +36,7 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
     Store,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.numpy_executor.codegen import (
     AVX2,
     AVX512,

@@ -8,7 +8,7 @@ from typing import Any
 import graphfw as gf
 from graphfw.errors import ShapeError, counted
 from graphfw.ir.build import emit
-from graphfw.ir.dim import Dim, DimLike, dim_max
+from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -18,6 +18,7 @@ from graphfw.onnx.fitting import sized
 from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads, writes
 from graphfw.ops.nn.unfold import Windows
+from graphfw.ops.nn.window import Window, windows_of
 
 Pairs = list[tuple[DimLike, DimLike]]
 
@@ -79,22 +80,11 @@ def padding(
     )
     auto = node.choice("auto_pad", "NOTSET", _AUTO_PADS)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        return [
-            _same(n, k, s, d, auto == "SAME_LOWER")
-            for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)
-        ]
+        windows = windows_of(tuple(sizes), tuple(kernel), stride, dilation)
+        return [window.same(odd_first=auto == "SAME_LOWER").padding for window in windows]
     none = (0,) * 2 * len(kernel)
     pads = node.numbers("pads", none) if auto == "NOTSET" else none
     return list(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
-
-
-def _same(size: DimLike, kernel: int, stride: int, dilation: int, lower: bool) -> Any:
-    """Return the padding with which ceil(size / stride) places come out."""
-    places = -(-size // stride)
-    reach = (places - 1) * stride + (kernel - 1) * dilation + 1
-    total = dim_max(reach - size, 0)
-    small = total // 2
-    return (total - small, small) if lower else (small, total - small)
 
 
 @writes("conv")
@@ -116,12 +106,9 @@ def _write_conv(b: Builder, node: Node, x: Val, weight: Val) -> Val:
 def _of_integers(b: Builder, node: Node, x: Val, weight: Val, sizes: Shape) -> Val:
     """Write a product of matrices: ONNX's Conv is for floats.  sizes: those of x by now"""
     op, kinds = fields(node), [t.type for t in node.inputs]
-    axes = zip(sizes, kinds[1].shape[2:], op.places, op.before, op.strides, op.dilations,
-               strict=True)  # fmt: skip
-    exact = [_elements_behind(*axis) for axis in axes]
-    x = b("Pad", x, b.shape((0, 0, *op.before, 0, 0, *exact)))
-    seen = [n + e + s for n, e, s in zip(op.before, exact, sizes, strict=True)]
-    kinds[0] = TensorType(x.dtype, (*kinds[0].shape[:2], *seen))
+    windows = _windows(op, sizes, kinds[1].shape[2:])
+    x = _padded(b, x, windows)
+    kinds[0] = TensorType(x.dtype, (*kinds[0].shape[:2], *[w.padded for w in windows]))
     return b.expand(lambda *xs: _products(op, *xs), [x, weight], kinds)[0]
 
 
@@ -143,14 +130,13 @@ def _check(op: Any) -> None:
 
 def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Shape) -> Val:
     """Write a Conv whose windows begin `before` x and are in as many places as wanted."""
-    axes = list(zip(sizes, kernel, op.places, op.before, op.strides, op.dilations, strict=True))
-    ends = [_end(*axis) for axis in axes]
+    windows = _windows(op, sizes, kernel)
+    ends = [_end(*axis) for axis in zip(windows, op.places, strict=True)]
     pads: Sequence[int]
     if any(end is None for end in ends) or any(isinstance(n, Dim) or n < 0 for n in op.before):
         # What Conv can't say: x is padded, or cut, to just what the windows see.
-        exact = [_elements_behind(*axis) for axis in axes]
-        x = b("Pad", x, b.shape((0, 0, *op.before, 0, 0, *exact)))
-        pads = [0] * (2 * len(axes))
+        x = _padded(b, x, windows)
+        pads = [0] * (2 * len(windows))
     else:
         pads = [*op.before, *[end for end in ends if end is not None]]
     return b(
@@ -164,31 +150,30 @@ def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Sha
     )
 
 
-def _elements_behind(
-    size: DimLike, kernel: DimLike, places: DimLike, before: DimLike, stride: int, dilation: int
-) -> DimLike:
-    """Return the padding at the end that the last window reads; negative if it leaves out input."""
-    return (places - 1) * stride + (kernel - 1) * dilation + 1 - before - size
+def _windows(op: Any, sizes: Shape, kernel: Shape) -> list[Window]:
+    """Return windows with the padding at the end that the last reads; below 0 if input is left."""
+    pairs = tuple([(before, 0) for before in op.before])
+    windows = windows_of(sizes, kernel, op.strides, op.dilations, pairs)
+    ends = zip(windows, op.places, strict=True)
+    return [window.padded_by(window.before, window.behind(places)) for window, places in ends]
 
 
-def _end(
-    size: DimLike, kernel: DimLike, places: DimLike, before: DimLike, stride: int, dilation: int
-) -> int | None:
+def _padded(b: Builder, x: Val, windows: Sequence[Window]) -> Val:
+    """Pad, or cut, x to just what windows see."""
+    ends = [[w.before for w in windows], [w.after for w in windows]]
+    return b("Pad", x, b.shape((0, 0, *ends[0], 0, 0, *ends[1])))
+
+
+def _end(window: Window, places: DimLike) -> int | None:
     """Return a number of zeros behind x with which the windows have so many places, or None."""
-    extent = (kernel - 1) * dilation + 1
-    missing = _elements_behind(size, kernel, places, before, stride, dilation)
-    if isinstance(missing, int):
-        return max(missing, 0) if missing > -stride else None
+    extent, stride = window.extent, window.stride
+    if isinstance(window.after, int):
+        return max(window.after, 0) if window.after > -stride else None
     if isinstance(extent, Dim):
         return None
-    return next(
-        (
-            end
-            for end in range(extent + stride)
-            if (size + before + end - extent) // stride + 1 == places
-        ),
-        None,
-    )
+    room = window.size + window.before - extent
+    ends = range(extent + stride)
+    return next((end for end in ends if (room + end) // stride + 1 == places), None)
 
 
 @reads("ConvTranspose")
@@ -202,10 +187,8 @@ def _conv_transpose(node: ModelNode, x: Tensor, w: Tensor, bias: Tensor | None =
     node.require(wanted is None or len(wanted) >= rank, f"output_shape is {wanted}")
     auto = node.choice("auto_pad", "NOTSET", _AUTO_PADS)
     # What comes out without any cut: then the ends are cut off by `pads`.
-    whole = [
-        (n - 1) * s + (k - 1) * d + 1 + e
-        for n, s, k, d, e in zip(x.shape[2:], stride, kernel, dilation, extra, strict=True)
-    ]
+    windows = windows_of(x.shape[2:], tuple(kernel), stride, dilation)
+    whole = [window.transposed + e for window, e in zip(windows, extra, strict=True)]
     if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
         sizes = (
             wanted[-rank:]
@@ -247,13 +230,10 @@ def _transposed(b: Builder, node: Node, x: Val, weight: Val) -> Val | None:
     if set(op.strides) != {1} or set(op.spreads) == {1} or not x.dtype.is_floating:
         return None
     pads, extra = [], []
-    for size, k, places, before, dilation, spread in zip(
-        node.inputs[0].shape[2:], kernel, op.places, op.before, op.dilations, op.spreads,
-        strict=True,
-    ):  # fmt: skip
-        begin = (k - 1) * dilation - before
-        end = spread * (size - 1) + (k - 1) * dilation + 1 - begin - places
-        if isinstance(begin, Dim) or isinstance(end, Dim) or begin < 0 or -end >= spread:
+    windows = windows_of(node.inputs[0].shape[2:], kernel, op.spreads, op.dilations)
+    for window, begin, places in zip(windows, op.before_reversed(kernel), op.places, strict=True):
+        end = window.transposed - begin - places
+        if isinstance(begin, Dim) or isinstance(end, Dim) or begin < 0 or -end >= window.stride:
             return None
         pads.append((begin, max(end, 0)))
         extra.append(max(-end, 0))

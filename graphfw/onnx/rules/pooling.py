@@ -21,6 +21,7 @@ from graphfw.onnx.rules.indexing import joined_index, write_put
 from graphfw.onnx.table import composes, reads, writes
 from graphfw.ops.dtypes import least
 from graphfw.ops.nn.unfold import Fold, Windows
+from graphfw.ops.nn.window import windows_of
 
 
 def _window(node: ModelNode, x: Tensor) -> tuple[tuple[int, ...], dict[str, Any], Pairs]:
@@ -139,10 +140,8 @@ def _max_unpool(node: ModelNode, x: Tensor, places: Tensor, shape: Tensor | None
     kernel = node.attr("kernel_shape")
     stride, dilation = steps(node, len(kernel))
     pads = padding(node, x.shape[2:], kernel, stride, dilation)
-    sizes = [
-        (n - 1) * s + k - low - high
-        for n, s, k, (low, high) in zip(x.shape[2:], stride, kernel, pads, strict=True)
-    ]
+    windows = windows_of(x.shape[2:], kernel, stride, (1,) * len(kernel), tuple(pads))
+    sizes = [window.transposed - window.before - window.after for window in windows]
     # The places count through the tensor that was pooled, which has the sizes of the kernel.
     inside = places - _first_places(x, sizes)
     y = gf.max_unpool(x, inside, kernel, stride=stride, padding=pads)

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from graphfw.errors import ExecutionError, GradientError, ShapeError, a_type
+from graphfw.ir.arrays import fitted
 from graphfw.ir.build import emit_all
 from graphfw.ir.dim import Dim, DimLike, symbol
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.functions import F, public
 from graphfw.ir.graph import open_graph
-from graphfw.ir.literal import PYTHON_SCALARS, Array, fitted
+from graphfw.ir.literal import PYTHON_SCALARS, Array
 from graphfw.ir.op import EFFECT, PURE, Op, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType

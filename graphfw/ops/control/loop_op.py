@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from graphfw.ir.body import Body, BodyGraph, body_of, copied
 from graphfw.ir.build import emit_all
@@ -31,6 +31,8 @@ from graphfw.ops.control.region_op import (
     without_tangents,
     zeros_like,
 )
+
+T = TypeVar("T")
 
 
 @op("loop")
@@ -88,45 +90,58 @@ class Loop(Region):
 
     def eval(self, xp: Any, *inputs: Any, rng: Rng | None = None) -> tuple[Any, ...]:
         firsts, captures = self.split(inputs)
-        carry = list(firsts[0])
-        records: list[list[Any]] = []
-        only = len(self.passes) == 1
-        trip = 0
-        while bool(self.condition.evaluate(xp, (*carry, *captures), rng)[0]):
-            made = self._trip(xp, 0, trip, carry, [], captures, rng)
-            if not only:
-                records.append([*carry, *made[self.carries[0] :]])
-            carry = made[: self.carries[0]]
-            trip += 1
-        results = carry
-        for number in range(1, len(self.passes)):
-            carry = list(firsts[number])
-            count = self.carries[number]
-            for i in reversed(range(trip)) if self.backwards[number] else range(trip):
-                made = self._trip(xp, number, i, carry, records[i], captures, rng)
-                if number < len(self.passes) - 1:
-                    records[i] += [*carry, *made[count:]]
-                else:
-                    records[i].clear()  # no pass comes that is given it
-                carry = made[:count]
-            results += carry
+
+        def holds(carry: Sequence[Any]) -> bool:
+            return bool(self.condition.evaluate(xp, (*carry, *captures), rng)[0])
+
+        def computed(number: int, trip: int, given: Sequence[Any]) -> list[Any]:
+            count_trip()
+            lane = None if rng is None else rng.fold(trip)
+            index = xp.asarray(trip, dtype=xp.int64)
+            with in_iteration(trip):
+                return self.passes[number].evaluate(xp, (index, *given, *captures), lane)
+
+        results = [x for carry in self.ends(firsts, holds, computed) for x in carry]
         return owned(xp, results, inputs)
 
-    def _trip(
+    def ends(
         self,
-        xp: Any,
-        number: int,
-        trip: int,
-        carry: Sequence[Any],
-        record: Sequence[Any],
-        captures: Sequence[Any],
-        rng: Rng | None,
-    ) -> list[Any]:
-        count_trip()
-        lane = None if rng is None else rng.fold(trip)
-        index = xp.asarray(trip, dtype=xp.int64)
-        with in_iteration(trip):
-            return self.passes[number].evaluate(xp, (index, *carry, *record, *captures), lane)
+        firsts: Iterable[Sequence[T]],
+        holds: Callable[[Sequence[T]], bool],
+        computed: Callable[[int, int, Sequence[T]], Sequence[T]],
+    ) -> Iterator[Sequence[T]]:
+        """Make the trips of all passes, and yield the last carry of each pass.
+
+        Args:
+            firsts: The first carry of each pass, which is asked for when the pass begins.
+            holds: Whether there is another trip, given the carry of the first pass.
+            computed: Returns what a body yields, given the number of the pass, that of the trip,
+                and what the body takes between that and the captures.
+        """
+        begins = iter(firsts)
+        count, *later = self.carries
+        carry = next(begins)
+        records: list[list[T]] = []
+        trip = 0
+        while holds(carry):
+            made = computed(0, trip, carry)
+            if later:
+                records.append([*carry, *made[count:]])
+            carry = made[:count]
+            trip += 1
+        yield carry
+        for number, (count, first) in enumerate(zip(later, begins, strict=True), 1):
+            carry = first
+            order = range(len(records))
+            for trip in reversed(order) if self.backwards[number] else order:
+                record = records[trip]
+                made = computed(number, trip, [*carry, *record])
+                if number == len(later):
+                    record.clear()  # no pass comes that is given it
+                else:
+                    record += [*carry, *made[count:]]
+                carry = made[:count]
+            yield carry
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
         carries, captures = self.split(inputs)

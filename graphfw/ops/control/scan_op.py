@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import chain
 from operator import add
@@ -84,7 +84,7 @@ class Scan(Region):
                 sizes_in_run(self.body)[first:], self.body.outputs[first:], strict=True
             )
         ]
-        for trip in reversed(range(length)) if self.backwards else range(length):
+        for trip in self.order(length):
             count_trip()
             elements = [xp.asarray(s[trip]) for s in sequences]
             number = xp.asarray(trip, dtype=xp.int64)
@@ -95,6 +95,10 @@ class Scan(Region):
             for stack, result in zip(stacks, results[first:], strict=True):
                 stack[trip] = result
         return (*owned(xp, carry, inputs), *stacks)
+
+    def order(self, length: int) -> Iterable[int]:
+        """Return the numbers of so many trips, in the order in which they are made."""
+        return reversed(range(length)) if self.backwards else range(length)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
         backward = _Backward(self, inputs)

@@ -10,11 +10,12 @@ import numpy as np
 from graphfw.errors import ArgumentError, GraphfwError, ShapeError, a_type
 from graphfw.hints.devices import executor_for
 from graphfw.ir import ambient, overrides
+from graphfw.ir.arrays import to_array
 from graphfw.ir.build import constant
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_scalar
 from graphfw.ir.functions import F, public
-from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, scalar_like
 from graphfw.ops.composed import demand

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, DTypeError
 from graphfw.ir import ambient, overrides
+from graphfw.ir.arrays import to_array
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import (
@@ -31,7 +32,7 @@ from graphfw.ir.dtype import (
     promote_scalar,
 )
 from graphfw.ir.functions import F, public
-from graphfw.ir.literal import PYTHON_SCALARS, to_array
+from graphfw.ir.literal import PYTHON_SCALARS
 from graphfw.ir.op import ELEMENTWISE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.shape import require
 from graphfw.ir.shared_ops import shared

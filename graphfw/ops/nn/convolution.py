@@ -11,19 +11,19 @@ from graphfw.ir.dim import Dim, DimLike, always_le, dim_max
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, promoted
 from graphfw.ops.composed import demand
 from graphfw.ops.nn.convolution_ops import Conv
 from graphfw.ops.nn.spatial_arguments import (
     Ints,
     Padding,
-    Sliding,
     channels_fix,
     check_room,
     each,
-    padding_pairs,
-    slidings,
+    read_windows,
 )
+from graphfw.ops.nn.window import Window, fields_of, places_of
 
 __all__ = ["conv", "conv_transpose"]
 
@@ -71,7 +71,7 @@ def conv(
     (batch, 8, (height + 1)//2, (width + 1)//2)
     """
     a, w, *rest = promoted("conv", x, weight, *([] if bias is None else [bias]))
-    rank = _checked_ranks("conv", a, w, "[O, C/groups, *K]")
+    _check_ranks("conv", a, w, "[O, C/groups, *K]")
     count = _checked_groups("conv", groups, {"x": a, "weight": w})
     demand(
         a.shape[1] == count * w.shape[1],
@@ -92,15 +92,9 @@ def conv(
         fix=f"use a multiple of {counted(count, 'kernel')}",
         error=ShapeError,
     )
-    strides = each("conv", "stride", stride, rank)
-    dilations = each("conv", "dilation", dilation, rank)
-    windows = slidings(a.shape[2:], w.shape[2:], strides, dilations)
-    pairs = padding_pairs("conv", padding, windows)
-    sizes = tuple([w.count(*pair) for w, pair in zip(windows, pairs, strict=True)])
-    check_room("conv", {"x": a, "weight": w}, windows, pairs, sizes)
-    before = tuple([pair[0] for pair in pairs])
-    operation = Conv(sizes, before, strides, dilations, (1,) * rank, count)
-    return _shifted("conv", emit(operation, a, w), rest)
+    windows = read_windows("conv", a.shape[2:], w.shape[2:], stride, dilation, padding)
+    check_room("conv", {"x": a, "weight": w}, windows)
+    return _shifted("conv", emit(_sliding(windows, places_of(windows), count), a, w), rest)
 
 
 @public
@@ -143,7 +137,7 @@ def conv_transpose(
     """
     name = "conv_transpose"
     a, w, *rest = promoted(name, x, weight, *([] if bias is None else [bias]))
-    rank = _checked_ranks(name, a, w, "[C, O/groups, *K]")
+    _check_ranks(name, a, w, "[C, O/groups, *K]")
     count = _checked_groups(name, groups, {"x": a, "weight": w})
     demand(
         a.shape[1] == w.shape[0],
@@ -152,37 +146,39 @@ def conv_transpose(
         fix=channels_fix(a, w.shape[0]),
         error=ShapeError,
     )
-    strides, dilations = each(name, "stride", stride, rank), each(name, "dilation", dilation, rank)
-    extra = each(name, "output_padding", output_padding, rank, 0)
     message = f"{name}: padding={padding!r} does not say how much to cut off"
     demand(not isinstance(padding, str), message, fix="give numbers")
-    windows = slidings(a.shape[2:], w.shape[2:], strides, dilations)
-    pairs = padding_pairs(name, padding, windows)
-    for more, step, spread in zip(extra, strides, dilations, strict=True):
-        message = f"{name}: output_padding={more} must be below stride={step} or dilation={spread}"
-        demand(
-            more < max(step, spread), message, fix="use a larger stride, or gf.pad on the result"
-        )
-    facts = zip(windows, pairs, extra, strict=True)
-    sizes = tuple([_length(a, *fact) for fact in facts])
-    starts = tuple([before for before, _ in pairs])
-    forward = Conv(a.shape[2:], starts, strides, dilations, (1,) * rank, count)
+    windows = read_windows(name, a.shape[2:], w.shape[2:], stride, dilation, padding)
+    extra = each(name, "output_padding", output_padding, len(windows), 0)
+    sizes = tuple([_length(a, *fact) for fact in zip(windows, extra, strict=True)])
+    forward = _sliding(windows, a.shape[2:], count)
     return _shifted(name, forward.backward(a, w, sizes), rest)
 
 
-def _length(x: Tensor, window: Sliding, pair: tuple[DimLike, DimLike], extra: int) -> DimLike:
+def _sliding(windows: Sequence[Window], places: Shape, groups: int) -> Conv:
+    """Return the convolution by windows that are in so many places."""
+    _, strides, dilations, before, _ = fields_of(windows)
+    return Conv(places, before, strides, dilations, (1,) * len(windows), groups)
+
+
+def _length(x: Tensor, window: Window, extra: int) -> DimLike:
     """Return one size of the result of a transposed convolution."""
-    length = (window.size - 1) * window.stride + window.extent + extra - pair[0] - pair[1]
+    step, spread = window.stride, window.dilation
     message = (
-        f"conv_transpose: of {counted(length + sum(pair), 'element')}, the "
-        f"padding {pair} leaves none"
+        f"conv_transpose: output_padding={extra} must be below stride={step} or dilation={spread}"
+    )
+    demand(extra < max(step, spread), message, fix="use a larger stride, or gf.pad on the result")
+    whole = window.transposed + extra
+    length = whole - window.before - window.after
+    message = (
+        f"conv_transpose: of {counted(whole, 'element')}, the padding {window.padding} leaves none"
     )
     demand(not always_le(length, 0), message, {"x": x}, fix="cut off less", error=ShapeError)
     return dim_max(length, 0)
 
 
-def _checked_ranks(name: str, x: Tensor, weight: Tensor, layout: str) -> int:
-    """Return the number of spatial dims."""
+def _check_ranks(name: str, x: Tensor, weight: Tensor, layout: str) -> None:
+    """Demand that x and the weight have as many spatial dims."""
     fits = x.ndim == weight.ndim >= 3
     fix = f"x is [N, C, *S], the weight {layout}"
     if x.ndim == weight.ndim - 1:
@@ -195,7 +191,6 @@ def _checked_ranks(name: str, x: Tensor, weight: Tensor, layout: str) -> int:
         fix=fix,
         error=ShapeError,
     )
-    return x.ndim - 2
 
 
 def _checked_groups(name: str, groups: Any, operands: dict[str, Tensor]) -> int:

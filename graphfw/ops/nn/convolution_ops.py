@@ -92,12 +92,14 @@ class Correlation(Op):
 
     def backward(self, y: Tensor, weight: Tensor, sizes: Shape) -> Tensor:
         """Return for each place of x what the results that it is part of have in y."""
-        before = tuple(
-            d * (k - 1) - b
-            for d, k, b in zip(self.dilations, weight.shape[2:], self.before, strict=True)
-        )
+        before = self.before_reversed(weight.shape[2:])
         reverse = Conv(sizes, before, self.spreads, self.dilations, self.strides, self.groups)
         return emit(reverse, y, turned(weight, self.groups))
+
+    def before_reversed(self, kernel: Shape) -> tuple[DimLike, ...]:
+        """Return how far before its first element a window begins on the way back."""
+        facts = zip(self.dilations, kernel, self.before, strict=True)
+        return tuple([dilation * (size - 1) - before for dilation, size, before in facts])
 
     def products(self, outputs: DimLike, per_output: DimLike) -> DimLike:
         """Return how many operations as many sums of products take: zeros between don't count."""

@@ -20,17 +20,14 @@ from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowSum
 from graphfw.ops.nn.spatial_arguments import (
     Ints,
     Padding,
-    Pairs,
-    Sliding,
     check_room,
     each,
-    padding_pairs,
-    slidings,
+    read_windows,
     spatial_rank,
 )
-from graphfw.ops.nn.unfold import fields_of, widened
+from graphfw.ops.nn.unfold import widened
+from graphfw.ops.nn.window import Window, fields_of
 from graphfw.ops.shape.gather_scatter import Slice
-from graphfw.utils.records import record
 
 __all__ = [
     "adaptive_avg_pool",
@@ -42,31 +39,6 @@ __all__ = [
 ]
 
 
-@record
-class _Pooling:
-    """A pooling's arguments, read.
-
-    Attributes:
-        windows: How the window slides along each spatial dim.
-        given: The padding that was asked for.
-        pairs: That, and what the last windows need besides in ceil_mode.
-    """
-
-    windows: Sequence[Sliding]
-    given: Pairs
-    pairs: Pairs
-
-    @property
-    def fields(self) -> tuple[Any, ...]:
-        """The fields of an op that reduces what the windows see."""
-        return _fields(self.windows, self.pairs)
-
-
-def _fields(windows: Sequence[Sliding], pairs: Pairs) -> tuple[Any, ...]:
-    before, after = zip(*pairs, strict=True)
-    return (*fields_of(windows), before, after)
-
-
 def _read(
     name: str,
     x: Tensor,
@@ -75,27 +47,24 @@ def _read(
     padding: Padding,
     dilation: Ints,
     ceil_mode: bool,
-) -> _Pooling:
+) -> tuple[Sequence[Window], Sequence[Window]]:
+    """Return how the window slides along each spatial dim, as it was asked for and in ceil_mode."""
     rank = spatial_rank(name, x)
     kernel = each(name, "kernel_size", kernel_size, rank)
-    strides = kernel if stride is None else each(name, "stride", stride, rank)
-    windows = slidings(x.shape[2:], kernel, strides, each(name, "dilation", dilation, rank))
-    given = padding_pairs(name, padding, windows)
-    for window, pair in zip(windows, given, strict=True):
-        for number in pair:
+    strides = kernel if stride is None else stride
+    windows = read_windows(name, x.shape[2:], kernel, strides, dilation, padding)
+    for window in windows:
+        for number in window.padding:
             message = f"{name}: the padding {number} is as wide as the kernel, {window.extent}"
             fits = not always_le(window.extent, number)
             demand(fits, message, {"x": x}, fix=f"use less than {window.extent}")
-    ways = list(zip(windows, given, strict=True))
     if not ceil_mode:
-        check_room(name, {"x": x}, windows, given, [w.count(*pair) for w, pair in ways])
-        return _Pooling(windows, given, given)
-    places = [w.count_up(*pair) for w, pair in ways]
-    check_room(name, {"x": x}, windows, given, places)
-    pairs = tuple(
-        [(before, w.missing(before, p)) for (w, (before, _)), p in zip(ways, places, strict=True)]
-    )
-    return _Pooling(windows, given, pairs)
+        check_room(name, {"x": x}, windows)
+        return windows, windows
+    places = [w.begun for w in windows]
+    check_room(name, {"x": x}, windows, places)
+    ways = zip(windows, places, strict=True)
+    return windows, [w.padded_by(w.before, dim_max(w.behind(p), 0)) for w, p in ways]
 
 
 @public
@@ -137,20 +106,20 @@ def max_pool(
     """
     tensor = as_tensor(x)
     ruled("max_pool", tensor, require_ordered, tensor.dtype)
-    how = _read("max_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
-    largest = emit(WindowMax(*how.fields), tensor)
+    _, windows = _read("max_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
+    largest = emit(WindowMax(*fields_of(windows)), tensor)
     if not return_indices:
         return largest
-    return largest, _places(emit(WindowArgmax(*how.fields), tensor), how)
+    return largest, _places(emit(WindowArgmax(*fields_of(windows)), tensor), windows)
 
 
-def _places(numbers: Tensor, how: _Pooling) -> Tensor:
+def _places(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
     """Return where elements of windows, given by their numbers, are in x's spatial dims as one."""
     flat = F.zeros_like(numbers)
-    rest, strides = numbers, math.prod([w.kernel for w in how.windows])
-    for axis, (window, (before, _)) in enumerate(zip(how.windows, how.pairs, strict=True), 2):
+    rest, strides = numbers, math.prod([w.kernel for w in windows])
+    for axis, window in enumerate(windows, 2):
         strides //= window.kernel
-        steps = F.positions(numbers.shape[axis]) * window.stride - before
+        steps = F.positions(numbers.shape[axis]) * window.stride - window.before
         start = F.reshape(steps, (*steps.shape, *[1] * (numbers.ndim - axis - 1)))
         place = start + rest // strides * window.dilation
         # Where all are the least there is, the first may be one that was added.
@@ -197,13 +166,13 @@ def avg_pool(
     Tensor([[[3., 3.]]], dtype=float32)
     """
     tensor = floats("avg_pool", x)
-    how = _read("avg_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
+    given, windows = _read("avg_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
     demand(divisor_override != 0, "avg_pool: divisor_override is 0", fix="use None for the count")
-    total = _added_up(wide(tensor), how)
+    total = _added_up(wide(tensor), windows)
     if divisor_override is not None:
         return converted(total / divisor_override, tensor.dtype)
     count: Any = 1
-    ways = zip(how.windows, how.given, how.pairs, total.shape[2:], strict=True)
+    ways = zip(windows, given, total.shape[2:], strict=True)
     for axis, facts in enumerate(ways, 2):
         along = _count(*facts, count_include_pad)
         if isinstance(along, Tensor):
@@ -213,28 +182,21 @@ def avg_pool(
     return converted(total / count, tensor.dtype)
 
 
-def _added_up(x: Tensor, how: _Pooling) -> Tensor:
-    ways = zip(how.windows, how.pairs, strict=True)
-    if all(window.kernel == window.size and pair == (0, 0) for window, pair in ways):
+def _added_up(x: Tensor, windows: Sequence[Window]) -> Tensor:
+    if all(window.kernel == window.size and window.padding == (0, 0) for window in windows):
         return F.sum(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-    return emit(WindowSum(*how.fields), x)
+    return emit(WindowSum(*fields_of(windows)), x)
 
 
-def _count(
-    window: Sliding,
-    given: tuple[DimLike, DimLike],
-    pair: tuple[DimLike, DimLike],
-    places: DimLike,
-    with_padding: bool,
-) -> Tensor | DimLike:
+def _count(window: Window, given: Window, places: DimLike, with_padding: bool) -> Tensor | DimLike:
     """Return along one dim how many elements count in each place, or in all alike."""
-    if (given == pair) if with_padding else (pair == (0, 0)):
+    if window.padding == (given.padding if with_padding else (0, 0)):
         return window.kernel
-    counted, before, after = window.size, *pair
+    counted, before, after = window.size, *window.padding
     if with_padding:
-        counted, before, after = counted + sum(given), 0, after - given[1]
-    fields = _fields([window], ((before, dim_max(after, 0)),))
-    count = emit(WindowSum(*fields), F.ones(counted))
+        counted, before, after = given.padded, 0, after - given.after
+    seen = window.padded_by(before, dim_max(after, 0))
+    count = emit(WindowSum(*fields_of([seen])), F.ones(counted))
     # Where windows may not begin beyond the end, not all of the padding is seen.
     return count if count.shape == (places,) else emit(Slice((0,), (places,), (1,)), count)
 
@@ -278,16 +240,16 @@ def lp_pool(
     tensor = floats("lp_pool", x)
     fits = isinstance(ord, Real) and ord >= 1
     demand(fits, f"lp_pool: ord={ord!r} gives no norm", fix="use 1 or more")
-    how = _read("lp_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
+    _, windows = _read("lp_pool", tensor, kernel_size, stride, padding, dilation, ceil_mode)
     values = wide(tensor)
     if ord == math.inf:
         # A window of which nothing lies inside sees zeros.
-        padded = widened(F.abs(values), how.pairs)
-        largest = emit(WindowMax(*_fields(how.windows, ((0, 0),) * len(how.pairs))), padded)
+        bare = [w.padded_by(0, 0) for w in windows]
+        largest = emit(WindowMax(*fields_of(bare)), widened(F.abs(values), windows))
         return converted(largest, tensor.dtype)
     if ord == 2:
-        return converted(safe_root(_added_up(values * values, how)), tensor.dtype)
-    total = _added_up(F.abs(values) ** ord, how)
+        return converted(safe_root(_added_up(values * values, windows)), tensor.dtype)
+    total = _added_up(F.abs(values) ** ord, windows)
     if ord != 1:
         is_zero = total == 0
         total = F.where(is_zero, 0, F.where(is_zero, 1, total) ** (1 / ord))

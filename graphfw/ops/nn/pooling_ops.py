@@ -24,8 +24,8 @@ from graphfw.ops.dtypes import (
     require_ordered,
 )
 from graphfw.ops.fusible import FusiblePool
-from graphfw.ops.nn.spatial_arguments import Pairs
 from graphfw.ops.nn.unfold import SAMPLE, Fold, Windowed
+from graphfw.ops.nn.window import Pairs
 
 _PADDED: dict[str, Any] = {**SAMPLE, "before": (2,), "after": (1,)}
 
@@ -59,7 +59,7 @@ class Padded(Windowed):
 
     def wider(self, sizes: Shape) -> Shape:
         """Return the sizes of all that the windows see."""
-        return tuple([size + sum(pair) for size, pair in zip(sizes, self.pairs, strict=True)])
+        return tuple([window.padded for window in self.windows(sizes)])
 
     @property
     def reaches(self) -> bool:

@@ -25,14 +25,12 @@ from graphfw.ops.dtypes import compute_dtype, require_numeric
 from graphfw.ops.nn.spatial_arguments import (
     Ints,
     Padding,
-    Pairs,
-    Sliding,
     check_room,
     each,
-    padding_pairs,
-    slidings,
+    read_windows,
     spatial_rank,
 )
+from graphfw.ops.nn.window import Pairs, Window, fields_of, places_of, windows_of
 from graphfw.ops.shape.movement import Movement
 
 __all__ = ["fold", "unfold"]
@@ -56,10 +54,13 @@ class Windowed(Op):
     dilations: tuple[int, ...]
     batch = leading
 
+    def windows(self, sizes: Shape) -> tuple[Window, ...]:
+        """Return how the window slides along dims of some sizes."""
+        return windows_of(sizes, self.window, self.strides, self.dilations, self.pairs)
+
     def places(self, sizes: Shape) -> Shape:
         """Return in how many places the window fits, along each dim."""
-        windows = slidings(sizes, self.window, self.strides, self.dilations)
-        return tuple([w.count(*pair) for w, pair in zip(windows, self.pairs, strict=True)])
+        return places_of(self.windows(sizes))
 
     @property
     def pairs(self) -> Pairs:
@@ -105,9 +106,8 @@ class Windows(Windowed, Movement):
         places = self.places(x.shape[lead:])
         if 0 in places:
             return xp.empty((*x.shape[:lead], *self.window, *places), x.dtype)
-        windows = slidings(x.shape[lead:], self.window, self.strides, self.dilations)
         axes = tuple(range(lead, x.ndim))
-        extents = tuple([window.extent for window in windows])
+        extents = tuple([window.extent for window in self.windows(x.shape[lead:])])
         seen = xp.lib.stride_tricks.sliding_window_view(x, extents, axes)
         some = (..., *[slice(None, None, step) for step in (*self.strides, *self.dilations)])
         return xp.moveaxis(seen[some], axes, tuple([axis + len(axes) for axis in axes]))
@@ -188,21 +188,12 @@ class Fold(Windowed):
         )
 
 
-def fields_of(windows: Sequence[Sliding]) -> tuple[Any, Any, Any]:
-    """Return the fields of an op on such windows."""
-    return (
-        tuple([w.kernel for w in windows]),
-        tuple([w.stride for w in windows]),
-        tuple([w.dilation for w in windows]),
-    )
-
-
-def widened(x: Tensor, pairs: Pairs, value: TensorLike = 0) -> Tensor:
-    """Return a tensor with elements added around its last dims."""
+def widened(x: Tensor, windows: Sequence[Window]) -> Tensor:
+    """Return a tensor with the zeros around its last dims that windows see."""
+    pairs = tuple([window.padding for window in windows])
     if all(pair == (0, 0) for pair in pairs):
         return x
-    widths = ((0, 0),) * (x.ndim - len(pairs)) + pairs
-    return F.pad(x, widths, constant_values=value)
+    return F.pad(x, ((0, 0),) * (x.ndim - len(pairs)) + pairs)
 
 
 @public
@@ -238,11 +229,10 @@ def unfold(
     """
     tensor = as_tensor(x)
     rank = spatial_rank("unfold", tensor)
-    windows = _read("unfold", tensor.shape[2:], kernel_size, stride, dilation, rank)
-    pairs = padding_pairs("unfold", padding, windows)
-    places = tuple([w.count(*pair) for w, pair in zip(windows, pairs, strict=True)])
-    check_room("unfold", {"x": tensor}, windows, pairs, places)
-    seen = emit(Windows(*fields_of(windows)), widened(tensor, pairs))
+    kernel = each("unfold", "kernel_size", kernel_size, rank)
+    windows = read_windows("unfold", tensor.shape[2:], kernel, stride, dilation, padding)
+    check_room("unfold", {"x": tensor}, windows)
+    seen = emit(Windows(*fields_of(windows)[:3]), widened(tensor, windows))
     batch, channels, *rest = seen.shape
     shape = (batch, channels * size_of(rest[:rank]), size_of(rest[rank:]))
     return F.reshape(seen, shape)
@@ -281,10 +271,9 @@ def fold(
     """
     tensor = as_tensor(x)
     sizes = dims_of("fold", output_size)
-    windows = _read("fold", sizes, kernel_size, stride, dilation, len(sizes))
-    pairs = padding_pairs("fold", padding, windows)
-    places = tuple([w.count(*pair) for w, pair in zip(windows, pairs, strict=True)])
-    kernel = tuple([w.kernel for w in windows])
+    kernel = each("fold", "kernel_size", kernel_size, len(sizes))
+    windows = read_windows("fold", sizes, kernel, stride, dilation, padding)
+    places = places_of(windows)
     taps, count = size_of(kernel), size_of(places)
     fits = tensor.ndim == 3 and tensor.shape[2] == count
     divides = fits and (not isinstance(tensor.shape[1], int) or tensor.shape[1] % taps == 0)
@@ -299,21 +288,10 @@ def fold(
     )
     channels = tensor.shape[1] // taps
     parted = F.reshape(tensor, (tensor.shape[0], channels, *kernel, *places))
-    padded = tuple([size + sum(pair) for size, pair in zip(sizes, pairs, strict=True)])
-    total = emit(Fold(*fields_of(windows), padded), parted)
+    padded = tuple([w.padded for w in windows])
+    _, strides, dilations, *_ = fields_of(windows)
+    total = emit(Fold(kernel, strides, dilations, padded), parted)
     if padded == sizes:
         return total
-    inner = [slice(b, b + size) for (b, _), size in zip(pairs, sizes, strict=True)]
+    inner = [slice(w.before, w.before + w.size) for w in windows]
     return total[(..., *inner)]
-
-
-def _read(
-    name: str, sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, rank: int
-) -> list[Sliding]:
-    """Return how the window slides along each dim, from the public arguments."""
-    return slidings(
-        sizes,
-        each(name, "kernel_size", kernel, rank),
-        each(name, "stride", stride, rank),
-        each(name, "dilation", dilation, rank),
-    )

@@ -15,14 +15,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dims_of
 from graphfw.ops.composed import demand
-from graphfw.ops.nn.spatial_arguments import (
-    Ints,
-    Padding,
-    each,
-    padding_pairs,
-    slidings,
-    spatial_rank,
-)
+from graphfw.ops.nn.spatial_arguments import Ints, Padding, each, read_windows, spatial_rank
 from graphfw.ops.shape.gather_scatter import IndexSet
 
 __all__ = ["max_unpool"]
@@ -96,7 +89,6 @@ def max_unpool(
     tensor, index = as_tensor(x), as_tensor(indices)
     rank = spatial_rank(name, tensor)
     kernel = each(name, "kernel_size", kernel_size, rank)
-    strides = kernel if stride is None else each(name, "stride", stride, rank)
     shown = {"x": tensor, "indices": index}
     message = f"indices {shape_text(index.shape)} are not those of x {shape_text(tensor.shape)}"
     fix = "give the indices of the pooling that made x"
@@ -104,13 +96,9 @@ def max_unpool(
     fix = 'give numbers: for "valid" 0'
     demand(not isinstance(padding, str), f"{name}: padding={padding!r} is no number", fix=fix)
     sizes = tensor.shape[2:]
-    pairs = padding_pairs(name, padding, slidings(sizes, kernel, strides, (1,) * rank))
-    usual = tuple(
-        [
-            dim_max((size - 1) * step + width - sum(pair), 0)
-            for size, step, width, pair in zip(sizes, strides, kernel, pairs, strict=True)
-        ]
-    )
+    windows = read_windows(name, sizes, kernel, kernel if stride is None else stride, 1, padding)
+    strides = tuple([w.stride for w in windows])
+    usual = tuple([dim_max(w.transposed - w.before - w.after, 0) for w in windows])
     dims = usual if output_size is None else _wanted(tensor, output_size, usual, strides)
     planes, count = size_of(tensor.shape[:2]), size_of(sizes)
     refusal = name + ": index {index} lies outside of a plane of {size} elements"

@@ -15,12 +15,12 @@ import numpy as np
 from graphfw.errors import ArgumentError, DTypeError, ShapeError, a_type
 from graphfw.hints.calls import FOREIGN, raise_refusal
 from graphfw.ir import ambient
+from graphfw.ir.arrays import to_array
 from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype, promote_all, uint32, uint64
 from graphfw.ir.functions import F
 from graphfw.ir.graph import current_graph
-from graphfw.ir.literal import to_array
 from graphfw.ir.op import NONDIFF, PURE, RANDOM, Case, Cost, Op, Rng, bad, ok, op
 from graphfw.ir.shape import can_broadcast, require, shape_text
 from graphfw.ir.tensor import Tensor

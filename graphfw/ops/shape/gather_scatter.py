@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["take"]
 
 
-class Window(Op):
+class StridedSlice(Op):
     """The base of ops on `length` elements of each axis: start, start + step, …"""
 
     starts: tuple[DimLike, ...]
@@ -92,7 +92,7 @@ def out_of_range(index: DimLike, axis: int, dim: DimLike) -> str:
 
 
 @op("slice")
-class Slice(Window, Movement):
+class Slice(StridedSlice, Movement):
     """The elements in a window.  x: [*A]  ->  lengths"""
 
     def shape(self, x: Shape) -> Shape:
@@ -131,7 +131,7 @@ class Slice(Window, Movement):
 
 
 @op("slice_set")
-class SliceSet(Window):
+class SliceSet(StridedSlice):
     """x with other values in a window.  x: [*A]  values: lengths  ->  [*A]"""
 
     linear = "jointly"

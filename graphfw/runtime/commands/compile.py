@@ -10,7 +10,7 @@ from graphfw.errors import ExecutorError
 from graphfw.ir.printer import graph_text
 from graphfw.passes.base import Pass
 from graphfw.runtime.commands.reading import add_graph, read_program
-from graphfw.runtime.cupy_executor import build as gpu
+from graphfw.runtime.cupy_executor import compiling as gpu
 from graphfw.runtime.cupy_executor import passes as gpu_passes
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor import backend as cpu

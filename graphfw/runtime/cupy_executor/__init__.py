@@ -55,7 +55,7 @@ class CupyExecutor(Executor):
     def load(self, program: Program, options: Options) -> Executable:
         failures.require_bfloat16(self._cupy, program)
         if compiles():
-            failures.require_capability(self._gpu)
+            self._gpu.require_capability()
             return GpuExecutable(program, options, self._gpu, self._capturing, self._halts)
         options.require_no_limit("GRAPHFW_JIT=0", "leave it out, or unset GRAPHFW_JIT")
         with self._working():
@@ -139,7 +139,7 @@ class CupyExecutor(Executor):
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Work on the GPU, and tell where it fails."""
-        with self._gpu.current(), failures.translated(self._gpu):
+        with self._gpu.current(), self._gpu.translated():
             yield
 
 
@@ -160,7 +160,7 @@ class _OnDevice(ArrayExecutable):
         claim: Claim | None,
     ) -> list[Any]:
         cupy = self._gpu.cupy
-        with self._gpu.current(), failures.translated(self._gpu):
+        with self._gpu.current(), self._gpu.translated():
             given = [cupy.asarray(array) for array in self._edge.taken(inputs)]
             try:
                 return self._edge.handed(super().__call__(given, sizes, rng, version, claim))

@@ -9,10 +9,11 @@ from graphfw.ops.control.region_op import Region
 from graphfw.runtime.cupy_executor import attention
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution import wanted
-from graphfw.runtime.cupy_executor.regions import region_steps
 from graphfw.runtime.cupy_executor.regions.common import Maker
+from graphfw.runtime.cupy_executor.regions.steps import region_steps
 from graphfw.runtime.cupy_executor.target import GpuTarget
 from graphfw.runtime.executor import Options
+from graphfw.runtime.kernels.handwritten_cuda import HandwrittenCode
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.steps import Item, ReferenceStep, Step, View
 from graphfw.runtime.planning.draws import Draws, drawn_keys
@@ -34,6 +35,7 @@ class GpuBackend:
 
     hoists = True
     updates_last = True
+    lends_outputs = False
 
     def __init__(self, program: Program, options: Options, capability: str, make: Maker) -> None:
         graph = program.graph
@@ -58,3 +60,6 @@ class GpuBackend:
 
     def may_overwrite(self, step: Step) -> bool:
         return isinstance(step.code, CudaCode)
+
+    def is_in_place(self, step: Step) -> bool:
+        return isinstance(step.code, CudaCode | HandwrittenCode)  # libraries say nothing of that

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
-from graphfw.runtime.cupy_executor.bound_plan import BoundKernel, Evaluated, Native
+from graphfw.runtime.cupy_executor.bound_steps import BoundKernel
 from graphfw.runtime.cupy_executor.build import KernelStep, Work
 from graphfw.runtime.cupy_executor.codegen import GpuCode, Launch
 from graphfw.runtime.cupy_executor.codegen.batched_launch import joined, kind_of, most
 
-_Step: TypeAlias = "tuple[int, int, Native | Evaluated]"
-"""With its level, and the number of the piece of work that it belongs to."""
+S = TypeVar("S")
 
 
 def batched(
-    steps: Sequence[_Step],
+    steps: Sequence[tuple[int, int, S]],
     work: Sequence[Work],
     alike: Collection[str],
     function: Callable[[GpuCode, Launch], Any],
-) -> list[_Step]:
+) -> list[tuple[int, int, S | BoundKernel]]:
     """Return steps, of which some do what several did; they stand where the first of these stood.
 
     In profiles their time is that of the first.
 
     Args:
-        steps: What is done, in order.
+        steps: What is done, in order; each with its level, and the number of its piece of work.
         work: What its numbers mean.
         alike: The symbols of kernels that have functions for several launches.
         function: Returns what is launched.

@@ -5,34 +5,59 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
-from graphfw.ir.body import Body
 from graphfw.ir.constants import constant_array
 from graphfw.ir.dim import DimLike
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
-from graphfw.runtime.cupy_executor.backend import GpuBackend
 from graphfw.runtime.cupy_executor.codegen import CudaCode, GpuCode, HandwrittenCode, module
 from graphfw.runtime.cupy_executor.codegen.batched_launch import MANY, TOGETHER
 from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
 from graphfw.runtime.cupy_executor.cudnn import CudnnCode
-from graphfw.runtime.cupy_executor.passes import last_passes
 from graphfw.runtime.cupy_executor.products import ProductCode
-from graphfw.runtime.cupy_executor.regions import RegionCode
 from graphfw.runtime.cupy_executor.stored import array_dtype
-from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.arena import Block
 from graphfw.runtime.planning.blocks import allocate
 from graphfw.runtime.planning.hoist import HoistedSteps
-from graphfw.runtime.planning.schedule import Level, Lifetime, written
-from graphfw.runtime.program import Program, body_program, without_passes
+from graphfw.runtime.planning.schedule import Level, Lifetime
+
+
+class BodiesCode:
+    """The code of a loop or a branch, for all sizes.
+
+    The operands are the node's inputs, then its outputs, each in a row. Params: where each input
+    begins in its storage, in elements, and what else a kind of region wants to know.
+
+    Attributes:
+        node: The node.
+        builds: The bodies.
+    """
+
+    def __init__(self, node: Node, builds: Sequence[GpuProgram]) -> None:
+        self.node = node
+        self.builds = tuple(builds)
+
+    @property
+    def key(self) -> str:
+        """The kind of region; its kernels are codes of their own."""
+        return self.node.op.name
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a kernel of a body checks something."""
+        return any([build.can_fail for build in self.builds])
+
+    @property
+    def sequences(self) -> range:
+        """Which inputs are taken row by row: the rows alone have to lie in a row."""
+        return range(0)
 
 
 class KernelStep(NamedTuple):
@@ -58,7 +83,7 @@ class RegionStep(NamedTuple):
     """A step that is a loop or a branch."""
 
     step: Step
-    code: RegionCode
+    code: BodiesCode
 
 
 class CudnnStep(NamedTuple):
@@ -145,14 +170,12 @@ class GpuProgram(GpuSteps):
     """A compiled program, for all sizes.
 
     Args:
-        program: The program.
-        options: What the session wants.
-        capability: The compute capability of the GPU, such as "90".
+        stages: What the stages of the compilation have made.
         is_body: Whether it is what a loop or a branch computes.
 
     Attributes:
         program: The program.
-        stages: What the stages of the compilation have made.
+        stages: As given.
         is_body: Whether it is what a loop or a branch computes.
         once: What is done once for many runs; of a body, once for all iterations.
         work: What a run does, in order: a stream does one after the other.
@@ -166,16 +189,13 @@ class GpuProgram(GpuSteps):
         outside: What nodes make that CuPy computes.
     """
 
-    def __init__(
-        self, program: Program, options: Options, capability: str, *, is_body: bool = False
-    ) -> None:
-        self.program = program
+    def __init__(self, stages: Compilation, *, is_body: bool = False) -> None:
+        self.program = program = stages.program
         self.is_body = is_body
-        self.stages = stages = compilation(program, options, capability)
+        self.stages = stages
         self.draws = stages.backend.draws
         self.fetched = stages.lowered.fetched
-        fixed = [variable for variable in program.variables if variable in program.kept]
-        self.once = HoistedProgram(stages.hoisted, fixed)
+        self.once = HoistedProgram(stages.hoisted, program.variables)
         plan = stages.schedule
         self.updated = plan.updated
         new = frozenset(self.updated)
@@ -205,7 +225,7 @@ class GpuProgram(GpuSteps):
         read = [storage for step in steps for storage in step.operands]
         read += [self.storage_of(tensor) for node in nodes for tensor in node.inputs]
         self.constants = _constants(read)
-        self.outside = [tensor for node in nodes for tensor in node.outputs]
+        self.outside = stages.outside
         memory = stages.memory
         self.block_of, self.blocks, self.nbytes = memory.block_of, memory.blocks, memory.nbytes
 
@@ -226,28 +246,6 @@ class GpuProgram(GpuSteps):
     def reads(self, storage: Storage) -> bool:
         """Whether anything reads a storage."""
         return any([storage in self._read_by(one) for one in self.work])
-
-    def may_overwrite(self, parameter: Storage, result: Storage) -> bool:
-        """Whether a result may be written over a parameter.
-
-        Who reads that must be at a level before, or read each element before it is written over.
-        """
-        numbered = list(enumerate(self.work))
-        writers = [n for n, one in numbered if result in _written_by(one)]
-        if len(writers) != 1:
-            return False
-        (writer,) = writers
-        readers = [n for n, one in numbered if parameter in self._read_by(one)]
-        if any([self.level_of[n] >= self.level_of[writer] for n in readers if n != writer]):
-            return False
-        if writer not in readers:
-            return True
-        one = self.work[writer]
-        if not isinstance(one, KernelStep):
-            return False
-        operands, pairs = one.step.operands, one.step.in_place
-        safe = {old for new, old in pairs if operands[new] is result}
-        return safe >= {place for place, storage in enumerate(operands) if storage is parameter}
 
     def _read_by(self, one: Work) -> frozenset[Storage]:
         if isinstance(one, Node):
@@ -334,27 +332,6 @@ class GpuProgram(GpuSteps):
         return [*self.fetched, *self.updated]
 
 
-def _written_by(one: Work) -> frozenset[Storage]:
-    return frozenset(one.outputs if isinstance(one, Node) else written(one.step))
-
-
-def compilation(program: Program, options: Options, capability: str) -> Compilation:
-    """Return the stages of a program's compilation for a GPU of this compute capability."""
-    make = partial(_body, options, capability)
-    return Compilation(program, GpuBackend(program, options, capability, make))
-
-
-def _body(options: Options, capability: str, body: Body, captures: int) -> GpuProgram:
-    """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
-    program = body_program(body, captures, is_trip=False)
-    graph = program.source
-    for one in last_passes(capability):  # others have been in the bodies
-        graph = one(graph)
-    return GpuProgram(
-        without_passes(replace(program, source=graph)), options, capability, is_body=True
-    )
-
-
 def _is_generated(one: Work) -> TypeGuard[KernelStep]:
     return isinstance(one, KernelStep) and isinstance(one.code, CudaCode)
 
@@ -372,7 +349,7 @@ def _no_node(tensor: Tensor) -> NoReturn:
 def _work(step: Step) -> Work:
     if isinstance(step.code, ProductCode):
         return GemmStep(step, step.code)
-    if isinstance(step.code, RegionCode):
+    if isinstance(step.code, BodiesCode):
         return RegionStep(step, step.code)
     if isinstance(step.code, CudnnCode):
         return CudnnStep(step, step.code)

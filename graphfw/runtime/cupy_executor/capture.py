@@ -16,18 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.runtime.cupy_executor.bound_plan import (
-    BoundCudnn,
-    BoundKernel,
-    BoundProduct,
-    Native,
-    Part,
-    Wave,
-    launches_of,
-)
+from graphfw.runtime.cupy_executor.bound_plan import Native, Part, Wave, launches_of
+from graphfw.runtime.cupy_executor.bound_steps import BoundCudnn, BoundKernel, BoundProduct
 from graphfw.runtime.cupy_executor.build import GpuProgram
+from graphfw.runtime.cupy_executor.failures import cuda_version
 from graphfw.runtime.cupy_executor.layouts import GpuLayout
-from graphfw.runtime.cupy_executor.regions import BoundRegion
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion
 from graphfw.runtime.cupy_executor.runs import RunMemory
 from graphfw.runtime.cupy_executor.streams import PER_THREAD, Key, key_of
 from graphfw.runtime.kernels.steps import Storage
@@ -68,7 +62,7 @@ def unavailable(cupy: Any) -> str:
         return f"CuPy {cupy.__version__} has none"
     driver = cupy.cuda.runtime.driverGetVersion()
     if driver < _OLDEST:
-        return f"the driver knows CUDA {driver // 1000}.{driver % 1000 // 10}, they need 11.4"
+        return f"the driver knows CUDA {cuda_version(driver)}, they need 11.4"
     return ""
 
 

@@ -10,19 +10,19 @@ import hashlib
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from operator import add
 from typing import Any, NamedTuple
 
-from graphfw.errors import ExecutorError, counted
+from graphfw.errors import ExecutorError, counted, first_line
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.kernels.steps import Step, Storage
 from graphfw.runtime.limits import switched_off
 from graphfw.utils import locks
+from graphfw.utils.recent import Recent
 
 WORKSPACE = 256 << 20
 """How much memory a graph may be given besides its operands, in bytes."""
@@ -77,7 +77,7 @@ def load() -> Any:
         version: int = module.backend_version()
     except Exception as error:
         raise ExecutorError(
-            f"nvidia-cudnn-frontend is installed, but finds no cuDNN: {_first_line(error)}",
+            f"nvidia-cudnn-frontend is installed, but finds no cuDNN: {first_line(error)}",
             fix=f"{INSTALL}; {_LEAVE}",
         ) from error
     if version < OLDEST:
@@ -219,14 +219,14 @@ class Cudnn:
         self._gpu = gpu
         self._cache = Cache(folder() if gpu else None)
         self._lock = locks.reentrant()
-        self._known: OrderedDict[tuple[CudnnCode, tuple[int, ...]], CudnnPlan | str] = OrderedDict()
+        self._known: Recent[tuple[CudnnCode, tuple[int, ...]], CudnnPlan | str] = Recent(_PLANS)
         self._where = where
         if not where:
             try:
                 self._where = {"handle": module.create_handle()}
             except Exception as error:
                 raise ExecutorError(
-                    f"cuDNN refuses this GPU: {_first_line(error)}",
+                    f"cuDNN refuses this GPU: {first_line(error)}",
                     fix=f"python -m graphfw doctor; {_LEAVE}",
                 ) from error
 
@@ -235,10 +235,8 @@ class Cudnn:
         key = (code, tuple(params))
         with self._lock:
             if key not in self._known:
-                self._known[key] = self._planned(code, params)
+                self._known.keep(key, self._planned(code, params))
             self._known.move_to_end(key)
-            while len(self._known) > _PLANS:
-                self._known.popitem(last=False)
             return self._known[key]
 
     def run(self, plan: CudnnPlan, operands: Sequence[int], workspace: int, stream: int) -> None:
@@ -253,7 +251,7 @@ class Cudnn:
                     plan.graph.execute(at, workspace, handle=handle)
             except Exception as error:
                 raise ExecutorError(
-                    f"cuDNN does not compute what it has planned: {_first_line(error)}",
+                    f"cuDNN does not compute what it has planned: {first_line(error)}",
                     fix=f"python -m graphfw doctor; {_LEAVE}",
                 ) from error
 
@@ -287,11 +285,11 @@ class Cudnn:
             workspace: int = graph.get_workspace_size()
         except (AttributeError, TypeError) as error:
             raise ExecutorError(
-                f"nvidia-cudnn-frontend does not take what it is told: {_first_line(error)}",
+                f"nvidia-cudnn-frontend does not take what it is told: {first_line(error)}",
                 fix=_LEAVE,
             ) from error
         except Exception as error:
-            return f"cuDNN has no way that is allowed: {_first_line(error)}"
+            return f"cuDNN has no way that is allowed: {first_line(error)}"
         if getattr(graph, "selected_engine", None) is not None:  # one in Python
             return "the package has a kernel of its own for it, about which it says too little"
         if name and recalled is None:
@@ -335,7 +333,3 @@ class Cudnn:
         except Exception:  # not all libraries can write all plans
             return
         self._cache.store(name, zlib.compress(plan))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200]

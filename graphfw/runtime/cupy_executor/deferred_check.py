@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfw.errors import ExecutionError
-from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.staging import PendingCopy
 from graphfw.runtime.unsettled import Outcome, Unsettled
@@ -84,13 +83,13 @@ class DeferredOutcome(Outcome):
     def has_failed(self) -> bool:
         if self._device.lost:
             return True
-        with self._device.current(), failures.translated(self._device):
+        with self._device.current(), self._device.translated():
             return self._flag_is_up()
 
     def error(self) -> ExecutionError | None:
         with (
             self._device.current(),
-            failures.translated(self._device),
+            self._device.translated(),
             np.errstate(all="ignore"),
         ):
             return self._refusal() if self._flag_is_up() else None
@@ -98,7 +97,7 @@ class DeferredOutcome(Outcome):
     def resume(self) -> None:
         if self._word is None or self._device.lost:
             return
-        with self._device.current(), failures.translated(self._device):
+        with self._device.current(), self._device.translated():
             runtime = self._device.cupy.cuda.runtime
             runtime.deviceSynchronize()
             stream = self._device.cupy.cuda.get_current_stream()

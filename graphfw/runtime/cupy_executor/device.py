@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ExecutorError
+from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.runtime.cache import Cache, folder
 from graphfw.runtime.cupy_executor import cudnn, failures
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.codegen import GpuCode
 from graphfw.runtime.cupy_executor.codegen.launch import SHARED
 from graphfw.runtime.cupy_executor.cublaslt import CublasLt, load
-from graphfw.runtime.cupy_executor.regions.common import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.staging import Staging
 from graphfw.runtime.cupy_executor.streams import StreamEvents
+from graphfw.runtime.limits import shown_bytes
+from graphfw.runtime.locations import location_of
 from graphfw.utils import locks
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
@@ -29,6 +31,9 @@ denormal numbers, as NumPy computes. CuPy's own way to compile flushes them."""
 
 _COMPILING = locks.reentrant()
 """NVRTC compiles one module at a time."""
+
+_OLDEST = 80
+"""The compute capability that first had `cp.async` and products of bfloat16: 8.0, the A100's."""
 
 
 class Device:
@@ -81,6 +86,20 @@ class Device:
     def architecture(self) -> str:
         """The architecture that machine code is made for, as compilers call it."""
         return f"sm_{self.capability}"
+
+    def require_capability(self) -> None:
+        """Refuse GPUs that lack instructions which kernels are written with.
+
+        Raises:
+            ExecutorError: It is too old.
+        """
+        if int(self.capability) < _OLDEST:
+            raise ExecutorError(
+                f"kernels are compiled for GPUs of compute capability {_OLDEST // 10}."
+                f"{_OLDEST % 10} or newer, and this one has {self.capability[:-1]}."
+                f"{self.capability[-1]}",
+                fix=f"GRAPHFW_JIT=0 has CuPy compute node by node instead; or {failures.HOST}",
+            )
 
     @cached_property
     def products(self) -> CublasLt:
@@ -148,10 +167,46 @@ class Device:
                     f"the installed CUDA is too old for this GPU, which is {self.architecture}",
                     fix="install the CuPy of a newer CUDA",
                 ) from error
-            raise failures.not_compiled(build, log, self.architecture) from error
+            raise _not_compiled(build, log, self.architecture) from error
         finally:
             nvrtc.destroyProgram(program)
         return binary
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn what CUDA says into an error of graphfw, which says whether it goes on."""
+        if self.lost:
+            raise self._lost()
+        try:
+            yield
+        except failures.lasting(self.cupy) as error:
+            try:
+                self.cupy.cuda.runtime.deviceSynchronize()
+            except failures.lasting(self.cupy):
+                self.lost = str(error)
+                raise self._lost() from error
+            raise ExecutionError(
+                f"CUDA refuses what it is asked for: {error}",
+                why="the GPU goes on: the variables are as they were before, and can be saved",
+                fix="python -m graphfw doctor says what is there",
+            ) from error
+        except self.cupy.cuda.memory.OutOfMemoryError as error:
+            free, total = self.cupy.cuda.runtime.memGetInfo()
+            left = f"{shown_bytes(free)} of {shown_bytes(total)} are free"
+            raise ExecutionError(
+                f"the GPU has too little memory: {left}",
+                why=str(error),
+                fix="close sessions and drop arrays that are not needed any more",
+            ) from error
+
+    def _lost(self) -> ExecutionError:
+        return ExecutionError(
+            f"the GPU has failed: {self.lost}",
+            why="CUDA refuses all further work of this process after such an error, so this "
+            "session is lost, and what its variables contained with it",
+            fix="start again from the last checkpoint; CUDA_LAUNCH_BLOCKING=1 shows which launch "
+            "it was",
+        )
 
     def allow_shared(self, function: Any, nbytes: int) -> None:
         """Allow launches of a function with so much memory for each block."""
@@ -179,3 +234,22 @@ class Device:
         flat = array.reshape(-1)[offset:]
         steps = tuple([stride * array.dtype.itemsize for stride in strides])
         return self.cupy.lib.stride_tricks.as_strided(flat, shape, steps)
+
+
+def _not_compiled(build: GpuProgram, log: str, architecture: str) -> ExecutorError:
+    """Say which kernel was refused, what it computes, and where that was written."""
+    every = [*build.codes, *build.spare]
+    guilty = next((code for code in every if code.symbol in log), None)
+    codes = every if guilty is None else [guilty]
+    lines = [log.strip()[:2000]]
+    for code in codes[:1]:
+        lines += ["the kernel:", code.key.rstrip(), "which computes:", *_made(build, code)]
+    return ExecutorError(
+        f"CUDA refuses a kernel that was generated for {architecture}",
+        why="\n".join(lines),
+        fix="this is a mistake in graphfw; GRAPHFW_JIT=0 has CuPy compute node by node instead",
+    )
+
+
+def _made(build: GpuProgram, code: GpuCode) -> list[str]:
+    return [f"  {node.op.name} made at {location_of(node)}" for node in build.nodes_of(code)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module, metadata
 from typing import Any
 
-from graphfw.errors import ExecutorError, GraphfwError
+from graphfw.errors import ExecutorError, GraphfwError, first_line
 from graphfw.ir.graph import Graph
 from graphfw.ops.creation.inputs import placeholder
 from graphfw.runtime.cupy_executor import capture, cublaslt, cudnn, failures
@@ -18,7 +18,6 @@ from graphfw.runtime.doctor import Finding
 from graphfw.runtime.limits import shown_bytes
 
 _NAME = "GPU"
-_EXTRA = 'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"'
 
 
 def findings() -> Iterator[Finding]:
@@ -32,20 +31,20 @@ def findings() -> Iterator[Finding]:
             "where there is a GPU, install it from nvidia.com or by the system's packages",
         )
     else:
-        yield Finding("NVIDIA driver", "good", f"for CUDA {driver // 1000}.{driver % 1000 // 10}")
+        yield Finding("NVIDIA driver", "good", f"for CUDA {failures.cuda_version(driver)}")
     wheels = sorted({name for name in _distributions() if name.startswith("cupy")})
     if len(wheels) > 1:
         yield Finding(
             "CuPy",
             "broken",
             f"{', '.join(wheels)} are installed, and are in each other's way",
-            f"pip uninstall {' '.join(wheels)}, then {_EXTRA}",
+            f"pip uninstall {' '.join(wheels)}, then {failures.PACKAGES}",
         )
         return
     try:
         import cupy
     except Exception as error:  # it may fail in any way where libraries are not its own
-        yield Finding("CuPy", "missing", str(error).partition("\n")[0], _EXTRA)
+        yield Finding("CuPy", "missing", first_line(error), failures.PACKAGES)
         return
     yield Finding("CuPy", "good", cupy.__version__)
     yield _compiler(cupy)
@@ -80,12 +79,7 @@ def _compiler(cupy: Any) -> Finding:
         program = nvrtc.createProgram(PRELUDE, "graphfw.cu", [], [])
         nvrtc.compileProgram(program, ("-arch=sm_80", *OPTIONS))
     except Exception as error:
-        return Finding(
-            "NVRTC",
-            "missing",
-            str(error).partition("\n")[0],
-            'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"',
-        )
+        return Finding("NVRTC", "missing", first_line(error), failures.PACKAGES)
     return Finding("NVRTC", "good", f"{version}, compiles kernels")
 
 
@@ -142,7 +136,7 @@ def _launched(number: int) -> Finding:
         return Finding("", "missing", error.summary, error.fix)
     except Exception as error:  # CUDA's own, too
         fix = error.fix if isinstance(error, GraphfwError) else ""
-        detail = f"it runs no kernel: {str(error).partition(chr(10))[0]}"
+        detail = f"it runs no kernel: {first_line(error)}"
         return Finding("", "broken", detail, fix or "see whether nvidia-smi lists it as healthy")
     if found.tolist() != [1.0, 3.0, 5.0]:
         detail = f"a kernel gives {found.tolist()} in the place of [1.0, 3.0, 5.0]"

@@ -12,13 +12,11 @@ import numpy as np
 from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, Rng
-from graphfw.ops.control.effects import quiet
-from graphfw.ops.shape.gather_scatter import names_nothing
-from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.cupy_executor import failures, reports
 from graphfw.runtime.cupy_executor.bound_plan import Part
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
+from graphfw.runtime.cupy_executor.compiling import compilation
 from graphfw.runtime.cupy_executor.deferred_check import (
     DeferredOutcome,
     RunFeeds,
@@ -30,23 +28,26 @@ from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.hoisted import HoistedArrays, HoistedRuns
 from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
 from graphfw.runtime.cupy_executor.profiling import events_of
-from graphfw.runtime.cupy_executor.regions import RefusedError
+from graphfw.runtime.cupy_executor.regions.common import RefusedError
 from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.cupy_executor.stored import Edge, array_dtype
 from graphfw.runtime.cupy_executor.streams import collect, key_of
-from graphfw.runtime.executor import Claim, Executable, Options
+from graphfw.runtime.executor import Claim, Options
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.memory import MemoryReport, too_much
+from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.planned_executable import PlannedExecutable
 from graphfw.runtime.profile import Profile, profile
 from graphfw.runtime.program import Program
 from graphfw.utils.collecting import without_collection
 
 
-class GpuExecutable(Executable):
+class GpuExecutable(PlannedExecutable[GpuLayout]):
     """A program on one GPU.
 
     Runs are made by themselves, with memory of their own, or with an `Instance`.
     """
+
+    _code = "a kernel"
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class GpuExecutable(Executable):
         capturing: Capturing,
         halts: SessionFlags,
     ) -> None:
-        self.program = program
+        super().__init__(program, options)
         self.device = device
         self._capturing = capturing
         self._halts = halts
@@ -64,12 +65,11 @@ class GpuExecutable(Executable):
         nodes = program.graph.nodes
         # What Python is called with, or shown, is right: those before it have not failed.
         self._may_be_late = not any([EFFECT in node.op.traits for node in nodes])
-        self._limit = options.memory_limit
         self._xp = device.cupy
         self._edge = Edge(program)
         with without_collection():
-            self.build = GpuProgram(program, options, device.capability)
-        with device.current(), failures.translated(device):
+            self.build = GpuProgram(compilation(program, options, device.capability))
+        with device.current(), device.translated():
             self.layouts = GpuLayouts(self.build, device)
             self._constants = self.layouts.constants
         kept = program.variables or self.build.once.kept
@@ -89,15 +89,14 @@ class GpuExecutable(Executable):
         inputs = self._edge.taken(inputs)
         if not self._may_be_late:
             self._settle()
-        with self.device.current(), failures.translated(self.device), np.errstate(all="ignore"):
-            layout = self._layout(inputs, sizes, rng, claim)
+        with self.device.current(), self.device.translated(), np.errstate(all="ignore"):
+            layout = self._taken(inputs, sizes, rng, claim)
             layout.runs += 1
             stream = self._xp.cuda.get_current_stream()
             if self._reads:
                 streams.reads(stream)
             if layout.is_unchecked:
-                with quiet():
-                    self._reference(self._at_home(inputs), sizes, rng, 0, None)
+                self._check_by_reference(inputs, sizes, rng)
             made = self._prepared(layout, inputs, version)
             instance = self._instance(layout, inputs, made, claim, stream)
             me = object()
@@ -116,11 +115,15 @@ class GpuExecutable(Executable):
                 elif self._reads:
                     streams.has_read(stream)
 
-    def _layout(
+    def _laid_out(self, sizes: tuple[int, ...]) -> GpuLayout:
+        return self.layouts.made(sizes)
+
+    def _taken(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, claim: Claim | None = None
     ) -> GpuLayout:
+        """Return the layout of a run, or raise what is wrong with its sizes."""
         try:
-            return self.layouts.at(sizes, lambda layout: self._check(layout, claim))
+            return self.layout(sizes, claim)
         except ArithmeticError:
             raise self._refusal(inputs, sizes, rng) from None
 
@@ -384,43 +387,10 @@ class GpuExecutable(Executable):
     def _bytes(self, count: int) -> Any:
         return self._xp.empty(count, np.uint8)
 
-    def _check(self, layout: GpuLayout, claim: Claim | None) -> None:
-        """Look at a new layout; refuse one that takes more memory than the session may."""
-        layout.is_unchecked = names_nothing(self.program.source, layout.sizes)
-        if self._limit is not None:
-            found = self._memory(layout)
-            needed = found.peak + (found.spare if claim is None else 0)
-            if needed > self._limit:
-                raise too_much(found, needed, self._limit, layout.sizes)
-
     # Errors and reports.
 
-    @cached_property
-    def _reference(self) -> ArrayExecutable:
-        return ArrayExecutable(self.program, np)
-
-    def _at_home(self, inputs: Sequence[Any]) -> Sequence[Array]:
+    def _on_host(self, inputs: Sequence[Any]) -> Sequence[Array]:
         return self._edge.to_host_copies(self._xp, inputs)
-
-    def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        """Say what is wrong with values or sizes: the reference path has the messages."""
-        return self._refused(inputs, sizes, rng) or ExecutionError(
-            "a kernel refuses values that the operations themselves accept",
-            fix="this is a mistake in graphfw; gf.Session(g, debug=True) runs node by node",
-        )
-
-    def _refused(
-        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng
-    ) -> ExecutionError | None:
-        try:
-            with quiet():
-                self._reference(self._at_home(inputs), sizes, rng, 0, None)
-        except ExecutionError as error:
-            return error
-        return None
-
-    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        return self._reference.blame(self._at_home(inputs), sizes, rng)
 
     def explain(self, sizes: tuple[int, ...] | None) -> str:
         with self.device.current():
@@ -430,7 +400,7 @@ class GpuExecutable(Executable):
     def _known(self, sizes: tuple[int, ...] | None) -> GpuLayout | None:
         """Return the layout of some sizes; None where they are unknown, or there is no such run."""
         try:
-            return None if sizes is None else self.layouts.at(sizes)
+            return None if sizes is None else self._layouts.get(sizes) or self._laid_out(sizes)
         except ArithmeticError:
             return None
 
@@ -460,7 +430,7 @@ class GpuExecutable(Executable):
 
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
         with self.device.current():
-            return self._memory(self.layouts.known(sizes) or self.layouts.made(sizes))
+            return self._memory(self._layouts.get(sizes) or self._laid_out(sizes))
 
     def _memory(self, layout: GpuLayout) -> MemoryReport:
         in_place = not self._capturing.why_not(self._xp.cuda.get_current_stream())
@@ -471,8 +441,8 @@ class GpuExecutable(Executable):
     ) -> Profile:
         streams = self.device.streams
         inputs = self._edge.taken(inputs)
-        with self.device.current(), failures.translated(self.device), np.errstate(all="ignore"):
-            layout = self._layout(inputs, sizes, rng)
+        with self.device.current(), self.device.translated(), np.errstate(all="ignore"):
+            layout = self._taken(inputs, sizes, rng)
             stream = self._xp.cuda.get_current_stream()
             streams.reads(stream)
             made = self._prepared(layout, inputs, version)

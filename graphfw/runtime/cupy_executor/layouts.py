@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,20 +14,18 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.shape_checks import hold
+from graphfw.runtime.cupy_executor.addresses import StorageAddress
 from graphfw.runtime.cupy_executor.batched_launch import batched
-from graphfw.runtime.cupy_executor.bound_plan import (
+from graphfw.runtime.cupy_executor.bound_plan import Native, Part, launches_of, parts_of
+from graphfw.runtime.cupy_executor.bound_steps import (
     BoundCudnn,
     BoundKernel,
     BoundProduct,
     Cleared,
     Evaluated,
-    Native,
-    Part,
-    StorageAddress,
-    launches_of,
-    parts_of,
 )
 from graphfw.runtime.cupy_executor.build import (
+    BodiesCode,
     CudnnStep,
     GemmStep,
     GpuProgram,
@@ -42,16 +39,14 @@ from graphfw.runtime.cupy_executor.codegen.launch import without_alignment
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.modules import Modules
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.regions import BoundRegion, RegionCode
-from graphfw.runtime.cupy_executor.regions.common import rounded
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion, RegionCode, RegionSite
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.planning.arena import Arena
+from graphfw.runtime.planning.arena import Arena, rounded, side_by_side
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.utils import locks
 from graphfw.utils.collecting import without_collection
-
-_LAYOUTS = 256
 
 _NONE: frozenset[int] = frozenset()
 
@@ -166,12 +161,10 @@ class GpuLayout:
 
     def frame(self, slots: Iterable[int], fixed: Collection[int] = ()) -> Frame:
         """Return a frame in which some slots lie behind the arena, in this order."""
-        offsets: dict[int, int] = {}
-        end = rounded(self.arena)
-        for slot in slots:
-            offsets[slot] = end
-            end += rounded(self.nbytes[slot])
-        return Frame(offsets, fixed, max(end, 1))
+        behind = [*slots]
+        sizes = [self.nbytes[slot] for slot in behind]
+        begins, end = side_by_side(sizes, rounded(self.arena))
+        return Frame(dict(zip(behind, begins, strict=True)), fixed, max(end, 1))
 
 
 class GpuLayouts:
@@ -195,7 +188,6 @@ class GpuLayouts:
         self.build = build
         self.device = device
         self._lock = locks.reentrant()
-        self._known: OrderedDict[tuple[int, ...], GpuLayout] = OrderedDict()
         self.modules = Modules(build, device) if modules is None else modules
         self._arena: Arena | None = None
         program = build.program
@@ -213,7 +205,7 @@ class GpuLayouts:
         # A library that is missing is missed now.
         asked = [one for one in (*once.work, *build.work) if isinstance(one, CudnnStep)]
         self._cudnn = device.by_cudnn if asked else None
-        self._inside: dict[RegionCode, list[GpuLayouts]] = {
+        self._inside: dict[BodiesCode, list[GpuLayouts]] = {
             one.code: [GpuLayouts(body, device, self.modules) for body in one.code.builds]
             for one in build.work
             if isinstance(one, RegionStep)
@@ -224,36 +216,6 @@ class GpuLayouts:
         """Whether runs read constants, in bodies, too."""
         inside = [body for bodies in self._inside.values() for body in bodies]
         return bool(self.constants) or any([body.holds_constants for body in inside])
-
-    def at(
-        self, sizes: tuple[int, ...], check: Callable[[GpuLayout], None] | None = None
-    ) -> GpuLayout:
-        """Return the layout of some sizes.
-
-        Args:
-            sizes: What the program's symbols stand for.
-            check: Is called with a new one, and may refuse it.
-
-        Raises:
-            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
-        """
-        known = self._known.get(sizes)
-        if known is not None:
-            return known
-        with self._lock:
-            layout = self._known.get(sizes)
-            if layout is None:
-                layout = self.made(sizes)
-                if check is not None:
-                    check(layout)
-                self._known[sizes] = layout
-                while len(self._known) > _LAYOUTS:
-                    self._known.popitem(last=False)
-        return layout
-
-    def known(self, sizes: tuple[int, ...]) -> GpuLayout | None:
-        """Return the layout of some sizes, if there have been runs of them lately."""
-        return self._known.get(sizes)
 
     def made(self, sizes: tuple[int, ...]) -> GpuLayout:
         """Lay out some sizes.
@@ -307,8 +269,7 @@ class GpuLayouts:
 
     def nbytes_of(self, slot: int, env: Mapping[str, int]) -> int:
         """Return the bytes of a slot."""
-        storage = list(self.slot_of)[slot]
-        return evaluate(storage.size, env) * storage.dtype.itemsize
+        return bytes_at(list(self.slot_of)[slot], env)
 
     def _laid_out(self, env: dict[str, int], loose: frozenset[int] = _NONE) -> GpuLayout:
         build = self.build
@@ -316,7 +277,7 @@ class GpuLayouts:
             raise ArithmeticError
         if self._arena is None:
             self._arena = Arena(build.blocks, [evaluate(size, env) for size in build.nbytes])
-        nbytes = [evaluate(s.size, env) * s.dtype.itemsize for s in self.slot_of]
+        nbytes = [bytes_at(storage, env) for storage in self.slot_of]
         shapes = [tuple([evaluate(d, env) for d in t.shape]) for t in build.program.graph.outputs]
         return self._layout(build, env, self._arena, nbytes, shapes, loose)
 
@@ -415,7 +376,8 @@ class GpuLayouts:
             pairs = zip(operands, one.step.operands, params, strict=False)
             given = [at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
             given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
-            return [one.code.ready(env, params, given, self._inside[one.code])]
+            assert isinstance(one.code, RegionCode)
+            return [one.code.ready(RegionSite(env, params, given, self._inside[one.code]))]
         launch = one.code.launch(params)
         if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):
             launch = launch_of(one.code.kernel, params, without_alignment(launch.variant))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeAlias
 
+from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.fused_matmul import FusedProduct
 from graphfw.ops.linalg.products import MatMul
@@ -50,45 +51,32 @@ class GpuSettings(NamedTuple):
     read: Collection[Tensor] | None = None
 
 
-# Copies, scatters and scans.
+ViewSteps: TypeAlias = Callable[[Node, Sequence[View], Sequence[View], Precision], Sequence[Step]]
 
 
-@lowers(Concat, Roll, Slice, SliceSet, target="cupy", fills=True)
-def _copies(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return move_steps(node, inputs, outputs, settings.precision)
+def _register(*ops: type[Op], steps: ViewSteps, fills: bool = False) -> None:
+    """Register a function that asks for no settings but the precision."""
+
+    def lowering(
+        node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
+    ) -> Sequence[Step]:
+        return steps(node, inputs, outputs, settings.precision)
+
+    lowers(*ops, target="cupy", fills=fills)(lowering)
 
 
-@lowers(IndexAdd, IndexSet, MaxUnpool, target="cupy")
-def _scatters(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return scatter_steps(node, inputs, outputs, settings.precision)
+_register(Concat, Roll, Slice, SliceSet, steps=move_steps, fills=True)
+_register(IndexAdd, IndexSet, MaxUnpool, steps=scatter_steps)
+_register(CumulativeSum, CumulativeProd, Recurrence, steps=scan_steps)
+_register(WindowArgmax, WindowMax, WindowSum, steps=convolution.pool_steps)
+_register(WindowTake, steps=convolution.take_steps)
+_register(WindowPut, steps=convolution.put_steps)
+_register(Fold, steps=convolution.fold_steps)
+_register(AttentionGrad, steps=attention.attention_grad_steps)
 
-
-@lowers(CumulativeSum, CumulativeProd, Recurrence, target="cupy")
-def _scans(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return scan_steps(node, inputs, outputs, settings.precision)
-
-
-# Matrix products: cuBLASLt's. Their steps return none where a result does not fill a view.
-
-
-@lowers(MatMul, target="cupy", fills=True)
-def _matrix_product(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return product_steps(node, inputs, outputs, settings.precision)
-
-
-@lowers(FusedProduct, target="cupy", fills=True)
-def _fused_matrix_product(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return fused_product_steps(node, inputs, outputs, settings.precision)
+# cuBLASLt's products; their steps return none where a result does not fill a view.
+_register(MatMul, steps=product_steps, fills=True)
+_register(FusedProduct, steps=fused_product_steps, fills=True)
 
 
 # Attention.
@@ -108,44 +96,6 @@ def _attention_backward(
     return attention.attention_backward_steps(
         node, inputs, outputs, settings.precision, read=settings.read
     )
-
-
-@lowers(AttentionGrad, target="cupy")
-def _attention_grad(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return attention.attention_grad_steps(node, inputs, outputs, settings.precision)
-
-
-# Pooling.
-
-
-@lowers(WindowArgmax, WindowMax, WindowSum, target="cupy")
-def _pools(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return convolution.pool_steps(node, inputs, outputs, settings.precision)
-
-
-@lowers(WindowTake, target="cupy")
-def _takes(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return convolution.take_steps(node, inputs, outputs, settings.precision)
-
-
-@lowers(WindowPut, target="cupy")
-def _puts(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return convolution.put_steps(node, inputs, outputs, settings.precision)
-
-
-@lowers(Fold, target="cupy")
-def _folds(
-    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: GpuSettings
-) -> Sequence[Step]:
-    return convolution.fold_steps(node, inputs, outputs, settings.precision)
 
 
 # Convolution.

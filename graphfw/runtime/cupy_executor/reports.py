@@ -22,11 +22,12 @@ from graphfw.runtime.cupy_executor.codegen.batched_launch import kind_of
 from graphfw.runtime.cupy_executor.convolution import CONVOLUTIONS, channels_last
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import GpuLayout
-from graphfw.runtime.cupy_executor.regions import BoundRegion
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion
 from graphfw.runtime.cupy_executor.stored import runs_on_host
 from graphfw.runtime.limits import shown_bytes
 from graphfw.runtime.locations import location_of
 from graphfw.runtime.memory import MemoryEntry, MemoryReport, PerIteration, report
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.hoist import known_bytes
 from graphfw.runtime.profile import Label
 from graphfw.runtime.step_reports import Reasons, entries, entry, label_of, ops_of
@@ -214,7 +215,7 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
             found.append(MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, place))
         if region.per_trip:
             per_trip.append(PerIteration(region.per_trip, name, place))
-    new = [evaluate(s.size, sizes) * s.dtype.itemsize for s in build.updated]
+    new = [bytes_at(storage, sizes) for storage in build.updated]
     return report(found, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,32 +14,26 @@ from graphfw.ir import concrete
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int32
 from graphfw.ir.literal import Array
-from graphfw.ir.op import ALIAS, RANDOM, Rng
+from graphfw.ir.op import ALIAS, NO_RNG, RANDOM, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
-from graphfw.runtime.cupy_executor.bound_plan import (
-    BoundCudnn,
-    BoundProduct,
-    Cleared,
-    Evaluated,
-    Native,
-    Part,
-    StorageAddress,
-)
+from graphfw.runtime.cupy_executor.addresses import GpuAddress, StorageAddress
+from graphfw.runtime.cupy_executor.bound_plan import Native, Part
+from graphfw.runtime.cupy_executor.bound_steps import BoundCudnn, BoundProduct, Cleared, Evaluated
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.deferred_check import RunFeeds
 from graphfw.runtime.cupy_executor.device import Device
 from graphfw.runtime.cupy_executor.layouts import Frame, GpuLayout, GpuLayouts
 from graphfw.runtime.cupy_executor.products import RESULT
-from graphfw.runtime.cupy_executor.regions import BoundRegion, RefusedError
-from graphfw.runtime.cupy_executor.regions.common import GpuAddress
+from graphfw.runtime.cupy_executor.regions.common import BoundRegion, RefusedError
 from graphfw.runtime.cupy_executor.staging import HostArray
 from graphfw.runtime.cupy_executor.stored import array_dtype, runs_on_host, to_device, to_host
 from graphfw.runtime.kernels.steps import Storage
+from graphfw.runtime.limits import shown_bytes
+from graphfw.runtime.locations import location_of
+from graphfw.runtime.planning.blocks import bytes_at
 
 _NOTHING = np.uint64(0)
-
-_NO_RNG = Rng(0, 0)
 
 
 class RunMemory:
@@ -184,7 +178,7 @@ class Worker:
         except self._xp.cuda.memory.OutOfMemoryError as error:
             if self._spare():
                 return self.room(layout, make)
-            raise failures.too_large(self._build, self._layouts, layout, self._xp) from error
+            raise _too_large(self._layouts, layout, self._xp) from error
 
     def give(self, run: RunMemory, inputs: Sequence[Any], rng: Rng) -> RunFeeds:
         """Give a run what it begins with: each goes where the frame says, or stays where it is.
@@ -271,7 +265,7 @@ class Worker:
             if isinstance(one, Cleared):
                 runtime.memsetAsync(base + one.offset, 0, one.nbytes, stream)
             elif isinstance(one, BoundRegion):
-                one.run(self, run, _NO_RNG)  # it lies in memory already
+                one.run(self, run, NO_RNG)  # it lies in memory already
             else:
                 at = [
                     base + offset if slot < 0 else addresses[slot] for slot, offset in one.operands
@@ -386,9 +380,51 @@ class Worker:
         slot, begin = run.layout.of.place(storage, run.layout.offsets)
         if slot >= 0:
             return run.flat(slot, array_dtype(storage.dtype))
-        nbytes = evaluate(storage.size, run.layout.sizes) * storage.dtype.itemsize
+        nbytes = bytes_at(storage, run.layout.sizes)
         return run.bytes_at(begin, nbytes).view(array_dtype(storage.dtype))
 
 
 def _nothing(_: object) -> None:
     """Do nothing."""
+
+
+def _too_large(layouts: GpuLayouts, layout: GpuLayout, cupy: Any) -> ExecutionError:
+    """Say what a run wanted, what is large in it, what there was, and what would fit."""
+    free, total = cupy.cuda.runtime.memGetInfo()
+    build, sizes = layouts.build, layout.sizes
+    held = {s: bytes_at(s, sizes) for s in (*build.block_of, *build.outputs)}
+    largest = sorted(held.items(), key=lambda entry: -entry[1])[:5]
+    lines = [
+        f"{shown_bytes(nbytes)}: "
+        + (f"{s.node.op.name} made at {location_of(s.node)}" if isinstance(s, Tensor) else s.why)
+        for s, nbytes in largest
+    ]
+    at = f" at {', '.join([f'{name} = {n}' for name, n in sizes.items()])}" if sizes else ""
+    fix = "make fewer values live at once: gf.checkpoint computes some again"
+    if sizes:
+        fix = f"run it with smaller {' or '.join(sizes)}; or " + fix
+        # Where there is enough, but in pieces, nobody knows what would fit.
+        wanted = sizes if layout.needed > free else ()
+        found = {name: _fitting(layouts, sizes, name, free) for name in wanted}
+        fitting = [f"{name} = {size}" for name, size in found.items() if size]
+        if fitting:
+            fix = f"{' or '.join(fitting)} would fit, or " + fix
+    return ExecutionError(
+        f"the GPU has too little memory: a run{at} takes {shown_bytes(layout.needed)} besides "
+        f"variables and feeds; {shown_bytes(free)} of {shown_bytes(total)} are free",
+        why="the largest tensors: " + "; ".join(lines),
+        fix=fix,
+    )
+
+
+def _fitting(layouts: GpuLayouts, sizes: Mapping[str, int], name: str, free: int) -> int:
+    """Return the largest size of a dim below this one with which a run fits; 0 if there is none."""
+    low, high = 0, sizes[name]
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            needed = layouts.made(tuple({**sizes, name: middle}.values())).needed
+        except ArithmeticError:
+            return 0
+        low, high = (middle, high) if needed <= free else (low, middle)
+    return low

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Array
-from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.runtime.planning.arena import rounded, side_by_side
 from graphfw.utils import locks
 
 _MOST = 64 << 20
@@ -101,13 +101,11 @@ class Staging:
         """Return arrays of the GPU as NumPy arrays, which are waited for once."""
         runtime = self._cupy.cuda.runtime
         rows = [a if a.flags.c_contiguous else self._cupy.array(a, order="C") for a in arrays]
-        begins = [0]
-        for row in rows:
-            begins.append(begins[-1] + _rounded(row.nbytes))
-        if begins[-1] > _MOST:  # CUDA has pinned memory of its own, and copies piece by piece
+        begins, nbytes = side_by_side([row.nbytes for row in rows])
+        if nbytes > _MOST:  # CUDA has pinned memory of its own, and copies piece by piece
             return [self._cupy.asnumpy(row) for row in rows]
-        memory, room = self._room(max(begins[-1], 1))
-        for row, begin in zip(rows, begins, strict=False):
+        memory, room = self._room(max(nbytes, 1))
+        for row, begin in zip(rows, begins, strict=True):
             if row.nbytes:
                 target, kind = memory.ptr + begin, runtime.memcpyDeviceToHost
                 runtime.memcpyAsync(target, row.data.ptr, row.nbytes, kind, stream.ptr)
@@ -115,7 +113,7 @@ class Staging:
         # Copies: pinned memory is scarce, and who collects results would keep all of it.
         return [
             room[begin : begin + row.nbytes].view(row.dtype).reshape(row.shape).copy()
-            for row, begin in zip(rows, begins, strict=False)
+            for row, begin in zip(rows, begins, strict=True)
         ]
 
     def coming(self, address: int, stream: Any) -> PendingCopy:
@@ -151,8 +149,4 @@ class Staging:
 
 
 def _adjoin(one: HostArray, other: HostArray) -> bool:
-    return other.offset <= _rounded(one.offset + one.array.nbytes)
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return other.offset <= rounded(one.offset + one.array.nbytes)

@@ -6,21 +6,22 @@ import sys
 from collections.abc import Collection, Sequence
 
 from graphfw.ir.dim import DimLike
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.convolution import Numerics
 from graphfw.runtime.cupy_executor.lowerings import GpuSettings
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.lowerings import lowering_of, product_lowering_of
-from graphfw.runtime.kernels.steps import Product, Step, Storage, View
+from graphfw.runtime.kernels.registry_target import RegistryTarget
+from graphfw.runtime.kernels.steps import Product, Storage
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.planning.draws import Draws
 
 
-class GpuTarget:
+class GpuTarget(RegistryTarget):
     """Makes CUDA C++; see `runtime.kernels.lower.Target`.
 
-    Products are cuBLASLt's; what else is no loop nest is CuPy's.
+    Products are cuBLASLt's; what else is no loop nest is CuPy's. Matrix products are fused with
+    nothing here: kernels take up what follows them.
 
     Args:
         draws: What the program's random nodes draw from.
@@ -40,8 +41,8 @@ class GpuTarget:
         *,
         read: Collection[Tensor] | None = None,
     ) -> None:
+        super().__init__("cupy", GpuSettings(precision, cudnn, read))
         self._draws = draws
-        self._settings = GpuSettings(precision, cudnn, read)
 
     def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> CudaCode:
         del sizes
@@ -53,26 +54,5 @@ class GpuTarget:
     def drawn(self, key: str) -> tuple[Storage, int]:
         return self._draws.storage, self._draws.place(key)
 
-    def multiplies(self, node: Node) -> bool:
-        # Matrix products are fused with nothing here: kernels take up what follows them.
-        found = product_lowering_of(node, "cupy")
-        return found is not None and found.when(node, self._settings)
-
-    def keeps_rows(self, node: Node) -> bool:
-        return False  # a block has some of them
-
     def computes_operand(self, product: Product) -> bool:
         return False  # cuBLASLt reads it
-
-    def fills(self, node: Node) -> bool:
-        found = lowering_of(node, "cupy")
-        return found is not None and found.fills
-
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
-        found = lowering_of(node, "cupy")
-        return [] if found is None else found.steps(node, inputs, outputs, self._settings)
-
-    def product(self, product: Product) -> Sequence[Step]:
-        found = product_lowering_of(product.node, "cupy")
-        assert found is not None
-        return found.steps(product, self._settings)

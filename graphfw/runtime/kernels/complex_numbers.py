@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, bool_
 from graphfw.runtime.kernels.ir import Const, Expr
+from graphfw.runtime.kernels.primitives import PrimitiveCalls
 from graphfw.utils.records import record
-
-if TYPE_CHECKING:
-    from graphfw.runtime.kernels.scalars import Scalars
 
 
 @record(eq=False)
@@ -51,7 +49,7 @@ def literal(value: complex, dtype: DType) -> Pair:
     return Pair(dtype, Const(part, value.real), Const(part, value.imag))
 
 
-def called(k: Scalars, function: str, args: Sequence[Expr]) -> Expr:
+def called(k: PrimitiveCalls, function: str, args: Sequence[Expr]) -> Expr:
     """Return a primitive function of complex numbers.
 
     Raises:
@@ -64,7 +62,7 @@ def called(k: Scalars, function: str, args: Sequence[Expr]) -> Expr:
     return Pair(args[0].dtype, *found) if isinstance(found, Parts) else found
 
 
-def cast(k: Scalars, x: Expr, dtype: DType) -> Expr:
+def cast(k: PrimitiveCalls, x: Expr, dtype: DType) -> Expr:
     """Return a value in another dtype, where one of both is complex.
 
     Raises:
@@ -81,18 +79,18 @@ def cast(k: Scalars, x: Expr, dtype: DType) -> Expr:
     return Pair(dtype, k.cast(real, dtype.real), k.cast(imag, dtype.real))
 
 
-def select(k: Scalars, condition: Expr, x: Expr, y: Expr) -> Expr:
+def select(k: PrimitiveCalls, condition: Expr, x: Expr, y: Expr) -> Expr:
     """Return x where the condition holds, else y."""
     pairs = zip(parts_of(x), parts_of(y), strict=True)
     return Pair(x.dtype, *[k.select(condition, a, b) for a, b in pairs])
 
 
-def _multiplied(k: Scalars, x: Parts, y: Parts) -> Parts:
+def _multiplied(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
     real = k.sub(k.mul(x.real, y.real), k.mul(x.imag, y.imag))
     return Parts(real, k.add(k.mul(x.real, y.imag), k.mul(x.imag, y.real)))
 
 
-def _divided(k: Scalars, x: Parts, y: Parts) -> Parts:
+def _divided(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
     """Divide without overflow in between (Smith, Communications of the ACM 5, 1962, p. 435)."""
     is_real = k.ge(k.abs(y.real), k.abs(y.imag))
     larger, smaller = k.select(is_real, y.real, y.imag), k.select(is_real, y.imag, y.real)
@@ -107,7 +105,7 @@ def _divided(k: Scalars, x: Parts, y: Parts) -> Parts:
     return Parts(real, k.select(is_real, imag, k.neg(imag)))
 
 
-def _exponential(k: Scalars, x: Parts) -> Parts:
+def _exponential(k: PrimitiveCalls, x: Parts) -> Parts:
     """Return e**x, with the values of C's `cexp` (C99, G.6.3.1) where parts are not finite."""
     half = k.exp(k.mul(x.real, 0.5))  # e**real itself may overflow where the result does not
     is_vague = k.ne(k.sub(x.imag, x.imag), 0)
@@ -119,7 +117,7 @@ def _exponential(k: Scalars, x: Parts) -> Parts:
     return Parts(k.mul(k.mul(half, cosine), half), k.select(k.eq(x.imag, 0), x.imag, imag))
 
 
-def _power(k: Scalars, x: Parts, y: Parts) -> Parts:
+def _power(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
     if not (_is_literal(y.real, 2) and _is_literal(y.imag, 0)):
         raise NoComplexFormError("pow")
     return _multiplied(k, x, x)  # as NumPy does

@@ -18,6 +18,9 @@ from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
+from graphfw.runtime.kernels.elements import (
+    RandomValue,
+)
 from graphfw.runtime.kernels.ir import Call
 from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
@@ -33,11 +36,12 @@ from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
 from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
+from graphfw.runtime.kernels.lower_rolls import is_written_out, written_out
 from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_structure
 from graphfw.runtime.kernels.lower_steps import epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
+    CrossRowReduction,
     ExpressionBuilder,
-    RandomValue,
     scalar_form,
 )
 from graphfw.runtime.kernels.steps import (
@@ -245,17 +249,23 @@ class _Lowering:
 
     def _nest(self, group: Group) -> Lowered:
         """Return the steps of a group's loops, and the lines that they leave."""
-        values = ExpressionBuilder(group, self.facts)
-        across = {one.node: one for one in values.across}
-        stores = [t for t in group.outputs if t.node not in across]
-        partial = [across[t.node] for t in group.outputs if t.node in across]
+        partial: list[CrossRowReduction] = []
+        if is_written_out(group):
+            draft, nonzero = written_out(group, self.facts)
+        else:
+            values = ExpressionBuilder(group, self.facts)
+            nonzero = values.nonzero
+            across = {one.node: one for one in values.across}
+            stores = [t for t in group.outputs if t.node not in across]
+            partial = [across[t.node] for t in group.outputs if t.node in across]
+            draft = drafted(values, stores, partial)
         ops = (group.form, *[node.op for node in group.nodes])
         alike = self.numbers.setdefault(ops, set())
-        draft = with_tables(drafted(values, stores, partial), self.target.most_numbers, alike)
+        draft = with_tables(draft, self.target.most_numbers, alike)
         turn_if_narrow(draft, self.target.narrow)
         steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
         done = finished(draft, self.target)
-        steps.append(step(done, group.nodes, self.target, values.nonzero))
+        steps.append(step(done, group.nodes, self.target, nonzero))
         lines = [
             Lines(one.node, one.kind, one.inner, done.lines[one], done.work_items)
             for one in partial

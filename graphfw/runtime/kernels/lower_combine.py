@@ -15,6 +15,10 @@ from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.elements import (
+    Element,
+    ElementAddress,
+)
 from graphfw.runtime.kernels.ir import Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
@@ -26,8 +30,6 @@ from graphfw.runtime.kernels.lower_loops import (
     with_value,
 )
 from graphfw.runtime.kernels.lower_values import (
-    Element,
-    ElementAddress,
     ExpressionBuilder,
     K,
     RowReduction,

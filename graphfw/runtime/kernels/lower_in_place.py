@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphfw.runtime.kernels.elements import (
+    Element,
+    ElementAddress,
+)
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
-from graphfw.runtime.kernels.lower_values import Element, ElementAddress
 from graphfw.runtime.kernels.steps import Storage
 
 

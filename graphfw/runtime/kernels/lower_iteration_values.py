@@ -26,11 +26,13 @@ from graphfw.ops.shape.gather_scatter import Gather, SliceSet
 from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
-from graphfw.runtime.kernels.ir import Carried, Expr
-from graphfw.runtime.kernels.lower_values import (
+from graphfw.runtime.kernels.elements import (
     ComputedIndex,
     Element,
     IndexValue,
+)
+from graphfw.runtime.kernels.ir import Carried, Expr
+from graphfw.runtime.kernels.lower_values import (
     applied,
     counted,
     filled,

@@ -23,6 +23,10 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.elements import (
+    Element,
+    ElementAddress,
+)
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
 from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_iteration_values import FEW, IterationValues, MisfitError
@@ -37,7 +41,11 @@ from graphfw.runtime.kernels.lower_loops import (
 )
 from graphfw.runtime.kernels.lower_parallel_axes import in_a_row
 from graphfw.runtime.kernels.lower_steps import finished, step
-from graphfw.runtime.kernels.lower_values import Element, ElementAddress, K, RowReduction, placed
+from graphfw.runtime.kernels.lower_values import (
+    K,
+    RowReduction,
+    placed,
+)
 from graphfw.runtime.kernels.steps import Step, Temp
 
 _WORK = 2048

@@ -10,19 +10,21 @@ from graphfw.ir.affine import Variable
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.complex_numbers import Pair
+from graphfw.runtime.kernels.elements import (
+    ComputedIndex,
+    Element,
+    ElementAddress,
+    IndexValue,
+    RandomValue,
+)
 from graphfw.runtime.kernels.ir import Call, Expr, Ref
 from graphfw.runtime.kernels.lower_values import (
     Bound,
-    ComputedIndex,
     CrossRowReduction,
-    Element,
-    ElementAddress,
     ExpressionBuilder,
-    IndexValue,
-    RandomValue,
     RowReduction,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 
 
 class Kept(NamedTuple):

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
+from graphfw.runtime.kernels.elements import (
+    Element,
+)
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import joined_axes
-from graphfw.runtime.kernels.lower_values import Element, RowReduction
+from graphfw.runtime.kernels.lower_values import (
+    RowReduction,
+)
 
 _MANY_ROWS = 256
 """Fewer rows are not worth the loads of elements that lie apart."""

@@ -6,6 +6,11 @@ from graphfw.ir.affine import Variable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.elements import (
+    ComputedIndex,
+    Element,
+    ElementAddress,
+)
 from graphfw.runtime.kernels.ir import Expr
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
@@ -16,7 +21,6 @@ from graphfw.runtime.kernels.lower_loops import (
     variables_of,
     with_value,
 )
-from graphfw.runtime.kernels.lower_values import ComputedIndex, Element, ElementAddress
 from graphfw.runtime.kernels.steps import Temp
 
 _OFTEN = 16

@@ -15,6 +15,12 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.elements import (
+    ComputedIndex,
+    Element,
+    ElementAddress,
+    IndexValue,
+)
 from graphfw.runtime.kernels.ir import Expr
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
@@ -26,10 +32,6 @@ from graphfw.runtime.kernels.lower_loops import (
     roots_of,
 )
 from graphfw.runtime.kernels.lower_values import (
-    ComputedIndex,
-    Element,
-    ElementAddress,
-    IndexValue,
     K,
 )
 

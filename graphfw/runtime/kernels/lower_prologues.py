@@ -10,11 +10,16 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
+from graphfw.runtime.kernels.elements import (
+    Element,
+)
 from graphfw.runtime.kernels.ir import InnerLoop, Kernel, Param, Store
 from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_loops import Draft, Stored, drafted, postorder, roots_of
 from graphfw.runtime.kernels.lower_steps import finished
-from graphfw.runtime.kernels.lower_values import Element, ExpressionBuilder
+from graphfw.runtime.kernels.lower_values import (
+    ExpressionBuilder,
+)
 from graphfw.runtime.kernels.steps import Prologue
 
 

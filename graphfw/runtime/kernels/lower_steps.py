@@ -11,6 +11,13 @@ from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_pools import first_column
+from graphfw.runtime.kernels.elements import (
+    ComputedIndex,
+    Element,
+    ElementAddress,
+    IndexValue,
+    RandomValue,
+)
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -51,13 +58,8 @@ from graphfw.runtime.kernels.lower_loops import (
 from graphfw.runtime.kernels.lower_numbers import StoredNumber
 from graphfw.runtime.kernels.lower_values import (
     Bound,
-    ComputedIndex,
     CrossRowReduction,
-    Element,
-    ElementAddress,
-    IndexValue,
     K,
-    RandomValue,
     RowReduction,
 )
 from graphfw.runtime.kernels.lower_work_items import (
@@ -219,6 +221,7 @@ class _Finisher:
         if product is not None and not outer:
             outer = [Joined(Variable("one", 1), 1)]
         self.outer, self.inner = outer, inner
+        self._near = 0 if target is None else target.narrow
         self.work = self._divided()
         self._params: dict[tuple[Any, ...], int] = {}
         self._values: list[DimLike] = []
@@ -226,7 +229,6 @@ class _Finisher:
         self._dtypes: dict[tuple[Storage, bool], DType] = {}
         self._names: dict[Variable, str] = {}
         self._vectors = (outer if draft.form == "columns" else inner)[-1].last
-        self._near = 0 if target is None else target.narrow
         self._swap = Swap(self._settled)
         self._lines: dict[CrossRowReduction, Temp] = {}
         self._can_fail = False
@@ -259,17 +261,17 @@ class _Finisher:
         is_cut = is_plain and len(self.inner) == 1 and not has_lines and inner != 1
         if is_cut and (not self.outer or is_long(inner)):
             return pieces(rows, inner, nbytes)
-        if self.draft.inner is None and self._is_transposed():
+        if self.draft.inner is None and self.outer and self._is_transposed():
             return tiles(rows, inner)
         passes = len([loop for loop in self.draft.loops if loop])
         return whole_rows(rows, inner, nbytes, passes=passes, has_lines=has_lines)
 
     def _is_transposed(self) -> bool:
         """Whether something lies densely along rows' numbers and not along rows."""
-        if not self.outer or not self.inner:
-            return False
-        outer, inner = self.outer[-1].last, self.inner[-1].last
-        return any(s.get(outer, 0) == 1 and s.get(inner, 0) not in (0, 1) for s in self.strides)
+        (outer, rows), (inner, _) = self.outer[-1], self.inner[-1]
+        # What few rows want of elements near one another is taken out of dense loads.
+        near = range(self._near + 1 if isinstance(rows, int) and rows <= self._near else 2)
+        return any(s.get(outer, 0) == 1 and s.get(inner, 0) not in near for s in self.strides)
 
     def _traffic(self) -> list[Any]:
         inner = {j.last for j in self.inner}
@@ -288,7 +290,7 @@ class _Finisher:
 
     def _size(self, size: DimLike, role: tuple[Any, ...] = ()) -> Size:
         """Return a size as kernels write it. Equal sizes in one role are one parameter."""
-        if isinstance(size, int) and size in (0, 1):
+        if isinstance(size, int) and 0 <= size <= (self._near if role == ("part",) else 1):
             return size
         key = (*role, size)
         number = self._params.setdefault(key, len(self._values))
@@ -313,7 +315,7 @@ class _Finisher:
 
     # Expressions.
 
-    def _access(self, place: ElementAddress) -> Access:
+    def _access(self, place: ElementAddress, role: str = "offset") -> Access:
         strides, terms = [], []
         for variable, stride in place.strides:
             if isinstance(variable, ComputedIndex):
@@ -326,7 +328,7 @@ class _Finisher:
                 name = self._names[variable]
                 strides.append((name, self._stride(variable, stride)))
         strides.sort(key=lambda entry: entry[0])
-        return Access(self._size(place.offset, ("offset",)), tuple(strides), tuple(terms))
+        return Access(self._size(place.offset, (role,)), tuple(strides), tuple(terms))
 
     def _stride(self, variable: Variable, stride: DimLike) -> Size:
         if variable == self._vectors and isinstance(stride, int) and abs(stride) <= self._near:
@@ -469,11 +471,10 @@ class _Finisher:
             return Keep(s.name, value)
         if isinstance(s, Bound):
             self._can_fail = True
-            bound = self._param(s.bound)
-            return BoundsCheck(value, bound)
+            return BoundsCheck(value, self._param(s.bound))
         if isinstance(s, Stored):
             buffer = self._buffer(s.place.storage, value.dtype, written=True)
-            return Store(buffer, self._access(s.place), value)
+            return Store(buffer, self._access(s.place, "part"), value)
         return self._accumulate(s.across, value)
 
     def _accumulate(self, across: CrossRowReduction, value: Expr) -> Accumulate:

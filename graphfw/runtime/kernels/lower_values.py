@@ -22,67 +22,25 @@ from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.random.draws import RandomBits
 from graphfw.ops.reduce.reductions import ArgExtreme, Extreme
 from graphfw.ops.shape.concat import Concat
+from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import Gather, Gathering, IndexAdd
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
 from graphfw.runtime.kernels.complex_numbers import NoComplexFormError, parts_of
+from graphfw.runtime.kernels.elements import (
+    ComputedIndex,
+    Element,
+    ElementAddress,
+    IndexValue,
+    RandomValue,
+)
 from graphfw.runtime.kernels.ir import Const, Expr, ReduceKind, Ref
 from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.utils.records import record
 
 K = Scalars()
-
-
-class ComputedIndex(Variable):
-    """A part of an index that is a value, known to lie below its extent."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Expr, extent: DimLike) -> None:
-        super().__init__("value", extent)
-        self.value = value
-
-
-class ElementAddress(NamedTuple):
-    """An element of a storage: `offset + sum(variable * stride)`.
-
-    An element of a storage of complex numbers is one of their parts.
-    """
-
-    storage: Storage
-    offset: DimLike
-    strides: tuple[tuple[Variable, DimLike], ...]
-
-    def parts(self) -> tuple[ElementAddress, ElementAddress]:
-        """Return the addresses of the parts of a complex number, given that of the number."""
-        strides = tuple([(variable, stride * 2) for variable, stride in self.strides])
-        real = self._replace(offset=self.offset * 2, strides=strides)
-        return real, real._replace(offset=real.offset + 1)
-
-
-@record(eq=False)
-class Element(Expr):
-    """An element of a storage, before the kernel's axes and parameters are settled."""
-
-    place: ElementAddress
-
-
-@record(eq=False)
-class RandomValue(Expr):
-    """An element of a node's random bits, which are not in memory, before the like is settled."""
-
-    key: str
-    place: ElementAddress
-
-
-@record(eq=False)
-class IndexValue(Expr):
-    """An index as a value, int64, before the kernel's axes and parameters are settled."""
-
-    index: Affine
 
 
 class RowReduction(NamedTuple):
@@ -125,6 +83,8 @@ class ExpressionBuilder:
         group: The group.
         facts: Of its graph.
         product: What it is the epilogue of, if it is one: that is read where it is computed.
+        place: Where all elements of the last axis are written out: the group's variables, and which
+            of the elements is computed.
 
     Attributes:
         axes: The variables of the group's loops, the slowest in memory first.
@@ -135,11 +95,18 @@ class ExpressionBuilder:
         nonzero: Sizes that must not be 0, as something is chosen along them.
     """
 
-    def __init__(self, group: Group, facts: FusionFacts, product: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        group: Group,
+        facts: FusionFacts,
+        product: Tensor | None = None,
+        place: tuple[Sequence[Variable], int] | None = None,
+    ) -> None:
         self.group = group
         self.facts = facts
         self.product = product
-        self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
+        self.axes = loop_variables(group) if place is None else [*place[0]]
+        self._fixed = {} if place is None else {self.axes[-1]: Affine(place[1], {})}
         self.rows = [self.axes[i] for i in group.rows or ()]
         self.reduced: list[RowReduction] = []
         self.across: list[CrossRowReduction] = []
@@ -162,8 +129,8 @@ class ExpressionBuilder:
         axes = self.axes if wide == len(self.axes) else self.rows
         if wide != len(axes):
             raise _misfit(tensor.node, "it has neither all axes nor those of the rows")
-        left = iter(axes)
-        return tuple([ZERO if dim == 1 else index_of(next(left)) for dim in tensor.shape])
+        left = iter([self._fixed.get(axis) or index_of(axis) for axis in axes])
+        return tuple([ZERO if dim == 1 else next(left) for dim in tensor.shape])
 
     def stores(self, tensor: Tensor) -> list[tuple[ElementAddress, Expr]]:
         """Return where the group's loops write a tensor, and what, in its own dtype."""
@@ -273,6 +240,8 @@ class ExpressionBuilder:
             return self._gathered(node, index)
         if isinstance(op, IndexAdd):
             return self._added(node, index)
+        if isinstance(op, Roll):
+            return self._rolled(node, index)
         if node in self.facts.short:
             return self._written_out(node, index)
         if self.facts.role[node] is Role.REDUCE or op.scalar is None:
@@ -361,6 +330,21 @@ class ExpressionBuilder:
             if isinstance(variable, ComputedIndex):
                 self.bounds.append(Bound(variable.value, variable.extent))
 
+    def _rolled(self, node: Node, index: Index) -> Expr:
+        """Return an element of a narrow roll: which one of its row, where that is not known."""
+        assert isinstance(node.op, Roll)
+        (shift,), (x,) = node.op.shifts, node.inputs
+        *before, place = index
+        size = cast(int, x.shape[-1])
+        found = [self.value(x, (*before, Affine((k - shift) % size, {}))) for k in range(size)]
+        if not place.terms:
+            return found[cast(int, place.offset)]
+        *first, result = found
+        for number, value in enumerate(first):
+            here = K.eq(IndexValue(int64, place), number)
+            result = K.select(here, value, result)
+        return result
+
     def _added(self, node: Node, index: Index) -> Expr:
         """Return the base, with the value added at the one place of a row that the index names."""
         picking = self.facts.picking(node)
@@ -377,6 +361,11 @@ class ExpressionBuilder:
         here = K.eq(IndexValue(int64, index[-1]), _as_value(place))
         result = K.select(here, more, base)
         return widened(K.cast(result, node.types[0].dtype))
+
+
+def loop_variables(group: Group) -> list[Variable]:
+    """Return variables for the axes of a group."""
+    return [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
 
 
 def _misfit(node: Node, why: str) -> PassError:

@@ -26,9 +26,9 @@ from graphfw.runtime.kernels.ir import (
     Ref,
     Size,
     SizeValue,
-    Store,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.walk import Statement, children, postorder, roots, statements
 
 _SIGNS = {
     "add": "+",
@@ -106,16 +106,11 @@ class _Names:
         """The expressions whose text is put in brackets where it is an operand."""
         self._named = 0
         self._lines: list[str] = []
-        for item in kernel.body:
-            for statement in item.body if isinstance(item, InnerLoop) else (item,):
-                for root in (statement.value, *_terms(statement)):
-                    self._count(root)
-                if isinstance(statement, Carry):
-                    self._count(statement.begin)
+        for statement in statements(kernel):
+            for root in roots(statement):
+                self._count(root)
 
-    def begin(
-        self, statement: Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
-    ) -> list[str]:
+    def begin(self, statement: Statement) -> list[str]:
         """Return the lines of what happens before a statement's loop."""
         self._lines = []
         if isinstance(statement, Carry):
@@ -123,9 +118,7 @@ class _Names:
             self._lines.append(f"{statement.name} = {text}")
         return self._lines
 
-    def statement(
-        self, statement: Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
-    ) -> list[str]:
+    def statement(self, statement: Statement) -> list[str]:
         """Return the lines of a statement: the names that it makes, and itself."""
         self._lines = []
         value = self._text(statement.value)
@@ -151,19 +144,11 @@ class _Names:
             expr = stack.pop()
             self._uses[expr] += 1
             if self._uses[expr] == 1:
-                stack += _parts(expr)
+                stack += children(expr)
 
     def _text(self, root: Expr) -> str:
-        """Return the text of an expression. Without recursion: they can be deep."""
-        stack = [(root, False)]
-        while stack:
-            expr, ready = stack.pop()
-            if expr in self._texts:
-                continue
-            if not ready:
-                stack.append((expr, True))
-                stack += [(part, False) for part in reversed(_parts(expr))]
-                continue
+        """Return the text of an expression."""
+        for expr in postorder([root], self._texts.__contains__):
             text = self._of(expr)
             if self._uses[expr] > 1 and isinstance(expr, Call | Draw | Load):
                 name = f"v{self._named}"
@@ -214,18 +199,6 @@ class _Names:
         if access.offset != 0 or not parts:
             parts.insert(0, _size(access.offset))
         return f"[{' + '.join(parts)}]"
-
-
-def _terms(statement: Reduce | Carry | Keep | Store | Accumulate | BoundsCheck) -> list[Expr]:
-    if isinstance(statement, Store | Accumulate):
-        return [term.value for term in statement.access.terms]
-    return []
-
-
-def _parts(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Call):
-        return list(expr.args)
-    return [term.value for term in expr.access.terms] if isinstance(expr, Draw | Load) else []
 
 
 def _size(size: Size) -> str:

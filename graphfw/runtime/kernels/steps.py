@@ -125,6 +125,10 @@ class Step:
         scratch: How many bytes of scratch memory each thread needs.
         in_place: Pairs (written operand, read operand) that may be one array: element i is read
             before it is written, and by nobody else.
+        leaves_rest: Whether it changes only a part of what it is written over by these pairs: in
+            less time than where it copies the rest, too.
+        when_in_place: The step that does the same in fewer work items where it is in place by these
+            pairs, if there is one.
         can_fail: Whether it may return a number other than 0.
         nonzero: Sizes that must not be 0: of nothing, none is the largest.
         after: What must have been made before, though it is not read: nothing is kept for that.
@@ -139,6 +143,8 @@ class Step:
     work_items: DimLike
     scratch: DimLike = 0
     in_place: tuple[tuple[int, int], ...] = field(default=())
+    leaves_rest: bool = False
+    when_in_place: Step | None = None
     can_fail: bool = False
     nonzero: tuple[DimLike, ...] = ()
     after: tuple[Storage, ...] = ()

@@ -8,13 +8,11 @@ are those of the Open Compute Project (OFP8 1.0, MX 1.0), those with "uz" of Gra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, float32, int32, uint8, uint32
 from graphfw.runtime.kernels.ir import Expr
-
-if TYPE_CHECKING:
-    from graphfw.runtime.kernels.scalars import Scalars
+from graphfw.runtime.kernels.primitives import PrimitiveCalls
 
 
 class _Format(NamedTuple):
@@ -72,7 +70,7 @@ _SIGN, _INFINITY, _QUIET = 0x8000_0000, 0x7F80_0000, 0x7FC0_0000
 """Of a float32."""
 
 
-def decoded(k: Scalars, x: Expr) -> Expr:
+def decoded(k: PrimitiveCalls, x: Expr) -> Expr:
     """Return the number that is kept: a float32, or of integers an int32."""
     code, name = k.cast(k.bits(x, uint8), uint32), x.dtype.name
     if name in _FORMATS:
@@ -85,7 +83,7 @@ def decoded(k: Scalars, x: Expr) -> Expr:
     return k.shr(k.bits(k.shl(code, 32 - width), int32), 32 - width)  # which repeats the sign
 
 
-def encoded(k: Scalars, x: Expr, dtype: DType) -> Expr:
+def encoded(k: PrimitiveCalls, x: Expr, dtype: DType) -> Expr:
     """Return a number as it is kept: rounded to the nearest, halves to even; integers wrap."""
     if not dtype.holds_floats:
         code = k.and_(k.bits(k.cast(x, int32), uint32), 2**dtype.bits - 1)
@@ -96,7 +94,7 @@ def encoded(k: Scalars, x: Expr, dtype: DType) -> Expr:
     return k.bits(k.cast(code, uint8), dtype)
 
 
-def _float(k: Scalars, code: Expr, form: _Format) -> Expr:
+def _float(k: PrimitiveCalls, code: Expr, form: _Format) -> Expr:
     """Move exponent and mantissa to where a float32 has them; the smallest count the least one."""
     size = k.and_(code, form.sign - 1)
     normal = k.add(k.shl(size, form.rest), form.rebias << 23)
@@ -112,7 +110,7 @@ def _float(k: Scalars, code: Expr, form: _Format) -> Expr:
     return k.bits(signed, float32)
 
 
-def _code(k: Scalars, x: Expr, form: _Format) -> Expr:
+def _code(k: PrimitiveCalls, x: Expr, form: _Format) -> Expr:
     """The way back: half of the last bit is added, and carries over; the smallest are counted."""
     whole = k.bits(x, uint32)
     size = k.and_(whole, _SIGN - 1)
@@ -133,14 +131,14 @@ def _code(k: Scalars, x: Expr, form: _Format) -> Expr:
     return k.select(is_nan, k.xor(sign, form.nan), k.or_(found, sign))
 
 
-def _power(k: Scalars, code: Expr) -> Expr:
+def _power(k: PrimitiveCalls, code: Expr) -> Expr:
     """float8_e8m0fnu: the exponent of a float32 alone, or NaN."""
     least = k.const(1 << 22, uint32)  # 2^-127, which no normal float32 is
     found = k.select(k.eq(code, 0), least, k.shl(code, 23))
     return k.bits(k.select(k.eq(code, 0xFF), _QUIET, found), float32)
 
 
-def _code_of_power(k: Scalars, x: Expr) -> Expr:
+def _code_of_power(k: PrimitiveCalls, x: Expr) -> Expr:
     """Halves go up, as all does between the two least powers; zero and less become NaN."""
     size = k.bits(x, uint32)
     normal = k.shr(k.add(size, 1 << 22), 23)

@@ -20,7 +20,7 @@ from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas, copied_together
-from graphfw.runtime.numpy_executor.native_executable import executable
+from graphfw.runtime.numpy_executor.executables import executable
 from graphfw.runtime.packed_variables import (
     packed,
     packed_type,

@@ -38,6 +38,7 @@ class CpuBackend:
 
     hoists = False
     updates_last = False
+    lends_outputs = True
 
     def __init__(
         self, program: Program, options: Options, measured: Measured | None = None
@@ -58,3 +59,6 @@ class CpuBackend:
 
     def may_overwrite(self, step: Step) -> bool:
         return not is_worth_a_copy(step)
+
+    def is_in_place(self, step: Step) -> bool:
+        return True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,22 +16,18 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Tensor
-from graphfw.runtime.executor import Options
-from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, ArenaMemory, Arenas
+from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, ArenaMemory
+from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.layout import ARENA, Layout
 from graphfw.runtime.numpy_executor.loops import IterationWork, work_of
-from graphfw.runtime.numpy_executor.native_executable import NativeExecutable, native_executable
+from graphfw.runtime.numpy_executor.native_executable import NativeExecutable
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
-from graphfw.runtime.planning.arena import ALIGNMENT
-from graphfw.runtime.program import body_program
+from graphfw.runtime.numpy_executor.node_regions import LentBody, Sizes
+from graphfw.runtime.planning.arena import rounded
+from graphfw.runtime.program import Program, body_program
 
-if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.build import Build
-
-Sizes: TypeAlias = Mapping[str, int]
-
-BoundRegion: TypeAlias = "Callable[[Sequence[Array], Rng], Sequence[Array]]"
-"""Computes a node at known sizes; for one thread at a time."""
+Compile: TypeAlias = "Callable[[Program], NativeExecutable]"
+"""Makes a program native, with the options and in the memory of the program that it is in."""
 
 Maker: TypeAlias = "Callable[[], Array]"
 """Makes arrays with any contents."""
@@ -49,13 +44,18 @@ class Compiled:
     """A body as a program. What the captures are, its last parameters, is prepared once a run."""
 
     def __init__(
-        self, body: Body, captures: int, options: Options, arenas: Arenas, *, is_trip: bool
+        self,
+        body: Body,
+        captures: int,
+        compile: Compile,
+        *,
+        is_trip: bool,
+        carried: Iterable[int] = (),
     ) -> None:
         self.body = body
         self.captures = captures
-        self.program = body_program(body, captures, is_trip=is_trip)
-        self.made: NativeExecutable = native_executable(self.program, options, arenas)
-        self.arenas = arenas
+        self.program = body_program(body, captures, is_trip=is_trip, carried=carried)
+        self.made = compile(self.program)
         self.is_native = self.made.loaded.recipe.is_plain or self._is_chain()
         self.is_random = body.is_random
 
@@ -89,6 +89,11 @@ class Compiled:
         """Yield the explanation, line by line."""
         text = self.made.explain(None if sizes is None else self.own(sizes))
         yield from text.splitlines()
+
+    @property
+    def in_place(self) -> frozenset[int]:
+        """The carries that an iteration may write over what it is given."""
+        return frozenset(self.made.loaded.recipe.carried)
 
     def place(self, array: int) -> int:
         """Return where the address of an input goes; outputs come after the inputs."""
@@ -125,7 +130,7 @@ class ReadyBody:
             raise NotNativeError from error
         self._body = body
         self.run = body.made.ready_run(layout)
-        self._inside: list[tuple[ReadyBody, int]] = []
+        self._inside: list[tuple[LentBody, int]] = []
         self.nbytes = self.run.nbytes
         if self.run.whole is not None:
             self.work = work_of(self.run)
@@ -153,20 +158,21 @@ class ReadyBody:
         """Return an arena for it, to be given back."""
         if not self.nbytes:
             return NO_MEMORY
-        arena = self._body.arenas.take(self.nbytes)
-        self._lie_at(arena.address)
+        arena = self._body.made.arenas.take(self.nbytes)
+        self.lie_at(arena.address)
         return arena
 
     def give(self, arena: ArenaMemory) -> None:
         """Give an arena back, and let go of what `prepare` has computed."""
         self._body.made.preparation.forget(self.run)
         if self.nbytes:
-            self._body.arenas.give(arena)
+            self._body.made.arenas.give(arena)
 
-    def _lie_at(self, address: int) -> None:
+    def lie_at(self, address: int) -> None:
+        """Say where the memory is that it is lent."""
         self.run.lie_at(address)
         for body, offset in self._inside:
-            body._lie_at(address + offset)
+            body.lie_at(address + offset)
 
     def _chained(self, layout: Layout) -> IterationWork:
         """Lay out a body with loops inside."""
@@ -176,7 +182,7 @@ class ReadyBody:
         words = run.bases.ctypes.data
 
         def room(nbytes: int) -> IndirectAddress:
-            begin = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+            begin = rounded(self.nbytes)
             self.nbytes = begin + nbytes
             return IndirectAddress(words + 8 * ARENA, begin)
 
@@ -216,11 +222,6 @@ class ReadyBody:
 def shape_of(tensor: Tensor, sizes: Sizes) -> tuple[int, ...]:
     """Return a tensor's shape at some sizes."""
     return tuple([evaluate(dim, sizes) for dim in tensor.shape])
-
-
-def nbytes_of(tensor: Tensor, sizes: Sizes) -> int:
-    """Return a tensor's bytes at some sizes."""
-    return math.prod(shape_of(tensor, sizes)) * tensor.dtype.itemsize
 
 
 def whole(arrays: Sequence[Array]) -> list[Array]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.trim_heap import trim_heap
-from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.runtime.planning.arena import ALIGNMENT, side_by_side
 
 _LARGE = 32 << 20
 """Bytes that take the system longer to give than it takes to give it back what is not needed."""
@@ -97,19 +97,17 @@ def copied_together(arrays: Iterable[Array], sizes: Sequence[int]) -> list[Array
     each array by itself, and it takes as long for each. It gives them when they are first written
     to, as zeros: zeros that are there already are left to the first run, and its many threads.
     """
-    rooms = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-    memory = aligned(sum(rooms), np.zeros)
+    begins, nbytes = side_by_side(sizes)
+    memory = aligned(nbytes, np.zeros)
     copies: list[Array] = []
-    begin = 0
     made = iter(arrays)
-    for room in rooms:
+    for begin in begins:
         array = next(made)
         copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
         if not _is_one_zero(array):
             copy[...] = array
         del array  # before the next one is made
         copies.append(copy)
-        begin += room
     return copies
 
 

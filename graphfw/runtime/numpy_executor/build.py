@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphfw.ir.dim import DimLike
@@ -17,12 +17,11 @@ from graphfw.ops.control.region_op import Region
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, View
 from graphfw.runtime.numpy_executor.backend import CpuBackend
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
 from graphfw.runtime.numpy_executor.names import name_of
+from graphfw.runtime.numpy_executor.node_regions import NodeRegion
 from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
-from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.copies import marked
 from graphfw.runtime.planning.schedule import Level
@@ -31,6 +30,12 @@ from graphfw.runtime.program import Program
 
 class Build:
     """A compiled program, for all sizes.
+
+    Args:
+        program: The program.
+        options: The session's.
+        region_of: Compiles a node with bodies.
+        measured: The choices that were measured before.
 
     Attributes:
         stages: What the stages of the compilation have made.
@@ -52,7 +57,7 @@ class Build:
         self,
         program: Program,
         options: Options,
-        arenas: Arenas,
+        region_of: Callable[[Region], NodeRegion],
         measured: Measured | None = None,
     ) -> None:
         self.program = program
@@ -63,13 +68,13 @@ class Build:
         self.fetched = stages.lowered.fetched
         self._lines = {_line(node): number for number, node in enumerate(program.source.nodes)}
         marks: list[Storage] = []
-        self.levels = [*plan.levels]
+        self.levels = [*stages.levels]
         if plan.updated:
             step, mark = marked(KernelCode)
             self.levels.append(Level((step,), ()))
             marks.append(mark)
         self.regions = {
-            node: CompiledRegion(node.op, options, arenas)
+            node: region_of(node.op)
             for level in self.levels
             for node in level.nodes
             if isinstance(node.op, Region)
@@ -79,9 +84,8 @@ class Build:
         self.steps = [step for level in self.levels for step in level.steps]
         self.prepared = [one for one in stages.hoisted.kept if isinstance(one, Prepared)]
         self.constants = _constants(self.steps, self.prepared)
-        outside = _made_outside(self.levels)
-        direct = [k for k, storage in enumerate(self.fetched) if storage not in outside]
-        lasting = [*self.constants, *self.prepared, *outside]
+        direct = [k for k, storage in enumerate(self.fetched) if storage not in stages.outside]
+        lasting = [*self.constants, *self.prepared, *stages.outside]
         drawing: list[Storage] = [backend.draws.storage] if backend.draws else []
         given = [*program.feeds, *program.variables, *drawing]
         arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
@@ -89,6 +93,9 @@ class Build:
         self.array_of = {storage: place for place, storage in enumerate(arrays)}
         memory = stages.memory
         self.block_of = memory.block_of
+        for storage, output in memory.homes.items():
+            self.bases[storage] = self.bases[output]
+            self.array_of[storage] = self.array_of[output]
         codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
         # Steps of equal structure share their code: it is named once.
         name_by_id = {number: name_of(code) for number, code in {id(c): c for c in codes}.items()}
@@ -124,6 +131,7 @@ class Build:
             prepared=tuple([self._prepared_part(one, next(function_of)) for one in self.prepared]),
             overwritten=tuple([self.array_of[variable] for variable in program.updated]),
             direct=tuple(direct),
+            carried=tuple(sorted(stages.overwritten)),
             drawn=backend.drawn,
             measured=backend.tuner.found,
         )
@@ -177,10 +185,6 @@ class Build:
             )
         return known
 
-    def storage_of(self, tensor: Tensor) -> Storage:
-        """Return the storage that a tensor lies in."""
-        return self.view(tensor).storage
-
 
 def _line(node: Node) -> Loc:
     return node.loc._replace(merged=()) if node.loc.merged else node.loc
@@ -197,10 +201,6 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
             elif isinstance(storage, Table):
                 found[storage] = storage.literal
     return found
-
-
-def _made_outside(levels: Sequence[Level]) -> dict[Storage, None]:
-    return {t: None for level in levels for node in level.nodes for t in node.outputs}
 
 
 def static(size: DimLike) -> int:

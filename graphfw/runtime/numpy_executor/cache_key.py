@@ -80,6 +80,7 @@ def _described(program: Program) -> list[str]:
         ",".join([str(places[t]) for t in program.updated]),
         _places(program.source.outputs, numbers),
         str(program.fetch_count),
+        str(program.carried),
     ]
     return [*lines, *[_line(node, numbers) for node in numbers]]
 

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from graphfw.ir.op import Rng
-from graphfw.runtime.executor import Claim, Options, Replayed
-from graphfw.runtime.memory import MemoryReport, too_much
+from graphfw.ops.control.region_op import Region
+from graphfw.runtime.executor import Options, Replayed
+from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.execution import LoadedRecipe
 from graphfw.runtime.numpy_executor.labels import Described, Labels
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable
+from graphfw.runtime.numpy_executor.ready_run import LoadedRecipe
 from graphfw.runtime.numpy_executor.recipe import Measured
+from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.program import Program
+
+
+def build_of(
+    program: Program,
+    options: Options,
+    arenas: Arenas,
+    compile: Callable[[Program, Options, Arenas], NativeExecutable],
+    measured: Measured | None = None,
+) -> Build:
+    """Return the build of a program, whose bodies a function compiles."""
+
+    def region_of(op: Region) -> CompiledRegion:
+        return CompiledRegion(op, lambda body: compile(body, options, arenas))
+
+    return Build(program, options, region_of, measured)
 
 
 class CompiledExecutable(NativeExecutable):
@@ -26,19 +43,11 @@ class CompiledExecutable(NativeExecutable):
 
     build: Build
 
-    def __init__(
-        self,
-        program: Program,
-        options: Options,
-        arenas: Arenas,
-        build: Build | None = None,
-        measured: Measured | None = None,
-    ) -> None:
-        self.build = build or Build(program, options, arenas, measured)
+    def __init__(self, build: Build, options: Options, arenas: Arenas) -> None:
+        self.build = build
         # The runner too: whoever compiles it by itself has the other cores idle.
-        *addresses, _ = compile_codes([*self.build.codes.values(), RunnerCode()])
-        loaded = LoadedRecipe(self.build.recipe, addresses)
-        super().__init__(program, options, arenas, loaded)
+        *addresses, _ = compile_codes([*build.codes.values(), RunnerCode()])
+        super().__init__(build.program, options, arenas, LoadedRecipe(build.recipe, addresses))
 
     def explain(self, sizes: tuple[int, ...] | None) -> str:
         return reports.explain(self.build, sizes)
@@ -57,6 +66,9 @@ class CompiledExecutable(NativeExecutable):
     def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
         with self._lock:
             layout = self._layouts.get(sizes) or self.loaded.layouts.make(sizes)
+        return self._memory(layout)
+
+    def _memory(self, layout: Layout) -> MemoryReport:
         return reports.memory(self.build, layout, self._threads)
 
     def described(self, sizes: tuple[int, ...]) -> list[Described]:
@@ -65,13 +77,5 @@ class CompiledExecutable(NativeExecutable):
     def replay(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
     ) -> Iterator[Replayed]:
-        with self._apart(self._layout(sizes), inputs, rng, version) as (_, execution):
+        with self._apart(self.layout(sizes), inputs, rng, version) as (_, execution):
             yield from reports.replayed(self.build, execution, rng)
-
-    def _check(self, layout: Layout, claim: Claim | None) -> None:
-        limit = self._options.memory_limit
-        if limit is not None:
-            report = reports.memory(self.build, layout, self._threads)
-            needed = report.peak if claim is not None else report.peak + report.spare
-            if needed > limit:
-                raise too_much(report, needed, limit, layout.sizes)

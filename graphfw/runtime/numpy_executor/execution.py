@@ -4,143 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphfw.ir import concrete, time_limits
 from graphfw.ir.constants import constant_array
-from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array
 from graphfw.ir.op import ALIAS, RANDOM, Rng
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.numpy_executor.buffer_pool import ArenaMemory, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import ArenaMemory
 from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
-from graphfw.runtime.numpy_executor.layout import ARENA, Layout, Layouts
-from graphfw.runtime.numpy_executor.recipe import Recipe, in_row
-from graphfw.runtime.numpy_executor.runner import Record, Run
-from graphfw.runtime.planning.arena import ALIGNMENT
-from graphfw.runtime.planning.draws import Draws
+from graphfw.runtime.numpy_executor.in_rows import in_rows
+from graphfw.runtime.numpy_executor.layout import Layout
+from graphfw.runtime.numpy_executor.ready_run import LoadedRecipe, Outside, ReadyRun
 from graphfw.runtime.planning.schedule import Level
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
 
-_SHORT = 2
-"""Work items up to which a native call keeps Python's lock: giving it up would take longer."""
-
-
 _NOBODY_ASKS = np.zeros(1, np.int64)
 """Where the mark goes when the old contents are left as they are."""
-
-
-class LoadedRecipe:
-    """A recipe in this process.
-
-    Attributes:
-        recipe: The recipe.
-        addresses: Of its functions.
-        layouts: Makes what depends on the sizes.
-        direct: For each direct output its number among all outputs, and what makes its arrays.
-        spares: The same for the updates.
-        is_random: Whether it draws.
-    """
-
-    def __init__(self, recipe: Recipe, addresses: Sequence[int]) -> None:
-        self.recipe = recipe
-        self.addresses = addresses
-        self.layouts = Layouts(recipe, addresses)
-        pools_of_outputs = [
-            (k, OutputPool(as_dtype(name).dtype)) for k, name in enumerate(recipe.dtypes)
-        ]
-        self.direct = [pools_of_outputs[k] for k in recipe.direct]
-        self.spares = pools_of_outputs[len(pools_of_outputs) - len(recipe.overwritten) :]
-        self.is_random = bool(recipe.drawn)
-        self._draws = Draws(recipe.drawn)
-
-    @cached_property
-    def constants(self) -> dict[int, Array]:
-        """The constants that native steps read, but for those that prepare operands."""
-        constants = self.recipe.constants
-        return {number: in_row(constants[number]) for number in self.read & constants.keys()}
-
-    @cached_property
-    def read(self) -> frozenset[int]:
-        """The numbers of the addresses that native steps use."""
-        parts = [part for level in self.recipe.levels for part in level]
-        return frozenset([number for part in parts for number in part.operands])
-
-    def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
-        """Return the arrays that a run begins with: its inputs, and what it draws from."""
-        return (*inputs, self.drawn(rng)) if self.is_random else inputs
-
-    def drawn(self, rng: Rng) -> Array:
-        """Return the step and the keys of a run's draws."""
-        return self._draws.array(rng)
-
-
-class Outside(NamedTuple):
-    """A node outside of native code at known sizes.
-
-    Attributes:
-        compute: Returns its results, which are nobody else's.
-        outputs: What they are; for what native steps read, the number of its address.
-    """
-
-    compute: Callable[[Sequence[Array], Rng], Sequence[Array]]
-    outputs: list[tuple[Tensor, int | None]]
-
-
-class ReadyRun:
-    """The tables that one run at a time writes to.
-
-    Attributes:
-        run: The native runner's.
-        calls: For each stretch, what computes its native steps; None where there are none.
-        whole: The only call, of a program that is native as a whole and updates nothing; else None.
-        nbytes: How much memory it is lent for a run: the arena, and scratch memory behind it.
-        makers: What makes the arrays of the direct outputs.
-        outside: Of the nodes outside of native code, those that have been computed.
-        version: For which contents of the variables the prepared operands are set.
-    """
-
-    def __init__(self, loaded: LoadedRecipe, layout: Layout, threads: int) -> None:
-        recipe = loaded.recipe
-        self.run = Run(layout.tables, threads, owns_scratch=False)
-        # In the arena, which all sizes and plans share: tables stay for each size that was seen.
-        self._scratch_begin = -(-layout.arena // ALIGNMENT) * ALIGNMENT
-        scratch = self.run.scratch
-        self.nbytes = self._scratch_begin + scratch if scratch else layout.arena
-        for number, constant in loaded.constants.items():
-            self.run.bases[number] = constant.ctypes.data
-        self.calls: list[Callable[[tuple[Array, ...]], int] | None] = []
-        for stretch in recipe.stretches:
-            work_items = sum(layout.work_items[stretch.first : stretch.first + stretch.waves])
-            call = self.run.stretch(stretch.first, stretch.waves, hold=work_items <= _SHORT)
-            self.calls.append(call if stretch.waves else None)
-        self.whole = self.calls[0] if recipe.is_plain else None
-        self._recipe = recipe
-        self.makers = [
-            pool_of_outputs.maker(*layout.shapes[k]) for k, pool_of_outputs in loaded.direct
-        ]
-        self.outside: dict[Node, Outside] = {}
-        self.version = -1
-        self.held: Sequence[Array] = ()
-
-    def lie_at(self, address: int) -> None:
-        """Say where the memory is that it is lent."""
-        self.run.bases[ARENA] = address
-        if self.run.scratch:
-            self.run.scratch_at(address + self._scratch_begin)
-
-    @cached_property
-    def whole_record(self) -> Record:
-        """The record for the runner, of a program that is native as a whole."""
-        (stretch,) = self._recipe.stretches
-        return self.run.record_of(stretch.first, stretch.waves)
 
 
 class Execution:
@@ -246,7 +132,8 @@ class Execution:
     def _native(self, call: Callable[[tuple[Array, ...]], int]) -> bool:
         failed = call((*self._inputs, *self._results, *self._updates))
         if failed < 0:  # an array that was fed does not lie in a row
-            self._inputs = [np.require(a, requirements=["C", "A"]) for a in self._inputs]
+            threads = self._run.run.threads
+            self._inputs = [in_rows(array, threads) for array in self._inputs]
             failed = call((*self._inputs, *self._results, *self._updates))
         return not failed
 
@@ -313,7 +200,7 @@ class Execution:
                 if place < len(inputs)
                 else (*self._results, *self._updates)[place - len(inputs)]
             )
-            return found if found.flags.c_contiguous else np.ascontiguousarray(found)
+            return in_rows(found, self._run.run.threads)
         if isinstance(storage, Tensor):
             constant = constant_array(storage)
             if constant is not None:

@@ -13,8 +13,9 @@ import numpy as np
 from graphfw.ir import concrete
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.execution import ReadyRun
+from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.native import clock_file, period, text_of
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
 
 _MANY = 1 << 62
@@ -257,7 +258,8 @@ class Iterations:
             if made == _FAILED:
                 return None
             # An array does not lie in a row.
-            arrays = tuple([np.require(a, requirements=["C", "A"]) for a in arrays])
+            threads = self._work.run.threads
+            arrays = tuple([in_rows(array, threads) for array in arrays])
 
 
 def _slowly(call: Callable[..., int], here: int, addresses: Array, arrays: Arrays) -> int:

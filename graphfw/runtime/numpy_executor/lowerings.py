@@ -24,6 +24,7 @@ from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurre
 from graphfw.ops.shape.concat import Concat
 from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Slice, SliceSet
+from graphfw.ops.shape.scatter_extremes import IndexMax, IndexMin
 from graphfw.runtime.kernels.lowerings import lowers, multiplies
 from graphfw.runtime.kernels.steps import Product, Step, View
 from graphfw.runtime.limits import Precision
@@ -63,7 +64,7 @@ def _copies(
     return copy_steps(node, inputs, outputs)
 
 
-@lowers(IndexAdd, IndexSet, MaxUnpool, target="numpy")
+@lowers(IndexAdd, IndexMax, IndexMin, IndexSet, MaxUnpool, target="numpy")
 def _scatters(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:

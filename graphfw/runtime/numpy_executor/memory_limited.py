@@ -19,7 +19,8 @@ from graphfw.runtime.memory import MemoryReport, require_room, too_much
 from graphfw.runtime.numpy_executor import reports
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.build import Build
-from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
+from graphfw.runtime.numpy_executor.compiled import CompiledExecutable, build_of
+from graphfw.runtime.numpy_executor.executables import native_executable
 from graphfw.runtime.numpy_executor.layout import Layouts
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.profile import Profile
@@ -51,7 +52,7 @@ class _Variant:
     def executable(self) -> CompiledExecutable:
         """The variant, ready to run."""
         with without_collection():
-            return CompiledExecutable(self.program, self.options, self.arenas, self.build)
+            return CompiledExecutable(self.build, self.options, self.arenas)
 
     @cached_property
     def _layouts(self) -> Layouts:
@@ -89,7 +90,8 @@ class MemoryLimitedExecutable(Executable):
         self._threads = options.threads or default_threads()
         self._arenas = arenas
         self._lock = forks.renewed_lock()
-        self._as_it_is = _Variant(program, Build(program, options, arenas), None, options, arenas)
+        build = build_of(program, options, arenas, native_executable)
+        self._as_it_is = _Variant(program, build, None, options, arenas)
         self._variants: dict[Budget, _Variant | None] = {}
         self._chosen: dict[tuple[tuple[int, ...], bool], _Variant | None] = {}
         self._as_it_is.executable  # noqa: B018  compile it now: most runs are within the limit
@@ -174,8 +176,7 @@ class MemoryLimitedExecutable(Executable):
                 yield variant
 
     def _needed(self, variant: _Variant, sizes: Sequence[int], in_place: bool) -> int:
-        report = variant.memory(sizes, self._threads)
-        return report.peak if in_place else report.peak + report.spare
+        return variant.memory(sizes, self._threads).needed(in_place=in_place)
 
     def _variant(self, budget: Budget, sizes: Sequence[int]) -> _Variant | None:
         """Return the program under a budget; None where nothing can be computed again."""
@@ -192,7 +193,7 @@ class MemoryLimitedExecutable(Executable):
             if result.graph is graph or not result.reports:
                 return None
             again = without_passes(replace(program, source=result.graph))
-            build = Build(again, self._options, self._arenas)
+            build = build_of(again, self._options, self._arenas, native_executable)
         return _Variant(again, build, result.reports[0], self._options, self._arenas)
 
     def _refusal(self, sizes: tuple[int, ...], *, in_place: bool) -> MemoryLimitError:

@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import ctypes
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from graphfw.errors import ExecutionError
 from graphfw.ir.op import Rng
-from graphfw.ir.sources import Constant
 from graphfw.ir.time_limits import TimeOverError
-from graphfw.ops.control.effects import quiet
-from graphfw.ops.control.shape_checks import hold
-from graphfw.ops.shape.gather_scatter import names_nothing
-from graphfw.runtime.array_executor import ArrayExecutable
-from graphfw.runtime.executor import Claim, Executable, Options, Replayed
-from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.executor import Claim, Options
 from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas
-from graphfw.runtime.numpy_executor.cache_key import key_of
-from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
-from graphfw.runtime.numpy_executor.execution import Execution, LoadedRecipe, ReadyRun
+from graphfw.runtime.numpy_executor.execution import Execution
+from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.layout import Layout
-from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
-from graphfw.runtime.numpy_executor.recipe import Measured
+from graphfw.runtime.numpy_executor.ready_run import LoadedRecipe, ReadyRun
+from graphfw.runtime.planned_executable import PlannedExecutable
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
-from graphfw.utils import forks
-from graphfw.utils.collecting import without_collection
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
-    from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-    from graphfw.runtime.numpy_executor.labels import Described, Labels
+    from graphfw.runtime.numpy_executor.labels import Described
 
 _LAYOUTS = 256
 
 
-class NativeExecutable(Executable):
+class NativeExecutable(PlannedExecutable[Layout]):
     """A program as native steps.
 
     What is known once is its recipe; what depends on the sizes, a `Layout`; what changes from run
@@ -52,18 +37,18 @@ class NativeExecutable(Executable):
     """
 
     build: Build | None = None
+    _code = "native code"
 
     def __init__(
         self, program: Program, options: Options, arenas: Arenas, loaded: LoadedRecipe
     ) -> None:
-        self.program = program
+        super().__init__(program, options)
         self.loaded = loaded
         self._options = options
         self._threads = options.threads or default_threads()
-        self._arenas = arenas
+        self.arenas = arenas
         self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
-        self._layouts: OrderedDict[tuple[int, ...], Layout] = OrderedDict()
-        self._lock = forks.renewed_lock()
+        self._prepares = bool(loaded.recipe.prepared)
 
     def __call__(
         self,
@@ -74,24 +59,27 @@ class NativeExecutable(Executable):
         claim: Claim | None,
     ) -> list[Any]:
         try:
-            layout = self._layouts.get(sizes) or self._layout(sizes, claim)
+            layout = self._layouts.get(sizes) or self._new_layout(sizes, claim)
         except ArithmeticError:
             # Either an operation refuses these sizes, or it has numbers of more than 64 bits.
             return self._reference(inputs, sizes, rng, version, claim)
         if layout.is_unchecked:
-            with quiet():
-                self._reference(inputs, sizes, rng, 0, None)
+            self._check_by_reference(inputs, sizes, rng)
         run = self.ready_run(layout)
-        arena = self._arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
+        arena = self.arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
         given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
         try:
-            if run.version != version:
+            if self._prepares and run.version != version:
                 self.preparation.provide(run, inputs, version)
             if run.whole is not None:  # the short way, which is what small graphs feel
                 if run.nbytes:
                     run.lie_at(arena.address)
                 outputs = [make() for make in run.makers]
-                if not run.whole((*given, *outputs)):
+                failed = run.whole((*given, *outputs))
+                if failed < 0:  # an array that was fed does not lie in a row
+                    given = [in_rows(array, self._threads) for array in given]
+                    failed = run.whole((*given, *outputs))
+                if not failed:
                     return outputs
             execution = Execution(self.loaded, layout, run, arena, given, self.build)
             if execution.compute(rng, claim):
@@ -106,7 +94,7 @@ class NativeExecutable(Executable):
         finally:
             layout.runs.append(run)
             if run.nbytes:
-                self._arenas.give(arena)
+                self.arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
         raise self._refusal(inputs, sizes, rng)
 
@@ -130,13 +118,11 @@ class NativeExecutable(Executable):
             run = ReadyRun(self.loaded, layout, self._threads)
         return run
 
-    def layout(self, sizes: tuple[int, ...]) -> Layout:
-        """Return the layout at some sizes.
-
-        Raises:
-            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
-        """
-        return self._layouts.get(sizes) or self._layout(sizes)
+    def _laid_out(self, sizes: tuple[int, ...]) -> Layout:
+        layout = self.loaded.layouts.make(sizes)
+        if layout.is_refused:
+            raise ArithmeticError
+        return layout
 
     def profile(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
@@ -163,132 +149,10 @@ class NativeExecutable(Executable):
     ) -> Iterator[tuple[ReadyRun, Execution]]:
         """Make an execution with tables of its own, to look at."""
         run = ReadyRun(self.loaded, layout, self._threads)
-        arena = self._arenas.take(run.nbytes)
+        arena = self.arenas.take(run.nbytes)
         try:
             self.preparation.provide(run, inputs, version)
             given = self.loaded.given(inputs, rng)
             yield run, Execution(self.loaded, layout, run, arena, given, self.build)
         finally:
-            self._arenas.give(arena)
-
-    @cached_property
-    def _reference(self) -> ArrayExecutable:
-        return ArrayExecutable(self.program, np)
-
-    def _refusal(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        """Say what is wrong with values or sizes: the reference path has the messages."""
-        try:
-            with quiet():  # what there was to see has been seen
-                self._reference(inputs, sizes, rng, 0, None)
-        except ExecutionError as error:
-            return error
-        return ExecutionError(
-            "native code refuses values that the operations themselves accept",
-            fix="this is a mistake in graphfw; gf.Session(g, debug=True) runs node by node",
-        )
-
-    def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        return self._reference.blame(inputs, sizes, rng)
-
-    def _check(self, layout: Layout, claim: Claim | None) -> None:
-        """Refuse a layout that takes too much memory."""
-
-    def _layout(self, sizes: tuple[int, ...], claim: Claim | None = None) -> Layout:
-        """Lay out sizes that have not been seen lately.
-
-        Raises:
-            ArithmeticError: A size divides by 0, or a step or a check does not take these sizes.
-        """
-        with self._lock:
-            layout = self._layouts.get(sizes)
-            if layout is None:
-                with without_collection():
-                    layout = self.loaded.layouts.make(sizes)
-                program = self.program
-                if layout.is_refused or not hold(program.shape_checks, program.symbols, sizes):
-                    raise ArithmeticError
-                self._check(layout, claim)
-                layout.is_unchecked = names_nothing(self.program.source, layout.sizes)
-                self._layouts[sizes] = layout
-                while len(self._layouts) > _LAYOUTS:
-                    self._layouts.popitem(last=False)
-        return layout
-
-
-class RecalledExecutable(NativeExecutable):
-    """A program whose recipe another process has made. To look into it, it is compiled here."""
-
-    _twin: CompiledExecutable | None = None
-
-    def __init__(
-        self, program: Program, options: Options, arenas: Arenas, loaded: LoadedRecipe, key: str
-    ) -> None:
-        super().__init__(program, options, arenas, loaded)
-        self._key = key
-
-    def explain(self, sizes: tuple[int, ...] | None) -> str:
-        return self._compiled().explain(sizes)
-
-    def source(self) -> str:
-        return self._compiled().source()
-
-    def memory(self, sizes: tuple[int, ...]) -> MemoryReport:
-        return self._compiled().memory(sizes)
-
-    def described(self, sizes: tuple[int, ...]) -> list[Described]:
-        # Not at the top: what is only run does without.
-        labels = import_module("graphfw.runtime.numpy_executor.labels")
-        kept: Labels | None = labels.recalled_labels(disk(), self._key)
-        if kept is None:
-            return self._compiled().described(sizes)
-        return kept.at(sizes, self.program.source.nodes)
-
-    def replay(
-        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng, version: int
-    ) -> Iterator[Replayed]:
-        return self._compiled().replay(inputs, sizes, rng, version)
-
-    def _compiled(self) -> CompiledExecutable:
-        with self._lock:
-            if self._twin is None:
-                with without_collection():
-                    self._twin = _compiled(
-                        self.program, self._options, self._arenas, self.loaded.recipe.measured
-                    )
-            return self._twin
-
-
-def executable(program: Program, options: Options, arenas: Arenas) -> Executable:
-    """Return a program with native code; without, where it has numbers of more than 64 bits."""
-    try:
-        return native_executable(program, options, arenas)
-    except OverflowError:
-        return ArrayExecutable(program, np)
-
-
-def native_executable(program: Program, options: Options, arenas: Arenas) -> NativeExecutable:
-    """Return a program with native code: that of an earlier process, where it is kept."""
-    key = key_of(program, options)
-    if key is None:
-        return _compiled(program, options, arenas)
-    ops = [node.op for node in program.source.nodes]
-    own = [op.value for op in ops if isinstance(op, Constant)]
-    found = recalled(key, own)
-    if found is not None:
-        return RecalledExecutable(program, options, arenas, LoadedRecipe(*found), key)
-    made = _compiled(program, options, arenas)
-    if keep(key, made.loaded.recipe, own):
-        made.labels().keep(disk(), key)
-    return made
-
-
-def _compiled(
-    program: Program, options: Options, arenas: Arenas, measured: Measured | None = None
-) -> CompiledExecutable:
-    with ahead(RunnerCode()):  # which every program needs
-        # Not at the top: half of what importing the executor would take; who recalls does without.
-        compiled = import_module("graphfw.runtime.numpy_executor.compiled")
-        made: CompiledExecutable = compiled.CompiledExecutable(
-            program, options, arenas, measured=measured
-        )
-    return made
+            self.arenas.give(arena)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from graphfw.ir.literal import Array
 from graphfw.ir.time_limits import TimeOverError
+from graphfw.runtime.hoisting import HoistedValues
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
-from graphfw.utils import forks
+from graphfw.runtime.planning.arena import side_by_side
 
-if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.execution import ReadyRun
-
-
-_LINE = 64
 _BATCH = 1 << 24
 """Bytes of operands that are prepared together."""
 
@@ -35,50 +30,48 @@ class Preparation:
         self._threads = threads
         numbers = [number for part in recipe.prepared for number in part.operands]
         self.is_constant = all(number < recipe.fixed for number in numbers)
-        self._lock = forks.renewed_lock()
-        self._newest: tuple[int, list[Array]] = -1, []
-        """The version, and its operands."""
+        self._values = HoistedValues(self)
 
     def provide(self, run: ReadyRun, inputs: Sequence[Array], version: int) -> None:
         """Set the addresses of the prepared operands, computed anew where they are out of date.
 
         A run that goes on meanwhile keeps those that it has.
         """
-        if self.is_constant:
-            version = 0
+        version = self._values.version_of(version)
         if run.version == version or not self._recipe.prepared:
             return
-        with self._lock:
-            if self._newest[0] != version:
-                self._newest = version, self._computed(inputs)
-            run.held = self._newest[1]
+        held = self._values.provide(inputs, version)
         run.version = -1  # an interrupt may leave some of both
-        for part, array in zip(self._recipe.prepared, run.held, strict=True):
-            run.run.bases[part.result] = array.ctypes.data
+        run.held = [*held.values()]
+        for number, array in held.items():
+            run.run.bases[number] = array.ctypes.data
         run.version = version
 
     def forget(self, run: ReadyRun) -> None:
         """Let go of operands that `provide` has set for a version that does not come again."""
         if self.is_constant or run.version == -1:
             return
-        with self._lock:
-            if self._newest[0] == run.version:
-                self._newest = -1, []
+        self._values.forget(run.version)
         run.version, run.held = -1, ()
 
-    def _computed(self, inputs: Sequence[Array]) -> list[Array]:
-        made = self._memory()
+    def memory(
+        self, given: Sequence[Array], before: Mapping[int, Array] | None
+    ) -> Mapping[int, Array]:
+        """Return new memory for the operands; see `HoistBackend`."""
+        del given, before  # runs of another version may be reading those of before
+        return self._memory()
+
+    def compute(self, memory: Mapping[int, Array], given: Sequence[Array], *, is_new: bool) -> None:
+        """Compute the operands; see `HoistBackend`."""
         batches = list(self._batches())
         # What one batch is computed from lies where that of the batch before was.
-        rooms = [
-            sum([_in_lines(size) for size in self._missing(parts).values()]) for parts in batches
-        ]
-        memory = aligned(max(rooms, default=0))
+        rooms = [side_by_side(self._missing(parts).values())[1] for parts in batches]
+        room = aligned(max(rooms, default=0))
         for parts in batches:
             missing = self._missing(parts)
-            lent = dict(zip(missing, _cut(memory, [*missing.values()]), strict=True))
+            lent = dict(zip(missing, _cut(room, [*missing.values()]), strict=True))
             tables, numbers = self._tables(parts)
-            held = [self._array(number, made, lent, inputs) for number in numbers]
+            held = [self._array(number, memory, lent, given) for number in numbers]
             compute = Run(tables, self._threads).stretch(0, 1, hold=False)
             try:
                 failed = compute(tuple(held))
@@ -86,7 +79,6 @@ class Preparation:
                 error.op = "operands that are laid out ahead"
                 raise
             assert not failed, "steps that prepare can't fail"
-        return list(made.values())
 
     def _missing(self, parts: Sequence[PreparedPart]) -> dict[int, int]:
         """Return the constants that have to be computed for some operands, and their bytes."""
@@ -145,10 +137,10 @@ class Preparation:
             run.run.bases[number] = array.ctypes.data
         return own, read
 
-    def _memory(self) -> dict[int, Array]:
+    def _memory(self) -> Mapping[int, Array]:
         """Return memory for the operands: of one piece, which can lie in large pages."""
         sizes = [part.nbytes for part in self._recipe.prepared]
-        pieces = _cut(aligned(sum(map(_in_lines, sizes))), sizes)
+        pieces = _cut(aligned(side_by_side(sizes)[1]), sizes)
         results = [part.result for part in self._recipe.prepared]
         return dict(zip(results, pieces, strict=True))
 
@@ -166,10 +158,5 @@ class Preparation:
 
 def _cut(memory: Array, sizes: Sequence[int]) -> list[Array]:
     """Return pieces of some bytes, each at the beginning of a cache line."""
-    begins = itertools.accumulate(map(_in_lines, sizes), initial=0)
-    return [memory[begin : begin + size] for begin, size in zip(begins, sizes, strict=False)]
-
-
-def _in_lines(nbytes: int) -> int:
-    """Return a number of bytes, rounded up to whole cache lines."""
-    return -(-nbytes // _LINE) * _LINE
+    begins, _ = side_by_side(sizes)
+    return [memory[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]

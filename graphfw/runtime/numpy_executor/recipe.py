@@ -106,6 +106,8 @@ class Recipe:
         prepared: What computes the prepared operands.
         overwritten: For each update the place of the variable among the arrays.
         direct: The numbers of the outputs that native steps write for the caller.
+        carried: The numbers of the outputs that may lie where a loop gives the body what it makes
+            them of: what lies there is read no more when they are written.
         drawn: The keys of the streams that random nodes draw from.
         measured: What its steps were chosen by, where strategies were measured.
     """
@@ -124,6 +126,7 @@ class Recipe:
     prepared: tuple[PreparedPart, ...]
     overwritten: tuple[int, ...]
     direct: tuple[int, ...]
+    carried: tuple[int, ...]
     drawn: tuple[str, ...]
     measured: Measured
 
@@ -260,6 +263,7 @@ def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
         prepared=tuple([_row(PreparedPart, part) for part in facts["prepared"]]),
         overwritten=tuple(facts["overwritten"]),
         direct=tuple(facts["direct"]),
+        carried=tuple(facts["carried"]),
         drawn=tuple(facts["drawn"]),
         measured=facts["measured"],
     )

@@ -12,25 +12,24 @@ from graphfw.ir.concrete import in_iteration
 from graphfw.ir.literal import Array
 from graphfw.ir.op import Rng
 from graphfw.ops.control.loop_op import Loop
-from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
-    BoundRegion,
+    Compile,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    Sizes,
     iteration_number,
-    nbytes_of,
     new_version,
     shape_of,
     whole,
 )
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Iterations
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
+from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
 from graphfw.runtime.numpy_executor.target import CpuTarget
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.while_blocks import in_blocks
 
@@ -38,12 +37,13 @@ from graphfw.runtime.planning.while_blocks import in_blocks
 class LoopRegion:
     """A loop while a condition holds, and passes back over its iterations."""
 
-    def __init__(self, op: Loop, options: Options, arenas: Arenas) -> None:
+    def __init__(self, op: Loop, compile: Compile) -> None:
         self.op = op = in_blocks(op, CpuTarget(Draws(())))
         captures = len(op.condition.parameters) - op.carries[0]
-        self.condition = Compiled(op.condition, captures, options, arenas, is_trip=True)
+        self.condition = Compiled(op.condition, captures, compile, is_trip=True)
+        only = range(op.carries[0]) if len(op.passes) == 1 else ()
         self.passes = [
-            Compiled(body, captures, options, arenas, is_trip=True) for body in op.passes
+            Compiled(body, captures, compile, is_trip=True, carried=only) for body in op.passes
         ]
         self.bodies = (self.condition, *self.passes)
         self.is_native = (
@@ -66,13 +66,13 @@ class LoopRegion:
 
     def per_trip(self, sizes: Sizes) -> int:
         """Return how many bytes each iteration leaves for later passes, until the last is over."""
-        return sum([nbytes_of(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
+        return sum([bytes_at(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
 
     def carry_makers(self, sizes: Sizes) -> list[Maker]:
         """Return the makers of arrays for the carries."""
         pairs = zip(self._carries, self.op.passes[0].outputs, strict=True)
         return [
-            pool_of_outputs.maker(shape_of(t, sizes), nbytes_of(t, sizes))
+            pool_of_outputs.maker(shape_of(t, sizes), bytes_at(t, sizes))
             for pool_of_outputs, t in pairs
         ]
 
@@ -85,51 +85,25 @@ class LoopRegion:
     ) -> Sequence[Array]:
         firsts, rest = self.op.split(arrays)
         captures = whole(rest)
-        carry = [np.array(a, order="C") for a in firsts[0]]
         version = new_version()
-        count = self.op.carries[0]
-        records: list[list[Array]] = []
-        while self.condition([*carry, *captures], asked, rng, version)[0]:
-            iteration = len(records)
-            inputs = [iteration_number(iteration), *carry, *captures]
-            with in_iteration(iteration):
-                made = self.passes[0](inputs, own[0], rng.fold(iteration), version)
-            records.append([*carry, *made[count:]] if len(self.passes) > 1 else [])
-            carry = made[:count]
-        results = carry
-        for number in range(1, len(self.passes)):
-            body = partial(self.passes[number], own=own[number], version=version)
-            results += self._pass(number, body, firsts[number], captures, records, rng)
-        return results
 
-    def _pass(
-        self,
-        number: int,
-        body: Callable[..., list[Array]],
-        carry: Sequence[Array],
-        captures: Sequence[Array],
-        records: list[list[Array]],
-        rng: Rng,
-    ) -> list[Array]:
-        carry = [np.array(a, order="C") for a in carry]
-        order = range(len(records))
-        for iteration in reversed(order) if self.op.backwards[number] else order:
-            inputs = [iteration_number(iteration), *carry, *records[iteration], *captures]
+        def holds(carry: Sequence[Array]) -> bool:
+            return bool(self.condition([*carry, *captures], asked, rng, version)[0])
+
+        def computed(number: int, iteration: int, given: Sequence[Array]) -> list[Array]:
+            inputs = [iteration_number(iteration), *given, *captures]
             with in_iteration(iteration):
-                made = body(inputs, rng=rng.fold(iteration))
-            if number < len(self.passes) - 1:
-                records[iteration] += [*carry, *made[len(carry) :]]
-            else:
-                records[iteration].clear()  # no pass comes that is given it
-            carry = made[: len(carry)]
-        return carry
+                return self.passes[number](inputs, own[number], rng.fold(iteration), version)
+
+        copies = ([np.array(a, order="C") for a in carry] for carry in firsts)
+        return [x for carry in self.op.ends(copies, holds, computed) for x in carry]
 
 
 class NativeLoop:
     """The iterations of a loop of one pass, at some sizes.
 
     The arrays of a call are the node's inputs, then for each carry one that odd iterations write
-    to, then for each one that even iterations write to.
+    to, then for each that is not in place one that even iterations write to.
     """
 
     def __init__(self, loop: LoopRegion, sizes: Sizes) -> None:
@@ -139,8 +113,10 @@ class NativeLoop:
         self._body = ReadyBody(body, sizes)
         self._condition = ReadyBody(condition, sizes)
         self.parts = (self._body, self._condition)
-        self._nbytes = [nbytes_of(t, sizes) for t in loop.op.passes[0].outputs]
+        self._nbytes = [bytes_at(t, sizes) for t in loop.op.passes[0].outputs]
         self._makers = loop.carry_makers(sizes)
+        turning = [i for i in range(first) if i not in body.in_place]
+        self._even = {i: given + first + number for number, i in enumerate(turning)}
         captures = range(first, given)
         self._make_iterations = Iterations(
             self._body.work,
@@ -153,11 +129,11 @@ class NativeLoop:
                     body.place(1 + given + i),
                     condition.place(i),
                     i,
-                    (given + i, given + first + i),
+                    (given + i, self._even.get(i, given + i)),
                 )
                 for i in range(first)
             ],
-            arrays=given + 2 * first,
+            arrays=given + first + len(turning),
             iterations=None,
             condition=Condition(
                 self._condition.run,
@@ -172,10 +148,10 @@ class NativeLoop:
         body.prepare(captures)
         condition.prepare(captures)
         odd = [make() for make in self._makers]
-        even = [make() for make in self._makers]
+        even = {i: self._makers[i]() for i in self._even}
         arena, other = body.take(), condition.take()
         try:
-            made = self._make_iterations((*arrays, *odd, *even))
+            made = self._make_iterations((*arrays, *odd, *even.values()))
         finally:
             body.give(arena)
             condition.give(other)
@@ -183,7 +159,7 @@ class NativeLoop:
             raise FailedError
         if not made:
             return [np.array(a, order="C") for a in arrays[: self._first]]
-        return odd if made % 2 else even
+        return odd if made % 2 else [even.get(i, array) for i, array in enumerate(odd)]
 
     def join(
         self,
@@ -194,7 +170,7 @@ class NativeLoop:
         """Add it to a chain; see `NativeScan.join`."""
         iterations = self._make_iterations
         odd = [room(nbytes) for nbytes in self._nbytes]
-        even = [room(nbytes) for nbytes in self._nbytes]
+        even = [room(self._nbytes[i]) for i in self._even]
         for body in self.parts:
             body.join(chain, sources)
         arrays = [*sources, *odd, *even]

@@ -9,35 +9,32 @@ from typing import TypeVar
 
 import numpy as np
 
-from graphfw.ir.body import Body
 from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
+from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.control.scan_op import Scan
-from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.bodies import (
-    BoundRegion,
+    Compile,
     Compiled,
     FailedError,
     Maker,
     NotNativeError,
     ReadyBody,
-    Sizes,
     iteration_number,
-    nbytes_of,
     new_version,
     shape_of,
     whole,
 )
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas, OutputPool
+from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 from graphfw.runtime.numpy_executor.loops import IterationCarry, Iterations, Move
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
+from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
+from graphfw.runtime.planning.blocks import bytes_at
+from graphfw.runtime.planning.scans import body_without, stacked_carries
 
 T = TypeVar("T")
-
-_NO_RNG = Rng(0, 0)
 
 
 class ScanRegion:
@@ -45,26 +42,21 @@ class ScanRegion:
 
     Attributes:
         op: What it computes.
-        body: Yields the carry, then the stacks whose elements are no carry.
+        body: Yields the carry, then the rows of the stacks whose elements are no carry.
         rest: What these are stacks of.
         histories: The numbers of the carries whose values are kept, with the first and the last.
     """
 
-    def __init__(self, op: Scan, options: Options, arenas: Arenas) -> None:
+    def __init__(self, op: Scan, compile: Compile) -> None:
         self.op = op
-        first = op.carries
-        carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
-        place = {t: (i, False) for i, t in enumerate(op.body.parameters[1 : 1 + first])}
-        place.update({t: (i, True) for i, t in enumerate(carried)})
-        # The stacks of what is carried: which carry, and whether it is the one after the iteration.
-        self._rows = {number: place[t] for number, t in enumerate(stacked) if t in place}
-        self.rest = [t for number, t in enumerate(stacked) if number not in self._rows]
-        captures = len(op.body.parameters) - 1 - first - op.sequences
-        body = Body(op.body.parameters, (*carried, *self.rest))
-        self.body = Compiled(body, captures, options, arenas, is_trip=True)
+        self._stacked = {one.stack: one for one in stacked_carries(op)}
+        body, _, captures = body_without(op, self._stacked)
+        carried, self.rest = body.outputs[: op.carries], body.outputs[op.carries :]
+        self.histories = sorted({one.carry for one in self._stacked.values()})
+        held = [i for i in range(op.carries) if i not in self.histories]
+        self.body = Compiled(body, captures, compile, is_trip=True, carried=held)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
-        self.histories = sorted({carry for carry, _ in self._rows.values()})
         self._carries = [OutputPool(t.dtype.dtype) for t in carried]
         self._stacks = [OutputPool(t.dtype.dtype) for t in self.rest]
 
@@ -95,7 +87,7 @@ class ScanRegion:
     def carry_maker(self, carry: int, sizes: Sizes) -> Maker:
         """Return the maker of arrays for a carry."""
         tensor = self.body.body.outputs[carry]
-        return self._carries[carry].maker(shape_of(tensor, sizes), nbytes_of(tensor, sizes))
+        return self._carries[carry].maker(shape_of(tensor, sizes), bytes_at(tensor, sizes))
 
     def results(
         self, carry: Iterable[T], rest: Iterable[T], history_from: Callable[[int, int], T]
@@ -110,9 +102,9 @@ class ScanRegion:
         """
         found = list(carry)
         others = iter(rest)
-        for number in range(len(self.rest) + len(self._rows)):
-            if number in self._rows:
-                i, is_new = self._rows[number]
+        for number in range(len(self.rest) + len(self._stacked)):
+            if number in self._stacked:
+                _, i, is_new = self._stacked[number]
                 place = self.histories.index(i)
                 found.append(history_from(place, int(is_new != self.op.backwards)))
             else:
@@ -132,7 +124,7 @@ class ScanRegion:
         for i, history in zip(self.histories, histories, strict=True):
             history[iterations if backwards else 0] = carry[i]
         own, version = self.body.own(sizes), new_version()
-        for iteration in reversed(range(iterations)) if backwards else range(iterations):
+        for iteration in op.order(iterations):
             elements = [np.asarray(s[iteration]) for s in sequences]
             inputs = [iteration_number(iteration), *carry, *elements, *captures]
             with in_iteration(iteration):
@@ -151,14 +143,14 @@ class NativeScan:
     """The iterations of a scan, one or more, at some sizes.
 
     The arrays of a call are the node's inputs, what random nodes draw from, the stacks, the
-    histories, the last carries, and what iterations write in turns with these.
+    histories, the last carries, and what iterations write in turns with those not in place.
     """
 
     def __init__(self, scan: ScanRegion, sizes: Sizes, iterations: int) -> None:
         op, body, backwards = scan.op, scan.body, scan.op.backwards
         first, last = op.carries, op.carries + op.sequences
         given = len(body.body.parameters) - 1
-        rows = [nbytes_of(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
+        rows = [bytes_at(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
         self._scan = scan
         self._iterations = iterations
         self._body = ReadyBody(body, sizes)
@@ -169,6 +161,8 @@ class NativeScan:
         self._begin, self._end = (iterations, 0) if backwards else (0, iterations)
         self._held = [i for i in range(first) if i not in scan.histories]
         self._ends = [scan.carry_maker(i, sizes) for i in self._held]
+        turning = [i for i in self._held if i not in body.in_place]
+        self._turning = {i: number for number, i in enumerate(turning)}
         outputs = 1 + given + body.is_random
         stacks = given + body.is_random
         histories = stacks + len(self._stacks)
@@ -177,7 +171,7 @@ class NativeScan:
         moves = [Move(body.place(1 + i), i, 0, rows[i]) for i in range(first, last)]
         if body.is_random:
             moves.append(
-                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(_NO_RNG).nbytes)
+                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(NO_RNG).nbytes)
             )
         for number, _ in enumerate(scan.rest):
             nbytes = rows[given + first + number]
@@ -187,7 +181,8 @@ class NativeScan:
             moves.append(Move(body.place(outputs + i), number, rows[i] * (not backwards), rows[i]))
         carries = []
         for number, i in enumerate(self._held):
-            rooms = (ends + number, turns + number)
+            end = ends + number
+            rooms = (end, turns + self._turning[i] if i in self._turning else end)
             turn = rooms if iterations % 2 else rooms[::-1]
             carries.append(IterationCarry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
         self._make_iterations = Iterations(
@@ -196,7 +191,7 @@ class NativeScan:
             {i: body.place(1 + i) for i in range(last, given)},
             moves,
             carries,
-            arrays=turns + len(self._ends),
+            arrays=turns + len(turning),
             iterations=iterations,
             backwards=backwards,
         )
@@ -208,7 +203,7 @@ class NativeScan:
         for i, history in zip(scan.histories, histories, strict=True):
             history[self._begin] = arrays[i]
         ends = [make() for make in self._ends]
-        turns = [make() for make in self._ends]
+        turns = [self._ends[self._held.index(i)]() for i in self._turning]
         drawn = []
         if scan.body.is_random:
             loaded = scan.body.made.loaded
@@ -254,7 +249,7 @@ class NativeScan:
         stacks = [room(self._iterations * n) for n in self._rows[given + first :]]
         histories = [room((self._iterations + 1) * self._rows[i]) for i in scan.histories]
         ends = [room(self._rows[i]) for i in self._held]
-        turns = [room(self._rows[i]) for i in self._held]
+        turns = [room(self._rows[i]) for i in self._turning]
         self._body.join(chain, sources)
         arrays = [*sources, *stacks, *histories, *ends, *turns]
         chain.add_addresses([(s, iterations.address_word(n)) for n, s in enumerate(arrays)])
@@ -277,6 +272,4 @@ class NativeScan:
 
 def _rows_maker(pool_of_outputs: OutputPool, tensor: Tensor, sizes: Sizes, count: int) -> Maker:
     """Return the maker of arrays of so many rows, each like a tensor."""
-    return pool_of_outputs.maker(
-        (count, *shape_of(tensor, sizes)), count * nbytes_of(tensor, sizes)
-    )
+    return pool_of_outputs.maker((count, *shape_of(tensor, sizes)), count * bytes_at(tensor, sizes))

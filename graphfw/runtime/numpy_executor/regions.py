@@ -14,10 +14,9 @@ from graphfw.ops.control.branch_op import Branch
 from graphfw.ops.control.loop_op import Loop
 from graphfw.ops.control.region_op import Region
 from graphfw.ops.control.scan_op import Scan
-from graphfw.runtime.executor import Options
 from graphfw.runtime.memory import PerIteration
-from graphfw.runtime.numpy_executor.bodies import BoundRegion, Compiled, FailedError, Sizes
-from graphfw.runtime.numpy_executor.buffer_pool import Arenas
+from graphfw.runtime.numpy_executor.bodies import Compile, Compiled, FailedError
+from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
 from graphfw.runtime.numpy_executor.region_loop import LoopRegion, NativeLoop
 from graphfw.runtime.numpy_executor.region_scan import NativeScan, ScanRegion
 
@@ -30,9 +29,9 @@ class CompiledRegion:
         bodies: The bodies.
     """
 
-    def __init__(self, op: Region, options: Options, arenas: Arenas) -> None:
+    def __init__(self, op: Region, compile: Compile) -> None:
         self._op = op
-        self._kind: ScanRegion | LoopRegion | _Branch = _KINDS[type(op)](op, options, arenas)
+        self._kind: ScanRegion | LoopRegion | _Branch = _KINDS[type(op)](op, compile)
         self.bodies = self._kind.bodies
         if isinstance(op, Branch):
             self.how = "one of its bodies is run"
@@ -95,10 +94,8 @@ class CompiledRegion:
 class _Branch:
     """One of several bodies."""
 
-    def __init__(self, op: Branch, options: Options, arenas: Arenas) -> None:
-        self.bodies = tuple(
-            [Compiled(body, 0, options, arenas, is_trip=False) for body in op.choices]
-        )
+    def __init__(self, op: Branch, compile: Compile) -> None:
+        self.bodies = tuple([Compiled(body, 0, compile, is_trip=False) for body in op.choices])
 
     def ready(self, sizes: Sizes) -> BoundRegion:
         return partial(self._chosen, [body.own(sizes) for body in self.bodies])

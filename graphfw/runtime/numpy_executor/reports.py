@@ -22,10 +22,10 @@ from graphfw.runtime.numpy_executor.code_text import text_of
 from graphfw.runtime.numpy_executor.execution import Execution
 from graphfw.runtime.numpy_executor.labels import Described, Labels
 from graphfw.runtime.numpy_executor.layout import Layout
+from graphfw.runtime.numpy_executor.node_regions import NodeRegion
 from graphfw.runtime.numpy_executor.rates import rates
-from graphfw.runtime.numpy_executor.regions import CompiledRegion
 from graphfw.runtime.numpy_executor.target import why_not_native
-from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.planning.work import work_of
 
@@ -33,7 +33,7 @@ _NAMED = 6
 """So many ops of a step are named."""
 
 
-def label_of(step: Step | Node, regions: Mapping[Node, CompiledRegion]) -> str:
+def label_of(step: Step | Node, regions: Mapping[Node, NodeRegion]) -> str:
     """Return the name of a step: the ops inside; of a node what computes it, too."""
     if isinstance(step, Step):
         return step_reports.label_of(step, _NAMED)
@@ -59,7 +59,7 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
                 name = f"inside of {node.op.name}"
                 size = region.nbytes(env)
                 entries.append(MemoryEntry(name, "outside", size, depth, depth, location_of(node)))
-    spare = sum(evaluate(nbytes(v), env) for v in build.program.updated)
+    spare = sum([bytes_at(v, env) for v in build.program.updated])
     return report(entries, levels, layout.arena, spare, per_trip)
 
 

@@ -8,8 +8,9 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.ir import Kernel
-from graphfw.runtime.kernels.lowerings import lowering_of, product_lowering_of
-from graphfw.runtime.kernels.steps import Code, Product, Step, Storage, View
+from graphfw.runtime.kernels.lowerings import lowering_of
+from graphfw.runtime.kernels.registry_target import RegistryTarget
+from graphfw.runtime.kernels.steps import Code, Product, Storage
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
 from graphfw.runtime.numpy_executor.codegen import (
     KernelCode,
@@ -24,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.lowering import computes_operand
 from graphfw.runtime.planning.draws import Draws
 
 
-class CpuTarget:
+class CpuTarget(RegistryTarget):
     """Makes native code through LLVM; see `runtime.kernels.lower.Target`.
 
     Args:
@@ -46,13 +47,14 @@ class CpuTarget:
         is_near: bool = False,
     ) -> None:
         options = options or Options()
-        self._draws = draws
-        self._settings = CpuSettings(
+        settings = CpuSettings(
             precision=options.matmul_precision or "highest",
             winograd=options.may_use_winograd,
             choose=choose,
             is_near=is_near,
         )
+        super().__init__("numpy", settings)
+        self._draws = draws
 
     def kernel(self, kernel: Kernel, sizes: Sequence[DimLike]) -> Code:
         return KernelCode(kernel, with_stores(host(), *sizes))
@@ -63,36 +65,8 @@ class CpuTarget:
     def drawn(self, key: str) -> tuple[Storage, int]:
         return self._draws.storage, self._draws.place(key)
 
-    def multiplies(self, node: Node) -> bool:
-        found = product_lowering_of(node, "numpy")
-        return found is not None and found.when(node, self._settings)
-
-    def keeps_rows(self, node: Node) -> bool:
-        found = product_lowering_of(node, "numpy")
-        if found is None or found.keeps_rows is None:
-            return False
-        return found.keeps_rows(node, self._settings)
-
-    def fills(self, node: Node) -> bool:
-        found = lowering_of(node, "numpy")
-        return found is not None and found.fills
-
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
-        found = lowering_of(node, "numpy")
-        if found is None:
-            return []
-        try:
-            return found.steps(node, inputs, outputs, self._settings)
-        except OverflowError:  # its numbers may have more than 64 bits
-            return []
-
     def computes_operand(self, product: Product) -> bool:
         return computes_operand(product, tiles=tiles_here(), pairs=pairs_here())
-
-    def product(self, product: Product) -> Sequence[Step]:
-        found = product_lowering_of(product.node, "numpy")
-        assert found is not None
-        return found.steps(product, self._settings)
 
 
 def why_not_native(node: Node) -> str:

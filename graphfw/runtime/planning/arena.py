@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 ALIGNMENT = 64
@@ -31,7 +31,7 @@ class Arena:
 
     def __init__(self, blocks: Sequence[Block], sizes: Sequence[int]) -> None:
         self._below: list[list[int]] = [[] for _ in blocks]
-        first_offsets = _place(blocks, [_rounded(max(size, 1)) for size in sizes], self._below)
+        first_offsets = _place(blocks, [rounded(max(size, 1)) for size in sizes], self._below)
         self._order = sorted(range(len(blocks)), key=first_offsets.__getitem__)
 
     def offsets(self, sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -41,12 +41,22 @@ class Arena:
         for block in self._order:
             offset = max([ends[other] for other in self._below[block]], default=0)
             offsets[block] = offset
-            ends[block] = offset + _rounded(sizes[block])
+            ends[block] = offset + rounded(sizes[block])
         return offsets, max(ends, default=0)
 
 
-def _rounded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def rounded(nbytes: int) -> int:
+    """Return how much room so many bytes take."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def side_by_side(sizes: Iterable[int], begin: int = 0) -> tuple[list[int], int]:
+    """Return where pieces of some bytes begin, one behind the other, and where the last ends."""
+    offsets: list[int] = []
+    for nbytes in sizes:
+        offsets.append(begin)
+        begin += rounded(nbytes)
+    return offsets, begin
 
 
 class _Segment:

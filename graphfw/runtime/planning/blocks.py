@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from graphfw.ir.dim import DimLike
+from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.planning.arena import Block
@@ -21,11 +22,14 @@ class Memory:
         block_of: For each storage in the arena the number of its block.
         blocks: When each block is needed.
         nbytes: The blocks' bytes.
+        homes: For storages that lie in the memory of an output, which is written over them, that
+            output.
     """
 
     block_of: Mapping[Storage, int]
     blocks: Sequence[Block]
     nbytes: Sequence[DimLike]
+    homes: Mapping[Storage, Storage]
 
 
 def allocate(
@@ -33,21 +37,31 @@ def allocate(
     lifetimes: Mapping[Storage, Lifetime],
     elsewhere: Container[Storage],
     storage_of: Callable[[Tensor], Storage],
+    outputs: Container[Storage] = (),
 ) -> Memory:
     """Give each storage of the arena a block: its own, or that of an operand it may overwrite.
+
+    What an output may overwrite lies in the output's memory, not in the arena.
 
     Args:
         levels: The steps.
         lifetimes: When each storage that they write is needed.
         elsewhere: Those of them that are not in the arena.
         storage_of: The storage of an input of a node outside of native code.
+        outputs: Those elsewhere in whose memory others may lie before.
     """
-    heirs = _heirs(levels, lifetimes, elsewhere, storage_of)
+    heirs = _heirs(levels, lifetimes, elsewhere, storage_of, outputs)
+    homes: dict[Storage, Storage] = {}
+    for heir in [heir for heir in heirs if heir in outputs]:
+        dead = heirs.get(heir)
+        while dead is not None:
+            homes[dead] = heir
+            dead = heirs.get(dead)
     block_of: dict[Storage, int] = {}
     blocks: list[Block] = []
     sizes: list[DimLike] = []
     for storage, (first, last) in sorted(lifetimes.items(), key=lambda entry: entry[1].first):
-        if storage in elsewhere:
+        if storage in elsewhere or storage in homes:
             continue
         dead = heirs.get(storage)
         if dead is None:
@@ -57,7 +71,7 @@ def allocate(
         else:
             number = block_of[storage] = block_of[dead]
             blocks[number] = Block(blocks[number].first, last)
-    return Memory(block_of, blocks, sizes)
+    return Memory(block_of, blocks, sizes, homes)
 
 
 def _heirs(
@@ -65,6 +79,7 @@ def _heirs(
     lifetimes: Mapping[Storage, Lifetime],
     elsewhere: Container[Storage],
     storage_of: Callable[[Tensor], Storage],
+    outputs: Container[Storage],
 ) -> dict[Storage, Storage]:
     """Find what may be written over an operand that nobody else reads then or later."""
     heirs: dict[Storage, Storage] = {}
@@ -76,13 +91,14 @@ def _heirs(
             for new, old in step.in_place:
                 heir, dead = step.operands[new], step.operands[old]
                 if (
-                    heir not in elsewhere
+                    (heir in outputs or heir not in elsewhere)
                     and dead not in elsewhere
                     and dead in lifetimes
                     and lifetimes[dead].last == number
                     and lifetimes[heir].first == number
                     and readers[dead] == 1
                     and nbytes(heir) == nbytes(dead)
+                    and (heir not in outputs or heir.dtype is dead.dtype)
                     and heir not in heirs
                     and dead not in taken
                 ):
@@ -94,3 +110,8 @@ def _heirs(
 def nbytes(storage: Storage) -> DimLike:
     """Return how many bytes a storage takes."""
     return storage.size * storage.dtype.itemsize
+
+
+def bytes_at(storage: Storage, sizes: Mapping[str, int]) -> int:
+    """Return how many bytes a storage takes at known sizes."""
+    return evaluate(storage.size, sizes) * storage.dtype.itemsize

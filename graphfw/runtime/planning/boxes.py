@@ -10,7 +10,7 @@ from graphfw.ir.dim import DimLike, always_ge, dim_max, dim_min
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.shape.concat import Concat
 from graphfw.ops.shape.flip_roll import Roll
-from graphfw.ops.shape.gather_scatter import Slice, Window
+from graphfw.ops.shape.gather_scatter import Slice, StridedSlice
 from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.kernels.views import is_whole, misplaced
 
@@ -126,7 +126,7 @@ class _Window:
         """Return the window of a node."""
         axes: list[tuple[DimLike, DimLike, int]] = []
         wrong: DimLike = 0
-        assert isinstance(node.op, Window)
+        assert isinstance(node.op, StridedSlice)
         for (start, length, step), dim in zip(node.op.axes(), x.shape, strict=True):
             last = start + (length - 1) * step
             if length != 0 and not (always_ge(start, 0) and always_ge(dim - 1, last)):

@@ -26,7 +26,7 @@ def collapsed_to_3d(
     """
     cuts = (slice(0, first), slice(first, last), slice(last, None))
     shape = tuple([size_of(x.shape[cut]) for cut in cuts])
-    strides = [_stride(x.shape[cut], x.strides[cut]) for cut in cuts]
+    strides = [joint_stride(x.shape[cut], x.strides[cut]) for cut in cuts]
     known = tuple([stride for stride in strides if stride is not None])
     if len(known) == len(cuts):
         return View(x.storage, x.offset, shape, known), []
@@ -89,7 +89,7 @@ def scan_layout_of(
     )
 
 
-def _stride(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | None:
+def joint_stride(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | None:
     """Return the stride of dims taken as one; None where they don't lie in a row."""
     found: DimLike | None = None
     span: DimLike = 0

@@ -10,10 +10,13 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.elements import (
+    Element,
+    ElementAddress,
+)
 from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, InnerLoop, Kernel, Store
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
-from graphfw.runtime.kernels.lower_values import Element, ElementAddress
 from graphfw.runtime.kernels.steps import Code, Item, Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
 
@@ -30,7 +33,7 @@ def copied(
         code: What the step's code is made by.
     """
     target = Temp(view.storage.dtype, size_of(view.shape), why)
-    return _copy(view, _in_a_row(target, view.shape), nodes, code), target
+    return _copy(view, in_a_row(target, view.shape), nodes, code), target
 
 
 def copied_whole(storage: Storage, why: str, code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
@@ -43,23 +46,29 @@ def put(
     source: Storage, view: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
 ) -> Step:
     """Return a step that copies what lies in a row to where a view is; see `copied`."""
-    return _copy(_in_a_row(source, view.shape), view, nodes, code)
+    return _copy(in_a_row(source, view.shape), view, nodes, code)
 
 
-def _in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
+def in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
+    """Return a storage as a view of a shape whose elements lie in a row."""
     return View(storage, 0, shape, contiguous(shape))
 
 
-def _copy(
-    source: View, target: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
-) -> Step:
+def copying(source: View, target: View) -> Draft:
+    """Return the loops that copy a view to where another is."""
     axes = [Variable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
     read, place = [
         ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
         for view in (source, target)
     ]
     stored = Stored(place, Element(source.storage.dtype, read))
-    done = finished(Draft("rows", axes, None, loops=[[stored]]))
+    return Draft("rows", axes, None, loops=[[stored]])
+
+
+def _copy(
+    source: View, target: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
+) -> Step:
+    done = finished(copying(source, target))
     # Not in place, even where that would do: who wants a copy wants another array.
     return Step(
         nodes=nodes,

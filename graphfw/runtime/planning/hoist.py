@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphfw.ir.constants import constant_array
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Item, ReferenceStep, Step, Storage
-from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.schedule import written
 
 _SMALL = 1 << 20
@@ -107,9 +107,7 @@ def is_worth_hoisting(reads: Iterable[Storage], writes: Iterable[Storage]) -> bo
 
 def known_bytes(storage: Storage) -> int:
     """Return the bytes of a storage whose size is known."""
-    size = nbytes(storage)
-    assert isinstance(size, int)
-    return size
+    return bytes_at(storage, {})
 
 
 def _late(steps: Sequence[Step]) -> list[Step]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, symbols_of
@@ -57,6 +57,7 @@ def schedule(
     *,
     apart: bool = False,
     may_overwrite: Callable[[Step], bool] = lambda _: True,
+    waits: Mapping[Item, Collection[Item]] | None = None,
 ) -> Schedule:
     """Put every step as early as what it reads allows, but those that overwrite variables late.
 
@@ -69,8 +70,10 @@ def schedule(
         apart: Whether the steps that overwrite variables come after all others, rather than after
             those that can fail or read what they overwrite.
         may_overwrite: Whether a step may be one of them; where it may not, a copy follows it.
+        waits: By items, for which others they wait besides, in no circle.
     """
-    items = list(items)
+    waits = waits or {}
+    items = _ordered(items, storage_of, waits) if waits else list(items)
     variables = {variable for variable, _ in updates}
     direct = _direct(items, storage_of, updates, fetched, may_overwrite)
     last: dict[Step, list[Variable]] = {}
@@ -85,13 +88,14 @@ def schedule(
             items.append(step)
         last.setdefault(step, []).append(variable)
         updated.append(storage)
-    reads = [_reads(item, storage_of) for item in items]
-    numbers = _numbers(items, reads, last, apart)
+    reads = [read_by(item, storage_of) for item in items]
+    numbers = _numbers(items, reads, last, apart, waits)
     lifetimes = _lifetimes(items, reads, numbers, {*fetched, *updated})
     return Schedule(_levels(items, numbers), lifetimes, updated)
 
 
-def _reads(item: Item, storage_of: Callable[[Tensor], Storage]) -> list[Storage]:
+def read_by(item: Item, storage_of: Callable[[Tensor], Storage]) -> list[Storage]:
+    """Return the storages that a step reads, but for operands that are prepared."""
     if isinstance(item, ReferenceStep):
         return [storage_of(tensor) for tensor in item.node.inputs]
     pairs = zip(item.operands, item.written, strict=True)
@@ -103,6 +107,31 @@ def written(item: Item) -> list[Storage]:
     if isinstance(item, ReferenceStep):
         return list(item.node.outputs)
     return [s for s, is_new in zip(item.operands, item.written, strict=True) if is_new]
+
+
+def _ordered(
+    items: Sequence[Item],
+    storage_of: Callable[[Tensor], Storage],
+    waits: Mapping[Item, Collection[Item]],
+) -> list[Item]:
+    """Return items, each after those whose results it reads and those for which it waits."""
+    makers: dict[Storage, list[Item]] = {}
+    for item in items:
+        for storage in written(item):
+            makers.setdefault(storage, []).append(item)
+    found: dict[Item, None] = {}
+    todo = [*reversed(items)]
+    while todo:
+        item = todo[-1]
+        needed = [
+            one for s in (*read_by(item, storage_of), *item.after) for one in makers.get(s, ())
+        ]
+        missing = [one for one in (*needed, *waits.get(item, ())) if one not in found]
+        if missing and item not in found:
+            todo += missing
+        else:
+            found[todo.pop()] = None
+    return [*found]
 
 
 def _direct(
@@ -125,7 +154,7 @@ def _direct(
         new[storage] = variable
     made_by_one: set[Storage] = set()
     for item in items:
-        wanted.update(_reads(item, storage_of))
+        wanted.update(read_by(item, storage_of))
         wanted.update(made_by_one.intersection(written(item)))  # and now by two
         made_by_one.update(written(item))
     old = {variable: storage for variable, storage in updates}
@@ -152,15 +181,19 @@ def _numbers(
     reads: Sequence[Sequence[Storage]],
     last: Mapping[Step, Sequence[Variable]],
     apart: bool,
+    waits: Mapping[Item, Collection[Item]],
 ) -> list[int]:
     """Number the items' levels."""
     made: dict[Storage, int] = {}
+    known: dict[Item, int] = {}
     read_at: dict[Storage, int] = {}
     numbers: list[int] = []
     safe = 0  # the first level at which variables may be written over
     for item, read in zip(items, reads, strict=True):
         needed = (*read, *item.after)
-        number = max([made.get(storage, -1) for storage in needed], default=-1) + 1
+        before = [made.get(storage, -1) for storage in needed]
+        before += [known[other] for other in waits.get(item, ())]
+        number = known[item] = max(before, default=-1) + 1
         numbers.append(number)
         made.update({s: max(made.get(s, 0), number) for s in written(item)})
         if item in last:

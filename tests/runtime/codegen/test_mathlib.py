@@ -15,7 +15,8 @@ from llvmlite import binding
 from graphfw.ir.dtype import INTEGERS, DType, float32, float64
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.ir import Axis, Buffer, InnerLoop, Kernel, Load, Param, Store
-from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, host, mathlib
 from graphfw.runtime.numpy_executor.codegen.registers import register, vector
 from graphfw.runtime.numpy_executor.machine import machine

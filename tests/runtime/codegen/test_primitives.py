@@ -8,7 +8,8 @@ import pytest
 
 from graphfw.ir.dtype import ALL, bfloat16, bool_, float16, float32, float64, uint64
 from graphfw.runtime.kernels.ir import Axis, Buffer, InnerLoop, Kernel, Load, Param, Store
-from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.scalars import Scalars
 from graphfw.runtime.numpy_executor.codegen import BASE, halves, host
 from graphfw.runtime.numpy_executor.machine import Machine
 from tests.support.cuda_kernels import CUDA

@@ -89,7 +89,7 @@ def test_updates_of_many_weights(fake, session, rng):
         np.testing.assert_allclose(array, state[name], rtol=1e-3, atol=1e-5, err_msg=name)
     plan = gpu.compile([loss, train], [x])
     build = plan._run.build
-    launched = sum(len(wave) for part in plan._run.layouts.at((4,)).final for wave in part)
+    launched = sum(len(wave) for part in plan._run.layout((4,)).final for wave in part)
     assert launched == 3, "weights, biases, the number of the step"
     assert len(build.work) - build.final == 2 * 5 + 1
     assert ", in one launch with others" in plan.explain((4, 6))
@@ -110,7 +110,7 @@ def test_in_bodies_of_loops(fake, session, rng, width):
     arrays = [rng.normal(size=x.shape).astype(np.float32) for x in [*xs, w]]
     arrays[-1] /= width  # larger weights multiply rounding errors, iteration by iteration
     plan = compared(session, g, [*xs, w], [*last, stack], arrays)
-    (region,) = plan._run.layouts.at(()).regions
+    (region,) = plan._run.layout(()).regions
     (body,) = region.bodies
     together_in_body = [one for one in many(fake) if one in plan.source()]
     assert len(together_in_body) == 4, "one an iteration"

@@ -229,7 +229,7 @@ def test_blocks_that_are_needed_at_once_do_not_overlap(fake, rng):
         plan = session.compile([loss, train], [words, label])
         plan(rng.integers(0, 11, (5, 7)), rng.integers(0, 3, 5))
         build = plan._run.build
-        layout = plan._run.layouts.known((5, 7))
+        layout = plan._run.layout((5, 7))
     assert len(build.blocks) > 3
     ends = []
     for number, block in enumerate(build.blocks):

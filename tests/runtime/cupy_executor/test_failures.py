@@ -344,6 +344,17 @@ def test_no_timeout_is_taken(fake, graph):
             plan(np.zeros((3, 1000), np.float32), timeout=1)
 
 
+def test_a_plan_that_was_explained_keeps_the_limit(fake):
+    with gf.Graph() as g:
+        x = gf.placeholder(("n",), name="x")
+        y = gf.sum(gf.exp(x) @ gf.reshape(x, (-1, 1)))
+    with gf.Session(g, "cupy", memory_limit="1MB") as session:
+        plan = session.compile(y, [x])
+        assert "kernel" in plan.explain((1 << 20,))
+        with pytest.raises(gf.MemoryLimitError):
+            plan(np.ones(1 << 20, np.float32))
+
+
 def test_a_session_with_a_limit(fake, graph, monkeypatch):
     with gf.Session(graph, "cupy", memory_limit="1MB") as session:
         plan = session.compile("y", graph.placeholders)

@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ArgumentError
 from graphfw.runtime.cupy_executor import capture
-from graphfw.runtime.cupy_executor.bound_plan import BoundKernel, BoundProduct
+from graphfw.runtime.cupy_executor.bound_steps import BoundKernel, BoundProduct
 from graphfw.runtime.cupy_executor.codegen import NOTHING
 from tests.strict_xp import plain_array, strict_array
 from tests.support.gpu_programs import chain, data, on_cpu, trained

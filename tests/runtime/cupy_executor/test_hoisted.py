@@ -96,7 +96,8 @@ def test_it_stays_where_it_is_when_variables_do(fake, session, rng):
         for one in (gpu, cpu):
             one.run(step, {x: image})
         same(plan(image), cpu.run(y, {x: image}))
-        found.append((id(plan._run._preparation._made.memory), len(fake.streams.graphs)))
+        made = plan._run._preparation._values._newest.memory
+        found.append((id(made.memory), len(fake.streams.graphs)))
     assert "CUDA graphs: 1," in plan.explain(image.shape)
     assert len({*found[RUNS + 1 :]}) == 1, "the graphs are still of use"
     assert len({memory for memory, _ in found}) == 1

@@ -8,6 +8,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ExecutionError
+from graphfw.runtime.cupy_executor.addresses import WELL
 from graphfw.runtime.cupy_executor.capture import RUNS
 from graphfw.runtime.cupy_executor.regions import common, scans
 from graphfw.runtime.cupy_executor.staging import Staging
@@ -185,7 +186,7 @@ def test_rows_that_lie_badly(fake, session, rng):
     for name, *_, numbers, _ in fake.launches:
         if name.endswith("_vector"):
             addresses = [number for number in numbers if number > 1 << 32]
-            assert not any(address % common.WELL for address in addresses), name
+            assert not any(address % WELL for address in addresses), name
     copies = [nbytes for kind, nbytes in fake.copied if kind == 3]
     assert copies.count(7 * 4) == 2 * 5, "a product and a join want rows that lie well"
 

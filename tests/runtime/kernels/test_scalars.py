@@ -15,7 +15,8 @@ from graphfw.ir.shape import Requirement
 from graphfw.ops.elementwise.cast import AsType
 from graphfw.runtime.kernels.complex_numbers import Pair
 from graphfw.runtime.kernels.ir import Call, Const, Expr
-from graphfw.runtime.kernels.scalars import PRIMITIVES, Scalars
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.scalars import Scalars
 from tests.support.grouped import grouped
 from tests.support.samples import OWN
 

@@ -9,9 +9,10 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ExecutionError
+from graphfw.runtime import planned_executable
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-from graphfw.runtime.numpy_executor.execution import ReadyRun
+from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 
 
 @pytest.fixture(autouse=True)
@@ -459,9 +460,7 @@ def test_new_sizes_cost_less_than_a_millisecond(rng):
 
 
 def test_the_layouts_of_many_sizes_do_not_grow_without_bound(monkeypatch):
-    from graphfw.runtime.numpy_executor import native_executable
-
-    monkeypatch.setattr(native_executable, "_LAYOUTS", 10)
+    monkeypatch.setattr(planned_executable, "LAYOUTS", 10)
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")
         y = gf.sum(gf.concat([x, x * 2]))

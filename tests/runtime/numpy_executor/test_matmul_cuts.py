@@ -12,9 +12,9 @@ from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.numpy_executor.codegen import AVX512
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, plan
 from graphfw.runtime.numpy_executor.matmul.dots import ways
+from graphfw.runtime.numpy_executor.matmul.item import FEW_HEIGHTS
 from graphfw.runtime.numpy_executor.matmul.plan import PLAIN, cut, heights_for
 from graphfw.runtime.numpy_executor.matmul.tile import chains_for, shape_for
-from graphfw.runtime.numpy_executor.matmul.work_item import FEW_HEIGHTS
 from tests.runtime.numpy_executor.matmul_runs import (
     Array,
     assert_product,

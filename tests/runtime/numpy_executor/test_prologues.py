@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor.matmul import prologues, work_item
+from graphfw.runtime.numpy_executor.matmul import item, prologues
 from graphfw.transforms.grad import grad
 from tests.support.kernels import with_avx512
 
@@ -292,7 +292,7 @@ def test_right_operands(monkeypatch, rng, size, dtype, way):
     # Two orders of additions; without FMA each product is rounded, too.
     rtol = {"float16": 4e-3, "bfloat16": 3e-2}.get(dtype, 3e-5)
     agree(monkeypatch, g, y, right, feeds, is_fused=is_fused, rtol=rtol)
-    ways = {way, "inline"} if m <= work_item.INLINE_ROWS else {way}
+    ways = {way, "inline"} if m <= item.INLINE_ROWS else {way}
     assert computed(g, [y], feeds) in (ways if is_fused else {""})
 
 
@@ -334,7 +334,7 @@ def test_weights_in_few_bits(rng, m, turned):
             y = x @ (wide.T if turned else wide)
             feeds = {t: a for t, a in ((x, array), (w, bits)) if not isinstance(t, gf.Variable)}
             way = "b" if turned else "b across"
-            assert computed(g, [y], feeds) == (way if m > work_item.INLINE_ROWS else "inline")
+            assert computed(g, [y], feeds) == (way if m > item.INLINE_ROWS else "inline")
             (found,) = results(g, [y], feeds)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
 

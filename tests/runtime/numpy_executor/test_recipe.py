@@ -18,8 +18,8 @@ from graphfw.runtime.cache import Cache
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor import cache_key, engine
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
+from graphfw.runtime.numpy_executor.executables import RecalledExecutable
 from graphfw.runtime.numpy_executor.memory_limited import MemoryLimitedExecutable
-from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
 from graphfw.runtime.numpy_executor.recipe import restored
 
 ENGINES = []

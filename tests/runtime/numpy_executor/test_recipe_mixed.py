@@ -5,7 +5,7 @@ import numpy as np
 import graphfw as gf
 from graphfw.runtime.cache import Cache
 from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
-from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
+from graphfw.runtime.numpy_executor.executables import RecalledExecutable
 from tests.runtime.numpy_executor.test_recipe import kept, use  # noqa: F401  fixtures
 
 

@@ -8,7 +8,8 @@ from graphfw.errors import ExecutionError
 from graphfw.ir.build import emit
 from graphfw.ir.dtype import as_dtype
 from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet
-from graphfw.runtime.numpy_executor.special import scatter
+from graphfw.ops.shape.scatter_extremes import IndexMax, IndexMin
+from graphfw.runtime.numpy_executor.special import partials, scatter
 from tests.runtime.numpy_executor.special_runs import (
     DTYPES,
     LAYOUTS,
@@ -27,6 +28,9 @@ def work_items(request, monkeypatch):
     if request.param == "many work items":
         monkeypatch.setattr(scatter, "_WORK_ITEM", 1)
         monkeypatch.setattr(scatter, "_BLOCK", 20)
+        monkeypatch.setattr(partials, "_CHUNK", 7)
+        monkeypatch.setattr(partials, "_JOINED", 50)
+        monkeypatch.setattr(partials, "_LONG", 1)
 
 
 def problem(rng, dtype="float32", index="int64", count=43):
@@ -36,7 +40,7 @@ def problem(rng, dtype="float32", index="int64", count=43):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0)])
+@pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0), IndexMax(0), IndexMin(0)])
 def test_rows(rng, op, layout):
     arrays = problem(rng)
     wanted = op.eval(np, *arrays)
@@ -46,7 +50,7 @@ def test_rows(rng, op, layout):
         same(computed(op, arrays, layouts), wanted)
 
 
-@pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0)])
+@pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0), IndexMax(0)])
 def test_so_many_indices_that_it_asks_whether_to_end(rng, op):
     count = scatter.SCAN * 4096 + 5
     arrays = drawn(rng, (50,)), drawn(rng, (count,)), rng.integers(0, 50, count)
@@ -74,7 +78,7 @@ def test_indices_of_any_dtype(rng, index):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("op", [IndexAdd, IndexSet])
+@pytest.mark.parametrize("op", [IndexAdd, IndexSet, IndexMax])
 @pytest.mark.parametrize(
     ("axis", "shape", "named"),
     [
@@ -180,3 +184,48 @@ def test_a_variable_is_changed_where_it_lies(rng):
         plan(values, indices)
         x = IndexSet(0).eval(np, x, values, indices)
         same(session.state_dict()["held"], x)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("op", [IndexMax(0), IndexMin(0)])
+def test_extremes_of_any_dtype(rng, op, dtype):
+    arrays = problem(rng, dtype)
+    same(computed(op, arrays), op.eval(np, *arrays))
+    same(computed(op, arrays, ("transposed", "flipped"), symbolic=True), op.eval(np, *arrays))
+
+
+@pytest.mark.parametrize("op", [IndexMax(0), IndexMin(0)])
+def test_extremes_with_nan_and_infinity(rng, op):
+    numbers = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, 1.0, -1.0], np.float32)
+    for _ in range(5):
+        x, values = rng.choice(numbers, 9), rng.choice(numbers, 60)
+        arrays = x, values, rng.integers(0, 9, 60)
+        with np.errstate(invalid="ignore"):
+            got, wanted = computed(op, arrays), op.eval(np, *arrays)
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
+@pytest.mark.parametrize("width", [(), (1,), (5,)])
+def test_counts_of_few_places(rng, dtype, width):
+    """Each work item counts by itself; sums of integers wrap around in any order."""
+    arrays = (
+        drawn(rng, (13, *width), dtype),
+        rng.integers(0, 127, (5000, *width)).astype(dtype),
+        rng.integers(-13, 13, 5000),
+    )
+    wanted = IndexAdd(0).eval(np, *arrays)
+    same(computed(IndexAdd(0), arrays), wanted)
+    same(computed(IndexAdd(0), arrays, symbolic=True), wanted)
+    same(computed(IndexAdd(0), arrays, ("flipped", "sliced")), wanted)
+
+
+@pytest.mark.parametrize("op", [IndexAdd(0), IndexMax(0)])
+def test_a_wrong_index_among_many_is_named(rng, op):
+    indices = rng.integers(0, 13, 5000)
+    plan, fed = plan_of(op, (drawn(rng, (13,), "int32"), drawn(rng, (5000,), "int32"), indices))
+    plan(*fed)
+    fed[2] = indices.copy()
+    fed[2][4000] = 13
+    with pytest.raises(ExecutionError, match="index 13 is out of range for dim 0 of size 13"):
+        plan(*fed)

@@ -16,12 +16,11 @@ from graphfw.runtime.executor import Options
 from graphfw.runtime.kernels.steps import Temp, View
 from graphfw.runtime.numpy_executor import cache_key, engine, tuning
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
-from graphfw.runtime.numpy_executor.build import Build
 from graphfw.runtime.numpy_executor.choice import Strategy, by_estimate
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.compiled import CompiledExecutable
+from graphfw.runtime.numpy_executor.compiled import CompiledExecutable, build_of
 from graphfw.runtime.numpy_executor.convolution import strategies
-from graphfw.runtime.numpy_executor.native_executable import RecalledExecutable
+from graphfw.runtime.numpy_executor.executables import RecalledExecutable, native_executable
 from graphfw.runtime.numpy_executor.tuning import Tuner
 from graphfw.runtime.planning.copies import copied
 
@@ -359,7 +358,7 @@ def test_choices_are_what_the_build_runs(rng, two_ways, monkeypatch):
     forced(monkeypatch, {"direct": 2e-4, "longer": 1e-4})
     g, x, y = layer(rng)
     program = gf.Session(g).compile(y, [x]).program
-    build = Build(program, Options(tune=True, threads=1), Arenas())
+    build = build_of(program, Options(tune=True, threads=1), Arenas(), native_executable)
     assert build.recipe.measured
     assert [step.choice.name for step in build.steps if step.choice] == ["longer"]
 
@@ -403,7 +402,7 @@ def estimates(shape, kernel, *, fixed=True, stride=1, dtype=gf.float32, groups=1
         w = gf.Variable(ones, name="w") if fixed else gf.placeholder(kernel, dtype, name="w")
         y = gf.conv(x, w, padding=kernel[-1] // 2, stride=stride, groups=groups)
     program = gf.Session(g).compile(y, [x] if fixed else [x, w]).program
-    build = Build(program, Options(), Arenas())
+    build = build_of(program, Options(), Arenas(), native_executable)
     (choice,) = [step.choice for step in build.steps if step.choice]
     return choice.estimates
 

@@ -48,3 +48,13 @@ def test_what_lies_elsewhere_is_not_walked_for_each_step():
     given, *made = [Temp(float32, 10, name) for name in "abcd"]
     block_of = planned([given, *made], Unwalked({given: 0, made[1]: 1}))
     assert block_of == {made[0]: 0, made[2]: 1}
+
+
+def test_what_an_output_is_written_over_lies_in_its_memory():
+    given, *made = [Temp(float32, 10, name) for name in "abcd"]
+    chain = [given, *made]
+    levels = [Level([step(a, b)], []) for a, b in pairwise(chain)]
+    lifetimes = {one: Lifetime(i, i + 1) for i, one in enumerate(made)}
+    memory = allocate(levels, lifetimes, {given, made[-1]}, lambda tensor: tensor, {made[-1]})
+    assert memory.block_of == {}
+    assert memory.homes == {made[0]: made[-1], made[1]: made[-1]}

@@ -9,6 +9,7 @@ import graphfw as gf
 from graphfw.ir.dtype import float32
 from graphfw.runtime.kernels.steps import ReferenceStep, Step, Temp
 from graphfw.runtime.numpy_executor.layout import stretches
+from graphfw.runtime.planning.overwriting import CarriedPair, overwritten, waiting
 from graphfw.runtime.planning.schedule import Lifetime, schedule
 from tests.runtime.numpy_executor.small_code import ADD
 
@@ -230,3 +231,37 @@ def test_long_work_items_come_first():
     ]
     (level,) = schedule(steps, None, [], [], None).levels
     assert level.steps == [steps[1], steps[0], steps[2]]
+
+
+def test_what_changes_a_part_of_a_carry_waits_for_those_that_read_it():
+    old, new, a, b = map(temp, ("old", "new", "a", "b"))
+    change = replace(step([old, a], [new], in_place=True), leaves_rest=True)
+    # Only the first is read by the change; the other would be at its level.
+    items = [step([], [a]), change, step([a, old], [b])]
+    pairs = [CarriedPair(old, new)]
+    found = waiting(items, lambda tensor: tensor, pairs)
+    assert found == {change: {items[2]}}
+    plan = schedule(items, lambda tensor: tensor, (), [new, b], copying()[1], waits=found)
+    assert [level_of(plan, item) for item in items] == [0, 2, 1]
+    assert overwritten(plan.levels, lambda tensor: tensor, pairs, {}, lambda step: True) == {0}
+
+
+def test_carries_that_would_wait_in_a_circle_do_not():
+    (a, b), (c, d) = map(temp, "ab"), map(temp, "cd")
+    one = replace(step([a, b], [c], in_place=True), leaves_rest=True)
+    other = replace(step([b, a], [d], in_place=True), leaves_rest=True)
+    pairs = [CarriedPair(a, c), CarriedPair(b, d)]
+    found = waiting([one, other], lambda tensor: tensor, pairs)
+    assert found == {one: {other}}
+    plan = schedule([one, other], lambda tensor: tensor, (), [c, d], copying()[1], waits=found)
+    assert overwritten(plan.levels, lambda tensor: tensor, pairs, {}, lambda step: True) == {0}
+
+
+def test_a_change_of_what_is_read_with_its_result_does_not_wait():
+    old, new, both = map(temp, ("old", "new", "both"))
+    change = replace(step([old], [new], in_place=True), leaves_rest=True)
+    items = [change, step([new, old], [both])]
+    pairs = [CarriedPair(old, new)]
+    assert waiting(items, lambda tensor: tensor, pairs) == {}
+    plan, _ = planned(items, fetched=[new, both])
+    assert not overwritten(plan.levels, lambda tensor: tensor, pairs, {}, lambda step: True)

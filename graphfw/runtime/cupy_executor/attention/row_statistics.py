@@ -12,10 +12,17 @@ from graphfw.ops.composed import wide_dtype
 from graphfw.ops.nn.attention_backward import summed_axes
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import CudaCode
+from graphfw.runtime.kernels.elements import (
+    Element,
+    ElementAddress,
+)
 from graphfw.runtime.kernels.ir import Const, Ref
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
 from graphfw.runtime.kernels.lower_steps import finished
-from graphfw.runtime.kernels.lower_values import Element, ElementAddress, K, RowReduction
+from graphfw.runtime.kernels.lower_values import (
+    K,
+    RowReduction,
+)
 from graphfw.runtime.kernels.steps import Step, Temp, View
 
 

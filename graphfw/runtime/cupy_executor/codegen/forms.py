@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.cupy_executor.codegen.values import Varying, in_order, roots, statements
+from graphfw.runtime.cupy_executor.codegen.values import Varying
 from graphfw.runtime.kernels.ir import (
     Access,
     Accumulate,
@@ -21,6 +21,7 @@ from graphfw.runtime.kernels.ir import (
     Size,
     Store,
 )
+from graphfw.runtime.kernels.walk import postorder, roots, statements
 
 Form: TypeAlias = Literal["elements", "rows", "columns", "items", "sums"]
 
@@ -159,7 +160,7 @@ def _in_registers(dtype: DType) -> int:
 
 
 def _loads(kernel: Kernel) -> Iterator[tuple[int, Access]]:
-    for expr in in_order([root for s in statements(kernel) for root in roots(s)]):
+    for expr in postorder([root for s in statements(kernel) for root in roots(s)]):
         if isinstance(expr, Load) and not kernel.is_packed(expr):
             yield expr.buffer, expr.access
 

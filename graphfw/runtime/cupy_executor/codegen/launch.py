@@ -24,7 +24,7 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
     vector_width,
 )
 from graphfw.runtime.cupy_executor.codegen.types import register
-from graphfw.runtime.cupy_executor.codegen.values import in_order, number_of, roots, statements
+from graphfw.runtime.cupy_executor.codegen.values import number_of
 from graphfw.runtime.kernels.handwritten_cuda import NOTHING, Launch
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -37,6 +37,7 @@ from graphfw.runtime.kernels.ir import (
     Size,
     Store,
 )
+from graphfw.runtime.kernels.walk import postorder, roots, statements
 
 NARROW = 1 << 30
 """Indices below it are computed in 32 bits; a step to the next one stays below 2^31 then."""
@@ -317,7 +318,7 @@ class _Sizes:
         return abs(self.number(access.offset)) + sum(strides) + sum(terms)
 
     def _accesses(self) -> Iterable[Access]:
-        for expr in in_order([root for s in statements(self.kernel) for root in roots(s)]):
+        for expr in postorder([root for s in statements(self.kernel) for root in roots(s)]):
             if isinstance(expr, Load | Draw):
                 yield expr.access
         for s in statements(self.kernel):

@@ -9,7 +9,7 @@ from graphfw.ir.dtype import DType, float64
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.ops.numerics.wide import written
 from graphfw.runtime.cupy_executor.codegen.types import called, literal
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
 
 
 @functools.cache

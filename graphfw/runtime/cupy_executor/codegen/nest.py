@@ -26,14 +26,7 @@ from graphfw.runtime.cupy_executor.codegen.forms import (
     kept_size,
 )
 from graphfw.runtime.cupy_executor.codegen.types import REDUCTIONS, register
-from graphfw.runtime.cupy_executor.codegen.values import (
-    CudaValues,
-    Statement,
-    Varying,
-    in_order,
-    roots,
-    statements,
-)
+from graphfw.runtime.cupy_executor.codegen.values import CudaValues, Varying
 from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import (
     Accumulate,
@@ -48,6 +41,7 @@ from graphfw.runtime.kernels.ir import (
     Ref,
     Store,
 )
+from graphfw.runtime.kernels.walk import Statement, in_turn, postorder, roots, statements
 
 
 class CudaNest:
@@ -147,7 +141,7 @@ class CudaNest:
     def _read_rows(self, wanted: Sequence[Expr]) -> None:
         """Write the reads of several elements at once."""
         values = self.values
-        for expr in in_order(wanted):
+        for expr in postorder(wanted):
             if not isinstance(expr, Load) or expr in values.packs or self.kernel.is_packed(expr):
                 continue
             if is_row(expr.access, self.kernel, self._varying):
@@ -187,20 +181,16 @@ class CudaNest:
 
     def _body(self, begin: str, end: str) -> None:
         """Write what is done for a row, of its inner positions a range."""
-        rest: list[Statement] = []
         is_after = False
-        for item in self.kernel.body:
-            if not isinstance(item, InnerLoop):
-                rest.append(item)
-                continue
-            self._once(rest, is_after)
-            rest.clear()
-            self._pass(item, begin, end)
-            is_after = True
-        self._once(rest, is_after)
+        for item in in_turn(self.kernel):
+            if isinstance(item, InnerLoop):
+                self._pass(item, begin, end)
+                is_after = True
+            else:
+                self._once(item, is_after)
 
     def _once(self, found: Sequence[Statement], is_after: bool) -> None:
-        """Write what is done once a row: all values first, as an output may lie over an input.
+        """Write what is done once a row.
 
         Args:
             found: The statements.
@@ -339,7 +329,7 @@ class CudaNest:
 
     def _read_kept(self, wanted: Sequence[Expr]) -> None:
         """Write the reads of what was kept."""
-        names = {expr.name for expr in in_order(wanted) if isinstance(expr, Ref)}
+        names = {expr.name for expr in postorder(wanted) if isinstance(expr, Ref)}
         for keep in self._keeps:
             if keep.name in names:
                 name, pack = self.values.name("x"), f"gf_pack<{register(keep.value.dtype)}, V>"

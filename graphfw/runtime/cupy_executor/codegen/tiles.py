@@ -7,9 +7,10 @@ lies across are neighbours in memory. So all that is read and written is in a ro
 from __future__ import annotations
 
 from graphfw.runtime.cupy_executor.codegen.forms import TILE, TransposedLoads
-from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots
+from graphfw.runtime.cupy_executor.codegen.values import CudaValues
 from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import BoundsCheck, InnerLoop, Kernel, Load, Store
+from graphfw.runtime.kernels.walk import postorder, roots
 
 
 def tile_lines(kernel: Kernel, tiled: TransposedLoads) -> list[str]:
@@ -50,7 +51,7 @@ def tile_lines(kernel: Kernel, tiled: TransposedLoads) -> list[str]:
             values.write(f"const gf_index i = top + k, j = left + {x};")
             with values.block("if (i < across && j < along)"):
                 wanted = [root for s in loop.body for root in roots(s)]
-                for expr in in_order(wanted):
+                for expr in postorder(wanted):
                     if isinstance(expr, Load) and (expr.buffer, expr.access) in names:
                         name = names[expr.buffer, expr.access]
                         values.packs[expr] = f"{name}[threadIdx.x][k]"

@@ -10,71 +10,23 @@ from graphfw.runtime.cupy_executor.codegen.types import called, converted, liter
 from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import (
     Access,
-    Accumulate,
     Axis,
-    BoundsCheck,
     Call,
     Carried,
-    Carry,
     Const,
     Draw,
     Expr,
-    InnerLoop,
     Keep,
     Kernel,
     Load,
     Param,
     Position,
-    Reduce,
     Ref,
     Size,
     SizeValue,
     Store,
 )
-
-Statement = Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
-
-
-def statements(kernel: Kernel) -> Iterator[Statement]:
-    """Yield all statements, in order."""
-    for item in kernel.body:
-        if isinstance(item, InnerLoop):
-            yield from item.body
-        else:
-            yield item
-
-
-def roots(statement: Statement) -> list[Expr]:
-    """Return the expressions that a statement needs."""
-    found = [statement.value]
-    if isinstance(statement, Carry):
-        found.insert(0, statement.begin)
-    if isinstance(statement, Store | Accumulate):
-        found.extend([term.value for term in statement.access.terms])
-    return found
-
-
-def parts(expr: Expr) -> tuple[Expr, ...]:
-    """Return the expressions that an expression is made of."""
-    if isinstance(expr, Call):
-        return expr.args
-    if isinstance(expr, Load | Draw):
-        return tuple([term.value for term in expr.access.terms])
-    return ()
-
-
-def in_order(wanted: Iterable[Expr]) -> list[Expr]:
-    """Return expressions and all that they are made of, parts first."""
-    found: dict[Expr, None] = {}
-    todo = [(expr, False) for expr in reversed(list(wanted))]
-    while todo:
-        expr, is_ready = todo.pop()
-        if is_ready:
-            found[expr] = None
-        elif expr not in found:
-            todo.append((expr, True))
-            todo.extend([(part, False) for part in reversed(parts(expr))])
-    return list(found)
+from graphfw.runtime.kernels.walk import children, postorder, roots, statements
 
 
 class Varying:
@@ -90,7 +42,7 @@ class Varying:
         keeps = [s for s in statements(kernel) if isinstance(s, Keep)]
         self._kept = frozenset([keep.name for keep in keeps])
         self._found: dict[Expr, bool] = {}
-        for expr in in_order([root for s in statements(kernel) for root in roots(s)]):
+        for expr in postorder([root for s in statements(kernel) for root in roots(s)]):
             self._found[expr] = self._of(expr)
 
     def __call__(self, expr: Expr) -> bool:
@@ -111,7 +63,7 @@ class Varying:
             return self.place(expr.access)
         if isinstance(expr, Ref):
             return expr.name in self._kept
-        return isinstance(expr, Carried) or any([self._found[part] for part in parts(expr)])
+        return isinstance(expr, Carried) or any([self._found[part] for part in children(expr)])
 
 
 class CudaValues:
@@ -184,7 +136,7 @@ class CudaValues:
         self, wanted: Iterable[Expr], select: Callable[[Expr], bool] | None = None
     ) -> None:
         """Write expressions and all that they need; with `select` those for which it says so."""
-        for expr in in_order(wanted):
+        for expr in postorder(wanted):
             if self._known(expr) is None and (select is None or select(expr)):
                 self._scopes[-1][expr] = self._written(expr)
 

@@ -90,9 +90,7 @@ def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | N
     back = _turned(other, op.groups)
     if back is None or any(stride != 1 for stride in op.strides):
         return None
-    sizes = zip(op.dilations, other.shape[2:], op.before, strict=True)
-    before = tuple([d * (k - 1) - b for d, k, b in sizes])
-    return CudnnConvForm("dgrad", out, back, x, before, op.spreads)
+    return CudnnConvForm("dgrad", out, back, x, op.before_reversed(other.shape[2:]), op.spreads)
 
 
 def _turned(weight: View, groups: DimLike) -> View | None:

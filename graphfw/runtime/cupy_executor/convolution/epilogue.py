@@ -6,10 +6,11 @@ import hashlib
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.cupy_executor.codegen.values import CudaValues, in_order, roots, statements
+from graphfw.runtime.cupy_executor.codegen.values import CudaValues
 from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer, Kernel, Load, Store
 from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.kernels.walk import postorder, roots, statements
 
 
 class CudaEpilogue(NamedTuple):
@@ -93,7 +94,7 @@ class CudaEpilogue(NamedTuple):
         values.index.update({axis.name: column for axis in self.kernel.inner})
         stores = [s for s in statements(self.kernel) if isinstance(s, Store)]
         wanted = [root for s in stores for root in roots(s)]
-        for expr in in_order(wanted):
+        for expr in postorder(wanted):
             if isinstance(expr, Load) and expr.buffer == self.product:
                 values.packs[expr] = "result"
         # All that is read first: an output may lie over an input.

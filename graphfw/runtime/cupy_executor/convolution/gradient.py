@@ -56,12 +56,9 @@ def conv_weight_steps(
     else:
         # The same relation read from the other side: places are those of x, windows see y, and the
         # kernel is reversed.
-        before = [
-            d * (k - 1) - b for d, k, b in zip(op.dilations, op.places, op.before, strict=True)
-        ]
         facts = zip(
             *(y.shape[2:], y.strides[2:], x.shape[2:], op.places),
-            *(op.spreads, op.dilations, before),
+            *(op.spreads, op.dilations, op.before_reversed(op.places)),
             strict=True,
         )
         dims = [GpuSpatialDim(*fact) for fact in facts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import counted
@@ -13,13 +12,10 @@ from graphfw.runtime.cupy_executor.regions.common import (
     BoundRegion,
     Maker,
     RegionCode,
-    Sizes,
-    laid_out,
+    RegionSite,
 )
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 
@@ -31,27 +27,15 @@ class BranchCode(RegionCode):
         assert isinstance(op, Branch)
         super().__init__(node, [make(body, 0) for body in op.choices])
 
-    def ready(
-        self,
-        env: Sizes,
-        params: Sequence[int],
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> BoundRegion:
-        return BoundBranch(self.node, env, operands, inside)
+    def ready(self, at: RegionSite) -> BoundRegion:
+        return BoundBranch(self.node, at)
 
 
 class BoundBranch(BoundRegion):
     """A branch at known sizes."""
 
-    def __init__(
-        self,
-        node: Node,
-        env: Sizes,
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> None:
-        super().__init__(node, operands, [laid_out(layouts, env) for layouts in inside])
+    def __init__(self, node: Node, at: RegionSite) -> None:
+        super().__init__(node, at, at.laid_out())
         self.alone = "Python reads which body is to be taken"
         self._begins: list[int] = []
         for body in self.bodies:

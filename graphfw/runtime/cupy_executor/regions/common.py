@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from graphfw.ir.body import Body
-from graphfw.ir.dim_text import evaluate
-from graphfw.ir.op import Rng
-from graphfw.ir.tensor import Node, Tensor
-from graphfw.runtime.planning.arena import ALIGNMENT
+from graphfw.ir.op import NO_RNG, Rng
+from graphfw.ir.tensor import Node
+from graphfw.runtime.cupy_executor.addresses import GpuAddress, StorageAddress
+from graphfw.runtime.cupy_executor.build import BodiesCode, GpuProgram
+from graphfw.runtime.kernels.steps import Storage
+from graphfw.runtime.planning.arena import rounded
+from graphfw.runtime.planning.blocks import bytes_at
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.build import GpuProgram
     from graphfw.runtime.cupy_executor.layouts import GpuLayout, GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
@@ -24,84 +25,49 @@ MOST_LAUNCHES = 4096
 """A loop of more launches is no part of a CUDA graph: each of them takes some kilobytes there, and
 a loop that long keeps the GPU busy for longer than it takes to begin."""
 
-WELL = 16
-"""The number that an array's address must be a multiple of: threads read so many bytes at once."""
+
+class Maker(Protocol):
+    """Compiles bodies; see `body_program`."""
+
+    def __call__(self, body: Body, captures: int, carried: Iterable[int] = (), /) -> GpuProgram:
+        """Return a body's program."""
+        ...
 
 
 class RefusedError(Exception):
     """A body refuses what it is given: the reference path knows the message."""
 
 
-class GpuAddress(NamedTuple):
-    """A place in the GPU's memory.
-
-    Attributes:
-        address: Its address.
-        holder: The array that it is in, whose elements lie in a row.
-        offset: Where it begins there, in bytes.
-    """
-
-    address: int
-    holder: Any
-    offset: int
-
-    def offset_by(self, nbytes: int) -> GpuAddress:
-        """Return the place so many bytes behind it."""
-        return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
-
-
-Maker: TypeAlias = "Callable[[Body, int], GpuProgram]"
-"""Compiles a body, given how many of its last parameters are captured values."""
-
-_NO_RNG = Rng(0, 0)
-
-
-class RegionCode(ABC):
-    """The code of a loop or a branch, for all sizes.
-
-    The operands are the node's inputs, then its outputs, each in a row. Params: where each input
-    begins in its storage, in elements, and what else a kind of region wants to know.
-
-    Attributes:
-        node: The node.
-        builds: The bodies.
-    """
-
-    def __init__(self, node: Node, builds: Sequence[GpuProgram]) -> None:
-        self.node = node
-        self.builds = tuple(builds)
-
-    @property
-    def key(self) -> str:
-        """The kind of region; its kernels are codes of their own."""
-        return self.node.op.name
-
-    @property
-    def can_fail(self) -> bool:
-        """Whether a kernel of a body checks something."""
-        return any([build.can_fail for build in self.builds])
-
-    @property
-    def sequences(self) -> range:
-        """Which inputs are taken row by row: the rows alone have to lie in a row."""
-        return range(0)
+class RegionCode(BodiesCode, ABC):
+    """The code of a loop or a branch that can be laid out: see `BodiesCode`."""
 
     @abstractmethod
-    def ready(
-        self,
-        env: Sizes,
-        params: Sequence[int],
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> BoundRegion:
-        """Return it at known sizes.
+    def ready(self, at: RegionSite) -> BoundRegion:
+        """Return it at known sizes."""
 
-        Args:
-            env: What the symbols stand for.
-            params: What the params are.
-            operands: Where the operands lie, the inputs from their first element on.
-            inside: What lays out the bodies.
-        """
+
+class RegionSite(NamedTuple):
+    """The facts that a loop or a branch at known sizes depends on.
+
+    Attributes:
+        env: What the symbols stand for.
+        params: What the params are.
+        operands: Where the operands lie, the inputs from their first element on.
+        inside: What lays out the bodies.
+    """
+
+    env: Sizes
+    params: Sequence[int]
+    operands: Sequence[StorageAddress]
+    inside: Sequence[GpuLayouts]
+
+    def laid_out(self) -> list[GpuLayout | None]:
+        """Lay out the bodies; None stands for those that can't be computed at these sizes."""
+        return [_laid_out(layouts, self.env) for layouts in self.inside]
+
+    def bytes_of(self, storages: Sequence[Storage]) -> list[int]:
+        """Return how many bytes storages have."""
+        return [bytes_at(storage, self.env) for storage in storages]
 
 
 class BoundRegion(ABC):
@@ -128,11 +94,9 @@ class BoundRegion(ABC):
     per_trip = 0
     outside = 0
 
-    def __init__(
-        self, node: Node, operands: Sequence[StorageAddress], bodies: Sequence[GpuLayout | None]
-    ) -> None:
+    def __init__(self, node: Node, at: RegionSite, bodies: Sequence[GpuLayout | None]) -> None:
         self.node = node
-        self.operands = operands
+        self.operands = at.operands
         self.bodies = bodies
         known = [body for body in bodies if body is not None]
         users = [*known, *[body.of.once for body in known]]
@@ -180,6 +144,18 @@ class BoundRegion(ABC):
         self.nbytes += rounded(nbytes)
         return begin
 
+    def end(
+        self,
+        worker: Worker,
+        carry: Sequence[GpuAddress],
+        ends: Sequence[GpuAddress],
+        sizes: Sequence[int],
+    ) -> None:
+        """Bring the last carry, of these bytes, where the node's results lie."""
+        for spot, end, nbytes in zip(carry, ends, sizes, strict=False):
+            if spot.address != end.address:
+                worker.copy(end.address, spot.address, nbytes)
+
     def started(self, run: RunMemory, number: int) -> RunMemory:
         """Return the run of a body.
 
@@ -207,29 +183,12 @@ class BoundRegion(ABC):
         for slot, spot in [*enumerate(captures, first), *kept.items()]:
             body.lie(slot, spot)
             before.lie(slot, spot)
-        worker.work(before, before.layout.parts, _NO_RNG)
+        worker.work(before, before.layout.parts, NO_RNG)
         return body
 
 
-def overwritten(build: GpuProgram, parameters: Sequence[Tensor]) -> frozenset[int]:
-    """Return the carries of a body, by their parameters, that iterations may write over."""
-    pairs = enumerate(zip(parameters, build.fetched, strict=False))
-    return frozenset([i for i, (old, new) in pairs if build.may_overwrite(old, new)])
-
-
-def laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:
-    """Lay out a body; return None where it can't be computed at these sizes, if it ever is."""
+def _laid_out(layouts: GpuLayouts, env: Sizes) -> GpuLayout | None:
     try:
         return layouts.body(env)
     except ArithmeticError:
         return None
-
-
-def bytes_of(tensors: Sequence[Tensor], env: Sizes) -> list[int]:
-    """Return how many bytes tensors have at known sizes."""
-    return [evaluate(t.type.size, env) * t.dtype.itemsize for t in tensors]
-
-
-def rounded(nbytes: int) -> int:
-    """Return how much room so many bytes take."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

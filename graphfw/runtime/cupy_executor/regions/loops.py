@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,22 +13,16 @@ from graphfw.ir.dtype import bool_
 from graphfw.ir.op import Rng
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.loop_op import Loop
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.regions.common import (
-    WELL,
     BoundRegion,
-    GpuAddress,
     Maker,
     RegionCode,
-    Sizes,
-    bytes_of,
-    laid_out,
-    overwritten,
-    rounded,
+    RegionSite,
 )
+from graphfw.runtime.planning.arena import rounded, side_by_side
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 
 
@@ -44,18 +37,14 @@ class WhileRegionCode(RegionCode):
     def __init__(self, node: Node, op: Loop, make: Maker) -> None:
         self.op = op
         captures = len(node.inputs) - sum(op.carries)
-        super().__init__(node, [make(body, captures) for body in op.bodies])
-        parameters = op.passes[0].parameters[1 : 1 + op.carries[0]]
-        self.in_place = overwritten(self.builds[1], parameters)
+        condition, first, *rest = op.bodies
+        only = () if rest else range(op.carries[0])
+        builds = [make(condition, captures), make(first, captures, only)]
+        super().__init__(node, [*builds, *[make(body, captures) for body in rest]])
+        self.in_place = builds[1].stages.overwritten
 
-    def ready(
-        self,
-        env: Sizes,
-        params: Sequence[int],
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> BoundRegion:
-        return BoundLoop(self, env, operands, inside)
+    def ready(self, at: RegionSite) -> BoundRegion:
+        return BoundLoop(self, at)
 
 
 class BoundLoop(BoundRegion):
@@ -65,18 +54,12 @@ class BoundLoop(BoundRegion):
     lies in memory that is asked for meanwhile.
     """
 
-    def __init__(
-        self,
-        code: WhileRegionCode,
-        env: Sizes,
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> None:
-        super().__init__(code.node, operands, [laid_out(layouts, env) for layouts in inside])
+    def __init__(self, code: WhileRegionCode, at: RegionSite) -> None:
+        super().__init__(code.node, at, at.laid_out())
         self.alone = "Python reads its condition before each iteration"
         self._code = code
-        self._results = [bytes_of(body.outputs, env) for body in code.op.passes]
-        self._device = inside[0].device
+        self._results = [at.bytes_of(body.outputs) for body in code.op.passes]
+        self._device = at.inside[0].device
         self._answer = self.room(bool_.itemsize)
         largest = max([body.drawn for body in self.bodies if body is not None], default=0)
         self._table = self.room(8 * largest)
@@ -99,59 +82,37 @@ class BoundLoop(BoundRegion):
         given = [run.address_of(place) for place in self.operands[:inputs]]
         ends, _ = op.split([run.address_of(place) for place in self.operands[inputs:]])
         carries, captures = op.split(given)
-        records: list[list[GpuAddress]] = []
-        carry = self._first(worker, run, rng, carries[0], ends[0], captures, records)
-        self._end(worker, carry, ends[0], 0)
-        for number in range(1, len(op.passes)):
-            carry = carries[number]
-            order = range(len(records))
-            turns: list[list[GpuAddress]] = []
-            if order:
-                self.begun(worker, run, 1 + number, captures)
-                if number == len(op.passes) - 1:  # nobody is given what it makes
-                    turns = [self._record(worker, run, number) for _ in range(2)]
-            for iteration in reversed(order) if op.backwards[number] else order:
-                made = turns[iteration % 2] if turns else self._record(worker, run, number)
-                self._iteration(
-                    worker, run, rng, number, iteration, [*carry, *records[iteration]], made
-                )
-                if turns:
-                    records[iteration].clear()  # no pass comes that is given it
-                else:
-                    records[iteration] += [*carry, *made[len(carry) :]]
-                carry = made[: len(carry)]
-            self._end(worker, carry, ends[number], number)
+        rooms: dict[int, list[Sequence[GpuAddress]]] = {}  # of the passes that have begun
 
-    def _first(
-        self,
-        worker: Worker,
-        run: RunMemory,
-        rng: Rng,
-        carry: Sequence[GpuAddress],
-        ends: Sequence[GpuAddress],
-        captures: Sequence[GpuAddress],
-        records: list[list[GpuAddress]],
-    ) -> Sequence[GpuAddress]:
-        """Make the iterations while the condition holds; return the last carry."""
-        only = len(self._code.op.passes) == 1
+        def computed(
+            number: int, iteration: int, taken: Sequence[GpuAddress]
+        ) -> Sequence[GpuAddress]:
+            if number not in rooms:
+                self.begun(worker, run, 1 + number, captures)
+                rooms[number] = self._rooms(worker, run, number, ends[0])
+            turns = rooms[number]
+            made = turns[iteration % 2] if turns else self._record(worker, run, number)
+            self._iteration(worker, run, rng, number, iteration, taken, made)
+            return made
+
         self.begun(worker, run, 0, captures)
-        for iteration in count():
-            if not self._holds(worker, run, rng, carry):
-                break
-            if not iteration:
-                self.begun(worker, run, 1, captures)
-            if only:
-                new = [
-                    run.inside(self._turns[i]) if iteration % 2 and i in self._turns else end
-                    for i, end in enumerate(ends)
-                ]
-            else:
-                new = self._record(worker, run, 0)
-            self._iteration(worker, run, rng, 0, iteration, carry, new)
-            if not only:
-                records.append([*carry, *new[len(carry) :]])
-            carry = new[: len(carry)]
-        return carry
+        holds = partial(self._holds, worker, run, rng)
+        for number, carry in enumerate(op.ends(carries, holds, computed)):
+            self.end(worker, carry, ends[number], self._results[number])
+
+    def _rooms(
+        self, worker: Worker, run: RunMemory, number: int, ends: Sequence[GpuAddress]
+    ) -> list[Sequence[GpuAddress]]:
+        """Return the places that iterations of a pass write to in turn; none if each is kept."""
+        last = len(self._code.op.passes) - 1
+        if not last:
+            turns = [
+                run.inside(self._turns[i]) if i in self._turns else end
+                for i, end in enumerate(ends)
+            ]
+            return [ends, turns]
+        # Nobody is given what the last one makes.
+        return [self._record(worker, run, number) for _ in range(2)] if number == last else []
 
     def _holds(self, worker: Worker, run: RunMemory, rng: Rng, carry: Sequence[GpuAddress]) -> bool:
         body, answer = self.started(run, 0), run.inside(self._answer)
@@ -193,15 +154,6 @@ class BoundLoop(BoundRegion):
 
     def _record(self, worker: Worker, run: RunMemory, number: int) -> list[GpuAddress]:
         """Return new memory for what an iteration of a pass yields."""
-        sizes = [rounded(nbytes) for nbytes in self._results[number]]
-        begins = [0, *accumulate(sizes)]
-        memory = worker.room(run.layout, partial(worker.bytes, max(begins[-1], 1)))
-        return [GpuAddress(memory.data.ptr + begin, memory, begin) for begin in begins[:-1]]
-
-    def _end(
-        self, worker: Worker, carry: Sequence[GpuAddress], ends: Sequence[GpuAddress], number: int
-    ) -> None:
-        """Bring the last carry where the node's results lie."""
-        for spot, end, nbytes in zip(carry, ends, self._results[number], strict=False):
-            if spot.address != end.address:
-                worker.copy(end.address, spot.address, nbytes)
+        begins, nbytes = side_by_side(self._results[number])
+        memory = worker.room(run.layout, partial(worker.bytes, max(nbytes, 1)))
+        return [GpuAddress(memory.data.ptr + begin, memory, begin) for begin in begins]

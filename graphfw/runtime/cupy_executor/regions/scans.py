@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import counted
-from graphfw.ir.body import Body
 from graphfw.ir.concrete import in_iteration
 from graphfw.ir.dim import divisible
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.op import Rng
-from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.tensor import Node
 from graphfw.ops.control.scan_op import Scan
+from graphfw.runtime.cupy_executor.addresses import WELL, GpuAddress
 from graphfw.runtime.cupy_executor.regions.common import (
     MOST_LAUNCHES,
-    WELL,
     BoundRegion,
-    GpuAddress,
     Maker,
     RegionCode,
-    Sizes,
-    bytes_of,
-    overwritten,
+    RegionSite,
 )
+from graphfw.runtime.planning.blocks import nbytes
+from graphfw.runtime.planning.scans import StackedCarry, body_without, stacked_carries
 
 if TYPE_CHECKING:
-    from graphfw.runtime.cupy_executor.bound_plan import StorageAddress
-    from graphfw.runtime.cupy_executor.layouts import GpuLayouts
     from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
-
-
-class CarryStack(NamedTuple):
-    """A stack of all values of a carry: iterations hand it on there, and the body need not copy it.
-
-    Attributes:
-        stack: Which stack of the scan.
-        is_new: Whether its rows are what iterations yield, rather than what they begin with.
-    """
-
-    stack: int
-    is_new: bool
 
 
 class ScanRegionCode(RegionCode):
@@ -51,7 +35,8 @@ class ScanRegionCode(RegionCode):
 
     Attributes:
         op: The scan.
-        kept: By carry, where its values are stacked.
+        kept: By carry, the stack where its values lie: iterations hand it on there, and the body
+            need not copy it.
         rest: The other stacks.
         in_place: The carries that an iteration writes over.
     """
@@ -60,57 +45,36 @@ class ScanRegionCode(RegionCode):
         op = node.op
         assert isinstance(op, Scan)
         self.op = op
-        first = op.carries
-        carried, stacked = op.body.outputs[:first], op.body.outputs[first:]
-        self.kept = _kept(op.body.parameters[1 : 1 + first], carried, stacked)
-        gone = {kept.stack for kept in self.kept.values()}
-        self.rest = [number for number in range(len(stacked)) if number not in gone]
-        body = Body(op.body.parameters, (*carried, *[stacked[number] for number in self.rest]))
-        captures = len(node.inputs) - first - op.sequences
-        build = make(body, captures)
+        self.kept = _kept(op)
+        body, self.rest, captures = body_without(op, [kept.stack for kept in self.kept.values()])
+        build = make(body, captures, [i for i in range(op.carries) if i not in self.kept])
         super().__init__(node, [build])
-        self.in_place = overwritten(build, body.parameters[1 : 1 + first]) - self.kept.keys()
+        self.in_place = build.stages.overwritten
 
     @property
     def sequences(self) -> range:
         return range(self.op.carries, self.op.carries + self.op.sequences)
 
-    def ready(
-        self,
-        env: Sizes,
-        params: Sequence[int],
-        operands: Sequence[StorageAddress],
-        inside: Sequence[GpuLayouts],
-    ) -> BoundRegion:
-        return BoundScan(self, env, params[len(self.node.inputs) :], operands, inside[0])
+    def ready(self, at: RegionSite) -> BoundRegion:
+        return BoundScan(self, at)
 
 
-def _kept(
-    given: Sequence[Tensor], carried: Sequence[Tensor], stacked: Sequence[Tensor]
-) -> dict[int, CarryStack]:
+def _kept(op: Scan) -> dict[int, StackedCarry]:
     """Find the stacks of carries whose rows are where a carry may lie, one a carry at most."""
-    carry_of = {t: (i, False) for i, t in enumerate(given)}
-    carry_of.update({t: (i, True) for i, t in enumerate(carried)})
-    found: dict[int, CarryStack] = {}
-    for number, t in enumerate(stacked):
-        if t in carry_of and divisible(t.type.size * t.dtype.itemsize, WELL):
-            i, is_new = carry_of[t]
-            found.setdefault(i, CarryStack(number, is_new))
+    found: dict[int, StackedCarry] = {}
+    for one in stacked_carries(op):
+        row = op.body.outputs[op.carries + one.stack]
+        if divisible(nbytes(row), WELL):
+            found.setdefault(one.carry, one)
     return found
 
 
 class BoundScan(BoundRegion):
     """A scan at known sizes."""
 
-    def __init__(
-        self,
-        code: ScanRegionCode,
-        env: Sizes,
-        strides: Sequence[int],
-        operands: Sequence[StorageAddress],
-        layouts: GpuLayouts,
-    ) -> None:
-        op = code.op
+    def __init__(self, code: ScanRegionCode, at: RegionSite) -> None:
+        op, env, (layouts,) = code.op, at.env, at.inside
+        strides = at.params[len(code.node.inputs) :]
         first = op.carries
         self._code = code
         self._iterations = iterations = evaluate(op.length, env)
@@ -119,19 +83,19 @@ class BoundScan(BoundRegion):
             stride * tensors[i].dtype.itemsize
             for i, stride in zip(code.sequences, strides, strict=True)
         ]
-        self._rows = bytes_of(op.body.outputs, env)
+        self._rows = at.bytes_of(op.body.outputs)
         # What does not lie as well as an array does, by the body's slots.
         loose = {
             1 + i
             for i, stride in zip(code.sequences, self._strides, strict=True)
-            if operands[i].offset % WELL or stride % WELL
+            if at.operands[i].offset % WELL or stride % WELL
         }
         handed = layouts.handed
         for number, k in enumerate(code.rest, first):
             if self._rows[first + k] % WELL:
                 loose.add(handed[number])
         body = layouts.body(env, frozenset(loose)) if iterations else None
-        super().__init__(code.node, operands, [body])
+        super().__init__(code.node, at, [body])
         self._each, self.launches = (
             self.launches,
             self.launches * iterations + layouts.once.launches,
@@ -167,15 +131,14 @@ class BoundScan(BoundRegion):
         borrowed = [run.address_of(place) for place in self.operands]
         given, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
         ends, stacks = made[:first], made[first:]
-        for i, (stack, is_new) in self._code.kept.items():
+        for stack, i, is_new in self._code.kept.values():
             if not is_new and self._iterations:
                 begin = stacks[stack].offset_by(self._row(0) * self._rows[i])
                 worker.copy(begin.address, given[i].address, self._rows[i])
         carry = given[:first]
         if self._iterations:
             body = self.begun(worker, run, 0, given[first + op.sequences :])
-            for place in range(self._iterations):
-                iteration = self._row(place)
+            for place, iteration in enumerate(op.order(self._iterations)):
                 new = [self._target(i, place, run, ends, stacks) for i in range(first)]
                 self._lie(body, iteration, carry, given, [*new, *self._results(iteration, stacks)])
                 if self._drawn:
@@ -183,9 +146,7 @@ class BoundScan(BoundRegion):
                 with in_iteration(iteration):
                     self._iteration(worker, run, body, rng.fold(iteration))
                 carry = new
-        for spot, end, nbytes in zip(carry, ends, self._rows, strict=False):
-            if spot.address != end.address:
-                worker.copy(end.address, spot.address, nbytes)
+        self.end(worker, carry, ends, self._rows)
 
     def _row(self, place: int) -> int:
         """Return the number of an iteration, given how many come before it."""

@@ -10,9 +10,10 @@ from graphfw.ops.control.branch_op import Branch
 from graphfw.ops.control.loop_op import Loop
 from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.cupy_executor.addresses import WELL
 from graphfw.runtime.cupy_executor.codegen import CudaCode
 from graphfw.runtime.cupy_executor.regions.branches import BranchCode
-from graphfw.runtime.cupy_executor.regions.common import WELL, Maker, RegionCode
+from graphfw.runtime.cupy_executor.regions.common import Maker, RegionCode
 from graphfw.runtime.cupy_executor.regions.loops import WhileRegionCode
 from graphfw.runtime.cupy_executor.regions.scans import ScanRegionCode
 from graphfw.runtime.kernels.lower import Target

@@ -55,6 +55,7 @@ def move_steps(
             params=tuple(params),
             work_items=1,
             in_place=((0, numbers[moves.over]),) if moves.over in numbers else (),
+            leaves_rest=moves.over in numbers,
             can_fail=moves.wrong != 0,
         )
     ]

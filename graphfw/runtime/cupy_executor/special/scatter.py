@@ -77,6 +77,7 @@ def scatter_steps(
         params=tuple(params),
         work_items=1,
         in_place=((0, 1),) if over else (),
+        leaves_rest=over,
     )
     return [*steps, step]
 

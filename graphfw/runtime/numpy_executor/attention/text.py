@@ -198,14 +198,19 @@ class AttentionBody:
             with self.loop(piece.index, stop, step, inner) as loop:
                 yield loop
             piece.following = loop.values
+        loop.values = piece.values
 
     def _ask(self) -> None:
         """Leave the function, which computes a work item, with 1 if the run should end."""
         poll = self.let(f"load ptr, ptr {self.at('i64', '%run', str(POLL))}")
         answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)")
         with self.when(self.let(f"icmp ne i32 {answer}, 0")):
-            self.do("ret i32 1")
-            self._block = ""
+            self.leave("ret i32 1")
+
+    def leave(self, text: str) -> None:
+        """Add the line that leaves the function where it is written."""
+        self.do(text)
+        self._block = ""
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType, int64
@@ -19,10 +19,12 @@ from graphfw.runtime.kernels.ir import (
     Size,
     SizeValue,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.numpy_executor.codegen import mathlib, packed, philox, strided
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.walk import postorder
+from graphfw.runtime.numpy_executor.codegen import mathlib, philox, strided
 from graphfw.runtime.numpy_executor.codegen.addresses import Address, Registers, symbol_of
-from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape, postorder
+from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape
+from graphfw.runtime.numpy_executor.codegen.packed import Packed
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import (
     iota,
@@ -166,7 +168,7 @@ class Evaluator:
                 return self.load(keep.value.dtype, self.keep_address(expr.name))
             return self._results[expr.name]
         if isinstance(expr, Load) and self.facts.kernel.is_packed(expr):
-            return packed.load(self, expr)
+            return self._load_packed(expr)
         if isinstance(expr, Load):
             dtype = self.facts.kernel.buffers[expr.buffer].dtype
             start = self.transposed.get(expr)
@@ -226,8 +228,8 @@ class Evaluator:
     def _drawn(self, expr: Draw) -> Registers:
         """Write random bits: of elements in a row where they lie so, else of each lane alone."""
         source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
-        parts, lane_stride, varying = self.offsets(expr.access)
-        level, start = self.sum(parts)
+        parts, lane_stride, varying = self._offsets(expr.access)
+        level, start = self._sum(parts)
         place = self.facts.access_place(expr.access)
         lanes, vectors = self.shape if place.varying else (1, 1)
         dtype, count = expr.dtype, lanes * vectors
@@ -236,7 +238,7 @@ class Evaluator:
             row = self._draw("words", dtype, count, f"i64 {start}, {common}", place.level)
             return self._pieces(row, register(dtype), place.level)
         firsts = (self.spread(start, "i64", level),) * vectors if place.varying else (start,)
-        steps = self.steps(lane_stride, varying, place.level) if place.varying else ["0"]
+        steps = self._steps(lane_stride, varying, place.level) if place.varying else ["0"]
         kind, common = vector("i64", lanes), philox.stream(*source, lanes)
         found = []
         for first, step in zip(firsts, steps, strict=True):
@@ -245,7 +247,7 @@ class Evaluator:
             found.append(self._draw("word", dtype, lanes, text, place.level))
         return tuple(found)
 
-    def sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
+    def _sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
         """Write the sum of parts, each at its level; return where all of them are known."""
         level, total = 0, "0"
         for level, part in sorted(parts):
@@ -282,7 +284,7 @@ class Evaluator:
             first: The element that the access counts from.
         """
         facts = self.facts
-        parts, lane_stride, varying = self.offsets(access)
+        parts, lane_stride, varying = self._offsets(access)
         parts.append((0, first))
         element = memory(facts.kernel.buffers[buffer].dtype)
         place = facts.access_place(access)
@@ -291,14 +293,14 @@ class Evaluator:
             return Address((start,), False, False, place.level)
         if not varying and lane_stride == "1":
             return Address(self._in_a_row(start, element, place.level), False, True, place.level)
-        lanes = self.steps(lane_stride, varying, place.level)
+        lanes = self._steps(lane_stride, varying, place.level)
         kind = vector("i64", self.shape.lanes)
         texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
         pointers = tuple([self.writer.pure(text, place.level) for text in texts])
         stride = int(lane_stride) if not varying and strided.is_near(lane_stride) else 0
         return Address(pointers, self.shape.lanes > 1, True, place.level, stride)
 
-    def offsets(
+    def _offsets(
         self, access: Access
     ) -> tuple[list[tuple[int, str]], str, list[tuple[Registers, str]]]:
         """Write the parts of an offset, each at its level.
@@ -324,7 +326,7 @@ class Evaluator:
                 parts.append((place.level, step))
         return parts, lane_stride, varying
 
-    def steps(
+    def _steps(
         self, lane_stride: str, varying: list[tuple[Registers, str]], level: int
     ) -> list[str]:
         """Write for each vector how far its lanes are from the first one of all."""
@@ -400,6 +402,23 @@ class Evaluator:
             kind, symbol_of(address, "gather", "load", lanes, element), operands, level
         )
 
+    def _load_packed(self, expr: Load) -> Registers:
+        """Write the vectors of a load of packed elements, or where it does not vary one scalar."""
+        parts, lane_stride, varying = self._offsets(expr.access)
+        level, first = self._sum(parts)
+        place, pointer = self.facts.access_place(expr.access), self._buffers[expr.buffer]
+        packed = Packed(self.writer, place.level, expr.dtype)
+        if not place.varying:
+            return (packed.one(pointer, first),)
+        lanes, vectors = self.shape
+        masks = self.masks or ("",) * vectors
+        if lane_stride == "1" and not varying:
+            numbers = [self.int64("add", first, str(lanes * v), level) for v in range(vectors)]
+            pairs = zip(numbers, masks, strict=True)
+            return tuple([packed.row(pointer, number, lanes, mask) for number, mask in pairs])
+        steps = zip(self._steps(lane_stride, varying, place.level), masks, strict=True)
+        return tuple([packed.scattered(pointer, first, step, lanes, mask) for step, mask in steps])
+
     def _first_for_others(self, start: str, pointers: str, mask: str, level: int) -> str:
         """Write the pointers of the lanes of a mask, in other lanes the first one of `start`."""
         if not mask:
@@ -448,15 +467,21 @@ class Evaluator:
             symbol = symbol_of(address, "scatter", "store", lanes, element)
             self.writer.call("void", symbol, operands, level)
 
-    def store_pair(self, dtype: DType, address: Address, even: Registers, odd: Registers) -> None:
-        """Write stores of vectors whose elements alternate in memory, at the innermost level."""
-        lanes, level = self.shape.lanes, self.writer.depth
+    def store_beside(self, buffer: int, access: Access, values: Sequence[Registers]) -> None:
+        """Write whole vectors whose elements lie beside one another in turn, from an access on."""
+        address, level = self.address(buffer, access), self.writer.depth
+        dtype, lanes = self.facts.kernel.buffers[buffer].dtype, self.shape.lanes
         p = Primitives(self.writer, lanes, level)
-        for *values, pointers in zip(even, odd, address.pointers, strict=True):
-            pair = [p.to_memory(dtype, value) for value in values]
-            strided.store_pair(
-                self.writer, memory(dtype), dtype.itemsize, lanes, pointers, pair, level
-            )
+        element = memory(dtype)
+        for pointers, parts in zip(address.pointers, zip(*values, strict=True), strict=True):
+            text = f"extractelement {vector('ptr', lanes)} {pointers}, i64 0"
+            start = self.writer.pure(text, level)
+            contents = [p.to_memory(dtype, value) for value in parts]
+            rows = strided.interleaved(self.writer, element, lanes, contents, level)
+            for number, row in enumerate(rows):
+                place = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
+                at, kind = self.writer.pure(place, level), vector(element, lanes)
+                self.writer.line(f"store {kind} {row}, ptr {at}, align {dtype.itemsize}", level)
 
     def _pointer(self, start: str, element: str, parts: list[tuple[int, str]]) -> str:
         """Write an address as the sum of parts, each at its level."""

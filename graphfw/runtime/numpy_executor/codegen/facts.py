@@ -8,7 +8,7 @@ last one, and the inner axes follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from graphfw.runtime.kernels.ir import (
     Carry,
     Draw,
     Expr,
-    InnerLoop,
     Keep,
     Kernel,
     Load,
@@ -34,11 +33,10 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
     Store,
 )
-from graphfw.runtime.kernels.scalars import PRIMITIVES
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.walk import Statement, children, postorder, roots, statements
 from graphfw.runtime.numpy_executor.codegen.registers import width
 from graphfw.runtime.numpy_executor.codegen.target import Processor
-
-Statement = Reduce | Carry | Keep | Store | Accumulate | BoundsCheck
 
 
 class LoopLevel(NamedTuple):
@@ -161,15 +159,6 @@ class KernelFacts:
         return _innermost([self._places[arg] for arg in children(expr)])
 
 
-def statements(kernel: Kernel) -> Iterator[Statement]:
-    """Yield all statements of a kernel, in order."""
-    for item in kernel.body:
-        if isinstance(item, InnerLoop):
-            yield from item.body
-        else:
-            yield item
-
-
 class VectorShape(NamedTuple):
     """How many elements are computed side by side: `vectors` vectors of `lanes` each."""
 
@@ -223,43 +212,6 @@ def _side_by_side(facts: KernelFacts) -> int:
     """
     calls = [expr for expr in facts.exprs if isinstance(expr, Call) and facts.place(expr).varying]
     return 4 if len(calls) <= 32 else 2
-
-
-def roots(statement: Statement) -> tuple[Expr, ...]:
-    """Return the expressions that a statement needs: its value, and the terms of its access."""
-    if isinstance(statement, Carry):
-        return (statement.begin, statement.value)
-    if isinstance(statement, Store | Accumulate):
-        return (statement.value, *(term.value for term in statement.access.terms))
-    return (statement.value,)
-
-
-def postorder(
-    wanted: Iterable[Expr], is_known: Callable[[Expr], bool] = lambda expr: False
-) -> Iterator[Expr]:
-    """Yield expressions and all that they are made of, arguments first, each once.
-
-    What is known already is not yielded, nor what only it is made of.
-    """
-    seen: set[Expr] = set()
-    stack = [(root, False) for root in reversed(list(wanted))]
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            yield expr
-        elif expr not in seen and not is_known(expr):
-            seen.add(expr)
-            stack.append((expr, True))
-            stack += [(child, False) for child in reversed(children(expr))]
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """Return the expressions that one is made of."""
-    if isinstance(expr, Call):
-        return expr.args
-    if isinstance(expr, Draw | Load):
-        return tuple([term.value for term in expr.access.terms])
-    return ()
 
 
 def _innermost(places: list[LoopLevel]) -> LoopLevel:

@@ -10,8 +10,9 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Accumulate, Keep, Kernel
 from graphfw.runtime.kernels.lower_work_items import LONG
 from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.kernels.walk import statements
 from graphfw.runtime.numpy_executor.codegen import mathlib
-from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, statements
+from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
 from graphfw.runtime.numpy_executor.codegen.writer import METADATA, WORK_ITEM, Writer

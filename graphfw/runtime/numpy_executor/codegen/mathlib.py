@@ -2,8 +2,8 @@
 
 A function is defined on vectors of some number of lanes (of one lane: on scalars) as LLVM text,
 `internal` and `alwaysinline`, and named by `symbol`. What it means is said by
-`runtime.kernels.scalars.PRIMITIVES`; what it makes of NaN, infinities, zeros and denormal numbers
-is what C's function of the name makes of it. Small results are rounded to denormal numbers, not
+`kernels.primitives.PRIMITIVES`; what it makes of NaN, infinities, zeros and denormal numbers is
+what C's function of the name makes of it. Small results are rounded to denormal numbers, not
 dropped. The result in a lane depends on the operands in this lane alone.
 
 Formulas use `llvm.fma`, which a processor without such an instruction carries out correctly, and

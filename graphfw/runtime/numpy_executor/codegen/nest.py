@@ -17,17 +17,15 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Store,
 )
-from graphfw.runtime.numpy_executor.codegen import strided
+from graphfw.runtime.kernels.walk import Statement, in_turn, roots
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import (
     KernelFacts,
-    Statement,
     VectorShape,
     lanes_of,
-    roots,
     vectors_of,
 )
 from graphfw.runtime.numpy_executor.codegen.prefetch import Prefetch
@@ -46,6 +44,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.codegen.streams import Streams
+from graphfw.runtime.numpy_executor.codegen.strided import neighbours
 from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -297,16 +296,11 @@ class Nest:
     # Rows
 
     def _row(self, inner: Callable[[InnerLoop], None]) -> None:
-        # What stands side by side is computed at once: an output may lie where an input does.
-        rest: list[Statement] = []
-        for item in self.kernel.body:
-            if not isinstance(item, InnerLoop):
-                rest.append(item)
-                continue
-            self._statements(tuple(rest))
-            rest.clear()
-            inner(item)
-        self._statements(tuple(rest))
+        for item in in_turn(self.kernel):
+            if isinstance(item, InnerLoop):
+                inner(item)
+            else:
+                self._statements(item)
 
     def _inner_rows(self, loop: InnerLoop, columns: tuple[str, str]) -> None:
         self._main = self._main._replace(vectors=vectors_of(self._facts, loop.body))
@@ -372,12 +366,18 @@ class Nest:
         """Write all values, then what is done with them: an output may lie where an input does."""
         evaluator = self._evaluator
         evaluator.evaluate([root for statement in statements for root in roots(statement)])
-        pairs = strided.pairs(statements, self._facts.vector_axis) if self._is_whole else {}
+        together = []
+        if self._is_whole:
+            together = neighbours(statements, self._vector_axis.name)
+        for stores in together:
+            beside = [evaluator.vectors(store.value) for store in stores]
+            evaluator.store_beside(stores[0].buffer, stores[0].access, beside)
+        done = {store for stores in together for store in stores}
         for statement in statements:
-            if statement in pairs.values():
-                continue  # with the one before
+            if statement in done:
+                continue
             if isinstance(statement, Store):
-                self._store(statement, pairs.get(statement))
+                self._store(statement)
             elif isinstance(statement, Keep):
                 values = evaluator.vectors(statement.value)
                 address = evaluator.keep_address(statement.name)
@@ -391,8 +391,7 @@ class Nest:
             elif isinstance(statement, Reduce) and sums is not None:
                 self._take(sums[statement], statement)
 
-    def _store(self, store: Store, other: Store | None = None) -> None:
-        """Write a store, and the other one of a pair, if there is one: see `strided.pairs`."""
+    def _store(self, store: Store) -> None:
         evaluator = self._evaluator
         address = evaluator.address(store.buffer, store.access)
         varying = self._facts.place(store.value).varying
@@ -400,9 +399,6 @@ class Nest:
             raise ValueError("a store whose value differs along vectors, but not its place")
         values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)
         dtype = self.kernel.buffers[store.buffer].dtype
-        if other is not None:
-            evaluator.store_pair(dtype, address, values, evaluator.vectors(other.value))
-            return
         past_caches = store in self._past_caches
         evaluator.store(dtype, address, values, masked=True, past_caches=past_caches)
 

@@ -7,16 +7,10 @@ shifts, the first by another distance in each lane, leave the element alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from graphfw.ir.dtype import DType
-from graphfw.runtime.kernels.ir import Load
 from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 from graphfw.runtime.numpy_executor.machine import machine
-
-if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 
 _LANES = 16
 """The 32-bit lanes of a vector of AVX-512."""
@@ -160,22 +154,3 @@ class Packed:
 
     def _let(self, text: str) -> str:
         return self._writer.let(text, self._level)
-
-
-def load(evaluator: Evaluator, expr: Load) -> tuple[str, ...]:
-    """Write the vectors of a load of a kernel, or where it does not vary one scalar."""
-    facts = evaluator.facts
-    parts, lane_stride, varying = evaluator.offsets(expr.access)
-    level, first = evaluator.sum(parts)
-    place, pointer = facts.access_place(expr.access), evaluator.pointer(expr.buffer)
-    packed = Packed(evaluator.writer, place.level, expr.dtype)
-    if not place.varying:
-        return (packed.one(pointer, first),)
-    lanes, vectors = evaluator.shape
-    masks = evaluator.masks or ("",) * vectors
-    if lane_stride == "1" and not varying:
-        numbers = [evaluator.int64("add", first, str(lanes * v), level) for v in range(vectors)]
-        pairs = zip(numbers, masks, strict=True)
-        return tuple([packed.row(pointer, number, lanes, mask) for number, mask in pairs])
-    steps = zip(evaluator.steps(lane_stride, varying, place.level), masks, strict=True)
-    return tuple([packed.scattered(pointer, first, step, lanes, mask) for step, mask in steps])

@@ -1,17 +1,14 @@
-"""Vectors of elements that lie a few elements apart: dense loads and stores, and shuffles.
+"""Vectors of elements that lie a few elements apart: dense loads, and shuffles.
 
 A gather reads one element after the other. The elements of a vector whose stride is s lie in s
-dense vectors, of which shuffles take them. What writes every other element, and what writes those
-between, as of the parts of complex numbers, are dense stores of both together.
+dense vectors, of which shuffles take them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
-from graphfw.runtime.kernels.ir import Store
-from graphfw.runtime.numpy_executor.codegen.facts import Statement
+from graphfw.runtime.kernels.ir import Size, Store
 from graphfw.runtime.numpy_executor.codegen.registers import vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
@@ -61,51 +58,42 @@ def load(
     return found
 
 
-def pairs(statements: Sequence[Statement], axis: str) -> Mapping[Store, Store]:
-    """Return the stores of every other element along an axis, with those of the elements between.
+def neighbours(statements: Sequence[object], axis: str) -> list[list[Store]]:
+    """Return the stores that fill rows together, element by element of each row in order.
 
     Args:
-        statements: Of one loop body.
-        axis: What vectors run along.
+        statements: What is done at a position.
+        axis: The axis along vectors.
     """
-    stores = [one for one in statements if isinstance(one, Store)]
-    return {
-        even: odd
-        for even, odd in pairwise(stores)
-        if even.buffer == odd.buffer
-        and dict(even.access.strides).get(axis) == 2
-        and not even.access.terms
-        and even.access.offset == 0
-        and odd.access == even.access._replace(offset=1)
-    }
+    rows: dict[tuple[int, tuple[tuple[str, Size], ...]], dict[int, Store]] = {}
+    for one in statements:
+        if isinstance(one, Store) and not one.access.terms and isinstance(one.access.offset, int):
+            key = one.buffer, one.access.strides
+            rows.setdefault(key, {})[one.access.offset] = one
+    found = []
+    for (_, strides), stores in rows.items():
+        width = dict(strides).get(axis)
+        if isinstance(width, int) and width > 1 and sorted(stores) == [*range(width)]:
+            found.append([stores[place] for place in range(width)])
+    return found
 
 
-def store_pair(
-    writer: Writer,
-    element: str,
-    align: int,
-    lanes: int,
-    pointers: str,
-    values: Sequence[str],
-    level: int,
-) -> None:
-    """Write the stores of two vectors whose elements alternate.
-
-    Args:
-        writer: Writes them.
-        element: LLVM's type of an element in memory.
-        align: Of an element, in bytes.
-        lanes: How many elements a vector has.
-        pointers: The addresses of the first vector's elements.
-        values: The vectors.
-        level: Where they are written.
-    """
-    kind = vector(element, lanes)
-    start = writer.let(f"extractelement {vector('ptr', lanes)} {pointers}, i64 0", level)
-    for begin in (0, lanes):
-        picked = [i // 2 + lanes * (i % 2) for i in range(begin, begin + lanes)]
-        places = ", ".join([f"i32 {place}" for place in picked])
-        text = f"shufflevector {kind} {values[0]}, {kind} {values[1]}, <{lanes} x i32> <{places}>"
-        dense = writer.let(text, level)
-        address = writer.let(f"getelementptr {element}, ptr {start}, i64 {begin}", level)
-        writer.line(f"store {kind} {dense}, ptr {address}, align {align}", level)
+def interleaved(
+    writer: Writer, element: str, lanes: int, values: Sequence[str], level: int
+) -> list[str]:
+    """Write vectors of the elements of others in turn: as many dense ones as there are values."""
+    count, kind = len(values), vector(element, lanes)
+    found = []
+    for number in range(count):
+        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]
+        result = "poison"
+        for value, content in enumerate(values):
+            taken = [
+                lanes + row if of == value else lane if of < value else None
+                for lane, (row, of) in enumerate(places)
+            ]
+            order = ", ".join(["i32 poison" if n is None else f"i32 {n}" for n in taken])
+            text = f"shufflevector {kind} {result}, {kind} {content}, <{lanes} x i32> <{order}>"
+            result = writer.pure(text, level)
+        found.append(result)
+    return found

@@ -37,10 +37,10 @@ from graphfw.runtime.numpy_executor.matmul.amx import (
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.components import unscaling
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead
-from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 from graphfw.utils.records import record
 
 HEIGHT = 8

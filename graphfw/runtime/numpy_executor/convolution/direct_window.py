@@ -21,9 +21,9 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import (
 )
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
-from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal["products", "elements"]

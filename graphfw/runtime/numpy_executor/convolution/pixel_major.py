@@ -18,10 +18,10 @@ from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.convolution.work_item import depth
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
+from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction, calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
-from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 from graphfw.utils.records import record
 
 

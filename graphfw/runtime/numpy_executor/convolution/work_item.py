@@ -17,11 +17,11 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
+from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction, calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
-from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 from graphfw.utils.records import record
 
 PANEL = 32 << 10

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.matmul import amx, dots, streams
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.dots import Way
+from graphfw.runtime.numpy_executor.matmul.item import MatMulItem
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import LINE, TileShape
-
-if TYPE_CHECKING:
-    from graphfw.runtime.numpy_executor.matmul.work_item import MatMulItemCode
 
 _IN_PLACE, _IN_PLACE_NARROW = 256, 24
 """Up to so many rows of the product, a `b` whose rows are contiguous is not packed; and with panels
@@ -61,7 +59,7 @@ class Scratch(NamedTuple):
     block: int
 
     @staticmethod
-    def of(code: MatMulItemCode) -> Scratch:
+    def of(code: MatMulItem) -> Scratch:
         """Return what a work item needs."""
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
@@ -129,7 +127,7 @@ class Chunks:
     """
 
     def __init__(
-        self, code: MatMulItemCode, body: FunctionBody, calls: CallTable, m: str, k: str
+        self, code: MatMulItem, body: FunctionBody, calls: CallTable, m: str, k: str
     ) -> None:
         self.code = code
         self.shape = code.shape

@@ -24,6 +24,14 @@ from graphfw.runtime.numpy_executor.matmul.amx import SIDE, Form, tiles_for
 from graphfw.runtime.numpy_executor.matmul.blocks import CHUNK_ROWS, Scratch
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
+from graphfw.runtime.numpy_executor.matmul.item import (
+    FEW_HEIGHTS,
+    INLINE_ROWS,
+    Computed,
+    GemvPolicy,
+    few_heights,
+    few_rows,
+)
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
 from graphfw.runtime.numpy_executor.matmul.panels import prepacked
 from graphfw.runtime.numpy_executor.matmul.plan import (
@@ -50,15 +58,7 @@ from graphfw.runtime.numpy_executor.matmul.prologues import (
 from graphfw.runtime.numpy_executor.matmul.sources import is_computed_inline
 from graphfw.runtime.numpy_executor.matmul.split_k import SplitKReduceCode
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
-from graphfw.runtime.numpy_executor.matmul.work_item import (
-    FEW_HEIGHTS,
-    INLINE_ROWS,
-    Computed,
-    GemvPolicy,
-    MatMulItemCode,
-    few_heights,
-    few_rows,
-)
+from graphfw.runtime.numpy_executor.matmul.work_item import MatMulItemCode
 
 _THIN = 8
 _WIDE = 256

@@ -6,9 +6,10 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.runtime.kernels.steps import Epilogue, Prologue, Storage
 from graphfw.runtime.numpy_executor.matmul.code import Operands
 from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
+from graphfw.runtime.numpy_executor.matmul.item import INLINE_ROWS
 from graphfw.runtime.numpy_executor.matmul.plan import ProductCut
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
-from graphfw.runtime.numpy_executor.matmul.work_item import FILLED, INLINE_ROWS
+from graphfw.runtime.numpy_executor.matmul.work_item import FILLED
 
 _MOST_BYTES = 2 * FILLED
 """The most bytes of rows or columns computed at a time: they stay in the L2 cache."""

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Call, Const, Expr, InnerLoop, Kernel, Load, Size, Store
-from graphfw.runtime.kernels.scalars import PRIMITIVES
-from graphfw.runtime.numpy_executor.codegen.facts import postorder
+from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.walk import postorder
 from graphfw.runtime.numpy_executor.codegen.packed import has_whole_rows
 from graphfw.runtime.numpy_executor.codegen.registers import (
     literal,

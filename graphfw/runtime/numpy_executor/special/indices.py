@@ -11,6 +11,7 @@ from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.common import in_common
@@ -60,7 +61,10 @@ class IndexCode:
             total = f.mul(dim, total)
         begin = f.mul("%work_item", str(_WORK_ITEM))
         end = f.low(f.add(begin, str(_WORK_ITEM)), total)
-        with f.loop(begin, end, carried=[("i1", "false")]) as loop:
+        wrong = "false"
+        if rank == 1 and len(indices) == 1:
+            begin, wrong = self._densely(f, y, indices[0], begin, end)
+        with f.loop(begin, end, carried=[("i1", wrong)]) as loop:
             left, at = loop.index, []
             for axis in reversed(range(rank)):
                 at.append(f.rem(left, dims[axis]) if axis else left)
@@ -70,7 +74,7 @@ class IndexCode:
                 element = offset
                 for index, stride in zip(at, reversed(strides), strict=True):
                     element = f.add(element, f.mul(index, stride))
-                value = self._index(f, dtype, x, element, size)
+                value = load_index(f, dtype, x, element, size, from_end=self._from_end)
                 # As unsigned numbers those below 0 are large.
                 outside = f.let(f"icmp uge i64 {value}, {size}")
                 wrong = f.let(f"or i1 {wrong}, {outside}")
@@ -82,18 +86,64 @@ class IndexCode:
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
-    def _index(self, f: BranchWriter, dtype: DType, x: str, element: str, size: str) -> str:
-        """Load an index, counted from the front."""
-        kind = f"i{8 * dtype.itemsize}"
-        value = f.let(f"load {kind}, ptr {f.at(kind, x, element)}, align {dtype.itemsize}")
-        signed = dtype.kind == "int"
-        if dtype.itemsize < 8:
-            value = f.let(f"{'sext' if signed else 'zext'} {kind} {value} to i64")
-        if not (signed and self._from_end):
-            return value
-        later = f.let(f"add i64 {value}, {size}")
-        negative = f.let(f"icmp slt i64 {value}, 0")
-        return f.let(f"select i1 {negative}, i64 {later}, i64 {value}")
+    def _densely(
+        self,
+        f: BranchWriter,
+        y: str,
+        index: tuple[str, str, str, list[str]],
+        begin: str,
+        end: str,
+    ) -> tuple[str, str]:
+        """Write what vectors compute of an index that lies in a row.
+
+        Returns where that ends, and whether one is wrong.
+        """
+        x, size, offset, (stride,) = index
+        in_row = f.let(f"icmp eq i64 {stride}, 1")
+        whole = f.add(begin, f.let(f"and i64 {f.sub(end, begin)}, {-SCAN}"))
+        vectors = f.let(f"select i1 {in_row}, i64 {whole}, i64 {begin}")
+        (dtype,) = self._dtypes
+        sizes = all_lanes(f, size)
+        mask = f"<{SCAN} x i1>"
+        with f.loop(begin, vectors, SCAN, carried=[(mask, "zeroinitializer")]) as loop:
+            place = f.add(offset, loop.index)
+            value = load_index(f, dtype, x, place, sizes, from_end=self._from_end, lanes=SCAN)
+            outside = f.let(f"icmp uge <{SCAN} x i64> {value}, {sizes}")
+            f.do(f"store <{SCAN} x i64> {value}, ptr {f.at('i64', y, loop.index)}, align 8")
+            loop.following = [f.let(f"or {mask} {loop.values[0]}, {outside}")]
+        found = f.let(f"bitcast {mask} {loop.values[0]} to i{SCAN}")
+        return vectors, f.let(f"icmp ne i{SCAN} {found}, 0")
+
+
+def load_index(
+    f: BranchWriter,
+    dtype: DType,
+    x: str,
+    element: str,
+    size: str,
+    *,
+    from_end: bool,
+    lanes: int = 1,
+) -> str:
+    """Write the load of indices; what is negative counts from the end of `size`, if it may."""
+    kind, wide = [vector(f"i{bits}", lanes) for bits in (8 * dtype.itemsize, 64)]
+    address = f.at(f"i{8 * dtype.itemsize}", x, element)
+    value = f.let(f"load {kind}, ptr {address}, align {dtype.itemsize}")
+    signed = dtype.kind == "int"
+    if dtype.itemsize < 8:
+        value = f.let(f"{'sext' if signed else 'zext'} {kind} {value} to {wide}")
+    if not (signed and from_end):
+        return value
+    later = f.let(f"add {wide} {value}, {size}")
+    negative = f.let(f"icmp slt {wide} {value}, {splat('i64', '0', lanes)}")
+    return f.let(f"select {vector('i1', lanes)} {negative}, {wide} {later}, {wide} {value}")
+
+
+def all_lanes(f: BranchWriter, value: str) -> str:
+    """Return an i64 in all of `SCAN` lanes."""
+    kind = f"<{SCAN} x i64>"
+    one = f.let(f"insertelement {kind} poison, i64 {value}, i64 0")
+    return f.let(f"shufflevector {kind} {one}, {kind} poison, <{SCAN} x i32> zeroinitializer")
 
 
 def index_step(

@@ -98,6 +98,12 @@ class MoveCode:
         outer_end = f.low(f.add(outer, n["outer_chunk"]), n["outer"])
         source = f.add(n["source"], f.mul(column, n[f"from{along}"]))
         target = f.add(n["target"], f.mul(column, n[f"to{along}"]))
+        # Where the output is written over a source, its elements are there.
+        stays = f.let(f"icmp eq ptr {f.at(kind, x, source)}, {f.at(kind, y, target)}")
+        for axis in range(rank):
+            same = f.let(f"icmp eq i64 {n[f'from{axis}']}, {n[f'to{axis}']}")
+            stays = f.let(f"and i1 {stays}, {same}")
+        outer_end = f.let(f"select i1 {stays}, i64 {outer}, i64 {outer_end}")
         with f.loop(outer, outer_end) as number:
             left, s, t = number.index, source, target
             for axis in reversed(range(down)):
@@ -163,6 +169,7 @@ def moved(
         params=tuple(params),
         work_items=work_items if wrong == 0 else dim_max(1, work_items),
         in_place=((0, operands[over]),) if over in operands else (),
+        leaves_rest=over in operands,
         can_fail=wrong != 0,
     )
 

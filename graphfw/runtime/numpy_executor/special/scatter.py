@@ -1,4 +1,4 @@
-"""The native steps of `index_add` and `index_set`.
+"""The native steps of `index_add` and `index_set`; those of other scatters are in `partials.py`.
 
 An array is taken as [before, size, after], with the indexed axes joined in the middle. Work items
 own parts of the output, ranges of the middle and blocks of the last dim, and look for the indices
@@ -10,20 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
-from graphfw.ir.dim import dim_max, dim_min
+from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.shape import broadcast
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.shape.gather_scatter import IndexAdd, Putting
+from graphfw.ops.shape.scatter_extremes import IndexExtreme
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.special.indices import SCAN, index_step
-from graphfw.runtime.numpy_executor.special.moves import add_run, call_run, ceil
+from graphfw.runtime.numpy_executor.special.indices import SCAN, all_lanes, index_step
+from graphfw.runtime.numpy_executor.special.moves import (
+    add_run,
+    alignment,
+    call_run,
+    ceil,
+)
 from graphfw.runtime.numpy_executor.special.numbers import Number
+from graphfw.runtime.numpy_executor.special.partials import partial_steps, suits
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 
@@ -36,6 +44,15 @@ _WORK_ITEM = 1 << 14
 _RANGES = 64
 """Parts that the middle has at most: each looks at all indices."""
 
+_HALVES = 2
+"""The same of places of one element each."""
+
+_FEW = 256
+"""So many indices are no work for several threads, where nothing else is to be done."""
+
+_ASIDE = 64
+"""Bytes of scratch memory for what an item does not own."""
+
 _NAMES = (
     "size",
     "after",
@@ -44,6 +61,8 @@ _NAMES = (
     "block",  # elements of the last dim that a work item owns
     "ranges",
     "blocks",
+    "before",
+    "group",  # places along the first dim that a work item owns
     *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
     *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
 )
@@ -57,26 +76,27 @@ class ScatterCode:
     Args:
         dtype: Of the output.
         adds: Whether values are added, or put.
+        once: Whether there is one value for an element at most: then it is rounded at once.
     """
 
-    def __init__(self, dtype: DType, *, adds: bool) -> None:
+    def __init__(self, dtype: DType, *, adds: bool, once: bool = False) -> None:
         self._dtype = dtype
         self._adds = adds
-        self._wide = adds and dtype.is_low_precision
+        self.is_wide = adds and dtype.is_low_precision and not once
         """Whether sums are computed in scratch memory, in another dtype."""
 
     @property
     def key(self) -> str:
         # To put something is to copy its bits.
         kind = self._dtype.name if self._adds else f"{self._dtype.itemsize}"
-        return f"scatter {kind}"
+        return f"scatter {kind}{' wide' if self.is_wide else ''}"
 
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
         run = add_run(module, self._dtype)
         if self._adds:
             self._add_sum(module)
-        if self._wide:
+        if self.is_wide:
             self._add_turn(module, "widened", widen=True)
             self._add_turn(module, "rounded", widen=False)
         f = BranchWriter(module)
@@ -86,44 +106,60 @@ class ScatterCode:
         left = f.div("%work_item", n["blocks"])
         column = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
         row = f.mul(f.rem(left, n["ranges"]), n["rows"])
-        batch = f.div(left, n["ranges"])
+        begin = f.mul(f.div(left, n["ranges"]), n["group"])
+        end = f.low(n["before"], f.add(begin, n["group"]))
         width = f.low(n["block"], f.sub(n["after"], column))
         height = f.low(n["rows"], f.sub(n["size"], row))
-        first = f.add(f.mul(f.add(f.mul(batch, n["size"]), row), n["after"]), column)
-        out = f.at(kind, y, first)
-        base = f.add(n["x.offset"], f.mul(batch, n["x.before"]))
-        base = f.add(base, f.mul(row, n["x.middle"]))
-        base = f.at(kind, x, f.add(base, f.mul(column, n["x.last"])))
-        given = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
-        given = f.at(kind, values, f.add(given, f.mul(column, n["values.last"])))
-        total, stride = ("%scratch", width) if self._wide else (out, n["after"])
-        if self._wide:
-            single = "float"
-            with f.loop("0", height) as line:
-                a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
-                b = f.at(single, total, f.mul(line.index, stride))
-                f.do(f"call void @widened(ptr {b}, ptr {a}, i64 {n['x.last']}, i64 {width})")
-        else:
-            single = kind
-            self._begin(f, run, n, out, base, width, height)
-        narrow = f.let(f"icmp eq i64 {width}, 1")
-        for asks in f.briefly_or_not(n["count"], SCAN):
-            with self._named(f, n, places, row, height, asks=asks) as (at, number):
+        with f.loop(begin, end) as turn:
+            first = f.add(f.mul(f.add(f.mul(turn.index, n["size"]), row), n["after"]), column)
+            out = f.at(kind, y, first)
+            base = f.add(n["x.offset"], f.mul(turn.index, n["x.before"]))
+            base = f.add(base, f.mul(row, n["x.middle"]))
+            base = f.at(kind, x, f.add(base, f.mul(column, n["x.last"])))
+            given = f.add(n["values.offset"], f.mul(turn.index, n["values.before"]))
+            given = f.at(kind, values, f.add(given, f.mul(column, n["values.last"])))
+            total, stride = ("%scratch", width) if self.is_wide else (out, n["after"])
+            aside = (
+                "%scratch" if not self.is_wide else f.at("float", "%scratch", f.mul(width, height))
+            )
+            if self.is_wide:
+                single = "float"
+                with f.loop("0", height) as line:
+                    a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
+                    b = f.at(single, total, f.mul(line.index, stride))
+                    f.do(f"call void @widened(ptr {b}, ptr {a}, i64 {n['x.last']}, i64 {width})")
+            else:
+                single = kind
+                self._begin(f, run, n, out, base, width, height)
+            narrow = f.let(f"icmp eq i64 {width}, 1")
+            with f.when(narrow), f.walk(n["count"], asks=True) as one:
+                # Those that are elsewhere go to scratch memory: to go round them takes longer.
+                place = f.let(f"load i64, ptr {f.at('i64', places, one.index)}, align 8")
+                at = f.sub(place, row)
+                here = f.let(f"icmp ult i64 {at}, {height}")
+                b = f.at(single, total, f.mul(at, stride))
+                b = f.let(f"select i1 {here}, ptr {b}, ptr {aside}")
+                a = f.at(kind, given, f.mul(one.index, n["values.middle"]))
+                if self._adds:
+                    self._sum(f, b, a, 1)
+                else:
+                    value = f.let(f"load {kind}, ptr {a}, align {alignment(self._dtype)}")
+                    f.do(f"store {kind} {value}, ptr {b}, align {alignment(self._dtype)}")
+            with (
+                f.when(f.let(f"xor i1 {narrow}, true")),
+                self._named(f, n, places, row, height) as (at, number),
+            ):
                 a = f.at(kind, given, f.mul(number, n["values.middle"]))
                 b = f.at(single, total, f.mul(at, stride))
                 if self._adds:
-                    with f.when(narrow):  # a call would take longer than all else
-                        self._sum(f, b, a, 1)
-                    with f.when(f.let(f"xor i1 {narrow}, true")):
-                        given_lie = f"i64 {n['values.last']}, i64 {width}"
-                        f.do(f"call void @sum(ptr {b}, ptr {a}, {given_lie})")
+                    f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
                 else:
                     call_run(f, run, b, "1", a, n["values.last"], width)
-        if self._wide:
-            with f.loop("0", height) as line:
-                a = f.at(single, total, f.mul(line.index, stride))
-                b = f.at(kind, out, f.mul(line.index, n["after"]))
-                f.do(f"call void @rounded(ptr {b}, ptr {a}, i64 1, i64 {width})")
+            if self.is_wide:
+                with f.loop("0", height) as line:
+                    a = f.at(single, total, f.mul(line.index, stride))
+                    b = f.at(kind, out, f.mul(line.index, n["after"]))
+                    f.do(f"call void @rounded(ptr {b}, ptr {a}, i64 1, i64 {width})")
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
@@ -145,6 +181,8 @@ class ScatterCode:
         full = f.let(f"icmp eq i64 {width}, {n['after']}")
         at_once = f.let(f"and i1 {together}, {full}")
         lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
+        in_place = f.let(f"icmp eq ptr {base}, {out}")
+        lines = f.let(f"select i1 {in_place}, i64 0, i64 {lines}")
         wide = f.let(f"select i1 {at_once}, i64 {f.mul(width, height)}, i64 {width}")
         with f.loop("0", lines) as line:
             a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
@@ -153,15 +191,15 @@ class ScatterCode:
 
     @contextmanager
     def _named(
-        self, f: BranchWriter, n: dict[str, str], places: str, row: str, height: str, *, asks: bool
+        self, f: BranchWriter, n: dict[str, str], places: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over what is named in the work item's part of the middle.
 
         Yields which of its rows that is, and the number of the index.
         """
         kind = f"<{SCAN} x i64>"
-        low, span = _all(f, row), _all(f, height)
-        with f.walk(n["count"], SCAN, asks=asks) as chunk:
+        low, span = all_lanes(f, row), all_lanes(f, height)
+        with f.walk(n["count"], SCAN, asks=True) as chunk:
             some = f.let(f"load {kind}, ptr {f.at('i64', places, chunk.index)}, align 8")
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
@@ -211,63 +249,71 @@ class ScatterCode:
         module.add(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
 
     def _sums(self, lanes: int) -> Number:
-        return Number(float32 if self._wide else self._dtype, lanes)
+        return Number(float32 if self.is_wide else self._dtype, lanes)
 
     def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
         """Cut a line: what is done in vectors, if it lies in a row, and what one by one."""
-        lanes = 64 // self._sums(1).nbytes
         in_row = f.let("icmp eq i64 %stride, 1")
-        whole = f.let(f"and i64 %count, {-lanes}")
-        vectors = f.let(f"select i1 {in_row}, i64 {whole}, i64 0")
-        return [("0", vectors, lanes), (vectors, "%count", 1)]
-
-
-def _all(f: BranchWriter, value: str) -> str:
-    """Return an i64 in all lanes."""
-    kind = f"<{SCAN} x i64>"
-    one = f.let(f"insertelement {kind} poison, i64 {value}, i64 0")
-    return f.let(f"shufflevector {kind} {one}, {kind} poison, <{SCAN} x i32> zeroinitializer")
+        found, begin = [], "0"
+        for nbytes in (64, 16):  # many rows are short
+            lanes = nbytes // self._sums(1).nbytes
+            whole = f.let(f"and i64 %count, {-lanes}")
+            end = f.let(f"select i1 {in_row}, i64 {whole}, i64 0")
+            found.append((begin, end, lanes))
+            begin = end
+        return [*found, (begin, "%count", 1)]
 
 
 def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the steps of an `index_add` or `index_set` node, to be run one after the other."""
+    """Return the steps of a node that puts values where indices point, one after the other."""
     (output,), (x, values, *indices) = outputs, inputs
     adds, dtype = isinstance(node.op, IndexAdd), output.storage.dtype
-    if dtype.is_complex:
+    if dtype.is_complex or (dtype.is_storage and isinstance(node.op, IndexExtreme)):
         return []
     assert isinstance(node.op, Putting)
     axis, refuses = node.op.axis, node.op.refusal
     end = axis + len(indices)
     sizes = x.shape[axis:end]
-    naming, places = index_step(node, indices, sizes, from_end=not refuses)
-    steps = [naming]
     ndim = len(broadcast(*[view.shape for view in indices]))
-    x, more = collapsed_to_3d(node, x, axis, end, KernelCode)
-    steps += more
+    x, steps = collapsed_to_3d(node, x, axis, end, KernelCode)
     values, more = collapsed_to_3d(node, values, axis, axis + ndim, KernelCode)
     steps += more
+    if suits(node, x, values):
+        return [*steps, *partial_steps(node, x, values, indices, output)]
+    naming, places = index_step(node, indices, sizes, from_end=not refuses)
+    steps.append(naming)
     before, size, after = x.shape
     if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
         x = x._replace(strides=(*x.strides[:2], x.strides[1]))
+    count = values.shape[1]
+    code = ScatterCode(dtype, adds=adds, once=count == 1)
     block = dim_min(dim_max(1, after), _BLOCK)
-    # To look at an index takes about as long as to add some elements.
-    most = dim_min(_RANGES, 8 * block)
-    rows = dim_max(1, _WORK_ITEM // block, ceil(size, most))
-    ranges, blocks = ceil(size, rows), ceil(after, block)
-    known = [size, after, values.shape[1], rows, block, ranges, blocks]
-    code = ScatterCode(dtype, adds=adds)
-    own = x.storage not in {values.storage, *[view.storage for view in indices]}
-    over = own and isinstance(x.storage, Tensor) and is_whole(x)
-    steps.append(
-        Step(
+
+    def divided(most: DimLike, least: DimLike) -> Step:
+        """Return the step with so many ranges of the middle at most, and so many rows at least."""
+        rows = dim_max(1, least // block, ceil(size, most))
+        ranges, blocks = ceil(size, rows), ceil(after, block)
+        # Of many short parts an item has some.
+        group = dim_max(1, _WORK_ITEM // dim_max(1, size * after)) if ranges == blocks == 1 else 1
+        known = [size, after, count, rows, block, ranges, blocks, before, group]
+        return Step(
             nodes=(node,),
             code=code,
             operands=(output.storage, x.storage, values.storage, places),
             written=(True, False, False, False),
             params=(*known, x.offset, *x.strides, values.offset, *values.strides),
-            work_items=before * ranges * blocks,
-            scratch=rows * block * 4 if adds and dtype.is_low_precision else 0,
-            in_place=((0, 1),) if over else (),
+            work_items=ceil(before, group) * ranges * blocks,
+            scratch=_ASIDE + (rows * block * 4 if code.is_wide else 0),
         )
-    )
+
+    # To look at an index takes as long as to add some elements, and of single ones as to add one.
+    most = _HALVES if after == 1 else dim_min(_RANGES, 8 * block)
+    step = divided(most, _WORK_ITEM)
+    own = x.storage not in {values.storage, *[view.storage for view in indices]}
+    if own and isinstance(x.storage, Tensor) and is_whole(x):
+        # In place there is nothing to do but for the values.
+        few = isinstance(count, int) and count <= _FEW and not code.is_wide
+        alone = divided(1, _WORK_ITEM) if few else None
+        step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=alone)
+    steps.append(step)
     return steps

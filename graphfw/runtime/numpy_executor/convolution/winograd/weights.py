@@ -54,7 +54,7 @@ class WinogradWeightsCode:
         body, shape, algorithm = FunctionBody(), self.shape, self.algorithm
         size, lanes, width = shape.size, shape.lanes, shape.columns
         elements = Elements(body, shape, shape.dtype)
-        numbers = [body.array("%params", i) for i in range(8)]
+        numbers = [body.array("%params", i) for i in range(WinogradWeightParams.COUNT)]
         outputs, channels, chunk = numbers[:3]
         offset, output, channel, down, across = (body.mul(number, size) for number in numbers[3:])
         first = body.mul("%work_item", width)

@@ -30,11 +30,11 @@ from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
 from graphfw.runtime.numpy_executor.convolution.winograd.results import WinogradResultsCode
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.code import MatmulCode
+from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction, calling
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
-from graphfw.runtime.numpy_executor.matmul.work_item import GemvPolicy
 from graphfw.utils.records import record
 
 _PANEL = 64 << 10

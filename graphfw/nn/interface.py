@@ -1,0 +1,36 @@
+"""`ModuleInterface`: a module as its helpers see it, which are below the class `Module`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from graphfw.ir.variable import Variable
+
+
+class ModuleInterface(Protocol):
+    """A `Module`, as far as its calls, names and saved states are concerned."""
+
+    training: bool
+
+    @property
+    def path(self) -> str:
+        """Return where it stands."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Build its part of the graph."""
+
+    def modules(self) -> Sequence[ModuleInterface]:
+        """Return it and all modules in it."""
+
+    def named_children(self) -> Sequence[tuple[str, ModuleInterface]]:
+        """Return its parts by name."""
+
+    def named_variables(self) -> Sequence[tuple[str, Variable]]:
+        """Return all variables in it by name."""
+
+    def parameters(self) -> Sequence[Variable]:
+        """Return those that are trained."""
+
+    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return PyTorch's names and arrays as it has them."""

@@ -1,0 +1,42 @@
+"""Places in the GPU's memory, and in that of a run."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+WELL = 16
+"""The number that an array's address must be a multiple of: threads read so many bytes at once."""
+
+
+class GpuAddress(NamedTuple):
+    """A place in the GPU's memory.
+
+    Attributes:
+        address: Its address.
+        holder: The array that it is in, whose elements lie in a row.
+        offset: Where it begins there, in bytes.
+    """
+
+    address: int
+    holder: Any
+    offset: int
+
+    def offset_by(self, nbytes: int) -> GpuAddress:
+        """Return the place so many bytes behind it."""
+        return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
+
+
+class StorageAddress(NamedTuple):
+    """Where a storage lies in a run: in the arena, or in an array of its own.
+
+    Attributes:
+        slot: The number of the array; -1: the arena.
+        offset: In the arena, in bytes.
+    """
+
+    slot: int
+    offset: int
+
+    def offset_by(self, nbytes: int) -> StorageAddress:
+        """Return the place so many bytes behind it."""
+        return StorageAddress(self.slot, self.offset + nbytes)

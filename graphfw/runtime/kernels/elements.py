@@ -1,0 +1,60 @@
+"""The leaves of expressions, before a kernel's axes and parameters are settled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphfw.ir.affine import Affine, Variable
+from graphfw.ir.dim import DimLike
+from graphfw.runtime.kernels.ir import Expr
+from graphfw.runtime.kernels.steps import Storage
+from graphfw.utils.records import record
+
+
+class ComputedIndex(Variable):
+    """A part of an index that is a value, known to lie below its extent."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Expr, extent: DimLike) -> None:
+        super().__init__("value", extent)
+        self.value = value
+
+
+class ElementAddress(NamedTuple):
+    """An element of a storage: `offset + sum(variable * stride)`.
+
+    An element of a storage of complex numbers is one of their parts.
+    """
+
+    storage: Storage
+    offset: DimLike
+    strides: tuple[tuple[Variable, DimLike], ...]
+
+    def parts(self) -> tuple[ElementAddress, ElementAddress]:
+        """Return the addresses of the parts of a complex number, given that of the number."""
+        strides = tuple([(variable, stride * 2) for variable, stride in self.strides])
+        real = self._replace(offset=self.offset * 2, strides=strides)
+        return real, real._replace(offset=real.offset + 1)
+
+
+@record(eq=False)
+class Element(Expr):
+    """An element of a storage, before the kernel's axes and parameters are settled."""
+
+    place: ElementAddress
+
+
+@record(eq=False)
+class RandomValue(Expr):
+    """An element of a node's random bits, which are not in memory, before the like is settled."""
+
+    key: str
+    place: ElementAddress
+
+
+@record(eq=False)
+class IndexValue(Expr):
+    """An index as a value, int64, before the kernel's axes and parameters are settled."""
+
+    index: Affine

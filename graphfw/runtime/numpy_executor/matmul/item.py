@@ -1,0 +1,143 @@
+"""`MatMulItem`: the choices of how the work items of products are computed, and what these call."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from graphfw.runtime.kernels.ir import Kernel
+from graphfw.runtime.kernels.printer import show
+from graphfw.runtime.numpy_executor.matmul import dots, streams
+from graphfw.runtime.numpy_executor.matmul.amx import Tiles
+from graphfw.runtime.numpy_executor.matmul.epilogue import FusedKernel
+from graphfw.runtime.numpy_executor.matmul.packing import Layout
+from graphfw.runtime.numpy_executor.matmul.pieces import Piece, packs
+from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
+from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
+from graphfw.utils.records import record
+
+GemvPolicy: TypeAlias = Literal["never", "maybe", "always"]
+
+Computed: TypeAlias = Literal["no", "a", "b", "b across"]
+"""Which operand; "across" if k does not run along the rows of the tensor that is computed."""
+
+FEW_HEIGHTS = (4, 2, 1)
+"""The heights of `dots` and `streams`."""
+
+INLINE_ROWS = 16
+"""Up to so many rows `dots` or `streams` serve where a prologue computes `b`. It computes each
+element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and read from there."""
+
+
+def few_rows(shape: TileShape, layout: Layout) -> tuple[int, int]:
+    """Return up to how many rows, and from which length of k on, `dots` or `streams` serve."""
+    # Short columns are quicker transposed.
+    return (dots.MOST, 2 * shape.lanes) if layout == "columns" else (streams.MOST, 1)
+
+
+def few_heights(rows: int) -> tuple[int, ...]:
+    """Return which of the heights of `dots` and `streams` make up a number of rows."""
+    largest = FEW_HEIGHTS[0]
+    return tuple([h for h in FEW_HEIGHTS if (rows >= h if h == largest else rows % (2 * h) >= h)])
+
+
+@record
+class MatMulItem(SharedFunction):
+    """How a work item is computed: some rows and columns of the product, of members of the batch.
+
+    Attributes:
+        shape: The tiles.
+        layout: What is contiguous in b.
+        few: Whether there are few rows, for which `dots` or `streams` serve.
+        few_heights: The heights that these are needed for.
+        batch_dims: How many batch dims there are.
+        rounds: Whether the product is of another dtype than the one that is computed in.
+        turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
+        tiles: How blocks are computed by matrix tiles; None where they are not.
+        computed: Which operand is computed, into scratch memory, rather than read.
+        inline: What computes the right operand in registers, where it is multiplied.
+    """
+
+    shape: TileShape
+    layout: Layout
+    few: GemvPolicy
+    few_heights: tuple[int, ...]
+    batch_dims: int
+    rounds: bool
+    turned: bool
+    tiles: Tiles | None
+    computed: Computed = "no"
+    inline: FusedKernel | None = None
+
+    @property
+    def may_be_in_place(self) -> bool:
+        """Whether panels of b may be used where they lie."""
+        return self.layout == "rows" and not self.shape.converts and not self.tiles
+
+    @property
+    def ahead(self) -> Ahead:
+        """Which operand its tiles ask for."""
+        return "b" if self.may_be_in_place else ""
+
+    @cached_property
+    def key(self) -> str:
+        """All that the code depends on."""
+        shape, inline = self.shape, ""
+        if self.inline is not None:
+            inline = f"inline {self.inline.operands}\n{show(self.inline.kernel)}"
+        return (
+            f"work item {shape.key} {self.layout} {self.few} "
+            f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles} "
+            f"computed {self.computed} {inline}"
+        )
+
+    def dots(self, rows: int, columns: int, is_computed: bool) -> Piece:
+        """Return what computes a number of rows and columns as dot products."""
+        return Piece("dots", self.shape, (rows, columns), self._operand(is_computed))
+
+    def stream(self, rows: int, places: int, is_computed: bool) -> Piece:
+        """Return what adds to a number of rows that of places of k."""
+        return Piece("stream", self.shape, (rows, places), self._operand(is_computed))
+
+    def _operand(self, is_computed: bool) -> Kernel | None:
+        return self.inline.kernel if is_computed and self.inline is not None else None
+
+    @property
+    def pack(self) -> Piece:
+        """The function that packs panels of b."""
+        return packs(self.shape, self.layout)
+
+    @property
+    def left(self) -> Piece:
+        """The function that converts a piece of a, or makes pairs of it."""
+        return Piece("widen" if self.shape.places == 1 else "pair_left", self.shape, ())
+
+    @property
+    def round(self) -> Piece:
+        """The function that rounds a chunk of the product."""
+        return Piece("round", self.shape, ())
+
+    @property
+    def parts(self) -> tuple[Piece, ...]:
+        """The functions that it calls by name."""
+        found: list[Piece] = []
+        if self.few != "always":
+            if self.layout != "packed":
+                found.append(self.pack)
+            if self.shape.converts:
+                found.append(self.left)
+        if self.rounds:
+            found.append(self.round)
+        ways = [True] if self.inline is not None else []
+        if self.inline is None or self.few != "always":
+            ways.append(False)
+        for way in ways if self.few_heights else []:
+            if self.layout == "columns":
+                for heights, columns in dots.ways(self.shape, self.few_heights):
+                    pairs = itertools.product(heights, (columns, 1))
+                    found += [self.dots(*pair, way) for pair in pairs]
+            else:
+                for rows in self.few_heights:
+                    found += [self.stream(rows, p, way) for p in (streams.PLACES[rows], 1)]
+        return tuple(dict.fromkeys(found))
