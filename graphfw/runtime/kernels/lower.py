@@ -36,14 +36,13 @@ from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
 from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
-from graphfw.runtime.kernels.lower_rolls import is_written_out, written_out
 from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_structure
 from graphfw.runtime.kernels.lower_steps import epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
-    CrossRowReduction,
     ExpressionBuilder,
     scalar_form,
 )
+from graphfw.runtime.kernels.lower_written_out import is_written_out, written_out
 from graphfw.runtime.kernels.steps import (
     Epilogue,
     Item,
@@ -249,16 +248,14 @@ class _Lowering:
 
     def _nest(self, group: Group) -> Lowered:
         """Return the steps of a group's loops, and the lines that they leave."""
-        partial: list[CrossRowReduction] = []
-        if is_written_out(group):
+        values = ExpressionBuilder(group, self.facts)
+        nonzero = values.nonzero
+        across = {one.node: one for one in values.across}
+        stores = [t for t in group.outputs if t.node not in across]
+        partial = [across[t.node] for t in group.outputs if t.node in across]
+        draft = drafted(values, stores, partial)
+        if is_written_out(group, draft, self.facts):
             draft, nonzero = written_out(group, self.facts)
-        else:
-            values = ExpressionBuilder(group, self.facts)
-            nonzero = values.nonzero
-            across = {one.node: one for one in values.across}
-            stores = [t for t in group.outputs if t.node not in across]
-            partial = [across[t.node] for t in group.outputs if t.node in across]
-            draft = drafted(values, stores, partial)
         ops = (group.form, *[node.op for node in group.nodes])
         alike = self.numbers.setdefault(ops, set())
         draft = with_tables(draft, self.target.most_numbers, alike)

@@ -42,7 +42,7 @@ def turn_if_narrow(draft: Draft, narrow: int) -> None:
     if not isinstance(width, int) or not 0 < width <= _limit(draft, narrow):
         return
     outer, _ = joined_axes(draft)
-    if _are_many(outer[-1].extent):
+    if are_many(outer[-1].extent):
         draft.form = "columns"
 
 
@@ -54,7 +54,7 @@ def _is_read_across(draft: Draft, narrow: int) -> bool:
     if not isinstance(position.extent, int) or not 1 < position.extent <= narrow:
         return False
     outer, (inner,) = joined_axes(draft)
-    if not outer or inner.extent != position.extent or not _are_many(outer[-1].extent):
+    if not outer or inner.extent != position.extent or not are_many(outer[-1].extent):
         return False
     row = outer[-1].last
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
@@ -64,7 +64,8 @@ def _is_read_across(draft: Draft, narrow: int) -> bool:
     return any([s.get(row, 0) == 1 and s.get(position, 0) not in (0, 1) for s in strides])
 
 
-def _are_many(rows: DimLike) -> bool:
+def are_many(rows: DimLike) -> bool:
+    """Whether rows may be so many that vectors across them pay."""
     return not isinstance(rows, int) or rows >= _MANY_ROWS
 
 

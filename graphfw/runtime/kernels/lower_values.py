@@ -83,8 +83,8 @@ class ExpressionBuilder:
         group: The group.
         facts: Of its graph.
         product: What it is the epilogue of, if it is one: that is read where it is computed.
-        place: Where all elements of the last axis are written out: the group's variables, and which
-            of the elements is computed.
+        beside: The expressions of another element of the last axis, where all are written out.
+        number: Which of these elements it is.
 
     Attributes:
         axes: The variables of the group's loops, the slowest in memory first.
@@ -100,13 +100,17 @@ class ExpressionBuilder:
         group: Group,
         facts: FusionFacts,
         product: Tensor | None = None,
-        place: tuple[Sequence[Variable], int] | None = None,
+        beside: ExpressionBuilder | None = None,
+        number: int | None = None,
     ) -> None:
         self.group = group
         self.facts = facts
         self.product = product
-        self.axes = loop_variables(group) if place is None else [*place[0]]
-        self._fixed = {} if place is None else {self.axes[-1]: Affine(place[1], {})}
+        self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
+        self._known: dict[tuple[Tensor, Index], Expr] = {}
+        if beside is not None:
+            self.axes, self._known = beside.axes, beside._known
+        self._fixed = {} if number is None else {self.axes[-1]: Affine(number, {})}
         self.rows = [self.axes[i] for i in group.rows or ()]
         self.reduced: list[RowReduction] = []
         self.across: list[CrossRowReduction] = []
@@ -115,7 +119,6 @@ class ExpressionBuilder:
         self._inside = {t for node in group.nodes for t in node.outputs}
         shorts = [facts.short[node] for node in group.nodes if node in facts.short]
         self._anew = {node for short in shorts for node in short.inside}
-        self._known: dict[tuple[Tensor, Index], Expr] = {}
         self._fills: dict[Tensor, Expr | None] = {}
         for node in group.nodes:
             if facts.role[node] is not Role.CONCAT:
@@ -361,11 +364,6 @@ class ExpressionBuilder:
         here = K.eq(IndexValue(int64, index[-1]), _as_value(place))
         result = K.select(here, more, base)
         return widened(K.cast(result, node.types[0].dtype))
-
-
-def loop_variables(group: Group) -> list[Variable]:
-    """Return variables for the axes of a group."""
-    return [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
 
 
 def _misfit(node: Node, why: str) -> PassError:

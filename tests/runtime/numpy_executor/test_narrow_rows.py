@@ -68,6 +68,7 @@ def test_rolls_among_other_work(rng):
             gf.roll(gf.cumulative_sum(x, axis=0), -1, axis=1) - x,
             gf.where(turned > 0, turned, x[::-1]),
             gf.concat([turned, x], axis=1),
+            gf.max(gf.roll(x, 1, axis=1) - x),
             gf.roll(x.T[:, :4], 1, axis=-1),
         ]
 
@@ -133,3 +134,36 @@ def test_a_stack_of_what_is_made_of_one_another(rng):
         return gf.stack([a, b, a * b, b - gf.min(b)], axis=-1)
 
     checked(function, x)
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if name != "bool"])
+@pytest.mark.parametrize("shape", [(256, 2), (271, 3), (5, 300, 4), (300, 7, 3)])
+def test_what_differs_along_short_rows(rng, shape, dtype):
+    """Channels' means and points' scales: the same in all lanes, or along the other axes only."""
+    x, mean = drawn(rng, shape, dtype), drawn(rng, shape[-1:], dtype)
+    along = drawn(rng, (*shape[:-1], 1), dtype)
+
+    def function(x: Any, mean: Any, along: Any) -> list[Any]:
+        shown = x * mean + along
+        return [
+            shown,
+            gf.permute_dims(gf.where(x > mean, x, along), (x.ndim - 1, *range(x.ndim - 1))),
+            gf.flip(x, axis=-1) * along,
+            x[::2] - mean,
+            gf.sum(shown * x, axis=-1),
+            gf.max(shown - mean),
+        ]
+
+    checked(function, x, mean, along)
+    checked(function, x, mean, along, symbolic=True)
+    lying = np.moveaxis(np.moveaxis(x, -1, 0).copy(), 0, -1)
+    checked(lambda x, m: x * m, lying, mean)
+
+
+def test_random_numbers_of_short_rows_are_those_of_others():
+    with gf.Graph() as g:
+        scale = gf.placeholder((3,))
+        drawn_ones = gf.random.uniform((400, 3))
+        made = [drawn_ones, drawn_ones * scale]
+    plain, scaled = gf.Session(g, seed=1).compile(made, [scale])(np.full(3, 2, np.float32))
+    same(scaled, plain * np.float32(2))
