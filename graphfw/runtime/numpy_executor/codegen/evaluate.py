@@ -236,7 +236,7 @@ class Evaluator:
         if lane_stride == "1" and not varying and philox.blocks_of(dtype, count):
             common = philox.stream(*source, philox.blocks_of(dtype, count))
             row = self._draw("words", dtype, count, f"i64 {start}, {common}", place.level)
-            return self._pieces(row, register(dtype), place.level)
+            return strided.split(self.writer, register(dtype), self.shape, row, place.level)
         firsts = (self.spread(start, "i64", level),) * vectors if place.varying else (start,)
         steps = self._steps(lane_stride, varying, place.level) if place.varying else ["0"]
         kind, common = vector("i64", lanes), philox.stream(*source, lanes)
@@ -261,17 +261,6 @@ class Evaluator:
         return self.writer.pure(
             f"call {vector(register(dtype), count)} @{symbol}({arguments})", level
         )
-
-    def _pieces(self, row: str, element: str, level: int) -> Registers:
-        """Write the vectors that a longer one is made of."""
-        lanes, vectors = self.shape
-        kind = vector(element, lanes * vectors)
-        texts = [
-            f"shufflevector {kind} {row}, {kind} poison, <{lanes} x i32> "
-            + iota("i32", lanes, lanes * number)
-            for number in range(vectors)
-        ]
-        return tuple([self.writer.pure(text, level) for text in texts])
 
     # Memory
 
@@ -472,16 +461,10 @@ class Evaluator:
         address, level = self.address(buffer, access), self.writer.depth
         dtype, lanes = self.facts.kernel.buffers[buffer].dtype, self.shape.lanes
         p = Primitives(self.writer, lanes, level)
-        element = memory(dtype)
         for pointers, parts in zip(address.pointers, zip(*values, strict=True), strict=True):
-            text = f"extractelement {vector('ptr', lanes)} {pointers}, i64 0"
-            start = self.writer.pure(text, level)
             contents = [p.to_memory(dtype, value) for value in parts]
-            rows = strided.interleaved(self.writer, element, lanes, contents, level)
-            for number, row in enumerate(rows):
-                place = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
-                at, kind = self.writer.pure(place, level), vector(element, lanes)
-                self.writer.line(f"store {kind} {row}, ptr {at}, align {dtype.itemsize}", level)
+            element, align = memory(dtype), dtype.itemsize
+            strided.store(self.writer, element, align, lanes, pointers, contents, level)
 
     def _pointer(self, start: str, element: str, parts: list[tuple[int, str]]) -> str:
         """Write an address as the sum of parts, each at its level."""

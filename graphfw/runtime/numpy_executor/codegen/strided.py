@@ -1,7 +1,8 @@
-"""Vectors of elements that lie a few elements apart: dense loads, and shuffles.
+"""Vectors of elements that lie a few elements apart: dense loads and stores, and shuffles.
 
 A gather reads one element after the other. The elements of a vector whose stride is s lie in s
-dense vectors, of which shuffles take them.
+dense vectors, of which shuffles take them. Vectors that are stored in turn, as the parts of complex
+numbers are, are s dense vectors, too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.runtime.kernels.ir import Size, Store
-from graphfw.runtime.numpy_executor.codegen.registers import vector
+from graphfw.runtime.numpy_executor.codegen.addresses import Registers
+from graphfw.runtime.numpy_executor.codegen.facts import VectorShape
+from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 NEAR = 8
@@ -78,7 +81,34 @@ def neighbours(statements: Sequence[object], axis: str) -> list[list[Store]]:
     return found
 
 
-def interleaved(
+def store(
+    writer: Writer,
+    element: str,
+    align: int,
+    lanes: int,
+    pointers: str,
+    values: Sequence[str],
+    level: int,
+) -> None:
+    """Write the stores of vectors whose elements lie beside one another in turn.
+
+    Args:
+        writer: Writes them.
+        element: LLVM's type of an element in memory.
+        align: Of an element, in bytes.
+        lanes: How many elements each vector has.
+        pointers: The addresses of the first vector's elements.
+        values: The vectors.
+        level: Where they are written.
+    """
+    start = writer.pure(f"extractelement {vector('ptr', lanes)} {pointers}, i64 0", level)
+    for number, row in enumerate(_interleaved(writer, element, lanes, values, level)):
+        place = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
+        address = writer.pure(place, level)
+        writer.line(f"store {vector(element, lanes)} {row}, ptr {address}, align {align}", level)
+
+
+def _interleaved(
     writer: Writer, element: str, lanes: int, values: Sequence[str], level: int
 ) -> list[str]:
     """Write vectors of the elements of others in turn: as many dense ones as there are values."""
@@ -97,3 +127,15 @@ def interleaved(
             result = writer.pure(text, level)
         found.append(result)
     return found
+
+
+def split(writer: Writer, element: str, shape: VectorShape, row: str, level: int) -> Registers:
+    """Write the vectors that a longer one is made of."""
+    lanes, vectors = shape
+    kind = vector(element, lanes * vectors)
+    texts = [
+        f"shufflevector {kind} {row}, {kind} poison, <{lanes} x i32> "
+        + iota("i32", lanes, lanes * number)
+        for number in range(vectors)
+    ]
+    return tuple([writer.pure(text, level) for text in texts])
