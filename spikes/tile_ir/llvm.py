@@ -1,0 +1,653 @@
+"""The LLVM printer: a kernel of the tile IR as the text of a function.
+
+Each statement is repeated for all registers of its tile. An address is a chain of additions, each
+placed at the loop that its variables belong to, so that nothing is computed more often than it
+changes. Tiles are stack slots, which LLVM turns into registers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from graphfw.ir.dtype import float32
+from graphfw.runtime.numpy_executor.codegen.mathlib import Use, library, symbol
+from graphfw.runtime.numpy_executor.codegen.transpose import transposed
+from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PAST_CACHES, WORK_ITEM
+from spikes.tile_ir.ir import (
+    SIZES,
+    Apply,
+    Axis,
+    Block,
+    Buffer,
+    Const,
+    Contract,
+    Expr,
+    Fold,
+    ForTile,
+    Index,
+    IndexLike,
+    Kernel,
+    Load,
+    Monomial,
+    Pack,
+    Prefetch,
+    Quotient,
+    Set,
+    Size,
+    Statement,
+    Store,
+    Tile,
+    Var,
+    When,
+    index,
+)
+
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "i32",
+    "int64": "i64",
+    "bfloat16": "i16",
+    "int8": "i8",
+}
+_FLOATS = {
+    "add": "fadd",
+    "sub": "fsub",
+    "mul": "fmul",
+    "div": "fdiv",
+    "max": "llvm.maximum",
+    "min": "llvm.minimum",
+}
+_INTEGERS = {"add": "add", "sub": "sub", "mul": "mul", "max": "llvm.smax", "min": "llvm.smin"}
+_BITS = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64", "i16": "i16", "i8": "i8"}
+
+
+class Value(NamedTuple):
+    """A name of LLVM, its element type, and how many lanes it has; 0 is a scalar."""
+
+    name: str
+    element: str
+    lanes: int
+
+    @property
+    def type(self) -> str:
+        """LLVM's type."""
+        return f"<{self.lanes} x {self.element}>" if self.lanes else self.element
+
+    @property
+    def suffix(self) -> str:
+        """How LLVM's functions of the type end."""
+        return f"v{self.lanes}{_BITS[self.element]}" if self.lanes else _BITS[self.element]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+@dataclass
+class _Scope:
+    """The body of a loop or a branch that is being written."""
+
+    label: str
+    lines: list[str] = field(default_factory=list)
+    known: dict[object, Value] = field(default_factory=dict)
+
+
+class _Ambient(NamedTuple):
+    """Where in a tile a value is computed: the number of each axis, and the axis of the lanes."""
+
+    at: Mapping[Var, int]
+    lanes: Axis | None
+
+
+class LlvmText:
+    """Writes a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._names = itertools.count()
+        self._scopes = [_Scope("entry")]
+        self._depths: dict[Var, int] = {}
+        self._bases: dict[Buffer, str] = {}
+        self._slots: dict[tuple[Tile, tuple[int, ...]], Value] = {}
+        self._functions: dict[str, str] = {}
+        self._uses_of_library: set[Use] = set()
+        self._memo: dict[object, Value] = {}
+        self._axes: dict[int, frozenset[Var]] = {}
+        self._kept: list[Expr] = []
+        """Expressions whose numbers are keys of `_axes`: they must not be freed meanwhile."""
+
+    def text(self, symbol: str) -> str:
+        """Return the module."""
+        kernel = self.kernel
+        for i, buffer in enumerate(kernel.buffers):
+            at = self._let(f"getelementptr ptr, ptr %buffers, i64 {i}")
+            self._bases[buffer] = self._let(f"load ptr, ptr {at}")
+        offset = 0
+        for buffer in kernel.scratch:
+            self._bases[buffer] = self._let(f"getelementptr i8, ptr %scratch, i64 {offset}")
+            offset += -(-buffer.size * SIZES[buffer.dtype] // 64) * 64
+        self._many(self._work_item(kernel.body))
+        lines = [*self._scopes[0].lines, "ret i32 0"]
+        head = f"define i32 @{symbol}({WORK_ITEM}) {ATTRIBUTES} {{\nentry:"
+        slots = [f"{slot.name} = alloca {slot.type}" for slot in self._slots.values()]
+        made = library(sorted(self._uses_of_library))
+        declared = {**self._functions, **made.declarations}
+        parts = [head, *slots, *lines, "}", *declared.values(), made.definitions]
+        return "\n".join([*parts, "!0 = !{i32 1}", ""])
+
+    # Loops.
+
+    def _work_item(self, body: Sequence[Statement]) -> Sequence[Statement]:
+        """Take the loops over work items off; the innermost goes fastest."""
+        loops = []
+        while len(body) == 1 and isinstance(body[0], ForTile) and body[0].kind == "parallel":
+            loops.append(body[0])
+            body = body[0].body
+        rest = "%work_item"
+        for loop in reversed(loops):
+            count = self._integer(work_items(loop))
+            number = rest
+            if loop is not loops[0]:
+                number = self._let(f"urem i64 {rest}, {count}")
+                rest = self._let(f"udiv i64 {rest}, {count}")
+            here = self._let(f"mul nsw i64 {number}, {loop.step}")
+            here = self._let(f"add nsw i64 {here}, {self._integer(loop.begin)}")
+            self._depths[loop.var] = 0
+            self._scopes[0].known[loop.var] = Value(here, "i64", 0)
+        return body
+
+    def _many(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, s: Statement) -> None:
+        self._memo.clear()
+        match s:
+            case Set():
+                for at in self._places(s.tile.axes):
+                    value = self._eval(s.value, at)
+                    slot = self._slot(s.tile, at)
+                    self._line(f"store {self._widened(value, slot.lanes)}, ptr {slot.name}")
+            case Store():
+                for at in self._places(s.axes):
+                    self._store(s, at)
+            case ForTile():
+                self._loop(s)
+            case When():
+                bit = self._let(f"icmp slt i64 {self._integer(s.x)}, {self._integer(s.y)}")
+                with self._branch(bit):
+                    self._many(s.then)
+                if s.otherwise:
+                    with self._branch(self._let(f"xor i1 {bit}, true")):
+                        self._many(s.otherwise)
+            case Contract() | Pack():
+                self._statement(s.lowered())
+            case Block():
+                self._many(s.body)
+            case Prefetch():
+                at = self._pointer(s.at.buffer, s.at.at)
+                self._declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+                self._line(
+                    f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {s.level}, i32 1)"
+                )
+            case _:
+                raise TypeError(f"not for a processor: {s}")
+
+    def _loop(self, s: ForTile) -> None:
+        begin, end = self._integer(s.begin), self._integer(s.end)
+        n = next(self._names)
+        outer = self._scopes[-1]
+        before = outer.label
+        first = [f"br label %body{n}"]
+        if not s.nonempty:
+            some = self._let(f"icmp slt i64 {begin}, {end}")
+            first = [f"br i1 {some}, label %body{n}, label %end{n}"]
+        scope = _Scope(f"body{n}")
+        self._scopes.append(scope)
+        self._depths[s.var] = len(self._scopes) - 1
+        scope.known[s.var] = Value(f"%i{n}", "i64", 0)
+        self._many(s.body)
+        self._scopes.pop()
+        outer.lines += [
+            *first,
+            f"body{n}:",
+            f"%i{n} = phi i64 [ {begin}, %{before} ], [ %n{n}, %{scope.label} ]",
+            *scope.lines,
+            f"%n{n} = add nsw i64 %i{n}, {s.step}",
+            f"%c{n} = icmp slt i64 %n{n}, {end}",
+            f"br i1 %c{n}, label %body{n}, label %end{n}",
+            f"end{n}:",
+        ]
+        outer.label = f"end{n}"
+
+    @contextmanager
+    def _branch(self, bit: str) -> Iterator[None]:
+        n, outer = next(self._names), self._scopes[-1]
+        scope = _Scope(f"then{n}")
+        self._scopes.append(scope)
+        yield
+        self._scopes.pop()
+        outer.lines += [f"br i1 {bit}, label %then{n}, label %end{n}", f"then{n}:", *scope.lines]
+        outer.lines += [f"br label %end{n}", f"end{n}:"]
+        outer.label = f"end{n}"
+
+    # Integers and addresses.
+
+    def _line(self, text: str) -> None:
+        self._scopes[-1].lines.append(text)
+
+    def _let(self, text: str, depth: int = -1) -> str:
+        name = f"%v{next(self._names)}"
+        self._scopes[depth].lines.append(f"{name} = {text}")
+        return name
+
+    def _known(self, key: object, depth: int, text: str, element: str = "i64") -> str:
+        """Return an instruction's result, made once in a scope."""
+        scope = self._scopes[depth]
+        if key not in scope.known:
+            scope.known[key] = Value(self._let(text, depth), element, 0)
+        return scope.known[key].name
+
+    def _depth(self, monomial: Monomial) -> int:
+        depth = 0
+        for atom in monomial:
+            if isinstance(atom, Var):
+                depth = max(depth, self._depths[atom])
+            elif isinstance(atom, Quotient):
+                both = (*atom.x.terms, *atom.y.terms)
+                depth = max([depth, *(self._depth(one) for one, _ in both)])
+        return depth
+
+    def _atom(self, atom: object) -> str:
+        if isinstance(atom, Var):
+            return self._scopes[self._depths[atom]].known[atom].name
+        if isinstance(atom, Size):
+            at = self._known(
+                ("at", atom), 0, f"getelementptr i64, ptr %params, i64 {atom.position}"
+            )
+            return self._known(atom, 0, f"load i64, ptr {at}")
+        assert isinstance(atom, Quotient)
+        x, y = self._integer(atom.x), self._integer(atom.y)
+        text = {"div": f"udiv i64 {x}, {y}", "rem": f"urem i64 {x}, {y}"}.get(atom.name)
+        if text is None:
+            symbol = f"llvm.s{atom.name}.i64"
+            self._declare(symbol, "i64", ["i64", "i64"])
+            text = f"call i64 @{symbol}(i64 {x}, i64 {y})"
+        return self._known(atom, self._depth((atom,)), text)
+
+    def _term(self, monomial: Monomial, factor: int) -> str:
+        """A product, the slowest atoms first."""
+        if not monomial:
+            return str(factor)
+        product, key, depth = "", (), 0
+        for atom in sorted(monomial, key=lambda one: self._depth((one,))):
+            key = (*key, atom) if key else (factor, atom)  # type: ignore[assignment]
+            depth = max(depth, self._depth((atom,)))
+            name = self._atom(atom)
+            other = product or str(factor)
+            if other == "1":
+                product = name
+            else:
+                product = self._known(key, depth, f"mul nsw i64 {name}, {other}")
+        return product
+
+    def _integer(self, value: IndexLike) -> str:
+        """An index as a number: the slowest terms are added first."""
+        terms = sorted(index(value).terms, key=lambda t: (not t[0], self._depth(t[0])))
+        total, depth, done = "", 0, []
+        for monomial, factor in terms:
+            depth = max(depth, self._depth(monomial))
+            term = self._term(monomial, factor)
+            done.append((monomial, factor))
+            if not total:
+                total = term
+            else:
+                key = ("sum", tuple(done))
+                total = self._known(key, depth, f"add nsw i64 {total}, {term}")
+        return total or "0"
+
+    def _pointer(self, buffer: Buffer, at: Index) -> str:
+        """An address: what loops add, from the outermost; then products of sizes; then a number."""
+        size = SIZES[buffer.dtype]
+        groups: dict[int, list[tuple[Monomial, int]]] = {}
+        sizes: list[tuple[Monomial, int]] = []
+        number = 0
+        for monomial, factor in at.terms:
+            if not monomial:
+                number = factor * size
+            elif all(isinstance(atom, Size) for atom in monomial):
+                sizes.append((monomial, factor * size))
+            else:
+                groups.setdefault(self._depth(monomial), []).append((monomial, factor * size))
+        pointer, key = self._bases[buffer], (buffer,)
+        for depth in sorted(groups):
+            part = Index(tuple(groups[depth]))
+            key = (*key, part)  # type: ignore[assignment]
+            offset = self._integer(part)
+            pointer = self._known(
+                key, depth, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr"
+            )
+        for monomial, factor in sizes:
+            pointer, key = self._rows(pointer, key, monomial, factor, size)
+        if number:
+            pointer = self._let(f"getelementptr i8, ptr {pointer}, i64 {number}")
+        return pointer
+
+    def _rows(
+        self, pointer: str, key: tuple[object, ...], monomial: Monomial, factor: int, size: int
+    ) -> tuple[str, tuple[object, ...]]:
+        """Add some times a size: three rows share a pointer, as addresses can be so far behind."""
+        gap, (many, rest) = (monomial, size), divmod(factor // size, 3)
+        for _ in range(many):
+            key = (*key, (*gap, 3))
+            offset = self._term(monomial, 3 * size)
+            pointer = self._known(key, -1, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr")
+        if rest:
+            key = (*key, (*gap, rest))
+            offset = self._term(monomial, rest * size)
+            pointer = self._known(key, -1, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr")
+        return pointer, key
+
+    # Values.
+
+    def _places(self, axes: Sequence[Axis]) -> Iterator[_Ambient]:
+        lanes = next((a for a in axes if a.lanes > 1), None)
+        for at in itertools.product(*[range(0, a.size, a.lanes) for a in axes]):
+            yield _Ambient(dict(zip([a.var for a in axes], at, strict=True)), lanes)
+
+    def _slot(self, tile: Tile, at: _Ambient) -> Value:
+        """The register of a tile at some place."""
+        key = tile, tuple(at.at[a.var] // a.lanes for a in tile.axes)
+        if key not in self._slots:
+            lanes = max([a.lanes for a in tile.axes], default=1)
+            name = f"%{tile.name}{next(self._names)}"
+            self._slots[key] = Value(name, _TYPES[tile.dtype], lanes if lanes > 1 else 0)
+        return self._slots[key]
+
+    def _uses(self, x: Expr) -> frozenset[Var]:
+        """The variables that an expression depends on."""
+        if id(x) not in self._axes:
+            self._kept.append(x)
+            found: set[Var] = set()
+            if isinstance(x, Load):
+                for part in (x.at, *[one for pair in x.inside for one in pair]):
+                    found |= variables(part)
+            elif isinstance(x, Tile):
+                found = {a.var for a in x.axes}
+            elif isinstance(x, Apply):
+                found = set().union(*map(self._uses, x.args))
+            elif isinstance(x, Fold):
+                found = {a.var for a in x.tile.axes if a.lanes == 1}
+            self._axes[id(x)] = frozenset(found)
+        return self._axes[id(x)]
+
+    def _eval(self, x: Expr, at: _Ambient) -> Value:
+        used = self._uses(x)
+        own = {var: n for var, n in at.at.items() if var in used}
+        lanes = at.lanes if at.lanes and at.lanes.var in used else None
+        key = id(x), tuple(own.values()), lanes
+        if key not in self._memo or isinstance(x, Tile):
+            self._memo[key] = self._computed(x, _Ambient(own, lanes))
+        return self._memo[key]
+
+    def _computed(self, x: Expr, at: _Ambient) -> Value:
+        match x:
+            case Load():
+                return self._load(x, at)
+            case Const():
+                return Value(_literal(x.value), "float", 0)
+            case Tile():
+                return self._read(x, at)
+            case Fold():
+                return self._fold(x, at)
+            case Apply():
+                return self._apply(x.name, [self._eval(one, at) for one in x.args])
+        raise TypeError(x)
+
+    def _read(self, tile: Tile, at: _Ambient) -> Value:
+        own = next((a for a in tile.axes if a.lanes > 1), None)
+        if own is None or (at.lanes and at.lanes.var is own.var):
+            slot = self._slot(tile, at)
+            return slot._replace(name=self._let(f"load {slot.type}, ptr {slot.name}"))
+        lane = at.at[own.var] % own.lanes
+        start = {**at.at, own.var: at.at[own.var] - lane}
+        if at.lanes is None:
+            slot = self._slot(tile, _Ambient(start, own))
+            whole = self._let(f"load {slot.type}, ptr {slot.name}")
+            one = self._let(f"extractelement {slot.type} {whole}, i64 {lane}")
+            return Value(one, slot.element, 0)
+        key = "turned", tile, tuple(start.items())
+        if (*key, 0) not in self._memo:
+            var, rows = at.lanes.var, []
+            for n in range(own.lanes):
+                slot = self._slot(tile, _Ambient({**start, var: at.at[var] + n}, own))
+                rows.append(self._let(f"load {slot.type}, ptr {slot.name}"))
+            for n, name in enumerate(transposed(self._let, slot.type, own.lanes, rows)):
+                self._memo[*key, n] = slot._replace(name=name)
+        return self._memo[*key, lane]
+
+    def _fold(self, x: Fold, at: _Ambient) -> Value:
+        own = next(a for a in x.tile.axes if a.lanes > 1)
+        parts = [
+            self._read(x.tile, _Ambient({**at.at, own.var: n}, own))
+            for n in range(0, own.size, own.lanes)
+        ]
+        while len(parts) > 1:
+            parts = [self._apply(x.name, parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        (whole,) = parts
+        lanes, total = whole.lanes, whole
+        while lanes > 1:
+            lanes //= 2
+            order = ", ".join(f"i32 {i}" for i in range(lanes))
+            rest = ", ".join(f"i32 {i + lanes}" for i in range(lanes))
+            halves = [
+                total._replace(
+                    name=self._let(f"shufflevector {total}, {total}, <{lanes} x i32> <{part}>"),
+                    lanes=lanes,
+                )
+                for part in (order, rest)
+            ]
+            total = self._apply(x.name, halves)
+        one = self._let(f"extractelement {total}, i64 0")
+        return Value(one, whole.element, 0)
+
+    def _widened(self, value: Value, lanes: int) -> Value:
+        """A value in all lanes."""
+        if value.lanes == lanes:
+            return value
+        key = "wide", value, lanes
+        found = self._found(key)
+        if found is None:
+            kind = f"<{lanes} x {value.element}>"
+            one = self._let(f"insertelement {kind} poison, {value}, i32 0")
+            wide = self._let(
+                f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer"
+            )
+            found = self._scopes[-1].known[key] = Value(wide, value.element, lanes)
+        return found
+
+    def _found(self, key: object) -> Value | None:
+        return next((s.known[key] for s in reversed(self._scopes) if key in s.known), None)
+
+    def _apply(self, name: str, args: list[Value]) -> Value:
+        if name == "f32":
+            return self._float(args[0])
+        lanes = max(one.lanes for one in args)
+        args = [self._widened(one, lanes) for one in args]
+        first = args[0]
+        if name in ("fma", "muladd") and first.element in ("float", "double"):
+            name = f"llvm.fmuladd.{first.suffix}"
+        elif name in ("fma", "muladd"):
+            product = self._apply("mul", args[:2])
+            return self._apply("add", [product, args[2]])
+        elif name == "exp":
+            use = (name, float32, max(first.lanes, 1))
+            self._uses_of_library.add(use)
+            return first._replace(name=self._let(f"call {first.type} @{symbol(*use)}({first})"))
+        else:
+            table = _FLOATS if first.element in ("float", "double") else _INTEGERS
+            name = table[name]
+            if not name.startswith("llvm"):
+                other = args[1].name
+                return first._replace(name=self._let(f"{name} {first}, {other}"))
+            name = f"{name}.{first.suffix}"
+        self._declare(name, first.type, [one.type for one in args])
+        text = ", ".join(map(str, args))
+        return first._replace(name=self._let(f"call {first.type} @{name}({text})"))
+
+    def _float(self, x: Value) -> Value:
+        wide = Value("", "i32", x.lanes).type
+        new = Value("", "float", x.lanes)
+        if x.element == "i16":
+            bits = self._let(f"zext {x} to {wide}")
+            shift = self._widened(Value("16", "i32", 0), x.lanes).name if x.lanes else "16"
+            bits = self._let(f"shl {wide} {bits}, {shift}")
+            return new._replace(name=self._let(f"bitcast {wide} {bits} to {new.type}"))
+        return new._replace(name=self._let(f"sitofp {x} to {new.type}"))
+
+    # Memory.
+
+    def _inside(self, load: Load, at: _Ambient) -> tuple[str | None, str | None]:
+        """Where a load is inside: a bit for all of it, and one for each lane; None is everywhere."""
+        whole, each = None, None
+        for i, size in load.inside:
+            factor = i.factor(at.lanes.var) if at.lanes else 0
+            here = i.at(at.at)
+            last = here + factor * (at.lanes.lanes - 1 if at.lanes else 0)
+            low, room = here.bounds()[0], (size - last).bounds()[0]
+            if low is not None and low >= 0 and room is not None and room > 0:
+                continue
+            depth = max([self._depth(m) for m, _ in (*here.terms, *size.terms)], default=0)
+            x, n = self._integer(here), self._integer(size)
+            if not factor:
+                bit = self._known(("in", here, size), depth, f"icmp ult i64 {x}, {n}", "i1")
+                whole = bit if whole is None else self._let(f"and i1 {whole}, {bit}")
+                continue
+            assert at.lanes is not None and factor == 1
+            bit = self._mask(here, size, x, n, at.lanes.lanes, depth)
+            kind = f"<{at.lanes.lanes} x i1>"
+            each = bit if each is None else self._let(f"and {kind} {each}, {bit}")
+        return whole, each
+
+    def _mask(self, here: Index, size: Index, x: str, n: str, lanes: int, depth: int) -> str:
+        key = "lanes", here, size, lanes
+        scope = self._scopes[depth]
+        if key not in scope.known:
+            kind, wide = f"<{lanes} x i32>", []
+            for number in (x, n):
+                short = self._let(f"trunc i64 {number} to i32", depth)
+                one = self._let(f"insertelement {kind} poison, i32 {short}, i32 0", depth)
+                order = f"<{lanes} x i32> zeroinitializer"
+                wide.append(
+                    self._let(f"shufflevector {kind} {one}, {kind} poison, {order}", depth)
+                )
+            iota = ", ".join(f"i32 {i}" for i in range(lanes))
+            place = self._let(f"add {kind} {wide[0]}, <{iota}>", depth)
+            bits = self._let(f"icmp ult {kind} {place}, {wide[1]}", depth)
+            scope.known[key] = Value(bits, "i1", lanes)
+        return scope.known[key].name
+
+    def _load(self, load: Load, at: _Ambient) -> Value:
+        factor = load.at.factor(at.lanes.var) if at.lanes else 0
+        here = load.at.at(at.at)
+        lanes = at.lanes.lanes if at.lanes and (factor or load.inside) else 0
+        whole, each = self._inside(load, at)
+        key = "load", load.buffer, here, factor, lanes, whole, each
+        found = self._found(key) if load.buffer.readonly else None
+        if found is None:
+            found = self._loaded(load.buffer, here, factor, lanes, whole, each)
+            if load.buffer.readonly:
+                self._scopes[-1].known[key] = found
+        return found
+
+    def _loaded(
+        self, buffer: Buffer, here: Index, factor: int, lanes: int, whole: str | None, each: str | None
+    ) -> Value:
+        size = SIZES[buffer.dtype]
+        pointer = self._pointer(buffer, here)
+        value = Value("", _TYPES[buffer.dtype], lanes if factor else 0)
+        if whole is not None:
+            base = self._bases[buffer]
+            pointer = self._let(f"select i1 {whole}, ptr {pointer}, ptr {base}")
+        if factor > 1:
+            many = value._replace(lanes=lanes * factor)
+            name = self._let(f"load {many.type}, ptr {pointer}, align {size}")
+            order = ", ".join(f"i32 {i * factor}" for i in range(lanes))
+            text = f"shufflevector {many.type} {name}, {many.type} poison, <{lanes} x i32> <{order}>"
+            value = value._replace(name=self._let(text))
+        elif each is None:
+            name = self._let(f"load {value.type}, ptr {pointer}, align {size}")
+            value = value._replace(name=name)
+        else:
+            symbol = f"llvm.masked.load.{value.suffix}.p0"
+            bits = f"<{lanes} x i1>"
+            self._declare(symbol, value.type, ["ptr", "i32", bits, value.type])
+            name = self._let(
+                f"call {value.type} @{symbol}(ptr {pointer}, i32 {size}, {bits} {each}, "
+                f"{value.type} zeroinitializer)"
+            )
+            value = value._replace(name=name)
+        if whole is not None:
+            zero = "zeroinitializer" if value.lanes else _zero(value.element)
+            name = self._let(f"select i1 {whole}, {value}, {value.type} {zero}")
+            value = value._replace(name=name)
+        return value
+
+    def _store(self, s: Store, at: _Ambient) -> None:
+        whole, each = self._inside(s.to, at)
+        value = self._eval(s.value, at)
+        if at.lanes:
+            value = self._widened(value, at.lanes.lanes)
+        size = SIZES[s.to.buffer.dtype]
+        factor = s.to.at.factor(at.lanes.var) if at.lanes else 0
+        if at.lanes and factor != 1:
+            raise ValueError("a store of lanes that are not neighbours")
+        pointer = self._pointer(s.to.buffer, s.to.at.at(at.at))
+        text = f"store {value}, ptr {pointer}, align {size}"
+        if s.streaming:
+            text = f"store {value}, ptr {pointer}, align 64, {PAST_CACHES}"
+        if each is not None:
+            symbol, bits = f"llvm.masked.store.{value.suffix}.p0", f"<{value.lanes} x i1>"
+            self._declare(symbol, "void", [value.type, "ptr", "i32", bits])
+            text = f"call void @{symbol}({value}, ptr {pointer}, i32 {size}, {bits} {each})"
+        if whole is None:
+            self._line(text)
+            return
+        with self._branch(whole):
+            self._line(text)
+
+    def _declare(self, name: str, result: str, args: Sequence[str]) -> None:
+        self._functions[name] = f"declare {result} @{name}({', '.join(args)})"
+
+
+def variables(value: Index) -> set[Var]:
+    """Return the variables of an index."""
+    found: set[Var] = set()
+    for monomial, _ in value.terms:
+        for atom in monomial:
+            if isinstance(atom, Var):
+                found.add(atom)
+            elif isinstance(atom, Quotient):
+                found |= variables(atom.x) | variables(atom.y)
+    return found
+
+
+def work_items(loop: ForTile) -> Index:
+    """Return how many work items a parallel loop has."""
+    return (loop.end - loop.begin + (loop.step - 1)) // loop.step
+
+
+def _zero(element: str) -> str:
+    return "0.0" if element in ("float", "double") else "0"
+
+
+def _literal(value: float) -> str:
+    """Return LLVM's text of a float32."""
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
+    return f"0x{bits:016X}"
