@@ -95,6 +95,8 @@ class _Scope:
     label: str
     lines: list[str] = field(default_factory=list)
     known: dict[object, Value] = field(default_factory=dict)
+    certain: bool = False
+    """Whether it is computed whenever the scope around it is."""
 
 
 class _Ambient(NamedTuple):
@@ -117,6 +119,8 @@ class LlvmText:
         self._functions: dict[str, str] = {}
         self._uses_of_library: set[Use] = set()
         self._memo: dict[object, Value] = {}
+        self._made: dict[str, int] = {}
+        """How many scopes are around each value."""
         self._axes: dict[int, frozenset[Var]] = {}
         self._kept: list[Expr] = []
         """Expressions whose numbers are keys of `_axes`: they must not be freed meanwhile."""
@@ -207,10 +211,11 @@ class LlvmText:
         if not s.nonempty:
             some = self._let(f"icmp slt i64 {begin}, {end}")
             first = [f"br i1 {some}, label %body{n}, label %end{n}"]
-        scope = _Scope(f"body{n}")
+        scope = _Scope(f"body{n}", certain=s.nonempty)
         self._scopes.append(scope)
         self._depths[s.var] = len(self._scopes) - 1
         scope.known[s.var] = Value(f"%i{n}", "i64", 0)
+        self._made[f"%i{n}"] = len(self._scopes) - 1
         self._many(s.body)
         self._scopes.pop()
         outer.lines += [
@@ -243,6 +248,7 @@ class LlvmText:
 
     def _let(self, text: str, depth: int = -1) -> str:
         name = f"%v{next(self._names)}"
+        self._made[name] = depth % len(self._scopes)
         self._scopes[depth].lines.append(f"{name} = {text}")
         return name
 
@@ -463,12 +469,11 @@ class LlvmText:
         key = "wide", value, lanes
         found = self._found(key)
         if found is None:
-            kind = f"<{lanes} x {value.element}>"
-            one = self._let(f"insertelement {kind} poison, {value}, i32 0")
-            wide = self._let(
-                f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer"
-            )
-            found = self._scopes[-1].known[key] = Value(wide, value.element, lanes)
+            kind, depth = f"<{lanes} x {value.element}>", self._made.get(value.name, 0)
+            one = self._let(f"insertelement {kind} poison, {value}, i32 0", depth)
+            order = f"<{lanes} x i32> zeroinitializer"
+            wide = self._let(f"shufflevector {kind} {one}, {kind} poison, {order}", depth)
+            found = self._scopes[depth].known[key] = Value(wide, value.element, lanes)
         return found
 
     def _found(self, key: object) -> Value | None:
@@ -558,11 +563,20 @@ class LlvmText:
         lanes = at.lanes.lanes if at.lanes and (factor or load.inside) else 0
         whole, each = self._inside(load, at)
         key = "load", load.buffer, here, factor, lanes, whole, each
-        found = self._found(key) if load.buffer.readonly else None
+        if not load.buffer.readonly:
+            return self._loaded(load.buffer, here, factor, lanes, whole, each)
+        found = self._found(key)
         if found is None:
+            # As far out as its address is known and it is sure to be needed.
+            depth = max([self._depth(m) for m, _ in here.terms], default=0)
+            if whole or each:
+                depth = len(self._scopes)
+            inner: list[_Scope] = []
+            while len(self._scopes) - 1 > depth and self._scopes[-1].certain:
+                inner.append(self._scopes.pop())
             found = self._loaded(load.buffer, here, factor, lanes, whole, each)
-            if load.buffer.readonly:
-                self._scopes[-1].known[key] = found
+            self._scopes[-1].known[key] = found
+            self._scopes += reversed(inner)
         return found
 
     def _loaded(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spikes.tile_ir.ir import (
-    Block,
-    Expr,
+    Engine,
     IndexLike,
     Kernel,
     Pack,
-    Prefetch,
     Set,
     Store,
     Tile,
@@ -21,11 +19,14 @@ from spikes.tile_ir.ir import (
     expr,
     index,
     least,
-    quotient,
 )
 from spikes.tile_ir.schedules.target import Target
 
-DEPTH, PANELS = 256, 4
+PANELS = 4
+"""How many panels of columns are packed at a time."""
+
+FIRST = 32768
+"""The bytes of a packed panel: it stays in the L1 cache while tiles go down the rows."""
 
 
 def matmul(
@@ -49,42 +50,82 @@ def matmul(
     b = kernel.argument("b", dtype, (columns, 1))
     bias = kernel.argument("bias", dtype, (1,)) if epilogue else None
     c = kernel.argument("c", dtype, (columns, 1), readonly=False)
+    engine: Engine = "fma" if dtype == "float32" else "muladd"
     width = 2 * target.lanes
     heights = target.heights(m, None if k is None else 4 * k)
-    block = max(256 // heights[0], 1) * heights[0]
-    strip = PANELS * width
-    panels = kernel.temporary("panels", dtype, (PANELS, DEPTH, width))
+    block = row_block(m, heights[0])
+    strip, depth = PANELS * width, FIRST // 4 // width
+    panels = kernel.temporary("panels", dtype, (PANELS, depth, width))
     with (
         kernel.loop("m0", rows, block, kind="parallel") as m0,
         kernel.loop("n0", columns, strip, kind="parallel") as n0,
-        kernel.loop("k0", length, DEPTH) as k0,
+        kernel.loop("k0", length, depth) as k0,
     ):
-        kc = least(DEPTH, index(length) - k0)
+        kc = least(depth, index(length) - k0)
         kp, p, j = Var("kp", 0), Var("p", 0), axis("j", width, target.lanes)
         column = p * width + n0 + j.var
         count = ceil(least(strip, index(columns) - n0), width)
         source = b[kp + k0, column].where((column, columns))
         ahead = b[kp + k0 + 8, p * width + n0]
-        kernel.add(
-            Pack(panels[p, kp, j.var], source, ((kp, kc, 1), (p, count, 1)), (j,), j.var, ahead=ahead)
-        )
-        with kernel.loop("p", count) as panel:
-            left = index(columns) - n0 - panel * width
+        loops = ((kp, kc, 1), (p, count, 1))
+        kernel.add(Pack(panels[p, kp, j.var], source, loops, (j,), j.var, ahead=ahead))
+
+        def tiles(vectors: int, panel: Var) -> None:
             for height, m1 in kernel.pieces("m1", least(block, index(rows) - m0), heights):
-                i, j = axis("i", height), axis("j", width, target.lanes)
+                i, j = axis("i", height), axis("j", vectors * target.lanes, target.lanes)
                 acc, kk = Tile("acc", (i, j), dtype), Var("k", 0)
                 row, column = m0 + m1 + i.var, n0 + panel * width + j.var
-                with kernel.when(k0, 1):
-                    kernel.add(Set(acc, expr(0)))
+                place = c[row, column].where((column, columns))
+                kernel.add(Set(acc, expr(0)))
+                product = a[row, k0 + kk], panels[panel, kk, j.var]
+                kernel.contract(acc, *product, (kk, kc), engine=engine)
+                # Added at the end: a tile that began with what is there would wait for it.
+                if k is None or k > depth:
+                    with kernel.when(0, k0):
+                        kernel.add(Set(acc, acc + place))
+                if bias is not None:
+                    with kernel.when(index(length) - kc, k0 + 1):
+                        rest = bias[column].where((column, columns))
+                        kernel.add(Set(acc, apply("max", acc + rest, 0.0)))
+                kernel.add(Store(place, acc, (i, j)))
+
+        with kernel.loop("p", count) as panel:
+            if n is not None and not 0 < n % width <= target.lanes:
+                tiles(2, panel)
+            else:
+                with kernel.when(target.lanes, index(columns) - n0 - panel * width):
+                    tiles(2, panel)
                 with kernel.otherwise():
-                    kernel.add(Set(acc, c[row, column].where((column, columns))))
-                kernel.contract(
-                    acc,
-                    a[row, k0 + kk],
-                    panels[panel, kk, j.var],
-                    (kk, kc),
-                    engine="fma" if dtype == "float32" else "muladd",
-                )
-                to = c[row, column].where((column, columns))
-                kernel.add(Store(to, acc, (i, j)))
+                    tiles(1, panel)
+    return kernel
+
+
+def row_block(m: int | None, height: int) -> int:
+    """Return how many rows a work item has: about 256, and no block is much smaller."""
+    units = max(256 // height, 1)
+    if m is not None:
+        whole = -(-m // height)
+        units = -(-whole // max(round(whole / units), 1))
+    return units * height
+
+
+def row(target: Target, n: int, k: int, weights: str, together: int = 8) -> Kernel:
+    """Return y = x @ w of one row: some rows of w at a time are added to a piece of y."""
+    kernel = Kernel("row")
+    x = kernel.argument("x", "float32", (1,))
+    w = kernel.argument("w", weights, (n, 1))
+    y = kernel.argument("y", "float32", (1,), readonly=False)
+    piece, width = 1024, 4 * target.lanes
+    with kernel.loop("n0", n, piece, kind="parallel") as n0:
+        with kernel.loop("n1", piece, width) as n1:
+            j = axis("j", width, target.lanes)
+            kernel.add(Store(y[n0 + n1 + j.var], expr(0), (j,)))
+        with kernel.loop("k0", k, together) as k0, kernel.loop("n1", piece, width) as n1:
+            j, kk = axis("j", width, target.lanes), Var("k", 0)
+            acc, column = Tile("acc", (j,)), n0 + n1 + j.var
+            kernel.add(Set(acc, y[column]))
+            right = w[k0 + kk, column]
+            wide = right if weights == "float32" else apply("f32", right)
+            kernel.contract(acc, x[k0 + kk], wide, (kk, together), unroll=together)
+            kernel.add(Store(y[column], acc, (j,)))
     return kernel
