@@ -1,0 +1,124 @@
+"""Convolutions: places of the image as rows of a product, and one channel at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from spikes.tile_ir.ir import Expr, Kernel, Pack, Set, Store, Tile, Var, apply, axis, expr, index
+from spikes.tile_ir.schedules.target import Target
+
+FIRST = 40960
+"""The bytes of packed weights that tiles use before they go on to the next channels."""
+
+
+class Window(NamedTuple):
+    """A convolution of one image: channels, outputs, its height and width, and its window."""
+
+    channels: int
+    outputs: int
+    height: int
+    width: int
+    taps: int
+    stride: int
+    padding: int
+
+    @property
+    def result(self) -> tuple[int, int]:
+        """The height and the width of the result."""
+        border = 2 * self.padding - self.taps
+        return (self.height + border) // self.stride + 1, (self.width + border) // self.stride + 1
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """The height and the width of the image with what is around it."""
+        return self.height + 2 * self.padding, self.width + 2 * self.padding
+
+
+def pad(target: Target, window: Window) -> Kernel:
+    """Return the image with zeros around it: a gather whose outside is 0."""
+    kernel, (rows, columns) = Kernel("pad"), window.padded
+    height, width, before = window.height, window.width, window.padding
+    x = kernel.argument("x", "float32", (height * width, width, 1))
+    to = kernel.argument("padded", "float32", (rows * columns, columns, 1), readonly=False)
+    with kernel.loop("c", window.channels, kind="parallel") as c:
+        y, x0, j = Var("y", 0, rows - 1), Var("x", 0), axis("j", target.lanes, target.lanes)
+        column = x0 + j.var
+        source = x[c, y - before, column - before]
+        source = source.where((y - before, height), (column - before, width))
+        there = to[c, y, column].where((column, columns))
+        loops = ((y, index(rows), 1), (x0, index(columns), target.lanes))
+        kernel.add(Pack(there, source, loops, (j,), j.var))
+    return kernel
+
+
+def pack_weights(target: Target, window: Window) -> Kernel:
+    """Return weights as panels, [outputs / panel][channel, tap][panel]: a transpose."""
+    kernel, width = Kernel("pack_weights"), 2 * target.lanes
+    length = window.channels * window.taps**2
+    w = kernel.argument("w", "float32", (length, 1))
+    panels = kernel.argument("panels", "float32", (length * width, width, 1), readonly=False)
+    with kernel.loop("panel", window.outputs // width, kind="parallel") as panel:
+        k0, o0 = Var("k0", 0), Var("o0", 0)
+        o, k = axis("o", target.lanes), axis("k", target.lanes, target.lanes)
+        source = w[panel * width + o0 + o.var, k0 + k.var].where((k0 + k.var, length))
+        to = panels[panel, k0 + k.var, o0 + o.var].where((k0 + k.var, length))
+        loops = ((o0, index(width), target.lanes), (k0, index(length), target.lanes))
+        kernel.add(Pack(to, source, loops, (o, k), o.var))
+    return kernel
+
+
+def convolution(target: Target, window: Window, rows: int, epilogue: bool = False) -> Kernel:
+    """Return a convolution: tiles of places by outputs, transposed at the end.
+
+    A work item has some rows of places and a panel of outputs.
+
+    Args:
+        target: The registers.
+        window: The convolution.
+        rows: The rows of places of a work item.
+        epilogue: Whether a bias is added, and what is below 0 becomes 0.
+    """
+    kernel, (height, width) = Kernel("convolution"), window.result
+    (above, beside), taps, stride = window.padded, window.taps, window.stride
+    x = kernel.argument("padded", "float32", (above * beside, beside, 1))
+    length, panel = window.channels * taps**2, 2 * target.lanes
+    w = kernel.argument("panels", "float32", (length * panel, taps**2 * panel, taps * panel, panel, 1))
+    bias = kernel.argument("bias", "float32", (1,)) if epilogue else None
+    y = kernel.argument("y", "float32", (height * width, 1), readonly=False)
+    block = kernel.temporary("block", "float32", (rows * width, panel))
+    chunk = divisor(window.channels, FIRST // 4 // panel // taps**2)
+    with (
+        kernel.loop("y0", height, rows, kind="parallel") as y0,
+        kernel.loop("o0", window.outputs // panel, kind="parallel") as o0,
+    ):
+        with kernel.loop("c0", window.channels, chunk) as c0, kernel.loop("y1", rows) as y1:
+            for size, x1 in kernel.pieces("x1", width, target.heights(width, None)):
+                i, o = axis("i", size), axis("o", panel, target.lanes)
+                acc, c, dy, dx = Tile("acc", (i, o)), Var("c", 0), Var("dy", 0), Var("dx", 0)
+                seen = x[c0 + c, (y0 + y1) * stride + dy, (x1 + i.var) * stride + dx]
+                place = block[y1 * width + x1 + i.var, o.var]
+                kernel.add(Set(acc, expr(0)))
+                weights = w[o0, c0 + c, dy, dx, o.var]
+                kernel.contract(acc, seen, weights, (c, chunk), (dy, taps), (dx, taps))
+                if chunk < window.channels:
+                    with kernel.when(0, c0):
+                        kernel.add(Set(acc, acc + place))
+                kernel.add(Store(place, acc, (i, o)))
+        with (
+            kernel.loop("p", rows * width, target.lanes) as p,
+            kernel.loop("o1", panel, target.lanes) as o1,
+        ):
+            i, o = axis("i", target.lanes), axis("o", target.lanes, target.lanes)
+            held, output = Tile("held", (i, o)), o0 * panel + o1 + o.var
+            kernel.add(Set(held, block[p + i.var, o1 + o.var]))
+            value: Expr = held
+            if bias is not None:
+                value = apply("max", held + bias[output], 0.0)
+            to = y[output, y0 * width + p + i.var].where((p + i.var, rows * width))
+            kernel.add(Store(to, value, (o.along(1), i.along(target.lanes))))
+    return kernel
+
+
+def divisor(number: int, most: int) -> int:
+    """Return the largest divisor of a number that is not above another."""
+    return next(n for n in range(max(min(number, most), 1), 0, -1) if number % n == 0)
