@@ -377,7 +377,17 @@ class When:
 
 @dataclass(frozen=True, eq=False)
 class Contract:
-    """Add to a tile the products of two operands, summed over some axes: loops, outermost first."""
+    """Add to a tile the products of two operands, summed over some axes: loops, outermost first.
+
+    Attributes:
+        tile: What is added to.
+        a: The left operand.
+        b: The right operand.
+        over: The axes of the sum: variable and extent.
+        unroll: How many iterations of the innermost loop are written out.
+        engine: The instructions: fused, or a multiplication and an addition, also of integers.
+        flat: Whether all iterations of all loops are written out.
+    """
 
     tile: Tile
     a: Expr
@@ -385,11 +395,16 @@ class Contract:
     over: tuple[tuple[Var, Index], ...]
     unroll: int
     engine: Engine
-    ahead: tuple[tuple[Load, int], ...] = ()
+    flat: bool = False
 
     def lowered(self) -> Statement:
         """Return the loops."""
         body: list[Statement] = []
+        if self.flat:
+            names = [var for var, _ in self.over]
+            counts = [range(extent.number or 0) for _, extent in self.over]
+            every = itertools.product(*counts)
+            return Block([self._once(dict(zip(names, one, strict=True))) for one in every])
         (var, extent), size = self.over[-1], self.unroll
         count = extent.number
         if count is not None and count <= size:
@@ -397,8 +412,7 @@ class Contract:
         else:
             if size > 1 and (count is None or count % size):
                 raise ValueError("the innermost axis is no multiple of what is unrolled")
-            lines: list[Statement] = [Prefetch(at) for at, _ in self.ahead]
-            lines += [self._once({}, var, i) for i in range(size)]
+            lines: list[Statement] = [self._once({}, var, i) for i in range(size)]
             body = [ForTile(var, index(0), extent, size, "serial", lines, bool(count))]
         for outer, length in reversed(self.over[:-1]):
             known = length.number is not None
@@ -603,8 +617,8 @@ class Kernel:
         *over: tuple[Var, IndexLike],
         unroll: int = 1,
         engine: Engine = "fma",
-        ahead: Sequence[tuple[Load, int]] = (),
+        flat: bool = False,
     ) -> None:
         """Add a `Contract`."""
         axes = tuple((var, index(extent)) for var, extent in over)
-        self.add(Contract(tile, a, b, axes, unroll, engine, tuple(ahead)))
+        self.add(Contract(tile, a, b, axes, unroll, engine, flat))

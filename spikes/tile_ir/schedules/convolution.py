@@ -122,3 +122,36 @@ def convolution(target: Target, window: Window, rows: int, epilogue: bool = Fals
 def divisor(number: int, most: int) -> int:
     """Return the largest divisor of a number that is not above another."""
     return next(n for n in range(max(min(number, most), 1), 0, -1) if number % n == 0)
+
+
+def depthwise(target: Target, window: Window, rows: int, vectors: int) -> Kernel:
+    """Return a convolution of each channel with a window of its own.
+
+    A work item is a channel. What is around it is added as its image is copied; then tiles of rows
+    by places add up what all taps see.
+    """
+    kernel, (height, width) = Kernel("depthwise"), window.result
+    size, before, taps = window.height * window.width, window.padding, window.taps
+    x = kernel.argument("x", "float32", (size, window.width, 1))
+    w = kernel.argument("w", "float32", (taps**2, taps, 1))
+    y = kernel.argument("y", "float32", (height * width, width, 1), readonly=False)
+    across = vectors * target.lanes
+    pitch = -(-width // across) * across + target.lanes
+    image = kernel.temporary("image", "float32", (height + taps - 1, pitch))
+    with kernel.loop("c", window.channels, kind="parallel") as c:
+        row, x0, j = Var("row", 0), Var("x0", 0), axis("j", target.lanes, target.lanes)
+        source = x[c, row - before, x0 + j.var - before]
+        source = source.where((row - before, window.height), (x0 + j.var - before, window.width))
+        loops = ((row, index(height + taps - 1), 1), (x0, index(pitch), target.lanes))
+        kernel.add(Pack(image[row, x0 + j.var], source, loops, (j,), j.var))
+        with kernel.loop("x1", width, across) as x1:
+            for many, y0 in kernel.pieces("y0", height, (rows, 1)):
+                i, j = axis("i", many), axis("j", across, target.lanes)
+                acc, dy, dx = Tile("acc", (i, j)), Var("dy", 0), Var("dx", 0)
+                kernel.add(Set(acc, expr(0)))
+                seen = image[y0 + i.var + dy, x1 + j.var + dx]
+                over = ((dy, taps), (dx, taps))
+                kernel.contract(acc, w[c, dy, dx], seen, *over, unroll=taps, flat=True)
+                to = y[c, y0 + i.var, x1 + j.var].where((x1 + j.var, width))
+                kernel.add(Store(to, acc, (i, j)))
+    return kernel
