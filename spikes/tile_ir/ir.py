@@ -272,13 +272,21 @@ class Expr:
 
 @dataclass(frozen=True, eq=False)
 class Load(Expr):
-    """An element of a buffer; 0 unless each of some indices is at least 0 and below its size."""
+    """An element of a buffer, where each of some indices is at least 0 and below its size.
+
+    Attributes:
+        buffer: What is read.
+        at: Where, in elements.
+        inside: The indices and their sizes.
+        outside: The value elsewhere.
+    """
 
     buffer: Buffer
     at: Index
     inside: tuple[tuple[Index, Index], ...] = ()
+    outside: float = 0
 
-    def where(self, *inside: tuple[IndexLike, IndexLike]) -> Load:
+    def where(self, *inside: tuple[IndexLike, IndexLike], outside: float = 0) -> Load:
         """Return it with conditions; those that always hold are left out."""
         kept = []
         for i, size in inside:
@@ -286,7 +294,7 @@ class Load(Expr):
             low, high = i.bounds()[0], (size - i).bounds()[0]
             if low is None or low < 0 or high is None or high < 1:
                 kept.append((i, size))
-        return Load(self.buffer, self.at, (*self.inside, *kept))
+        return Load(self.buffer, self.at, (*self.inside, *kept), outside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -489,6 +497,7 @@ def replaced(x: Expr, values: Mapping[Var, int], var: Var | None = None, more: i
             x.buffer,
             _shifted(x.at, values, var, more),
             tuple((_shifted(i, values, var, more), n) for i, n in x.inside),
+            x.outside,
         )
     if isinstance(x, Apply):
         return Apply(x.name, tuple(replaced(one, values, var, more) for one in x.args))

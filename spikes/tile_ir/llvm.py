@@ -466,6 +466,8 @@ class LlvmText:
         """A value in all lanes."""
         if value.lanes == lanes:
             return value
+        if value.name == _zero(value.element):
+            return Value("zeroinitializer", value.element, lanes)
         key = "wide", value, lanes
         found = self._found(key)
         if found is None:
@@ -490,6 +492,10 @@ class LlvmText:
         elif name in ("fma", "muladd"):
             product = self._apply("mul", args[:2])
             return self._apply("add", [product, args[2]])
+        elif name == "greater":  # the second where either is no number: one instruction
+            bit = self._let(f"fcmp ogt {first}, {args[1].name}")
+            bits = f"<{lanes} x i1>" if lanes else "i1"
+            return first._replace(name=self._let(f"select {bits} {bit}, {first}, {args[1]}"))
         elif name == "exp":
             use = (name, float32, max(first.lanes, 1))
             self._uses_of_library.add(use)
@@ -524,7 +530,8 @@ class LlvmText:
             factor = i.factor(at.lanes.var) if at.lanes else 0
             here = i.at(at.at)
             last = here + factor * (at.lanes.lanes - 1 if at.lanes else 0)
-            low, room = here.bounds()[0], (size - last).bounds()[0]
+            ends = (here, last) if factor >= 0 else (last, here)
+            low, room = ends[0].bounds()[0], (size - ends[1]).bounds()[0]
             if low is not None and low >= 0 and room is not None and room > 0:
                 continue
             depth = max([self._depth(m) for m, _ in (*here.terms, *size.terms)], default=0)
@@ -533,15 +540,14 @@ class LlvmText:
                 bit = self._known(("in", here, size), depth, f"icmp ult i64 {x}, {n}", "i1")
                 whole = bit if whole is None else self._let(f"and i1 {whole}, {bit}")
                 continue
-            assert at.lanes is not None and factor == 1
-            bit = self._mask(here, size, x, n, at.lanes.lanes, depth)
+            assert at.lanes is not None
+            bit = self._mask((here, size, factor, at.lanes.lanes), x, n, depth)
             kind = f"<{at.lanes.lanes} x i1>"
             each = bit if each is None else self._let(f"and {kind} {each}, {bit}")
         return whole, each
 
-    def _mask(self, here: Index, size: Index, x: str, n: str, lanes: int, depth: int) -> str:
-        key = "lanes", here, size, lanes
-        scope = self._scopes[depth]
+    def _mask(self, key: tuple[Index, Index, int, int], x: str, n: str, depth: int) -> str:
+        scope, (_, _, factor, lanes) = self._scopes[depth], key
         if key not in scope.known:
             kind, wide = f"<{lanes} x i32>", []
             for number in (x, n):
@@ -551,7 +557,7 @@ class LlvmText:
                 wide.append(
                     self._let(f"shufflevector {kind} {one}, {kind} poison, {order}", depth)
                 )
-            iota = ", ".join(f"i32 {i}" for i in range(lanes))
+            iota = ", ".join(f"i32 {i * factor}" for i in range(lanes))
             place = self._let(f"add {kind} {wide[0]}, <{iota}>", depth)
             bits = self._let(f"icmp ult {kind} {place}, {wide[1]}", depth)
             scope.known[key] = Value(bits, "i1", lanes)
@@ -562,9 +568,9 @@ class LlvmText:
         here = load.at.at(at.at)
         lanes = at.lanes.lanes if at.lanes and (factor or load.inside) else 0
         whole, each = self._inside(load, at)
-        key = "load", load.buffer, here, factor, lanes, whole, each
+        key = "load", load.buffer, here, factor, lanes, whole, each, load.outside
         if not load.buffer.readonly:
-            return self._loaded(load.buffer, here, factor, lanes, whole, each)
+            return self._loaded(load, here, factor, lanes, whole, each)
         found = self._found(key)
         if found is None:
             # As far out as its address is known and it is sure to be needed.
@@ -574,17 +580,21 @@ class LlvmText:
             inner: list[_Scope] = []
             while len(self._scopes) - 1 > depth and self._scopes[-1].certain:
                 inner.append(self._scopes.pop())
-            found = self._loaded(load.buffer, here, factor, lanes, whole, each)
+            found = self._loaded(load, here, factor, lanes, whole, each)
             self._scopes[-1].known[key] = found
             self._scopes += reversed(inner)
         return found
 
     def _loaded(
-        self, buffer: Buffer, here: Index, factor: int, lanes: int, whole: str | None, each: str | None
+        self, load: Load, here: Index, factor: int, lanes: int, whole: str | None, each: str | None
     ) -> Value:
+        buffer = load.buffer
         size = SIZES[buffer.dtype]
         pointer = self._pointer(buffer, here)
         value = Value("", _TYPES[buffer.dtype], lanes if factor else 0)
+        outside = Value(_zero(value.element), value.element, 0)
+        if load.outside:
+            outside = Value(_literal(load.outside), value.element, 0)
         if whole is not None:
             base = self._bases[buffer]
             pointer = self._let(f"select i1 {whole}, ptr {pointer}, ptr {base}")
@@ -603,12 +613,12 @@ class LlvmText:
             self._declare(symbol, value.type, ["ptr", "i32", bits, value.type])
             name = self._let(
                 f"call {value.type} @{symbol}(ptr {pointer}, i32 {size}, {bits} {each}, "
-                f"{value.type} zeroinitializer)"
+                f"{self._widened(outside, value.lanes)})"
             )
             value = value._replace(name=name)
         if whole is not None:
-            zero = "zeroinitializer" if value.lanes else _zero(value.element)
-            name = self._let(f"select i1 {whole}, {value}, {value.type} {zero}")
+            rest = self._widened(outside, value.lanes)
+            name = self._let(f"select i1 {whole}, {value}, {rest}")
             value = value._replace(name=name)
         return value
 

@@ -1,0 +1,120 @@
+"""Row kernels, sums of narrow columns, and transposed copies."""
+
+from __future__ import annotations
+
+import math
+
+from spikes.tile_ir.ir import (
+    Fold,
+    Kernel,
+    Pack,
+    Set,
+    Store,
+    Tile,
+    Var,
+    apply,
+    axis,
+    ceil,
+    expr,
+    index,
+    least,
+)
+from spikes.tile_ir.schedules.target import Target
+
+LOWEST = -3.4028234663852886e38
+
+
+def softmax(target: Target, rows: int, columns: int, together: int = 4) -> Kernel:
+    """Return the softmax of rows: their largest element, exponentials and their sum, quotients."""
+    kernel, width = Kernel("softmax"), together * target.lanes
+    x = kernel.argument("x", "float32", (columns, 1))
+    y = kernel.argument("y", "float32", (columns, 1), readonly=False)
+    with kernel.loop("r0", rows, 16, kind="parallel") as r0, kernel.loop("r", 16) as r:
+        j = axis("j", width, target.lanes)
+        most, total = Tile("most", (j,)), Tile("total", (j,))
+        top, scale, value = Tile("top", ()), Tile("scale", ()), Tile("value", (j,))
+        kernel.add(Set(most, expr(LOWEST)))
+        with kernel.loop("n", columns, width) as n:
+            kernel.add(Set(most, apply("greater", x[r0 + r, n + j.var], most)))
+        kernel.add(Set(top, Fold("greater", most)), Set(total, expr(0)))
+        with kernel.loop("n", columns, width) as n:
+            kernel.add(
+                Set(value, apply("exp", x[r0 + r, n + j.var] - top)),
+                Set(total, total + value),
+                Store(y[r0 + r, n + j.var], value, (j,)),
+            )
+        kernel.add(Set(scale, expr(1) / apply("greater", Fold("add", total), 1e-38)))
+        with kernel.loop("n", columns, width) as n:
+            kernel.add(Store(y[r0 + r, n + j.var], y[r0 + r, n + j.var] * scale, (j,)))
+    return kernel
+
+
+def column_sums(target: Target, columns: int, together: int = 4) -> tuple[Kernel, Kernel]:
+    """Return the sum of the rows of a matrix of few columns: partial sums, and what adds them.
+
+    Registers hold as many rows as begin and end with one; which column a lane is of is the same in
+    all of them. The number of rows is a run-time integer; a work item has 16384 of them.
+    """
+    period = math.lcm(columns, target.lanes)
+    width = period * max(12 * target.lanes // period, 1)
+    kernel, item = Kernel("column_sums"), 16384 * columns // width * width
+    rows = kernel.size("rows")
+    x = kernel.argument("x", "float32", (1,))
+    parts = kernel.argument("parts", "float32", (period, 1), readonly=False)
+    j = axis("j", width, target.lanes)
+    total, places = Tile("total", (j,)), index(rows) * columns
+    with kernel.loop("e0", places, item, kind="parallel") as e0:
+        kernel.add(Set(total, expr(0)))
+        count = least(item, places - e0)
+        whole = count // width * width
+        with kernel.loop("e1", whole, width) as e1:
+            kernel.add(Set(total, total + x[e0 + e1 + j.var]))
+        with kernel.loop("e1", count, width, whole) as e1:
+            at = e0 + e1 + j.var
+            kernel.add(Set(total, total + x[at].where((at, places))))
+        p = axis("p", period, target.lanes)
+        held = kernel.temporary("held", "float32", (width,))
+        kernel.add(Store(held[j.var], total, (j,)))
+        part = Tile("part", (p,))
+        kernel.add(Set(part, expr(0)))
+        with kernel.loop("e1", width, period) as e1:
+            kernel.add(Set(part, part + held[e1 + p.var]))
+        kernel.add(Store(parts[e0 // item, p.var], part, (p,)))
+    return kernel, _added(target, columns, period, item)
+
+
+def _added(target: Target, columns: int, period: int, item: int) -> Kernel:
+    """Return what adds partial sums: those of work items, then the rows in a register."""
+    kernel = Kernel("added")
+    rows = kernel.size("rows")
+    parts = kernel.argument("parts", "float32", (period, 1))
+    y = kernel.argument("y", "float32", (1,), readonly=False)
+    held = kernel.temporary("held", "float32", (period,))
+    p, one = axis("p", period, target.lanes), Tile("one", ())
+    total = Tile("total", (p,))
+    with kernel.loop("only", 1, kind="parallel"):
+        kernel.add(Set(total, expr(0)))
+        with kernel.loop("i", ceil(index(rows) * columns, item)) as i:
+            kernel.add(Set(total, total + parts[i, p.var]))
+        kernel.add(Store(held[p.var], total, (p,)))
+        with kernel.loop("c", columns) as c:
+            kernel.add(Set(one, expr(0)))
+            with kernel.loop("r", period // columns) as r:
+                kernel.add(Set(one, one + held[r * columns + c]))
+            kernel.add(Store(y[c], one, ()))
+    return kernel
+
+
+def transposed_copy(
+    target: Target, rows: int, columns: int, side: int = 16, *, streaming: bool = False
+) -> Kernel:
+    """Return a matrix with its axes exchanged, square by square in registers."""
+    kernel = Kernel("transposed_copy")
+    x = kernel.argument("x", "float32", (columns, 1))
+    y = kernel.argument("y", "float32", (rows, 1), readonly=False)
+    with kernel.loop("j0", columns, side, kind="parallel") as j0:
+        i0, i, j = Var("i0", 0), axis("i", side), axis("j", side, target.lanes)
+        source, to = x[i0 + i.var, j0 + j.var], y[j0 + j.var, i0 + i.var]
+        loops = ((i0, index(rows), side),)
+        kernel.add(Pack(to, source, loops, (i, j), i.var, streaming))
+    return kernel
