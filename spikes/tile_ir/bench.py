@@ -43,7 +43,7 @@ def checked(case: Case, run: Callable[[], None]) -> float:
 def in_turns(
     new: Callable[[], Any], old: Callable[[], Any], seconds: float, clock: Callable[[], float]
 ) -> dict[str, float]:
-    """Time two functions in turns; return medians in ms, and the ratio old / new with its bounds."""
+    """Time two functions in turns; return medians in ms, and old / new with its bounds."""
 
     def batch(run: Callable[[], Any], count: int) -> float:
         begin = clock()

@@ -68,7 +68,10 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
 
 
 def _plan(
-    function: Callable[..., Any], feeds: Sequence[Array], fixed: Sequence[Array] = (), **options: Any
+    function: Callable[..., Any],
+    feeds: Sequence[Array],
+    fixed: Sequence[Array] = (),
+    **options: Any,
 ) -> Callable[[int], Callable[[], Any]]:
     """Return what compiles a function of feeds and of variables, and then runs it."""
     shapes = options.pop("shapes", [a.shape for a in feeds])
@@ -86,7 +89,8 @@ def _plan(
 
 
 def _floats(random: Random, *shape: int) -> Array:
-    return random.standard_normal(shape, np.float32)
+    array: Array = random.standard_normal(shape, np.float32)
+    return array
 
 
 def _matmul(
@@ -104,17 +108,15 @@ def _matmul(
     else:
         a, b = _floats(random, m, k), _floats(random, k, n)
     bias, c = _floats(random, n), empty((m, n), dtype)
-    sizes = (None, None, None) if symbolic else (m, n, k)
+    fixed = [None if symbolic else size for size in (m, n, k)]
 
     def program() -> Program:
-        kernel = matmul.matmul(target, *sizes, dtype, epilogue)
+        kernel = matmul.matmul(target, fixed[0], fixed[1], fixed[2], dtype, epilogue)
         places = (0, 1, 2, 3) if epilogue else (0, 1, 3)
         return Program([Call(kernel, places, {"m": m, "n": n, "k": k} if symbolic else {})])
 
     def expected() -> Array:
-        if dtype == "int32":
-            return a @ b
-        product = a.astype(np.float64) @ b
+        product: Array = (a if dtype == "int32" else a.astype(np.float64)) @ b
         return np.maximum(product + bias, 0) if epilogue else product
 
     shapes = [("m", "k"), ("k", "n")] if symbolic else [a.shape, b.shape]
@@ -210,7 +212,8 @@ def _softmax(target: Target, random: Random) -> Case:
 
     def expected() -> Array:
         powers = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
-        return powers / powers.sum(-1, keepdims=True)
+        result: Array = powers / powers.sum(-1, keepdims=True)
+        return result
 
     return Case(
         [x, empty(x.shape)],
@@ -234,7 +237,8 @@ def _attention(target: Target, random: Random) -> Case:
         scores = q.astype(np.float64) @ k.swapaxes(-1, -2) / np.sqrt(depth)
         scores[..., ~np.tri(length, dtype=bool)] = -np.inf
         powers = np.exp(scores - scores.max(-1, keepdims=True))
-        return powers / powers.sum(-1, keepdims=True) @ v
+        result: Array = powers / powers.sum(-1, keepdims=True) @ v
+        return result
 
     graph = _plan(lambda *qkv: gf.scaled_dot_product_attention(*qkv, causal=True), [q, k, v])
     return Case([q, k, v, empty(k.shape), empty(q.shape)], program, expected, graph)

@@ -113,7 +113,7 @@ class Index(_Arithmetic):
             return self
         found: dict[Monomial, int] = {}
         for monomial, factor in self.terms:
-            rest = []
+            rest: list[Atom] = []
             for atom in monomial:
                 if isinstance(atom, Var) and atom in values:
                     factor *= values[atom]

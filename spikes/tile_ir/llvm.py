@@ -194,10 +194,10 @@ class LlvmText:
             case Block():
                 self._many(s.body)
             case Prefetch():
-                at = self._pointer(s.at.buffer, s.at.at)
+                pointer = self._pointer(s.at.buffer, s.at.at)
                 self._declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
                 self._line(
-                    f"call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 {s.level}, i32 1)"
+                    f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {s.level}, i32 1)"
                 )
             case _:
                 raise TypeError(f"not for a processor: {s}")
@@ -290,9 +290,10 @@ class LlvmText:
         """A product, the slowest atoms first."""
         if not monomial:
             return str(factor)
-        product, key, depth = "", (), 0
+        key: tuple[object, ...] = (factor,)
+        product, depth = "", 0
         for atom in sorted(monomial, key=lambda one: self._depth((one,))):
-            key = (*key, atom) if key else (factor, atom)  # type: ignore[assignment]
+            key = (*key, atom)
             depth = max(depth, self._depth((atom,)))
             name = self._atom(atom)
             other = product or str(factor)
@@ -330,10 +331,11 @@ class LlvmText:
                 sizes.append((monomial, factor * size))
             else:
                 groups.setdefault(self._depth(monomial), []).append((monomial, factor * size))
-        pointer, key = self._bases[buffer], (buffer,)
+        key: tuple[object, ...] = (buffer,)
+        pointer = self._bases[buffer]
         for depth in sorted(groups):
             part = Index(tuple(groups[depth]))
-            key = (*key, part)  # type: ignore[assignment]
+            key = (*key, part)
             offset = self._integer(part)
             pointer = self._known(
                 key, depth, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr"
@@ -524,7 +526,7 @@ class LlvmText:
     # Memory.
 
     def _inside(self, load: Load, at: _Ambient) -> tuple[str | None, str | None]:
-        """Where a load is inside: a bit for all of it, and one for each lane; None is everywhere."""
+        """Where a load is inside: a bit for all, and one for each lane; None is everywhere."""
         whole, each = None, None
         for i, size in load.inside:
             factor = i.factor(at.lanes.var) if at.lanes else 0
@@ -554,9 +556,7 @@ class LlvmText:
                 short = self._let(f"trunc i64 {number} to i32", depth)
                 one = self._let(f"insertelement {kind} poison, i32 {short}, i32 0", depth)
                 order = f"<{lanes} x i32> zeroinitializer"
-                wide.append(
-                    self._let(f"shufflevector {kind} {one}, {kind} poison, {order}", depth)
-                )
+                wide.append(self._let(f"shufflevector {kind} {one}, {kind} poison, {order}", depth))
             iota = ", ".join(f"i32 {i * factor}" for i in range(lanes))
             place = self._let(f"add {kind} {wide[0]}, <{iota}>", depth)
             bits = self._let(f"icmp ult {kind} {place}, {wide[1]}", depth)
@@ -602,7 +602,9 @@ class LlvmText:
             many = value._replace(lanes=lanes * factor)
             name = self._let(f"load {many.type}, ptr {pointer}, align {size}")
             order = ", ".join(f"i32 {i * factor}" for i in range(lanes))
-            text = f"shufflevector {many.type} {name}, {many.type} poison, <{lanes} x i32> <{order}>"
+            text = (
+                f"shufflevector {many.type} {name}, {many.type} poison, <{lanes} x i32> <{order}>"
+            )
             value = value._replace(name=self._let(text))
         elif each is None:
             name = self._let(f"load {value.type}, ptr {pointer}, align {size}")

@@ -122,4 +122,5 @@ def evaluated(value: Index, sizes: Mapping[Size, int]) -> int:
 def empty(shape: Sequence[int], dtype: Any = np.float32) -> NDArray[Any]:
     """Return an array that begins at a multiple of 64 bytes."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return aligned(size, boundary=64).view(dtype).reshape(shape)
+    array: NDArray[Any] = aligned(size, boundary=64).view(dtype).reshape(shape)
+    return array

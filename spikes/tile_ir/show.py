@@ -132,7 +132,9 @@ def _tile(tile: Tile) -> str:
 
 def _axes(axes: Sequence[Axis]) -> str:
     return ", ".join(
-        f"{a.var.name}: {a.size // a.lanes} x {a.lanes} lanes" if a.lanes > 1 else f"{a.var.name}: {a.size}"
+        f"{a.var.name}: {a.size // a.lanes} x {a.lanes} lanes"
+        if a.lanes > 1
+        else f"{a.var.name}: {a.size}"
         for a in axes
     )
 

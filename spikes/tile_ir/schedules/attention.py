@@ -6,6 +6,7 @@ import math
 
 from spikes.tile_ir.ir import (
     Fold,
+    Index,
     Kernel,
     Load,
     Pack,
@@ -41,6 +42,11 @@ def pack_keys(target: Target, heads: int, length: int, depth: int) -> Kernel:
         loops = ((i0, index(width), target.lanes), (d0, index(depth), target.lanes))
         kernel.add(Pack(to, source, loops, (i, d), i.var))
     return kernel
+
+
+def visible(score: Load, distance: Index, length: int, masked: bool) -> Load:
+    """Return a score, or the lowest number where a key comes after the query."""
+    return score.where((distance, length), outside=LOWEST) if masked else score
 
 
 def attention(target: Target, heads: int, length: int, depth: int, rows: int) -> Kernel:
@@ -81,20 +87,41 @@ def attention(target: Target, heads: int, length: int, depth: int, rows: int) ->
             most, total = Tile("most", (i, lane)), Tile("total", (i, lane))
             top, scale, value = Tile("top", (i,)), Tile("scale", (i,)), Tile("value", (i, lane))
 
-            def visible(n: Var, masked: bool) -> Load:
-                key = n + lane.var
-                one = scores[row, key]
-                return one.where((q0 + row - key, length), outside=LOWEST) if masked else one
-
             kernel.add(Set(most, expr(LOWEST)))
             for masked, begin, end in ((False, index(0), clear), (True, clear, seen)):
                 with kernel.loop("n", end, target.lanes, begin) as n:
-                    kernel.add(Set(most, apply("greater", visible(n, masked), most)))
+                    kernel.add(
+                        Set(
+                            most,
+                            apply(
+                                "greater",
+                                visible(
+                                    scores[row, n + lane.var],
+                                    q0 + row - n - lane.var,
+                                    length,
+                                    masked,
+                                ),
+                                most,
+                            ),
+                        )
+                    )
             kernel.add(Set(top, Fold("greater", most)), Set(total, expr(0)))
             for masked, begin, end in ((False, index(0), clear), (True, clear, seen)):
                 with kernel.loop("n", end, target.lanes, begin) as n:
                     kernel.add(
-                        Set(value, apply("exp", visible(n, masked) - top)),
+                        Set(
+                            value,
+                            apply(
+                                "exp",
+                                visible(
+                                    scores[row, n + lane.var],
+                                    q0 + row - n - lane.var,
+                                    length,
+                                    masked,
+                                )
+                                - top,
+                            ),
+                        ),
                         Set(total, total + value),
                         Store(scores[row, n + lane.var], value, (i, lane)),
                     )

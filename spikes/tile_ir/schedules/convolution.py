@@ -82,7 +82,9 @@ def convolution(target: Target, window: Window, rows: int, epilogue: bool = Fals
     (above, beside), taps, stride = window.padded, window.taps, window.stride
     x = kernel.argument("padded", "float32", (above * beside, beside, 1))
     length, panel = window.channels * taps**2, 2 * target.lanes
-    w = kernel.argument("panels", "float32", (length * panel, taps**2 * panel, taps * panel, panel, 1))
+    w = kernel.argument(
+        "panels", "float32", (length * panel, taps**2 * panel, taps * panel, panel, 1)
+    )
     bias = kernel.argument("bias", "float32", (1,)) if epilogue else None
     y = kernel.argument("y", "float32", (height * width, 1), readonly=False)
     block = kernel.temporary("block", "float32", (rows * width, panel))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from spikes.tile_ir.ir import (
     Engine,
     IndexLike,

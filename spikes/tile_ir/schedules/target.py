@@ -17,7 +17,7 @@ class Target(NamedTuple):
     rows: int
 
     def heights(self, m: int | None, gap: int | None) -> tuple[int, ...]:
-        """Return the heights of tiles for a number of rows, some bytes apart: as graphfw has them."""
+        """Return the heights of tiles for rows that lie some bytes apart, as graphfw has them."""
         if m is None:
             return tuple(h for h in (self.rows, 8, 4, 2, 1) if h <= self.rows)
         return heights_for(shape_for(float32, host()), m, gap or 0)
