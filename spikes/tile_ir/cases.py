@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import graphfw as gf
 from spikes.tile_ir.run import Call, Program, empty
-from spikes.tile_ir.schedules import attention, convolution, matmul, rows
+from spikes.tile_ir.schedules import attention, convolution, matmul, rows, winograd
 from spikes.tile_ir.schedules.convolution import Window
 from spikes.tile_ir.schedules.target import Target
 
@@ -58,6 +58,7 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
     square, stem = Window(256, 256, 56, 56, 3, 1, 1), Window(3, 64, 224, 224, 7, 2, 3)
     add("conv 3x3, direct", _convolution, square, 8, winograd=False)
     add("conv 3x3, bias, relu", _convolution, square, 8, winograd=False, epilogue=True)
+    add("conv 3x3, Winograd", _winograd, square)
     add("conv 7x7 stem", _convolution, stem, 8)
     add("conv 3x3 depthwise", _depthwise, square)
     add("softmax 4096x1024", _softmax)
@@ -191,6 +192,33 @@ def _convolution(
 
     graph = _plan(convolved, [x], [w, bias], **options)
     return Case([x, padded, w, panels, bias, y], program, expected, graph)
+
+
+def _winograd(target: Target, random: Random, window: Window) -> Case:
+    x = _floats(random, 1, window.channels, window.height, window.width)
+    w = _floats(random, window.outputs, window.channels, 3, 3)
+    y, panels = empty((1, window.outputs, *window.result)), empty((w.size,))
+    pixels, weights = empty((*window.padded, window.channels)), empty((4 * w.size,))
+    tiles = 36 * (y[0, 0].size // 16)
+    image, sums = empty((tiles, window.channels)), empty((tiles, window.outputs))
+
+    def program() -> Program:
+        return Program(
+            [
+                Call(winograd.pixels_first(target, window), (0, 1)),
+                Call(winograd.transformed_image(target, window), (1, 5)),
+                Call(winograd.products(target, window), (5, 4, 6)),
+                Call(winograd.result(target, window), (6, 7)),
+            ],
+            [
+                Call(convolution.pack_weights(target, window), (2, 3)),
+                Call(winograd.transformed_weights(target, window), (3, 4)),
+            ],
+        )
+
+    graph = _plan(lambda x, w: gf.conv(x, w, padding=window.padding), [x], [w])
+    arrays = [x, pixels, w, panels, weights, image, sums, y]
+    return Case(arrays, program, lambda: _convolved(x, w, window), graph, 1e-5)
 
 
 def _depthwise(target: Target, random: Random, window: Window) -> Case:

@@ -6,18 +6,26 @@ whole registers, and rows of the products are tiles of the image: none is wasted
 
 from __future__ import annotations
 
-from spikes.tile_ir.ir import Axis, Expr, Kernel, Pack, Set, Store, Tile, Var, apply, axis, expr, index
+from collections.abc import Sequence
+from fractions import Fraction
+
+from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4
+from spikes.tile_ir.ir import (
+    Axis,
+    Expr,
+    Kernel,
+    Pack,
+    Set,
+    Store,
+    Tile,
+    Var,
+    apply,
+    axis,
+    expr,
+    index,
+)
 from spikes.tile_ir.schedules.convolution import Window
 from spikes.tile_ir.schedules.target import Target
-
-_WEIGHTS = (
-    (1 / 4, 0, 0),
-    (-1 / 6, -1 / 6, -1 / 6),
-    (-1 / 6, 1 / 6, -1 / 6),
-    (1 / 24, 1 / 12, 1 / 6),
-    (1 / 24, -1 / 12, 1 / 6),
-    (0, 0, 1),
-)
 
 
 def pixels_first(target: Target, window: Window) -> Kernel:
@@ -50,9 +58,12 @@ def transformed_weights(target: Target, window: Window) -> Kernel:
     with kernel.loop("p", panels, kind="parallel") as p, kernel.loop("c", channels) as c:
         o = axis("o", panel, target.lanes)
         taps = [[_held(kernel, o, w[p, c, 3 * i + j, o.var]) for j in range(3)] for i in range(3)]
-        half = [[_held(kernel, o, _sum(row, column)) for row in _WEIGHTS] for column in zip(*taps, strict=True)]
+        half = [
+            [_held(kernel, o, _sum(row, column)) for row in F4.of_kernel]
+            for column in zip(*taps, strict=True)
+        ]
         for i, column in enumerate(zip(*half, strict=True)):
-            for j, row in enumerate(_WEIGHTS):
+            for j, row in enumerate(F4.of_kernel):
                 kernel.add(Store(to[6 * i + j, p, c, o.var], _sum(row, column), (o,)))
     return kernel
 
@@ -145,32 +156,40 @@ def _held(kernel: Kernel, lanes: Axis, value: Expr) -> Tile:
     return tile
 
 
-def _sum(factors: tuple[float, ...], values: tuple[Expr, ...] | list[Expr]) -> Expr:
+def _sum(factors: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
     """Return the sum of values times numbers."""
     terms = [(f, v) for f, v in zip(factors, values, strict=True) if f]
     (first, value), *others = sorted(terms, key=lambda term: term[0] != 1)
-    total = value if first == 1 else value * first
+    total = value if first == 1 else value * float(first)
     for factor, value in others:
-        total = total + value if factor == 1 else apply("fma", value, factor, total)
+        total = total + value if factor == 1 else apply("fma", value, float(factor), total)
     return total
 
 
-def _image(kernel: Kernel, lanes: Axis, x: list[Tile]) -> list[Tile]:
-    """Return six elements transformed; rows two and three, four and five differ in signs only."""
-    even = [_sum((1, f), (x[4], x[2])) for f in (-4, -1)]
-    odd = [_sum((f, g), (x[3], x[1])) for f, g in ((1, -4), (2, -2))]
-    pairs = [(_held(kernel, lanes, e), _held(kernel, lanes, d)) for e, d in zip(even, odd, strict=True)]
-    values = [
-        _sum((4, -5, 1), (x[0], x[2], x[4])),
-        *[value for e, d in pairs for value in (e + d, e - d)],
-        _sum((4, -5, 1), (x[1], x[3], x[5])),
-    ]
-    return [_held(kernel, lanes, value) for value in values]
+def _image(kernel: Kernel, lanes: Axis, x: Sequence[Tile]) -> list[Tile]:
+    """Return six elements transformed; rows of a point and of its negative differ in signs only."""
+    first, *rows, last = F4.of_image
+    values = [_sum(first, x)]
+    for one, other in zip(rows[::2], rows[1::2], strict=True):
+        parts = [
+            _held(
+                kernel,
+                lanes,
+                _sum([a * (a == sign * b) for a, b in zip(one, other, strict=True)], x),
+            )
+            for sign in (1, -1)
+        ]
+        values += [parts[0] + parts[1], parts[0] - parts[1]]
+    return [_held(kernel, lanes, value) for value in (*values, _sum(last, x))]
 
 
-def _result(kernel: Kernel, lanes: Axis, x: list[Tile]) -> list[Tile]:
-    """Return the four elements of six sums."""
-    a, b = (_held(kernel, lanes, x[i] + x[i + 1]) for i in (1, 3))
-    c, d = (_held(kernel, lanes, x[i] - x[i + 1]) for i in (1, 3))
-    values = [x[0] + a + b, _sum((1, 2), (c, d)), _sum((1, 4), (a, b)), _sum((1, 8), (c, d)) + x[5]]
+def _result(kernel: Kernel, lanes: Axis, x: Sequence[Tile]) -> list[Tile]:
+    """Return the four elements of six sums: even powers of a point are those of its negative."""
+    pairs = list(zip(x[1:5:2], x[2:5:2], strict=True))
+    parts = (
+        [_held(kernel, lanes, a + b) for a, b in pairs],
+        [_held(kernel, lanes, a - b) for a, b in pairs],
+    )
+    values = [_sum([p**n for p in F4.points[1::2]], parts[n % 2]) for n in range(4)]
+    values[0], values[3] = values[0] + x[0], values[3] + x[5]
     return [_held(kernel, lanes, value) for value in values]
