@@ -140,6 +140,7 @@ def _row(target: Target, random: Random, weights: str) -> Case:
         lambda: Program([Call(matmul.row(target, n, k, weights), (0, 1, 2))]),
         lambda: x.astype(np.float64) @ w.astype(np.float64),
         graph,
+        1e-5,  # sums of 4096 products, one after the other
     )
 
 
@@ -179,7 +180,7 @@ def _convolution(
                 Call(convolution.pad(target, window), (0, 1)),
                 Call(main, (1, 3, 4, 5) if epilogue else (1, 3, 5)),
             ],
-            [Call(convolution.pack_weights(target, window), (2, 3))],
+            [Call(rows.panels(target, 1, window.outputs, w[0].size), (2, 3))],
         )
 
     def expected() -> Array:
@@ -211,7 +212,7 @@ def _winograd(target: Target, random: Random, window: Window) -> Case:
                 Call(winograd.result(target, window), (6, 7)),
             ],
             [
-                Call(convolution.pack_weights(target, window), (2, 3)),
+                Call(rows.panels(target, 1, window.outputs, w[0].size), (2, 3)),
                 Call(winograd.transformed_weights(target, window), (3, 4)),
             ],
         )
@@ -257,7 +258,7 @@ def _attention(target: Target, random: Random) -> Case:
     together = 8 if target.lanes == 16 else 16
 
     def program() -> Program:
-        keys = attention.pack_keys(target, heads, length, depth)
+        keys = rows.panels(target, heads, length, depth)
         main = attention.attention(target, heads, length, depth, together)
         return Program([Call(keys, (1, 3)), Call(main, (0, 2, 3, 4))])
 

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 Space: TypeAlias = Literal["argument", "scratch", "shared"]
 Kind: TypeAlias = Literal["serial", "parallel", "thread"]
 Engine: TypeAlias = Literal["fma", "muladd"]
-IndexLike: TypeAlias = "Index | Var | Size | Quotient | int"
+IndexLike: TypeAlias = "Index | Var | Size | Quotient | Axis | int"
 ExprLike: TypeAlias = "Expr | float"
 
 _numbers = itertools.count()
@@ -172,7 +172,7 @@ def index(value: IndexLike) -> Index:
         return value
     if isinstance(value, int):
         return Index((((), value),) if value else ())
-    return Index((((value,), 1),))
+    return Index((((value.var if isinstance(value, Axis) else value,), 1),))
 
 
 def quotient(name: str, x: IndexLike, y: IndexLike) -> Index:
@@ -208,8 +208,11 @@ def _polynomial(terms: Iterable[tuple[Monomial, int]]) -> Index:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One axis of tiles: a variable, how many elements, and how many of them a register holds."""
+class Axis(_Arithmetic):
+    """One axis of tiles: a variable, how many elements, and how many of them a register holds.
+
+    As an index it is its variable.
+    """
 
     var: Var
     size: int
@@ -268,6 +271,9 @@ class Expr:
 
     def __truediv__(self, other: ExprLike) -> Expr:
         return Apply("div", (self, expr(other)))
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return Apply("div", (expr(other), self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -617,6 +623,31 @@ class Kernel:
             with self.loop(name, end, size, begin) as var:
                 yield size, var
             begin = end
+
+    def set(self, tile: Tile, value: ExprLike) -> None:
+        """Add a `Set`."""
+        self.add(Set(tile, expr(value)))
+
+    def store(
+        self, to: Load, value: ExprLike, axes: Sequence[Axis] = (), *, streaming: bool = False
+    ) -> None:
+        """Add a `Store`."""
+        self.add(Store(to, expr(value), tuple(axes), streaming))
+
+    def pack(
+        self,
+        to: Load,
+        source: Load,
+        loops: Sequence[tuple[Var, IndexLike, int]],
+        tile: Sequence[Axis],
+        written: Axis,
+        *,
+        streaming: bool = False,
+        ahead: Load | None = None,
+    ) -> None:
+        """Add a `Pack`."""
+        through = tuple((var, index(extent), step) for var, extent, step in loops)
+        self.add(Pack(to, source, through, tuple(tile), written.var, streaming, ahead))
 
     def contract(
         self,

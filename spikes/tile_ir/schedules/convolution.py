@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spikes.tile_ir.ir import Expr, Kernel, Pack, Set, Store, Tile, Var, apply, axis, expr, index
+from spikes.tile_ir.ir import Expr, Kernel, Tile, Var, apply, axis
 from spikes.tile_ir.schedules.target import Target
 
 FIRST = 40960
@@ -42,28 +42,12 @@ def pad(target: Target, window: Window) -> Kernel:
     to = kernel.argument("padded", "float32", (rows * columns, columns, 1), readonly=False)
     with kernel.loop("c", window.channels, kind="parallel") as c:
         y, x0, j = Var("y", 0, rows - 1), Var("x", 0), axis("j", target.lanes, target.lanes)
-        column = x0 + j.var
+        column = x0 + j
         source = x[c, y - before, column - before]
         source = source.where((y - before, height), (column - before, width))
         there = to[c, y, column].where((column, columns))
-        loops = ((y, index(rows), 1), (x0, index(columns), target.lanes))
-        kernel.add(Pack(there, source, loops, (j,), j.var))
-    return kernel
-
-
-def pack_weights(target: Target, window: Window) -> Kernel:
-    """Return weights as panels, [outputs / panel][channel, tap][panel]: a transpose."""
-    kernel, width = Kernel("pack_weights"), 2 * target.lanes
-    length = window.channels * window.taps**2
-    w = kernel.argument("w", "float32", (length, 1))
-    panels = kernel.argument("panels", "float32", (length * width, width, 1), readonly=False)
-    with kernel.loop("panel", window.outputs // width, kind="parallel") as panel:
-        k0, o0 = Var("k0", 0), Var("o0", 0)
-        o, k = axis("o", target.lanes), axis("k", target.lanes, target.lanes)
-        source = w[panel * width + o0 + o.var, k0 + k.var].where((k0 + k.var, length))
-        to = panels[panel, k0 + k.var, o0 + o.var].where((k0 + k.var, length))
-        loops = ((o0, index(width), target.lanes), (k0, index(length), target.lanes))
-        kernel.add(Pack(to, source, loops, (o, k), o.var))
+        loops = ((y, rows, 1), (x0, columns, target.lanes))
+        kernel.pack(there, source, loops, (j,), j)
     return kernel
 
 
@@ -97,27 +81,27 @@ def convolution(target: Target, window: Window, rows: int, epilogue: bool = Fals
             for size, x1 in kernel.pieces("x1", width, target.heights(width, None)):
                 i, o = axis("i", size), axis("o", panel, target.lanes)
                 acc, c, dy, dx = Tile("acc", (i, o)), Var("c", 0), Var("dy", 0), Var("dx", 0)
-                seen = x[c0 + c, (y0 + y1) * stride + dy, (x1 + i.var) * stride + dx]
-                place = block[y1 * width + x1 + i.var, o.var]
-                kernel.add(Set(acc, expr(0)))
-                weights = w[o0, c0 + c, dy, dx, o.var]
+                seen = x[c0 + c, (y0 + y1) * stride + dy, (x1 + i) * stride + dx]
+                place = block[y1 * width + x1 + i, o]
+                kernel.set(acc, 0)
+                weights = w[o0, c0 + c, dy, dx, o]
                 kernel.contract(acc, seen, weights, (c, chunk), (dy, taps), (dx, taps))
                 if chunk < window.channels:
                     with kernel.when(0, c0):
-                        kernel.add(Set(acc, acc + place))
-                kernel.add(Store(place, acc, (i, o)))
+                        kernel.set(acc, acc + place)
+                kernel.store(place, acc, (i, o))
         with (
             kernel.loop("p", rows * width, target.lanes) as p,
             kernel.loop("o1", panel, target.lanes) as o1,
         ):
             i, o = axis("i", target.lanes), axis("o", target.lanes, target.lanes)
-            held, output = Tile("held", (i, o)), o0 * panel + o1 + o.var
-            kernel.add(Set(held, block[p + i.var, o1 + o.var]))
+            held, output = Tile("held", (i, o)), o0 * panel + o1 + o
+            kernel.set(held, block[p + i, o1 + o])
             value: Expr = held
             if bias is not None:
                 value = apply("max", held + bias[output], 0.0)
-            to = y[output, y0 * width + p + i.var].where((p + i.var, rows * width))
-            kernel.add(Store(to, value, (o.along(1), i.along(target.lanes))))
+            to = y[output, y0 * width + p + i].where((p + i, rows * width))
+            kernel.store(to, value, (o.along(1), i.along(target.lanes)))
     return kernel
 
 
@@ -142,18 +126,18 @@ def depthwise(target: Target, window: Window, rows: int, vectors: int) -> Kernel
     image = kernel.temporary("image", "float32", (height + taps - 1, pitch))
     with kernel.loop("c", window.channels, kind="parallel") as c:
         row, x0, j = Var("row", 0), Var("x0", 0), axis("j", target.lanes, target.lanes)
-        source = x[c, row - before, x0 + j.var - before]
-        source = source.where((row - before, window.height), (x0 + j.var - before, window.width))
-        loops = ((row, index(height + taps - 1), 1), (x0, index(pitch), target.lanes))
-        kernel.add(Pack(image[row, x0 + j.var], source, loops, (j,), j.var))
+        source = x[c, row - before, x0 + j - before]
+        source = source.where((row - before, window.height), (x0 + j - before, window.width))
+        loops = ((row, height + taps - 1, 1), (x0, pitch, target.lanes))
+        kernel.pack(image[row, x0 + j], source, loops, (j,), j)
         with kernel.loop("x1", width, across) as x1:
             for many, y0 in kernel.pieces("y0", height, (rows, 1)):
                 i, j = axis("i", many), axis("j", across, target.lanes)
                 acc, dy, dx = Tile("acc", (i, j)), Var("dy", 0), Var("dx", 0)
-                kernel.add(Set(acc, expr(0)))
-                seen = image[y0 + i.var + dy, x1 + j.var + dx]
+                kernel.set(acc, 0)
+                seen = image[y0 + i + dy, x1 + j + dx]
                 over = ((dy, taps), (dx, taps))
                 kernel.contract(acc, w[c, dy, dx], seen, *over, unroll=taps, flat=True)
-                to = y[c, y0 + i.var, x1 + j.var].where((x1 + j.var, width))
-                kernel.add(Store(to, acc, (i, j)))
+                to = y[c, y0 + i, x1 + j].where((x1 + j, width))
+                kernel.store(to, acc, (i, j))
     return kernel

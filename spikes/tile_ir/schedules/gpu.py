@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from spikes.tile_ir.ir import (
-    Fence,
-    Kernel,
-    Pack,
-    Set,
-    Store,
-    Tile,
-    Var,
-    apply,
-    axis,
-    ceil,
-    expr,
-    index,
-)
+from spikes.tile_ir.ir import Fence, Kernel, Tile, Var, apply, axis, ceil, index
 from spikes.tile_ir.schedules.convolution import Window
 
 
@@ -43,23 +30,21 @@ def matmul(side: int = 16, each: int = 4, depth: int = 16) -> Kernel:
     ):
         i, j = axis("i", each), axis("j", each)
         acc = Tile("acc", (i, j))
-        row, column = m0 + ty * each + i.var, n0 + tx * each + j.var
-        kernel.add(Set(acc, expr(0)))
+        row, column = m0 + ty * each + i, n0 + tx * each + j
+        kernel.set(acc, 0)
         with kernel.loop("k0", k, depth) as k0:
             p, q, place = axis("p", each), axis("q", each), Var("k", 0)
-            line, spot = m0 + ty + p.var * side, n0 + tx + q.var * side
+            line, spot = m0 + ty + p * side, n0 + tx + q * side
             one = a[line, k0 + tx].where((line, m), (k0 + tx, k))
             other = b[k0 + ty, spot].where((k0 + ty, k), (spot, n))
-            kernel.add(
-                Pack(left[tx, ty + p.var * side], one, (), (p,), p.var),
-                Pack(right[ty, tx + q.var * side], other, (), (q,), q.var),
-                Fence(),
-            )
-            factors = left[place, ty * each + i.var], right[place, tx * each + j.var]
+            kernel.pack(left[tx, ty + p * side], one, (), (p,), p)
+            kernel.pack(right[ty, tx + q * side], other, (), (q,), q)
+            kernel.add(Fence())
+            factors = left[place, ty * each + i], right[place, tx * each + j]
             kernel.contract(acc, *factors, (place, depth))
             kernel.add(Fence())
         value = apply("max", acc + bias[column].where((column, n)), 0.0)
-        kernel.add(Store(c[row, column].where((row, m), (column, n)), value, (i, j)))
+        kernel.store(c[row, column].where((row, m), (column, n)), value, (i, j))
     return kernel
 
 
@@ -89,12 +74,13 @@ def depthwise(window: Window, across: int = 64, down: int = 4, rows: int = 2) ->
             (spot, ceil(pitch, across) * across, across),
         )
         one = axis("one", 1)
-        kernel.add(Pack(to, source.where(*inside), loops, (one,), one.var), Fence())
+        kernel.pack(to, source.where(*inside), loops, (one,), one)
+        kernel.add(Fence())
         i, dy, dx = axis("i", rows), Var("dy", 0), Var("dx", 0)
         acc = Tile("acc", (i,))
-        kernel.add(Set(acc, expr(0)))
-        seen = image[ty * rows + i.var + dy, tx + dx]
+        kernel.set(acc, 0)
+        seen = image[ty * rows + i + dy, tx + dx]
         kernel.contract(acc, w[c, dy, dx], seen, (dy, taps), (dx, taps), unroll=taps, flat=True)
-        here, there = index(y0 + ty * rows + i.var), index(x0 + tx)
-        kernel.add(Store(y[c, here, there].where((here, height), (there, width)), acc, (i,)))
+        here, there = index(y0 + ty * rows + i), index(x0 + tx)
+        kernel.store(y[c, here, there].where((here, height), (there, width)), acc, (i,))
     return kernel

@@ -6,9 +6,6 @@ from spikes.tile_ir.ir import (
     Engine,
     IndexLike,
     Kernel,
-    Pack,
-    Set,
-    Store,
     Tile,
     Var,
     apply,
@@ -61,31 +58,31 @@ def matmul(
     ):
         kc = least(depth, index(length) - k0)
         kp, p, j = Var("kp", 0), Var("p", 0), axis("j", width, target.lanes)
-        column = p * width + n0 + j.var
+        column = p * width + n0 + j
         count = ceil(least(strip, index(columns) - n0), width)
         source = b[kp + k0, column].where((column, columns))
         ahead = b[kp + k0 + 8, p * width + n0]
         loops = ((kp, kc, 1), (p, count, 1))
-        kernel.add(Pack(panels[p, kp, j.var], source, loops, (j,), j.var, ahead=ahead))
+        kernel.pack(panels[p, kp, j], source, loops, (j,), j, ahead=ahead)
 
         def tiles(vectors: int, panel: Var) -> None:
             for height, m1 in kernel.pieces("m1", least(block, index(rows) - m0), heights):
                 i, j = axis("i", height), axis("j", vectors * target.lanes, target.lanes)
                 acc, kk = Tile("acc", (i, j), dtype), Var("k", 0)
-                row, column = m0 + m1 + i.var, n0 + panel * width + j.var
+                row, column = m0 + m1 + i, n0 + panel * width + j
                 place = c[row, column].where((column, columns))
-                kernel.add(Set(acc, expr(0)))
-                product = a[row, k0 + kk], panels[panel, kk, j.var]
+                kernel.set(acc, 0)
+                product = a[row, k0 + kk], panels[panel, kk, j]
                 kernel.contract(acc, *product, (kk, kc), engine=engine)
                 # Added at the end: a tile that began with what is there would wait for it.
                 if k is None or k > depth:
                     with kernel.when(0, k0):
-                        kernel.add(Set(acc, acc + place))
+                        kernel.set(acc, acc + place)
                 if bias is not None:
                     with kernel.when(index(length) - kc, k0 + 1):
                         rest = bias[column].where((column, columns))
-                        kernel.add(Set(acc, apply("max", acc + rest, 0.0)))
-                kernel.add(Store(place, acc, (i, j)))
+                        kernel.set(acc, apply("max", acc + rest, 0.0))
+                kernel.store(place, acc, (i, j))
 
         with kernel.loop("p", count) as panel:
             if n is not None and not 0 < n % width <= target.lanes:
@@ -117,13 +114,13 @@ def row(target: Target, n: int, k: int, weights: str, together: int = 8) -> Kern
     with kernel.loop("n0", n, piece, kind="parallel") as n0:
         with kernel.loop("n1", piece, width) as n1:
             j = axis("j", width, target.lanes)
-            kernel.add(Store(y[n0 + n1 + j.var], expr(0), (j,)))
+            kernel.store(y[n0 + n1 + j], expr(0), (j,))
         with kernel.loop("k0", k, together) as k0, kernel.loop("n1", piece, width) as n1:
             j, kk = axis("j", width, target.lanes), Var("k", 0)
-            acc, column = Tile("acc", (j,)), n0 + n1 + j.var
-            kernel.add(Set(acc, y[column]))
+            acc, column = Tile("acc", (j,)), n0 + n1 + j
+            kernel.set(acc, y[column])
             right = w[k0 + kk, column]
             wide = right if weights == "float32" else apply("f32", right)
             kernel.contract(acc, x[k0 + kk], wide, (kk, together), unroll=together)
-            kernel.add(Store(y[column], acc, (j,)))
+            kernel.store(y[column], acc, (j,))
     return kernel

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import math
 
-from spikes.tile_ir.ir import (
-    Fold,
-    Kernel,
-    Pack,
-    Set,
-    Store,
-    Tile,
-    Var,
-    apply,
-    axis,
-    ceil,
-    expr,
-    index,
-    least,
-)
+from spikes.tile_ir.ir import Fold, Kernel, Tile, Var, apply, axis, ceil, index, least
 from spikes.tile_ir.schedules.target import Target
 
 LOWEST = -3.4028234663852886e38
@@ -33,19 +19,18 @@ def softmax(target: Target, rows: int, columns: int, together: int = 4) -> Kerne
         j = axis("j", width, target.lanes)
         most, total = Tile("most", (j,)), Tile("total", (j,))
         top, scale, value = Tile("top", ()), Tile("scale", ()), Tile("value", (j,))
-        kernel.add(Set(most, expr(LOWEST)))
+        kernel.set(most, LOWEST)
         with kernel.loop("n", columns, width) as n:
-            kernel.add(Set(most, apply("greater", x[r0 + r, n + j.var], most)))
-        kernel.add(Set(top, Fold("greater", most)), Set(total, expr(0)))
+            kernel.set(most, apply("greater", x[r0 + r, n + j], most))
+        kernel.set(top, Fold("greater", most))
+        kernel.set(total, 0)
         with kernel.loop("n", columns, width) as n:
-            kernel.add(
-                Set(value, apply("exp", x[r0 + r, n + j.var] - top)),
-                Set(total, total + value),
-                Store(y[r0 + r, n + j.var], value, (j,)),
-            )
-        kernel.add(Set(scale, expr(1) / apply("greater", Fold("add", total), 1e-38)))
+            kernel.set(value, apply("exp", x[r0 + r, n + j] - top))
+            kernel.set(total, total + value)
+            kernel.store(y[r0 + r, n + j], value, (j,))
+        kernel.set(scale, 1 / apply("greater", Fold("add", total), 1e-38))
         with kernel.loop("n", columns, width) as n:
-            kernel.add(Store(y[r0 + r, n + j.var], y[r0 + r, n + j.var] * scale, (j,)))
+            kernel.store(y[r0 + r, n + j], y[r0 + r, n + j] * scale, (j,))
     return kernel
 
 
@@ -64,22 +49,22 @@ def column_sums(target: Target, columns: int, together: int = 4) -> tuple[Kernel
     j = axis("j", width, target.lanes)
     total, places = Tile("total", (j,)), index(rows) * columns
     with kernel.loop("e0", places, item, kind="parallel") as e0:
-        kernel.add(Set(total, expr(0)))
+        kernel.set(total, 0)
         count = least(item, places - e0)
         whole = count // width * width
         with kernel.loop("e1", whole, width) as e1:
-            kernel.add(Set(total, total + x[e0 + e1 + j.var]))
+            kernel.set(total, total + x[e0 + e1 + j])
         with kernel.loop("e1", count, width, whole) as e1:
-            at = e0 + e1 + j.var
-            kernel.add(Set(total, total + x[at].where((at, places))))
+            at = e0 + e1 + j
+            kernel.set(total, total + x[at].where((at, places)))
         p = axis("p", period, target.lanes)
         held = kernel.temporary("held", "float32", (width,))
-        kernel.add(Store(held[j.var], total, (j,)))
+        kernel.store(held[j], total, (j,))
         part = Tile("part", (p,))
-        kernel.add(Set(part, expr(0)))
+        kernel.set(part, 0)
         with kernel.loop("e1", width, period) as e1:
-            kernel.add(Set(part, part + held[e1 + p.var]))
-        kernel.add(Store(parts[e0 // item, p.var], part, (p,)))
+            kernel.set(part, part + held[e1 + p])
+        kernel.store(parts[e0 // item, p], part, (p,))
     return kernel, _added(target, columns, period, item)
 
 
@@ -93,15 +78,15 @@ def _added(target: Target, columns: int, period: int, item: int) -> Kernel:
     p, one = axis("p", period, target.lanes), Tile("one", ())
     total = Tile("total", (p,))
     with kernel.loop("only", 1, kind="parallel"):
-        kernel.add(Set(total, expr(0)))
+        kernel.set(total, 0)
         with kernel.loop("i", ceil(index(rows) * columns, item)) as i:
-            kernel.add(Set(total, total + parts[i, p.var]))
-        kernel.add(Store(held[p.var], total, (p,)))
+            kernel.set(total, total + parts[i, p])
+        kernel.store(held[p], total, (p,))
         with kernel.loop("c", columns) as c:
-            kernel.add(Set(one, expr(0)))
+            kernel.set(one, 0)
             with kernel.loop("r", period // columns) as r:
-                kernel.add(Set(one, one + held[r * columns + c]))
-            kernel.add(Store(y[c], one, ()))
+                kernel.set(one, one + held[r * columns + c])
+            kernel.store(y[c], one, ())
     return kernel
 
 
@@ -114,7 +99,24 @@ def transposed_copy(
     y = kernel.argument("y", "float32", (rows, 1), readonly=False)
     with kernel.loop("j0", columns, side, kind="parallel") as j0:
         i0, i, j = Var("i0", 0), axis("i", side), axis("j", side, target.lanes)
-        source, to = x[i0 + i.var, j0 + j.var], y[j0 + j.var, i0 + i.var]
-        loops = ((i0, index(rows), side),)
-        kernel.add(Pack(to, source, loops, (i, j), i.var, streaming))
+        source, to = x[i0 + i, j0 + j], y[j0 + j, i0 + i]
+        loops = ((i0, rows, side),)
+        kernel.pack(to, source, loops, (i, j), i, streaming=streaming)
+    return kernel
+
+
+def panels(target: Target, batch: int, rows: int, length: int) -> Kernel:
+    """Return matrices as panels, [batch][rows / panel][length][panel]: a transpose of each."""
+    kernel, width, lanes = Kernel("panels"), 2 * target.lanes, target.lanes
+    x = kernel.argument("x", "float32", (rows * length, length, 1))
+    y = kernel.argument("y", "float32", (rows * length, width * length, width, 1), readonly=False)
+    with (
+        kernel.loop("each", batch, kind="parallel") as each,
+        kernel.loop("panel", rows // width, kind="parallel") as panel,
+    ):
+        i0, k0 = Var("i0", 0), Var("k0", 0)
+        i, k = axis("i", lanes), axis("k", lanes, lanes)
+        source = x[each, panel * width + i0 + i, k0 + k].where((k0 + k, length))
+        to = y[each, panel, k0 + k, i0 + i].where((k0 + k, length))
+        kernel.pack(to, source, ((i0, width, lanes), (k0, length, lanes)), (i, k), i)
     return kernel

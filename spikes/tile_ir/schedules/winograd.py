@@ -6,24 +6,11 @@ whole registers, and rows of the products are tiles of the image: none is wasted
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4
-from spikes.tile_ir.ir import (
-    Axis,
-    Expr,
-    Kernel,
-    Pack,
-    Set,
-    Store,
-    Tile,
-    Var,
-    apply,
-    axis,
-    expr,
-    index,
-)
+from spikes.tile_ir.ir import Axis, Expr, IndexLike, Kernel, Load, Tile, Var, apply, axis
 from spikes.tile_ir.schedules.convolution import Window
 from spikes.tile_ir.schedules.target import Target
 
@@ -31,20 +18,19 @@ from spikes.tile_ir.schedules.target import Target
 def pixels_first(target: Target, window: Window) -> Kernel:
     """Return the image as [row][column][channel], with zeros around it."""
     kernel, (rows, columns), before = Kernel("pixels_first"), window.padded, window.padding
-    strides = (window.height * window.width, window.width, 1)
-    x = kernel.argument("x", "float32", strides)
+    x = kernel.argument("x", "float32", (window.height * window.width, window.width, 1))
     out = (columns * window.channels, window.channels, 1)
     to = kernel.argument("pixels", "float32", out, readonly=False)
     with kernel.loop("y", rows, kind="parallel") as y:
         c0, x0 = Var("c0", 0), Var("x0", 0)
         c, i = axis("c", target.lanes), axis("i", target.lanes, target.lanes)
-        column = x0 + i.var
-        source = x[c0 + c.var, y - before, column - before]
+        column = x0 + i
+        source = x[c0 + c, y - before, column - before]
         source = source.where((y - before, window.height), (column - before, window.width))
-        there = to[y, column, c0 + c.var].where((column, columns))
+        there = to[y, column, c0 + c].where((column, columns))
         lanes = target.lanes
-        loops = ((x0, index(columns), lanes), (c0, index(window.channels), lanes))
-        kernel.add(Pack(there, source, loops, (c, i), c.var))
+        loops = ((x0, columns, lanes), (c0, window.channels, lanes))
+        kernel.pack(there, source, loops, (c, i), c)
     return kernel
 
 
@@ -55,16 +41,16 @@ def transformed_weights(target: Target, window: Window) -> Kernel:
     w = kernel.argument("panels", "float32", (channels * 9 * panel, 9 * panel, panel, 1))
     strides = (panels * channels * panel, channels * panel, panel, 1)
     to = kernel.argument("weights", "float32", strides, readonly=False)
+    o = axis("o", panel, target.lanes)
     with kernel.loop("p", panels, kind="parallel") as p, kernel.loop("c", channels) as c:
-        o = axis("o", panel, target.lanes)
-        taps = [[_held(kernel, o, w[p, c, 3 * i + j, o.var]) for j in range(3)] for i in range(3)]
-        half = [
-            [_held(kernel, o, _sum(row, column)) for row in F4.of_kernel]
-            for column in zip(*taps, strict=True)
-        ]
-        for i, column in enumerate(zip(*half, strict=True)):
-            for j, row in enumerate(F4.of_kernel):
-                kernel.add(Store(to[6 * i + j, p, c, o.var], _sum(row, column), (o,)))
+        _both(
+            kernel,
+            o,
+            lambda i, j: w[p, c, i * 3 + j, o],
+            lambda x: [_sum(row, x) for row in F4.of_kernel],
+            lambda i, j: to[i * 6 + j, p, c, o],
+            (3, 6),
+        )
     return kernel
 
 
@@ -75,18 +61,20 @@ def transformed_image(target: Target, window: Window) -> Kernel:
     x = kernel.argument("pixels", "float32", (columns * channels, channels, 1))
     strides = (down * across * channels, across * channels, channels, 1)
     to = kernel.argument("image", "float32", strides, readonly=False)
+    c = axis("c", target.lanes, target.lanes)
     with (
         kernel.loop("ty", down, kind="parallel") as ty,
         kernel.loop("tx", across) as tx,
         kernel.loop("c0", channels, target.lanes) as c0,
     ):
-        c, half = axis("c", target.lanes, target.lanes), []
-        for j in range(6):
-            seen = [x[ty * 4 + i, tx * 4 + j, c0 + c.var] for i in range(6)]
-            half.append(_image(kernel, c, [_held(kernel, c, one) for one in seen]))
-        for i, row in enumerate(zip(*half, strict=True)):
-            for j, value in enumerate(_image(kernel, c, list(row))):
-                kernel.add(Store(to[6 * i + j, ty, tx, c0 + c.var], value, (c,)))
+        _both(
+            kernel,
+            c,
+            lambda i, j: x[ty * 4 + i, tx * 4 + j, c0 + c],
+            lambda x: _image(kernel, c, x),
+            lambda i, j: to[i * 6 + j, ty, tx, c0 + c],
+            (6, 6),
+        )
     return kernel
 
 
@@ -106,10 +94,10 @@ def products(target: Target, window: Window) -> Kernel:
         for size, row in kernel.pieces("row", tiles, target.heights(tiles, 4 * channels)):
             i, o, c = axis("i", size), axis("o", panel, target.lanes), Var("c", 0)
             acc = Tile("acc", (i, o))
-            kernel.add(Set(acc, expr(0)))
-            left, right = x[each, row + i.var, c], w[each, p, c, o.var]
+            kernel.set(acc, 0)
+            left, right = x[each, row + i, c], w[each, p, c, o]
             kernel.contract(acc, left, right, (c, channels))
-            kernel.add(Store(to[each, row + i.var, p * panel + o.var], acc, (i, o)))
+            kernel.store(to[each, row + i, p * panel + o], acc, (i, o))
     return kernel
 
 
@@ -121,24 +109,24 @@ def result(target: Target, window: Window) -> Kernel:
     x = kernel.argument("sums", "float32", strides)
     y = kernel.argument("y", "float32", (height * width, 1), readonly=False)
     block = kernel.temporary("block", "float32", (4, width, lanes))
-    flat = block.strides[1]
     with (
         kernel.loop("ty", down, kind="parallel") as ty,
         kernel.loop("o0", window.outputs, lanes) as o0,
     ):
+        o = axis("o", lanes, lanes)
         with kernel.loop("tx", across) as tx:
-            o, half = axis("o", lanes, lanes), []
-            for j in range(6):
-                seen = [x[6 * i + j, ty, tx, o0 + o.var] for i in range(6)]
-                half.append(_result(kernel, o, [_held(kernel, o, one) for one in seen]))
-            for i, row in enumerate(zip(*half, strict=True)):
-                for j, value in enumerate(_result(kernel, o, list(row))):
-                    kernel.add(Store(block[i, tx * 4 + j, o.var], value, (o,)))
+            _both(
+                kernel,
+                o,
+                lambda i, j: x[i * 6 + j, ty, tx, o0 + o],
+                lambda x: _result(kernel, o, x),
+                lambda i, j: block[i, tx * 4 + j, o],
+                (6, 4),
+            )
         p0, p, q = Var("p0", 0), axis("p", lanes), axis("q", lanes, lanes)
-        source = block[0, p0 + p.var, q.var]
-        to = y[o0 + q.var, ty * 4 * width + p0 + p.var].where((p0 + p.var, 4 * width))
-        assert flat == lanes
-        kernel.add(Pack(to, source, ((p0, index(4 * width), lanes),), (p, q), p.var))
+        source = block[0, p0 + p, q]
+        to = y[o0 + q, ty * 4 * width + p0 + p].where((p0 + p, 4 * width))
+        kernel.pack(to, source, ((p0, 4 * width, lanes),), (p, q), p)
     return kernel
 
 
@@ -149,10 +137,31 @@ def _tiles(window: Window) -> tuple[int, int]:
     return height // 4, width // 4
 
 
+def _both(
+    kernel: Kernel,
+    lanes: Axis,
+    read: Callable[[IndexLike, IndexLike], Load],
+    transform: Callable[[list[Tile]], Sequence[Expr]],
+    write: Callable[[IndexLike, IndexLike], Load],
+    sizes: tuple[int, int],
+) -> None:
+    """Transform a tile along its columns, then along its rows; sizes are before and after."""
+    before, after = sizes
+    half = kernel.temporary("half", "float32", (after, before, lanes.size))
+    with kernel.loop("column", before) as j:
+        seen = [_held(kernel, lanes, read(i, j)) for i in range(before)]
+        for i, value in enumerate(transform(seen)):
+            kernel.store(half[i, j, lanes], value, (lanes,))
+    with kernel.loop("row", after) as row:
+        seen = [_held(kernel, lanes, half[row, k, lanes]) for k in range(before)]
+        for k, value in enumerate(transform(seen)):
+            kernel.store(write(row, k), value, (lanes,))
+
+
 def _held(kernel: Kernel, lanes: Axis, value: Expr) -> Tile:
     """Return a register that holds a value."""
     tile = Tile("held", (lanes,))
-    kernel.add(Set(tile, value))
+    kernel.set(tile, value)
     return tile
 
 
