@@ -48,7 +48,7 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
 
     add("matmul 128x784x512", _matmul, 128, 784, 512)
     add("matmul 512x512x512", _matmul, 512, 512, 512)
-    add("matmul 2048x2048x2048", _matmul, 2048, 2048, 2048)
+    add("matmul 2048x2048x2048", _matmul, 2048, 2048, 2048, packed=True)
     add("matmul 512x512x512 symbolic", _matmul, 512, 512, 512, symbolic=True)
     add("matmul 127x783x500 symbolic", _matmul, 127, 783, 500, symbolic=True)
     add("matmul 512x512x512 bias, relu", _matmul, 512, 512, 512, epilogue=True)
@@ -103,6 +103,7 @@ def _matmul(
     dtype: str = "float32",
     symbolic: bool = False,
     epilogue: bool = False,
+    packed: bool = False,
 ) -> Case:
     if dtype == "int32":
         a, b = (random.integers(-1000, 1000, s, np.int32) for s in ((m, k), (k, n)))
@@ -112,9 +113,11 @@ def _matmul(
     fixed = [None if symbolic else size for size in (m, n, k)]
 
     def program() -> Program:
-        kernel = matmul.matmul(target, fixed[0], fixed[1], fixed[2], dtype, epilogue)
-        places = (0, 1, 2, 3) if epilogue else (0, 1, 3)
-        return Program([Call(kernel, places, {"m": m, "n": n, "k": k} if symbolic else {})])
+        kernel = matmul.matmul(target, fixed[0], fixed[1], fixed[2], dtype, epilogue, packed)
+        places = [0, 3 if packed else 1, *[2] * epilogue, 4]
+        main = Call(kernel, places, {"m": m, "n": n, "k": k} if symbolic else {})
+        ahead = [Call(matmul.packed_columns(target, n, k), (1, 3))] if packed else []
+        return Program([*ahead, main])
 
     def expected() -> Array:
         product: Array = (a if dtype == "int32" else a.astype(np.float64)) @ b
@@ -124,7 +127,8 @@ def _matmul(
     graph = _plan(lambda a, b: a @ b, [a, b], shapes=shapes)
     if epilogue:
         graph = _plan(lambda a, b, bias: gf.relu(a @ b + bias), [a, b, bias])
-    return Case([a, b, bias, c], program, expected, graph)
+    panels = empty((k, -(-n // 32) * 32) if packed else (0,))
+    return Case([a, b, bias, panels, c], program, expected, graph)
 
 
 def _row(target: Target, random: Random, weights: str) -> Case:

@@ -570,12 +570,7 @@ class Kernel:
 
     @contextmanager
     def loop(
-        self,
-        name: str,
-        end: IndexLike,
-        step: int = 1,
-        begin: IndexLike = 0,
-        kind: Kind = "serial",
+        self, name: str, end: IndexLike, step: int = 1, begin: IndexLike = 0, kind: Kind = "serial"
     ) -> Iterator[Var]:
         """Repeat what is added inside."""
         begin, end = index(begin), index(end)

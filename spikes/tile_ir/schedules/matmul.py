@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spikes.tile_ir.ir import (
+    Axis,
+    Buffer,
     Engine,
+    Index,
     IndexLike,
     Kernel,
+    Load,
     Tile,
     Var,
     apply,
     axis,
     ceil,
-    expr,
     index,
     least,
 )
@@ -31,49 +36,46 @@ def matmul(
     k: int | None,
     dtype: str = "float32",
     epilogue: bool = False,
+    packed: bool = False,
 ) -> Kernel:
     """Return c = a @ b, or max(a @ b + bias, 0); sizes of None are run-time integers.
 
     A work item has a block of rows and a strip of columns. It goes through k in chunks; of each it
-    packs the strip of b, then computes tiles of c.
+    packs the strip of b, unless `packed_columns` has done so, then computes tiles of c.
     """
     kernel = Kernel("matmul")
     rows: IndexLike = kernel.size("m") if m is None else m
     columns: IndexLike = kernel.size("n") if n is None else n
     length: IndexLike = kernel.size("k") if k is None else k
     a = kernel.argument("a", dtype, (length, 1))
-    b = kernel.argument("b", dtype, (columns, 1))
+    width = 2 * target.lanes
+    b = kernel.argument("b", dtype, (length, width, 1) if packed else (columns, 1))
     bias = kernel.argument("bias", dtype, (1,)) if epilogue else None
     c = kernel.argument("c", dtype, (columns, 1), readonly=False)
     engine: Engine = "fma" if dtype == "float32" else "muladd"
-    width = 2 * target.lanes
     heights = target.heights(m, None if k is None else 4 * k)
     block = row_block(m, heights[0])
     strip, depth = PANELS * width, FIRST // 4 // width
-    panels = kernel.temporary("panels", dtype, (PANELS, depth, width))
+    panels = b if packed else kernel.temporary("panels", dtype, (PANELS, depth, width))
     with (
         kernel.loop("m0", rows, block, kind="parallel") as m0,
         kernel.loop("n0", columns, strip, kind="parallel") as n0,
         kernel.loop("k0", length, depth) as k0,
     ):
         kc = least(depth, index(length) - k0)
-        kp, p, j = Var("kp", 0), Var("p", 0), axis("j", width, target.lanes)
-        column = p * width + n0 + j
         count = ceil(least(strip, index(columns) - n0), width)
-        source = b[kp + k0, column].where((column, columns))
-        ahead = b[kp + k0 + 8, p * width + n0]
-        loops = ((kp, kc, 1), (p, count, 1))
-        kernel.pack(panels[p, kp, j], source, loops, (j,), j, ahead=ahead)
+        if not packed:
+            _pack(kernel, target, b, (k0, n0), (kc, count), columns, lambda p, *at: panels[p, *at])
 
         def tiles(vectors: int, panel: Var) -> None:
             for height, m1 in kernel.pieces("m1", least(block, index(rows) - m0), heights):
-                i, j = axis("i", height), axis("j", vectors * target.lanes, target.lanes)
+                i, j = (axis("i", height), axis("j", vectors * target.lanes, target.lanes))
                 acc, kk = Tile("acc", (i, j), dtype), Var("k", 0)
                 row, column = m0 + m1 + i, n0 + panel * width + j
                 place = c[row, column].where((column, columns))
                 kernel.set(acc, 0)
-                product = a[row, k0 + kk], panels[panel, kk, j]
-                kernel.contract(acc, *product, (kk, kc), engine=engine)
+                place_of_b = (n0 + panel * width, k0 + kk, j) if packed else (panel, kk, j)
+                kernel.contract(acc, a[row, k0 + kk], panels[place_of_b], (kk, kc), engine=engine)
                 # Added at the end: a tile that began with what is there would wait for it.
                 if k is None or k > depth:
                     with kernel.when(0, k0):
@@ -95,6 +97,45 @@ def matmul(
     return kernel
 
 
+def packed_columns(target: Target, n: int, k: int, dtype: str = "float32") -> Kernel:
+    """Return b as panels, [columns / panel][k][panel]: worth it where rows have many blocks."""
+    kernel, width = Kernel("packed_columns"), 2 * target.lanes
+    b = kernel.argument("b", dtype, (n, 1))
+    panels = kernel.argument("panels", dtype, (k, width, 1), readonly=False)
+    with (
+        kernel.loop("k0", k, 256, kind="parallel") as k0,
+        kernel.loop("n0", n, PANELS * width, kind="parallel") as n0,
+    ):
+        counts = (least(256, index(k) - k0), ceil(least(PANELS * width, index(n) - n0), width))
+        _pack(
+            kernel,
+            target,
+            b,
+            (k0, n0),
+            counts,
+            n,
+            lambda p, i, j: panels[n0 + p * width, k0 + i, j],
+        )
+    return kernel
+
+
+def _pack(
+    kernel: Kernel,
+    target: Target,
+    b: Buffer,
+    begin: tuple[IndexLike, IndexLike],
+    counts: tuple[Index, Index],
+    columns: IndexLike,
+    to: Callable[[Var, Var, Axis], Load],
+) -> None:
+    """Pack rows and panels of b, so many from the first ones; `to` says where an element goes."""
+    k, p, j = Var("kp", 0), Var("p", 0), axis("j", 2 * target.lanes, target.lanes)
+    row, first = begin[0] + k, p * j.size + begin[1]
+    source = b[row, first + j].where((first + j, columns))
+    loops = (k, counts[0], 1), (p, counts[1], 1)
+    kernel.pack(to(p, k, j), source, loops, (j,), j, ahead=b[row + 8, first])
+
+
 def row_block(m: int | None, height: int) -> int:
     """Return how many rows a work item has: about 256, and no block is much smaller."""
     units = max(256 // height, 1)
@@ -114,7 +155,7 @@ def row(target: Target, n: int, k: int, weights: str, together: int = 8) -> Kern
     with kernel.loop("n0", n, piece, kind="parallel") as n0:
         with kernel.loop("n1", piece, width) as n1:
             j = axis("j", width, target.lanes)
-            kernel.store(y[n0 + n1 + j], expr(0), (j,))
+            kernel.store(y[n0 + n1 + j], 0, (j,))
         with kernel.loop("k0", k, together) as k0, kernel.loop("n1", piece, width) as n1:
             j, kk = axis("j", width, target.lanes), Var("k", 0)
             acc, column = Tile("acc", (j,)), n0 + n1 + j

@@ -87,10 +87,7 @@ def products(target: Target, window: Window) -> Kernel:
     strides = (panels * channels * panel, channels * panel, panel, 1)
     w = kernel.argument("weights", "float32", strides)
     to = kernel.argument("sums", "float32", (tiles * window.outputs, window.outputs, 1), False)
-    with (
-        kernel.loop("each", 36, kind="parallel") as each,
-        kernel.loop("p", panels) as p,
-    ):
+    with kernel.loop("each", 36, kind="parallel") as each, kernel.loop("p", panels) as p:
         for size, row in kernel.pieces("row", tiles, target.heights(tiles, 4 * channels)):
             i, o, c = axis("i", size), axis("o", panel, target.lanes), Var("c", 0)
             acc = Tile("acc", (i, o))
