@@ -21,8 +21,8 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.runtime.numpy_executor import engine
-from spikes.tile_ir.cases import Case, cases
-from spikes.tile_ir.schedules.target import here
+from spikes.tile_ir.cases import Case, cases, matmul_case
+from spikes.tile_ir.target import here
 
 BATCH = 0.02
 """The seconds of a batch of calls: caches are as the calls of one kind leave them."""
@@ -114,6 +114,29 @@ def compiled(name: str, who: str) -> float:
     return spent[0] * 1e3
 
 
+def many_compiled() -> dict[str, float]:
+    """Return the processor ms for ten products of different sizes, all by one process.
+
+    The sizes are a part of the kernels, or not; graphfw's never have them.
+    """
+    sizes = [(64 + 10 * i, 200 + 30 * i, 96 + 20 * i) for i in range(10)]
+    found = {}
+    for how in ("old", "static", "symbolic"):
+        spent = 0.0
+        for n, (m, k, width) in enumerate(sizes):
+            case = matmul_case(
+                here(), np.random.default_rng(n), m, k, width, symbolic=how != "static"
+            )
+            begin = time.process_time()
+            if how == "old":
+                case.graph(1)()
+            else:
+                case.program().bind(case.arrays)
+            spent += time.process_time() - begin
+        found[how] = spent * 1e3
+    return found
+
+
 def main() -> None:
     """Run the workloads that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -123,8 +146,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true", help="compare with NumPy only")
     parser.add_argument("--compile", choices=["old", "new"], help=argparse.SUPPRESS)
-    parser.add_argument("--compile-times", action="store_true")
+    parser.add_argument("--compile-times", action="store_true", help="of each, in new processes")
+    parser.add_argument("--many", action="store_true", help="of ten products of different sizes")
     options = parser.parse_args()
+    if options.many:
+        print(*[f"{key} {value:.4g}" for key, value in many_compiled().items()])
+        return
     if options.compile:
         print(compiled(options.names[0], options.compile))
         return

@@ -14,7 +14,7 @@ import graphfw as gf
 from spikes.tile_ir.run import Call, Program, empty
 from spikes.tile_ir.schedules import attention, convolution, matmul, rows, winograd
 from spikes.tile_ir.schedules.convolution import Window
-from spikes.tile_ir.schedules.target import Target
+from spikes.tile_ir.target import Target
 
 Array: TypeAlias = "NDArray[Any]"
 Random: TypeAlias = np.random.Generator
@@ -46,13 +46,13 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
     def add(name: str, make: Callable[..., Case], *args: Any, **options: Any) -> None:
         found[name] = lambda random: make(target, random, *args, **options)
 
-    add("matmul 128x784x512", _matmul, 128, 784, 512)
-    add("matmul 512x512x512", _matmul, 512, 512, 512)
-    add("matmul 2048x2048x2048", _matmul, 2048, 2048, 2048, packed=True)
-    add("matmul 512x512x512 symbolic", _matmul, 512, 512, 512, symbolic=True)
-    add("matmul 127x783x500 symbolic", _matmul, 127, 783, 500, symbolic=True)
-    add("matmul 512x512x512 bias, relu", _matmul, 512, 512, 512, epilogue=True)
-    add("matmul 512x512x512 int32", _matmul, 512, 512, 512, dtype="int32")
+    add("matmul 128x784x512", matmul_case, 128, 784, 512)
+    add("matmul 512x512x512", matmul_case, 512, 512, 512)
+    add("matmul 2048x2048x2048", matmul_case, 2048, 2048, 2048, packed=True)
+    add("matmul 512x512x512 symbolic", matmul_case, 512, 512, 512, symbolic=True)
+    add("matmul 127x783x500 symbolic", matmul_case, 127, 783, 500, symbolic=True)
+    add("matmul 512x512x512 bias, relu", matmul_case, 512, 512, 512, epilogue=True)
+    add("matmul 512x512x512 int32", matmul_case, 512, 512, 512, dtype="int32")
     for weights in ("float32", "bfloat16", "int8"):
         add(f"row x 4096x4096 {weights}", _row, weights)
     square, stem = Window(256, 256, 56, 56, 3, 1, 1), Window(3, 64, 224, 224, 7, 2, 3)
@@ -61,7 +61,8 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
     add("conv 3x3, Winograd", _winograd, square)
     add("conv 7x7 stem", _convolution, stem, 8)
     add("conv 3x3 depthwise", _depthwise, square)
-    add("softmax 4096x1024", _softmax)
+    add("softmax 4096x1024", _softmax, 1024)
+    add("softmax 4096x1000", _softmax, 1000)
     add("attention causal 12x1024x64", _attention)
     add("transposed copy 2048x2048", _transposed)
     add("column sum 1000000x3", _column_sum)
@@ -94,7 +95,7 @@ def _floats(random: Random, *shape: int) -> Array:
     return array
 
 
-def _matmul(
+def matmul_case(
     target: Target,
     random: Random,
     m: int,
@@ -105,6 +106,7 @@ def _matmul(
     epilogue: bool = False,
     packed: bool = False,
 ) -> Case:
+    """Return a product."""
     if dtype == "int32":
         a, b = (random.integers(-1000, 1000, s, np.int32) for s in ((m, k), (k, n)))
     else:
@@ -240,8 +242,8 @@ def _depthwise(target: Target, random: Random, window: Window) -> Case:
     )
 
 
-def _softmax(target: Target, random: Random) -> Case:
-    x = _floats(random, 4096, 1024)
+def _softmax(target: Target, random: Random, columns: int) -> Case:
+    x = _floats(random, 4096, columns)
 
     def expected() -> Array:
         powers = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))

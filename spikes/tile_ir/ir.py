@@ -619,6 +619,15 @@ class Kernel:
                 yield size, var
             begin = end
 
+    def parts(self, name: str, extent: IndexLike, size: int) -> Iterator[tuple[bool, Var]]:
+        """Cut an extent into whole pieces and a rest: conditions need only be asked in the rest."""
+        extent = index(extent)
+        whole = extent // size * size
+        for is_rest, begin, end in ((False, index(0), whole), (True, whole, extent)):
+            if end.number is None or end.number != begin.number:
+                with self.loop(name, end, size, begin) as var:
+                    yield is_rest, var
+
     def set(self, tile: Tile, value: ExprLike) -> None:
         """Add a `Set`."""
         self.add(Set(tile, expr(value)))

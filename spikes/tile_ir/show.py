@@ -144,7 +144,7 @@ def main() -> None:
     import numpy as np
 
     from spikes.tile_ir.cases import cases
-    from spikes.tile_ir.schedules.target import here
+    from spikes.tile_ir.target import here
 
     found = cases(here())
     for name in sys.argv[1:] or found:

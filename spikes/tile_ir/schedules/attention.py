@@ -6,7 +6,7 @@ import math
 
 from spikes.tile_ir.ir import Fold, Index, Kernel, Load, Tile, Var, apply, axis, ceil, index, least
 from spikes.tile_ir.schedules.rows import LOWEST
-from spikes.tile_ir.schedules.target import Target
+from spikes.tile_ir.target import Target
 
 
 def visible(score: Load, distance: Index, length: int, masked: bool) -> Load:

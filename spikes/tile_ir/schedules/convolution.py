@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from spikes.tile_ir.ir import Expr, Kernel, Tile, Var, apply, axis
-from spikes.tile_ir.schedules.target import Target
+from spikes.tile_ir.target import Target
 
 FIRST = 40960
 """The bytes of packed weights that tiles use before they go on to the next channels."""
@@ -91,17 +91,17 @@ def convolution(target: Target, window: Window, rows: int, epilogue: bool = Fals
                         kernel.set(acc, acc + place)
                 kernel.store(place, acc, (i, o))
         with (
-            kernel.loop("p", rows * width, target.lanes) as p,
-            kernel.loop("o1", panel, target.lanes) as o1,
+            kernel.loop("p", rows * width, target.square) as p,
+            kernel.loop("o1", panel, target.square) as o1,
         ):
-            i, o = axis("i", target.lanes), axis("o", target.lanes, target.lanes)
+            i, o = axis("i", target.square), axis("o", target.square, target.square)
             held, output = Tile("held", (i, o)), o0 * panel + o1 + o
             kernel.set(held, block[p + i, o1 + o])
             value: Expr = held
             if bias is not None:
                 value = apply("max", held + bias[output], 0.0)
             to = y[output, y0 * width + p + i].where((p + i, rows * width))
-            kernel.store(to, value, (o.along(1), i.along(target.lanes)))
+            kernel.store(to, value, (o.along(1), i.along(target.square)))
     return kernel
 
 

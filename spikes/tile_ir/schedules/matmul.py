@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from spikes.tile_ir.ir import (
-    Axis,
     Buffer,
     Engine,
     Index,
     IndexLike,
     Kernel,
-    Load,
     Tile,
     Var,
     apply,
@@ -20,7 +16,7 @@ from spikes.tile_ir.ir import (
     index,
     least,
 )
-from spikes.tile_ir.schedules.target import Target
+from spikes.tile_ir.target import Target
 
 PANELS = 4
 """How many panels of columns are packed at a time."""
@@ -49,14 +45,14 @@ def matmul(
     length: IndexLike = kernel.size("k") if k is None else k
     a = kernel.argument("a", dtype, (length, 1))
     width = 2 * target.lanes
-    b = kernel.argument("b", dtype, (length, width, 1) if packed else (columns, 1))
+    b = kernel.argument("b", dtype, (length if packed else columns, 1))
     bias = kernel.argument("bias", dtype, (1,)) if epilogue else None
     c = kernel.argument("c", dtype, (columns, 1), readonly=False)
     engine: Engine = "fma" if dtype == "float32" else "muladd"
     heights = target.heights(m, None if k is None else 4 * k)
     block = row_block(m, heights[0])
     strip, depth = PANELS * width, FIRST // 4 // width
-    panels = b if packed else kernel.temporary("panels", dtype, (PANELS, depth, width))
+    panels = b if packed else kernel.temporary("panels", dtype, (strip, depth))
     with (
         kernel.loop("m0", rows, block, kind="parallel") as m0,
         kernel.loop("n0", columns, strip, kind="parallel") as n0,
@@ -65,7 +61,7 @@ def matmul(
         kc = least(depth, index(length) - k0)
         count = ceil(least(strip, index(columns) - n0), width)
         if not packed:
-            _pack(kernel, target, b, (k0, n0), (kc, count), columns, lambda p, *at: panels[p, *at])
+            _pack(kernel, target, b, panels, (k0, n0), (0, 0), (kc, count), columns)
 
         def tiles(vectors: int, panel: Var) -> None:
             for height, m1 in kernel.pieces("m1", least(block, index(rows) - m0), heights):
@@ -74,8 +70,9 @@ def matmul(
                 row, column = m0 + m1 + i, n0 + panel * width + j
                 place = c[row, column].where((column, columns))
                 kernel.set(acc, 0)
-                place_of_b = (n0 + panel * width, k0 + kk, j) if packed else (panel, kk, j)
-                kernel.contract(acc, a[row, k0 + kk], panels[place_of_b], (kk, kc), engine=engine)
+                first, line = (n0, k0 + kk) if packed else (0, kk)
+                right = panels[first + panel * width, line * width + j]
+                kernel.contract(acc, a[row, k0 + kk], right, (kk, kc), engine=engine)
                 # Added at the end: a tile that began with what is there would wait for it.
                 if k is None or k > depth:
                     with kernel.when(0, k0):
@@ -99,23 +96,15 @@ def matmul(
 
 def packed_columns(target: Target, n: int, k: int, dtype: str = "float32") -> Kernel:
     """Return b as panels, [columns / panel][k][panel]: worth it where rows have many blocks."""
-    kernel, width = Kernel("packed_columns"), 2 * target.lanes
+    kernel, strip, depth = Kernel("packed_columns"), PANELS * 2 * target.lanes, 256
     b = kernel.argument("b", dtype, (n, 1))
-    panels = kernel.argument("panels", dtype, (k, width, 1), readonly=False)
+    panels = kernel.argument("panels", dtype, (k, 1), readonly=False)
     with (
-        kernel.loop("k0", k, 256, kind="parallel") as k0,
-        kernel.loop("n0", n, PANELS * width, kind="parallel") as n0,
+        kernel.loop("k0", k, depth, kind="parallel") as k0,
+        kernel.loop("n0", n, strip, kind="parallel") as n0,
     ):
-        counts = (least(256, index(k) - k0), ceil(least(PANELS * width, index(n) - n0), width))
-        _pack(
-            kernel,
-            target,
-            b,
-            (k0, n0),
-            counts,
-            n,
-            lambda p, i, j: panels[n0 + p * width, k0 + i, j],
-        )
+        counts = least(depth, index(k) - k0), ceil(least(strip, index(n) - n0), strip // PANELS)
+        _pack(kernel, target, b, panels, (k0, n0), (k0, n0), counts, n)
     return kernel
 
 
@@ -123,17 +112,19 @@ def _pack(
     kernel: Kernel,
     target: Target,
     b: Buffer,
+    panels: Buffer,
     begin: tuple[IndexLike, IndexLike],
+    to: tuple[IndexLike, IndexLike],
     counts: tuple[Index, Index],
     columns: IndexLike,
-    to: Callable[[Var, Var, Axis], Load],
 ) -> None:
-    """Pack rows and panels of b, so many from the first ones; `to` says where an element goes."""
+    """Pack some rows and panels of b; begin and to are the first row and column here and there."""
     k, p, j = Var("kp", 0), Var("p", 0), axis("j", 2 * target.lanes, target.lanes)
     row, first = begin[0] + k, p * j.size + begin[1]
     source = b[row, first + j].where((first + j, columns))
+    place = panels[p * j.size + to[1], (k + to[0]) * j.size + j]
     loops = (k, counts[0], 1), (p, counts[1], 1)
-    kernel.pack(to(p, k, j), source, loops, (j,), j, ahead=b[row + 8, first])
+    kernel.pack(place, source, loops, (j,), j, ahead=b[row + 8, first])
 
 
 def row_block(m: int | None, height: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from spikes.tile_ir.ir import Fold, Kernel, Tile, Var, apply, axis, ceil, index, least
-from spikes.tile_ir.schedules.target import Target
+from spikes.tile_ir.ir import Buffer, Fold, Kernel, Load, Tile, Var, apply, axis, ceil, index, least
+from spikes.tile_ir.target import Target
 
 LOWEST = -3.4028234663852886e38
 
@@ -15,22 +15,30 @@ def softmax(target: Target, rows: int, columns: int, together: int = 4) -> Kerne
     kernel, width = Kernel("softmax"), together * target.lanes
     x = kernel.argument("x", "float32", (columns, 1))
     y = kernel.argument("y", "float32", (columns, 1), readonly=False)
-    with kernel.loop("r0", rows, 16, kind="parallel") as r0, kernel.loop("r", 16) as r:
-        j = axis("j", width, target.lanes)
-        most, total = Tile("most", (j,)), Tile("total", (j,))
-        top, scale, value = Tile("top", ()), Tile("scale", ()), Tile("value", (j,))
+    j = axis("j", width, target.lanes)
+    most, total = Tile("most", (j,)), Tile("total", (j,))
+    top, scale, value = Tile("top", ()), Tile("scale", ()), Tile("value", (j,))
+    with (
+        kernel.loop("r0", rows, 16, kind="parallel") as r0,
+        kernel.loop("r1", least(16, rows - r0)) as r1,
+    ):
+
+        def element(of: Buffer, n: Var, rest: bool, outside: float = 0) -> Load:
+            return of[r0 + r1, n + j].where(*[(n + j, columns)] * rest, outside=outside)
+
         kernel.set(most, LOWEST)
-        with kernel.loop("n", columns, width) as n:
-            kernel.set(most, apply("greater", x[r0 + r, n + j], most))
+        for rest, n in kernel.parts("n", columns, width):
+            kernel.set(most, apply("greater", element(x, n, rest, LOWEST), most))
         kernel.set(top, Fold("greater", most))
         kernel.set(total, 0)
-        with kernel.loop("n", columns, width) as n:
-            kernel.set(value, apply("exp", x[r0 + r, n + j] - top))
+        for rest, n in kernel.parts("n", columns, width):
+            kernel.set(value, apply("exp", element(x, n, rest, LOWEST) - top))
             kernel.set(total, total + value)
-            kernel.store(y[r0 + r, n + j], value, (j,))
+            kernel.store(element(y, n, rest), value, (j,))
+        # Of a row of nothing but -inf the sum is 0, and so are the quotients.
         kernel.set(scale, 1 / apply("greater", Fold("add", total), 1e-38))
-        with kernel.loop("n", columns, width) as n:
-            kernel.store(y[r0 + r, n + j], y[r0 + r, n + j] * scale, (j,))
+        for rest, n in kernel.parts("n", columns, width):
+            kernel.store(element(y, n, rest), element(y, n, rest) * scale, (j,))
     return kernel
 
 
@@ -51,12 +59,9 @@ def column_sums(target: Target, columns: int, together: int = 4) -> tuple[Kernel
     with kernel.loop("e0", places, item, kind="parallel") as e0:
         kernel.set(total, 0)
         count = least(item, places - e0)
-        whole = count // width * width
-        with kernel.loop("e1", whole, width) as e1:
-            kernel.set(total, total + x[e0 + e1 + j])
-        with kernel.loop("e1", count, width, whole) as e1:
+        for rest, e1 in kernel.parts("e1", count, width):
             at = e0 + e1 + j
-            kernel.set(total, total + x[at].where((at, places)))
+            kernel.set(total, total + x[at].where(*[(at, places)] * rest))
         p = axis("p", period, target.lanes)
         held = kernel.temporary("held", "float32", (width,))
         kernel.store(held[j], total, (j,))
@@ -98,7 +103,7 @@ def transposed_copy(
     x = kernel.argument("x", "float32", (columns, 1))
     y = kernel.argument("y", "float32", (rows, 1), readonly=False)
     with kernel.loop("j0", columns, side, kind="parallel") as j0:
-        i0, i, j = Var("i0", 0), axis("i", side), axis("j", side, target.lanes)
+        i0, i, j = Var("i0", 0), axis("i", side), axis("j", side, target.square)
         source, to = x[i0 + i, j0 + j], y[j0 + j, i0 + i]
         loops = ((i0, rows, side),)
         kernel.pack(to, source, loops, (i, j), i, streaming=streaming)
@@ -107,7 +112,7 @@ def transposed_copy(
 
 def panels(target: Target, batch: int, rows: int, length: int) -> Kernel:
     """Return matrices as panels, [batch][rows / panel][length][panel]: a transpose of each."""
-    kernel, width, lanes = Kernel("panels"), 2 * target.lanes, target.lanes
+    kernel, width, lanes = Kernel("panels"), 2 * target.lanes, target.square
     x = kernel.argument("x", "float32", (rows * length, length, 1))
     y = kernel.argument("y", "float32", (rows * length, width * length, width, 1), readonly=False)
     with (

@@ -12,7 +12,7 @@ from fractions import Fraction
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4
 from spikes.tile_ir.ir import Axis, Expr, IndexLike, Kernel, Load, Tile, Var, apply, axis
 from spikes.tile_ir.schedules.convolution import Window
-from spikes.tile_ir.schedules.target import Target
+from spikes.tile_ir.target import Target
 
 
 def pixels_first(target: Target, window: Window) -> Kernel:
@@ -23,12 +23,12 @@ def pixels_first(target: Target, window: Window) -> Kernel:
     to = kernel.argument("pixels", "float32", out, readonly=False)
     with kernel.loop("y", rows, kind="parallel") as y:
         c0, x0 = Var("c0", 0), Var("x0", 0)
-        c, i = axis("c", target.lanes), axis("i", target.lanes, target.lanes)
+        lanes = target.square
+        c, i = axis("c", lanes), axis("i", lanes, lanes)
         column = x0 + i
         source = x[c0 + c, y - before, column - before]
         source = source.where((y - before, window.height), (column - before, window.width))
         there = to[y, column, c0 + c].where((column, columns))
-        lanes = target.lanes
         loops = ((x0, columns, lanes), (c0, window.channels, lanes))
         kernel.pack(there, source, loops, (c, i), c)
     return kernel
@@ -120,10 +120,11 @@ def result(target: Target, window: Window) -> Kernel:
                 lambda i, j: block[i, tx * 4 + j, o],
                 (6, 4),
             )
-        p0, p, q = Var("p0", 0), axis("p", lanes), axis("q", lanes, lanes)
+        p0, side = Var("p0", 0), target.square
+        p, q = axis("p", side), axis("q", lanes, side)
         source = block[0, p0 + p, q]
         to = y[o0 + q, ty * 4 * width + p0 + p].where((p0 + p, 4 * width))
-        kernel.pack(to, source, ((p0, 4 * width, lanes),), (p, q), p)
+        kernel.pack(to, source, ((p0, 4 * width, side),), (p, q), p)
     return kernel
 
 

@@ -16,6 +16,11 @@ class Target(NamedTuple):
     lanes: int
     rows: int
 
+    @property
+    def square(self) -> int:
+        """The side of a transpose in registers: larger ones compile long, and are slower."""
+        return min(self.lanes, 8)
+
     def heights(self, m: int | None, gap: int | None) -> tuple[int, ...]:
         """Return the heights of tiles for rows that lie some bytes apart, as graphfw has them."""
         if m is None:
