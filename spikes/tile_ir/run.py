@@ -25,14 +25,19 @@ class TileCode:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
 
-    @functools.cached_property
+    @property
     def key(self) -> str:
         """All that the code depends on: its text."""
-        return LlvmText(self.kernel).text("SYMBOL")
+        return _text(self.kernel)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         return self.key.replace("@SYMBOL", f"@{symbol}")
+
+
+@functools.lru_cache
+def _text(kernel: Kernel) -> str:
+    return LlvmText(kernel).text("SYMBOL")
 
 
 @dataclass

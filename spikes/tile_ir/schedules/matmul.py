@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from spikes.tile_ir.ir import (
     Buffer,
     Engine,
@@ -25,6 +27,7 @@ FIRST = 32768
 """The bytes of a packed panel: it stays in the L1 cache while tiles go down the rows."""
 
 
+@functools.lru_cache
 def matmul(
     target: Target,
     m: int | None,
