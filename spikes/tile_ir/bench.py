@@ -101,7 +101,7 @@ def compiled(name: str, who: str) -> float:
         spent[0] += time.process_time() - begin
         return found
 
-    engine.Engine.addresses = timed  # type: ignore[method-assign]
+    engine.Engine.addresses = timed  # type: ignore[method-assign]  # for this process
     if who == "old":
         case.graph(1)()
     else:

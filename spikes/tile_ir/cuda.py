@@ -9,28 +9,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from spikes.tile_ir.indices import Axis, IndexLike, Quotient, Var, index
 from spikes.tile_ir.ir import (
     Apply,
-    Axis,
     Block,
     Const,
     Contract,
     Expr,
     Fence,
     ForTile,
-    IndexLike,
-    Kernel,
     Load,
     Pack,
-    Quotient,
     Set,
     Statement,
     Store,
     Tile,
-    Var,
     When,
-    index,
 )
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.llvm import work_items
 
 _TYPES = {"float32": "float", "int32": "int", "int8": "signed char"}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from spikes.tile_ir.cases import _convolved
 from spikes.tile_ir.cuda import CudaText
-from spikes.tile_ir.ir import Kernel
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.run import evaluated
 from spikes.tile_ir.schedules import gpu
 from spikes.tile_ir.schedules.convolution import Window

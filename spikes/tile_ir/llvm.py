@@ -10,42 +10,33 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from graphfw.ir.dtype import float32
 from graphfw.runtime.numpy_executor.codegen.mathlib import Use, library, symbol
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PAST_CACHES, WORK_ITEM
+from spikes.tile_ir.indices import Axis, Index, Var, variables
 from spikes.tile_ir.ir import (
     SIZES,
     Apply,
-    Axis,
     Block,
-    Buffer,
     Const,
     Contract,
     Expr,
     Fold,
     ForTile,
-    Index,
-    IndexLike,
-    Kernel,
     Load,
-    Monomial,
     Pack,
     Prefetch,
-    Quotient,
     Set,
-    Size,
     Statement,
     Store,
     Tile,
-    Var,
     When,
-    index,
 )
+from spikes.tile_ir.kernel import Kernel
+from spikes.tile_ir.scopes import Scope, Scopes, Value
 
 _TYPES = {
     "float32": "float",
@@ -64,39 +55,6 @@ _FLOATS = {
     "min": "llvm.minimum",
 }
 _INTEGERS = {"add": "add", "sub": "sub", "mul": "mul", "max": "llvm.smax", "min": "llvm.smin"}
-_BITS = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64", "i16": "i16", "i8": "i8"}
-
-
-class Value(NamedTuple):
-    """A name of LLVM, its element type, and how many lanes it has; 0 is a scalar."""
-
-    name: str
-    element: str
-    lanes: int
-
-    @property
-    def type(self) -> str:
-        """LLVM's type."""
-        return f"<{self.lanes} x {self.element}>" if self.lanes else self.element
-
-    @property
-    def suffix(self) -> str:
-        """How LLVM's functions of the type end."""
-        return f"v{self.lanes}{_BITS[self.element]}" if self.lanes else _BITS[self.element]
-
-    def __str__(self) -> str:
-        return f"{self.type} {self.name}"
-
-
-@dataclass
-class _Scope:
-    """The body of a loop or a branch that is being written."""
-
-    label: str
-    lines: list[str] = field(default_factory=list)
-    known: dict[object, Value] = field(default_factory=dict)
-    certain: bool = False
-    """Whether it is computed whenever the scope around it is."""
 
 
 class _Ambient(NamedTuple):
@@ -106,21 +64,15 @@ class _Ambient(NamedTuple):
     lanes: Axis | None
 
 
-class LlvmText:
+class LlvmText(Scopes):
     """Writes a kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
         self.kernel = kernel
-        self._names = itertools.count()
-        self._scopes = [_Scope("entry")]
-        self._depths: dict[Var, int] = {}
-        self._bases: dict[Buffer, str] = {}
         self._slots: dict[tuple[Tile, tuple[int, ...]], Value] = {}
-        self._functions: dict[str, str] = {}
         self._uses_of_library: set[Use] = set()
         self._memo: dict[object, Value] = {}
-        self._made: dict[str, int] = {}
-        """How many scopes are around each value."""
         self._axes: dict[int, frozenset[Var]] = {}
         self._kept: list[Expr] = []
         """Expressions whose numbers are keys of `_axes`: they must not be freed meanwhile."""
@@ -211,7 +163,7 @@ class LlvmText:
         if not s.nonempty:
             some = self._let(f"icmp slt i64 {begin}, {end}")
             first = [f"br i1 {some}, label %body{n}, label %end{n}"]
-        scope = _Scope(f"body{n}", certain=s.nonempty)
+        scope = Scope(f"body{n}", certain=s.nonempty)
         self._scopes.append(scope)
         self._depths[s.var] = len(self._scopes) - 1
         scope.known[s.var] = Value(f"%i{n}", "i64", 0)
@@ -229,137 +181,6 @@ class LlvmText:
             f"end{n}:",
         ]
         outer.label = f"end{n}"
-
-    @contextmanager
-    def _branch(self, bit: str) -> Iterator[None]:
-        n, outer = next(self._names), self._scopes[-1]
-        scope = _Scope(f"then{n}")
-        self._scopes.append(scope)
-        yield
-        self._scopes.pop()
-        outer.lines += [f"br i1 {bit}, label %then{n}, label %end{n}", f"then{n}:", *scope.lines]
-        outer.lines += [f"br label %end{n}", f"end{n}:"]
-        outer.label = f"end{n}"
-
-    # Integers and addresses.
-
-    def _line(self, text: str) -> None:
-        self._scopes[-1].lines.append(text)
-
-    def _let(self, text: str, depth: int = -1) -> str:
-        name = f"%v{next(self._names)}"
-        self._made[name] = depth % len(self._scopes)
-        self._scopes[depth].lines.append(f"{name} = {text}")
-        return name
-
-    def _known(self, key: object, depth: int, text: str, element: str = "i64") -> str:
-        """Return an instruction's result, made once in a scope."""
-        scope = self._scopes[depth]
-        if key not in scope.known:
-            scope.known[key] = Value(self._let(text, depth), element, 0)
-        return scope.known[key].name
-
-    def _depth(self, monomial: Monomial) -> int:
-        depth = 0
-        for atom in monomial:
-            if isinstance(atom, Var):
-                depth = max(depth, self._depths[atom])
-            elif isinstance(atom, Quotient):
-                both = (*atom.x.terms, *atom.y.terms)
-                depth = max([depth, *(self._depth(one) for one, _ in both)])
-        return depth
-
-    def _atom(self, atom: object) -> str:
-        if isinstance(atom, Var):
-            return self._scopes[self._depths[atom]].known[atom].name
-        if isinstance(atom, Size):
-            at = self._known(
-                ("at", atom), 0, f"getelementptr i64, ptr %params, i64 {atom.position}"
-            )
-            return self._known(atom, 0, f"load i64, ptr {at}")
-        assert isinstance(atom, Quotient)
-        x, y = self._integer(atom.x), self._integer(atom.y)
-        text = {"div": f"udiv i64 {x}, {y}", "rem": f"urem i64 {x}, {y}"}.get(atom.name)
-        if text is None:
-            symbol = f"llvm.s{atom.name}.i64"
-            self._declare(symbol, "i64", ["i64", "i64"])
-            text = f"call i64 @{symbol}(i64 {x}, i64 {y})"
-        return self._known(atom, self._depth((atom,)), text)
-
-    def _term(self, monomial: Monomial, factor: int) -> str:
-        """A product, the slowest atoms first."""
-        if not monomial:
-            return str(factor)
-        key: tuple[object, ...] = (factor,)
-        product, depth = "", 0
-        for atom in sorted(monomial, key=lambda one: self._depth((one,))):
-            key = (*key, atom)
-            depth = max(depth, self._depth((atom,)))
-            name = self._atom(atom)
-            other = product or str(factor)
-            if other == "1":
-                product = name
-            else:
-                product = self._known(key, depth, f"mul nsw i64 {name}, {other}")
-        return product
-
-    def _integer(self, value: IndexLike) -> str:
-        """An index as a number: the slowest terms are added first."""
-        terms = sorted(index(value).terms, key=lambda t: (not t[0], self._depth(t[0])))
-        total, depth, done = "", 0, []
-        for monomial, factor in terms:
-            depth = max(depth, self._depth(monomial))
-            term = self._term(monomial, factor)
-            done.append((monomial, factor))
-            if not total:
-                total = term
-            else:
-                key = ("sum", tuple(done))
-                total = self._known(key, depth, f"add nsw i64 {total}, {term}")
-        return total or "0"
-
-    def _pointer(self, buffer: Buffer, at: Index) -> str:
-        """An address: what loops add, from the outermost; then products of sizes; then a number."""
-        size = SIZES[buffer.dtype]
-        groups: dict[int, list[tuple[Monomial, int]]] = {}
-        sizes: list[tuple[Monomial, int]] = []
-        number = 0
-        for monomial, factor in at.terms:
-            if not monomial:
-                number = factor * size
-            elif all(isinstance(atom, Size) for atom in monomial):
-                sizes.append((monomial, factor * size))
-            else:
-                groups.setdefault(self._depth(monomial), []).append((monomial, factor * size))
-        key: tuple[object, ...] = (buffer,)
-        pointer = self._bases[buffer]
-        for depth in sorted(groups):
-            part = Index(tuple(groups[depth]))
-            key = (*key, part)
-            offset = self._integer(part)
-            pointer = self._known(
-                key, depth, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr"
-            )
-        for monomial, factor in sizes:
-            pointer, key = self._rows(pointer, key, monomial, factor, size)
-        if number:
-            pointer = self._let(f"getelementptr i8, ptr {pointer}, i64 {number}")
-        return pointer
-
-    def _rows(
-        self, pointer: str, key: tuple[object, ...], monomial: Monomial, factor: int, size: int
-    ) -> tuple[str, tuple[object, ...]]:
-        """Add some times a size: three rows share a pointer, as addresses can be so far behind."""
-        gap, (many, rest) = (monomial, size), divmod(factor // size, 3)
-        for _ in range(many):
-            key = (*key, (*gap, 3))
-            offset = self._term(monomial, 3 * size)
-            pointer = self._known(key, -1, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr")
-        if rest:
-            key = (*key, (*gap, rest))
-            offset = self._term(monomial, rest * size)
-            pointer = self._known(key, -1, f"getelementptr i8, ptr {pointer}, i64 {offset}", "ptr")
-        return pointer, key
 
     # Values.
 
@@ -577,7 +398,7 @@ class LlvmText:
             depth = max([self._depth(m) for m, _ in here.terms], default=0)
             if whole or each:
                 depth = len(self._scopes)
-            inner: list[_Scope] = []
+            inner: list[Scope] = []
             while len(self._scopes) - 1 > depth and self._scopes[-1].certain:
                 inner.append(self._scopes.pop())
             found = self._loaded(load, here, factor, lanes, whole, each)
@@ -646,21 +467,6 @@ class LlvmText:
             return
         with self._branch(whole):
             self._line(text)
-
-    def _declare(self, name: str, result: str, args: Sequence[str]) -> None:
-        self._functions[name] = f"declare {result} @{name}({', '.join(args)})"
-
-
-def variables(value: Index) -> set[Var]:
-    """Return the variables of an index."""
-    found: set[Var] = set()
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            if isinstance(atom, Var):
-                found.add(atom)
-            elif isinstance(atom, Quotient):
-                found |= variables(atom.x) | variables(atom.y)
-    return found
 
 
 def work_items(loop: ForTile) -> Index:

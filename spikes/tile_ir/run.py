@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
-from spikes.tile_ir.ir import SIZES, ForTile, Index, Kernel, Quotient, Size
+from spikes.tile_ir.indices import Index, Quotient, Size
+from spikes.tile_ir.ir import SIZES, ForTile
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.llvm import LlvmText, work_items
 
 

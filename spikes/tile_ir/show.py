@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from spikes.tile_ir.indices import Axis, IndexLike, Quotient, index
 from spikes.tile_ir.ir import (
     Apply,
-    Axis,
     Block,
     Const,
     Contract,
@@ -18,19 +18,16 @@ from spikes.tile_ir.ir import (
     Fence,
     Fold,
     ForTile,
-    IndexLike,
-    Kernel,
     Load,
     Pack,
     Prefetch,
-    Quotient,
     Set,
     Statement,
     Store,
     Tile,
     When,
-    index,
 )
+from spikes.tile_ir.kernel import Kernel
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 

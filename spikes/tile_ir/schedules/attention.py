@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from spikes.tile_ir.ir import Fold, Index, Kernel, Load, Tile, Var, apply, axis, ceil, index, least
+from spikes.tile_ir.indices import Index, Var, axis, ceil, index, least
+from spikes.tile_ir.ir import Fold, Load, Tile, apply
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.schedules.rows import LOWEST
 from spikes.tile_ir.target import Target
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from spikes.tile_ir.ir import Expr, Kernel, Tile, Var, apply, axis
+from spikes.tile_ir.indices import Var, axis
+from spikes.tile_ir.ir import Expr, Tile, apply
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.target import Target
 
 FIRST = 40960

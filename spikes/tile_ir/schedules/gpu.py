@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spikes.tile_ir.ir import Fence, Kernel, Tile, Var, apply, axis, ceil, index
+from spikes.tile_ir.indices import Var, axis, ceil, index
+from spikes.tile_ir.ir import Fence, Tile, apply
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.schedules.convolution import Window
 
 

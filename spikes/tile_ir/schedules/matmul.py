@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from spikes.tile_ir.ir import (
-    Buffer,
-    Engine,
-    Index,
-    IndexLike,
-    Kernel,
-    Tile,
-    Var,
-    apply,
-    axis,
-    ceil,
-    index,
-    least,
-)
+from spikes.tile_ir.indices import Index, IndexLike, Var, axis, ceil, index, least
+from spikes.tile_ir.ir import Buffer, Engine, Tile, apply
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.target import Target
 
 PANELS = 4

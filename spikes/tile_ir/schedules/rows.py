@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from spikes.tile_ir.ir import Buffer, Fold, Kernel, Load, Tile, Var, apply, axis, ceil, index, least
+from spikes.tile_ir.indices import Var, axis, ceil, index, least
+from spikes.tile_ir.ir import Buffer, Fold, Load, Tile, apply
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.target import Target
 
 LOWEST = -3.4028234663852886e38

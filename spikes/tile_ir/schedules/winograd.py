@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4
-from spikes.tile_ir.ir import Axis, Expr, IndexLike, Kernel, Load, Tile, Var, apply, axis
+from spikes.tile_ir.indices import Axis, IndexLike, Var, axis
+from spikes.tile_ir.ir import Expr, Load, Tile, apply
+from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.schedules.convolution import Window
 from spikes.tile_ir.target import Target
 
