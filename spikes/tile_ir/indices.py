@@ -49,6 +49,11 @@ class Var(Operand):
     high: int | None = None
     number: int = field(default_factory=lambda: next(_numbers))
 
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Its place among atoms."""
+        return 0, self.number
+
 
 @dataclass(frozen=True, eq=False)
 class Size(Operand):
@@ -57,6 +62,11 @@ class Size(Operand):
     name: str
     position: int
     number: int = field(default_factory=lambda: next(_numbers))
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Its place among atoms."""
+        return 0, self.number
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,10 @@ class Quotient(Operand):
     y: Index
 
     @property
-    def number(self) -> int:
-        """Its place in the order of atoms."""
-        return -1 - abs(hash(self)) % (1 << 40)
+    def order(self) -> tuple[object, ...]:
+        """Its place among atoms, the same in each process."""
+        parts = [(tuple(a.order for a in m), n) for m, n in (*self.x.terms, *self.y.terms)]
+        return 1, self.name, *parts
 
 
 Atom: TypeAlias = Var | Size | Quotient
@@ -188,7 +199,7 @@ def ceil(x: IndexLike, y: int) -> Index:
 
 
 def _sorted(atoms: Iterable[Atom]) -> Monomial:
-    return tuple(sorted(atoms, key=lambda atom: atom.number))
+    return tuple(sorted(atoms, key=lambda atom: atom.order))
 
 
 def _polynomial(terms: Iterable[tuple[Monomial, int]]) -> Index:
