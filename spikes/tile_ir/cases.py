@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import graphfw as gf
+from spikes.tile_ir.ir import Engine
 from spikes.tile_ir.run import Call, Program, empty
 from spikes.tile_ir.schedules import attention, convolution, matmul, rows, winograd
 from spikes.tile_ir.schedules.convolution import Window
@@ -53,6 +54,8 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
     add("matmul 127x783x500 symbolic", matmul_case, 127, 783, 500, symbolic=True)
     add("matmul 512x512x512 bias, relu", matmul_case, 512, 512, 512, epilogue=True)
     add("matmul 512x512x512 int32", matmul_case, 512, 512, 512, dtype="int32")
+    if target.lanes == 16:  # AVX-512's instruction
+        add("matmul 512x512x512 uint8, int8", _bytes, 512, 512, 512)
     for weights in ("float32", "bfloat16", "int8"):
         add(f"row x 4096x4096 {weights}", _row, weights)
     square, stem = Window(256, 256, 56, 56, 3, 1, 1), Window(3, 64, 224, 224, 7, 2, 3)
@@ -61,8 +64,8 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
     add("conv 3x3, Winograd", _winograd, square)
     add("conv 7x7 stem", _convolution, stem, 8)
     add("conv 3x3 depthwise", _depthwise, square)
-    add("softmax 4096x1024", _softmax, 1024)
-    add("softmax 4096x1000", _softmax, 1000)
+    add("softmax 4096x1024", softmax_case, 1024)
+    add("softmax 4096x1000", softmax_case, 1000)
     add("attention causal 12x1024x64", _attention)
     add("transposed copy 2048x2048", _transposed)
     add("column sum 1000000x3", _column_sum)
@@ -115,7 +118,9 @@ def matmul_case(
     fixed = [None if symbolic else size for size in (m, n, k)]
 
     def program() -> Program:
-        kernel = matmul.matmul(target, fixed[0], fixed[1], fixed[2], dtype, epilogue, packed)
+        engine: Engine = "muladd" if dtype == "int32" else "fma"
+        given = fixed[0], fixed[1], fixed[2], dtype, epilogue, packed, engine
+        kernel = matmul.matmul(target, *given)
         places = [0, 3 if packed else 1, *[2] * epilogue, 4]
         main = Call(kernel, places, {"m": m, "n": n, "k": k} if symbolic else {})
         ahead = [Call(matmul.packed_columns(target, n, k), (1, 3))] if packed else []
@@ -131,6 +136,25 @@ def matmul_case(
         graph = _plan(lambda a, b, bias: gf.relu(a @ b + bias), [a, b, bias])
     panels = empty((k, -(-n // 32) * 32) if packed else (0,))
     return Case([a, b, bias, panels, c], program, expected, graph)
+
+
+def _bytes(target: Target, random: Random, m: int, k: int, n: int) -> Case:
+    a = random.integers(0, 256, (m, k), np.uint8)
+    b = random.integers(-128, 128, (n, k), np.int8)
+    panels, c = empty((n, k), np.int8), empty((m, n), np.int32)
+
+    def program() -> Program:
+        packed = rows.panels(target, 1, n, k // 4, "int32")
+        main = matmul.matmul(target, m, n, k // 4, "int32", packed=True, engine="dot4")
+        return Program([Call(packed, (1, 2)), Call(main, (0, 2, 3))])
+
+    def multiplied(a: Any, b: Any) -> Any:
+        return gf.astype(a, "int32") @ gf.permute_dims(gf.astype(b, "int32"))
+
+    graph = _plan(multiplied, [a, b])
+    return Case(
+        [a, b, panels, c], program, lambda: a.astype(np.int32) @ b.T.astype(np.int32), graph
+    )
 
 
 def _row(target: Target, random: Random, weights: str) -> Case:
@@ -242,7 +266,8 @@ def _depthwise(target: Target, random: Random, window: Window) -> Case:
     )
 
 
-def _softmax(target: Target, random: Random, columns: int) -> Case:
+def softmax_case(target: Target, random: Random, columns: int) -> Case:
+    """Return the softmax of 4096 rows."""
     x = _floats(random, 4096, columns)
 
     def expected() -> Array:

@@ -16,7 +16,7 @@ from spikes.tile_ir.indices import Axis, Index, IndexLike, Var, index
 
 Space: TypeAlias = Literal["argument", "scratch", "shared"]
 Kind: TypeAlias = Literal["serial", "parallel", "thread"]
-Engine: TypeAlias = Literal["fma", "muladd"]
+Engine: TypeAlias = Literal["fma", "muladd", "dot4"]
 ExprLike: TypeAlias = "Expr | float"
 
 SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "int8": 1, "int64": 8, "float64": 8}
@@ -193,7 +193,8 @@ class Contract:
         b: The right operand.
         over: The axes of the sum: variable and extent.
         unroll: How many iterations of the innermost loop are written out.
-        engine: The instructions: fused, or a multiplication and an addition, also of integers.
+        engine: The instructions: fused, or a multiplication and an addition, also of integers, or
+            a dot product of four bytes, which are an int32 of each operand: without and with signs.
         flat: Whether all iterations of all loops are written out.
     """
 

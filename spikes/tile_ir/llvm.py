@@ -315,6 +315,8 @@ class LlvmText(Scopes):
         elif name in ("fma", "muladd"):
             product = self._apply("mul", args[:2])
             return self._apply("add", [product, args[2]])
+        elif name == "dot4":
+            name, args = "llvm.x86.avx512.vpdpbusd.512", [args[2], *args[:2]]
         elif name == "greater":  # the second where either is no number: one instruction
             bit = self._let(f"fcmp ogt {first}, {args[1].name}")
             bits = f"<{lanes} x i1>" if lanes else "i1"

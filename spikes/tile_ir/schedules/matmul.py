@@ -25,6 +25,7 @@ def matmul(
     dtype: str = "float32",
     epilogue: bool = False,
     packed: bool = False,
+    engine: Engine = "fma",
 ) -> Kernel:
     """Return c = a @ b, or max(a @ b + bias, 0); sizes of None are run-time integers.
 
@@ -40,7 +41,6 @@ def matmul(
     b = kernel.argument("b", dtype, (length if packed else columns, 1))
     bias = kernel.argument("bias", dtype, (1,)) if epilogue else None
     c = kernel.argument("c", dtype, (columns, 1), readonly=False)
-    engine: Engine = "fma" if dtype == "float32" else "muladd"
     heights = target.heights(m, None if k is None else 4 * k)
     block = row_block(m, heights[0])
     strip, depth = PANELS * width, FIRST // 4 // width

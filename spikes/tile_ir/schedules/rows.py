@@ -112,11 +112,11 @@ def transposed_copy(
     return kernel
 
 
-def panels(target: Target, batch: int, rows: int, length: int) -> Kernel:
+def panels(target: Target, batch: int, rows: int, length: int, dtype: str = "float32") -> Kernel:
     """Return matrices as panels, [batch][rows / panel][length][panel]: a transpose of each."""
     kernel, width, lanes = Kernel("panels"), 2 * target.lanes, target.square
-    x = kernel.argument("x", "float32", (rows * length, length, 1))
-    y = kernel.argument("y", "float32", (rows * length, width * length, width, 1), readonly=False)
+    x = kernel.argument("x", dtype, (rows * length, length, 1))
+    y = kernel.argument("y", dtype, (rows * length, width * length, width, 1), readonly=False)
     with (
         kernel.loop("each", batch, kind="parallel") as each,
         kernel.loop("panel", rows // width, kind="parallel") as panel,
