@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,17 +71,14 @@ def in_turns(
     }
 
 
-def compile_times(name: str, repeats: int = 3) -> dict[str, float]:
+def compile_times(name: str, repeats: int = 7) -> dict[str, float]:
     """Return the processor ms from kernels to machine code: the least of new processes."""
     found: dict[str, float] = {}
     for who in ("old", "new"):
-        command = [sys.executable, "-m", "spikes.tile_ir.bench", "--compile", who, name]
-        environment = os.environ | {"GRAPHFW_CACHE": "off"}
-        runs = [
-            subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            for _ in range(repeats)
-        ]
-        found[f"{who}_compile"] = min(float(run.stdout) for run in runs)
+        # Forked from one that has compiled none of it.
+        with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+            runs = [pool.apply(compiled, (name, who)) for _ in range(repeats)]
+        found[f"{who}_compile"] = min(runs)
     return found
 
 
@@ -91,7 +87,6 @@ def compiled(name: str, who: str) -> float:
 
     The engine writes the text of graphfw's kernels.
     """
-    _warmed_up()
     case, spent = cases(here())[name](np.random.default_rng(0)), [0.0]
     addresses = engine.Engine.addresses
 
@@ -151,29 +146,30 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true", help="compare with NumPy only")
-    parser.add_argument("--compile", choices=["old", "new"], help=argparse.SUPPRESS)
-    parser.add_argument("--compile-times", action="store_true", help="of each, in new processes")
+    parser.add_argument("--compile-times", action="store_true", help="of each, and nothing else")
     parser.add_argument("--many", action="store_true", help="of ten products of different sizes")
     options = parser.parse_args()
     if options.many:
         print(*[f"{key} {value:.4g}" for key, value in many_compiled().items()])
         return
-    if options.compile:
-        print(compiled(options.names[0], options.compile))
-        return
+    if options.compile_times:
+        os.environ["GRAPHFW_CACHE"] = "off"
+        _warmed_up()
     random, rows = np.random.default_rng(), {}
     # One thread is timed by its processor time, which others on the machine disturb less.
     clock = time.thread_time if options.threads == 1 else time.perf_counter
     for name, make in cases(here()).items():
         if options.names and not any(part in name for part in options.names):
             continue
+        if options.compile_times:
+            rows[name] = compile_times(name)
+            print(f"{name:32}", *[f"{key} {value:.4g}" for key, value in rows[name].items()])
+            continue
         case = make(random)
         run = case.program().bind(case.arrays, options.threads)
         row: dict[str, float] = {"error": checked(case, run)}
         if not options.check:
             row |= in_turns(run, case.graph(options.threads), options.seconds, clock)
-            if options.compile_times:
-                row |= compile_times(name)
         rows[name] = row
         print(f"{name:32}", *[f"{key} {value:.4g}" for key, value in row.items()], flush=True)
     if options.json:
