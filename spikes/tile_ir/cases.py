@@ -59,15 +59,16 @@ def cases(target: Target) -> dict[str, Callable[[Random], Case]]:
     for weights in ("float32", "bfloat16", "int8"):
         add(f"row x 4096x4096 {weights}", _row, weights)
     square, stem = Window(256, 256, 56, 56, 3, 1, 1), Window(3, 64, 224, 224, 7, 2, 3)
-    add("conv 3x3, direct", _convolution, square, 8, winograd=False)
-    add("conv 3x3, bias, relu", _convolution, square, 8, winograd=False, epilogue=True)
+    add("conv 3x3, direct", _convolution, square, 14, winograd=False)
+    add("conv 3x3, bias, relu", _convolution, square, 14, winograd=False, epilogue=True)
     add("conv 3x3, Winograd", _winograd, square)
     add("conv 7x7 stem", _convolution, stem, 8)
     add("conv 3x3 depthwise", _depthwise, square)
     add("softmax 4096x1024", softmax_case, 1024)
     add("softmax 4096x1000", softmax_case, 1000)
     add("attention causal 12x1024x64", _attention)
-    add("transposed copy 2048x2048", _transposed)
+    add("transposed copy 2048x2048", _transposed, streaming=False)
+    add("transposed copy past the caches", _transposed, streaming=True)
     add("column sum 1000000x3", _column_sum)
     return found
 
@@ -304,11 +305,16 @@ def _attention(target: Target, random: Random) -> Case:
     return Case([q, k, v, empty(k.shape), empty(q.shape)], program, expected, graph)
 
 
-def _transposed(target: Target, random: Random) -> Case:
+def _transposed(target: Target, random: Random, streaming: bool) -> Case:
     x = _floats(random, 2048, 2048)
+
+    def program() -> Program:
+        kernel = rows.transposed_copy(target, *x.shape, streaming=streaming)
+        return Program([Call(kernel, (0, 1))])
+
     return Case(
         [x, empty(x.shape)],
-        lambda: Program([Call(rows.transposed_copy(target, *x.shape, streaming=True), (0, 1))]),
+        program,
         lambda: x.T,
         _plan(gf.permute_dims, [x]),
     )

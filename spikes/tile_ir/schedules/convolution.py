@@ -9,8 +9,8 @@ from spikes.tile_ir.ir import Expr, Tile, apply
 from spikes.tile_ir.kernel import Kernel
 from spikes.tile_ir.target import Target
 
-FIRST = 40960
-"""The bytes of packed weights that tiles use before they go on to the next channels."""
+FIRST = 20480
+"""The most bytes of packed weights that tiles use before they go on to the next channels."""
 
 
 class Window(NamedTuple):
