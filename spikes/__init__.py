@@ -1,0 +1,1 @@
+"""Experiments that decide something; no part of the package."""

@@ -1,0 +1,1 @@
+"""A spike: can one tile IR carry all families of kernels?"""

@@ -1,0 +1,1 @@
+"""One schedule for each family of kernels."""
