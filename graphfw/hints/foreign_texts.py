@@ -184,7 +184,7 @@ not in graphfw: a session computes in one process, on one machine
     DataParallel distributed parallel multiprocessing futures Future fork wait pmap sharding
 write @gf.function, or a graph and gf.Session
     Script* compiler fx
-python -m graphfw and docs/debugging.md tell what there is
+see python -m graphfw, and docs/debugging.md
     profiler monitor testing utils library package hub
 write gf.FunctionMode, or a method __graphfw_function__: docs/array-api.md
     overrides
@@ -216,7 +216,7 @@ not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
 not in graphfw: tensors are dense; gf.take and gf.scatter_add go by indices
     sparse sparse_* *_sparse* spmm smm hsmm dsmm hspmm saddmm sspaddmm crow_indices*
     col_indices* ccol_indices* row_indices* indices* values_copy nested jagged layout strided
-tensors don't change, and share no memory that can be seen: leave it out
+tensors don't change, and share no visible memory: leave it out
     copy clone as_strided* *_format memory_format resolve_conj resolve_neg shares_memory
     may_share_memory copyto nditer nested_iters copy_ lib alias_copy channels_last
     channels_last_3d
@@ -241,7 +241,7 @@ write gf.argsort of the last key, and of each other in the order so far: it is s
     lexsort
 write x[1:] != x[:-1], which is true where a new value begins
     unique_consecutive
-write a slice: x[first:last], with the places of gf.nonzero(x)
+write a slice: x[first:last], with indices from gf.nonzero(x)
     trim_zeros
 write gf.bincount(row * columns + column), with rows and columns from gf.digitize(x, edges)
     histogramdd histogram2d
@@ -318,7 +318,7 @@ write gf.where(condition, x, y)
     piecewise
 write gf.real(x)
     real_if_close
-write gf.take(x, i, axis=axis), or gf.where(condition, x, y), one inside of another, for choices
+write gf.take(x, i, axis=axis), or gf.where(condition, x, y), nested, to select
     select
 """
 

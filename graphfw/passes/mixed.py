@@ -158,10 +158,10 @@ class _Mixing:
         if kind != "follows":
             return f"{name} takes float32" if isinstance(node.op, Region) else f"{name} is float32"
         if self._choice.computes_narrow(node):
-            return f"{name} goes along with {self._choice.low.name}"
+            return f"{name} follows its {self._choice.low.name} inputs"
         if self._choice.is_narrow(node):
             return f"{name} is read in float32 alone"
-        return f"{name} goes along with float32"
+        return f"{name} follows its float32 inputs"
 
     def _region(self, node: Node, op: Region, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Make a loop or a branch; what it takes and yields keeps its dtypes."""

@@ -15,7 +15,7 @@ class Casts(tuple[Cast, ...]):
     def __str__(self) -> str:
         if not self:
             return "no casts"
-        rows = [("what", "from", "to", "because", "for", "made at"), *map(_row, self)]
+        rows = [("tensor", "from", "to", "because", "for", "made at"), *map(_row, self)]
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         return "\n".join(
             "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]).rstrip()

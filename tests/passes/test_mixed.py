@@ -70,7 +70,7 @@ def test_a_bias_goes_along_where_what_comes_of_it_is_used_in_16_bits(g):
     made, casts = mixed(g, [y])
     assert set(dtypes(made, "add") + dtypes(made, "relu")) == {"bfloat16"}
     (bias,) = [c for c in casts if c.tensor.name == "b1"]
-    assert bias.reason == "add goes along with bfloat16"
+    assert bias.reason == "add follows its bfloat16 inputs"
 
 
 def test_a_bias_stays_with_its_product(g):
@@ -159,7 +159,7 @@ def test_joins_take_the_widest(g):
         outputs = [wide @ weight(4, 1, name="v"), narrow @ weight(4, 1, name="u")]
     made, casts = mixed(g, outputs)
     assert sorted(dtypes(made, "concat")) == ["bfloat16", "float32"]
-    assert "concat goes along with float32" in [c.reason for c in casts]
+    assert "concat follows its float32 inputs" in [c.reason for c in casts]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_what_a_norm_makes_of_16_bits_has_16_bits_where_it_meets_such(g):
     inside = [n for n in full if n.loc.layer and n.op.name in ("subtract", "multiply", "add")]
     assert {n.types[0].dtype for n in inside} == {float32}
     assert len(inside) >= 9
-    assert "relu goes along with bfloat16" in [c.reason for c in casts]
+    assert "relu follows its bfloat16 inputs" in [c.reason for c in casts]
 
 
 def test_gradients_past_norms_are_not_kept_in_float32_for_products(g):
@@ -316,7 +316,7 @@ def test_comparisons_take_what_there_is(g):
     assert [t.dtype for t in first.inputs] == [bfloat16, bfloat16]
     assert [t.dtype for t in second.inputs] == [float32, float32]
     assert [t.dtype for t in nodes_of(made, "argmax")[0].inputs] == [bfloat16]
-    assert [c.reason for c in casts if c.to is float32] == ["greater goes along with float32"]
+    assert [c.reason for c in casts if c.to is float32] == ["greater follows its float32 inputs"]
 
 
 def test_loops_take_and_yield_float32_and_have_16_bits_inside(g):
@@ -336,7 +336,7 @@ def test_loops_take_and_yield_float32_and_have_16_bits_inside(g):
     kinds = {node.op.name: node.types[0].dtype.name for node in body.nodes}
     assert kinds["matmul"] == kinds["relu"] == "bfloat16"
     assert {t.dtype for t in body.outputs} == {float32}
-    assert "add goes along with bfloat16" in [c.reason for c in casts]  # the bias, as outside
+    assert "add follows its bfloat16 inputs" in [c.reason for c in casts]  # the bias, as outside
     assert len([c for c in casts if c.tensor.shape == (4, 4) and c.to is bfloat16]) == 1
 
 

@@ -70,23 +70,23 @@ MISSING = {
 INTRODUCTION = """\
 # Functions of other libraries
 
-What NumPy, JAX, PyTorch and SciPy call a function, and what to write here. An unknown name gives
-the same answer as an error: `gf.fliplr(x)` raises `gf.UnknownNameError`, with `gf.flip(x, axis=1)`
-in it. NumPy's functions, called on tensors, make graphfw's nodes: see
+This page lists the public names of NumPy, JAX, PyTorch and SciPy and what to write in graphfw. An
+unknown name is an error with the same answer: `gf.fliplr(x)` raises `gf.UnknownNameError`, whose
+message has `gf.flip(x, axis=1)`. NumPy's functions also accept tensors: see
 [the Array API](array-api.md#numpy-scipy-and-dlpack).
 
-Names, arguments and defaults are those of the Array API standard, or else NumPy's: options such as
-`axis` are given by keyword. There is one name for each thing.
+Names, arguments and defaults are those of the Array API standard, or else NumPy's. Options such as
+`axis` are keyword arguments. Each function has one name.
 
-- What is missing on purpose works in place, or is not about tensors: files, printing, strings,
-  dates, memory.
-- `x.at[key].set(values)` stands for `x[key] = values`, and `.add`, `.multiply`, `.max`, `.min` for
-  NumPy's `ufunc.at`.
-- Where a name would say no more than an expression does, the expression is given.
-- What else computes with arrays can be called from a graph by
+- Functions that change arrays in place, and functions for files, printing, strings, dates and
+  memory, are left out on purpose.
+- Write `x.at[key].set(values)` instead of `x[key] = values`, and `.add`, `.multiply`, `.max`,
+  `.min` instead of NumPy's `ufunc.at`.
+- If an expression replaces a function, the page shows the expression.
+- To call any other function of arrays from a graph, use
   [`gf.host_call`](functions.md#python-inside-of-a-graph).
 
-`pytest --update-api` writes this page, from the libraries' names and the tables of the errors.
+`pytest --update-api` writes this page from the libraries' names and the tables of the errors.
 """
 
 

@@ -25,18 +25,18 @@ class MovingAverage(gf.Op):
         return x
 
     def eval(self, xp, x):
-        """The reference result, for NumPy and CuPy; native code takes its place where there is."""
+        """Return the reference result, with NumPy or CuPy."""
         y, last = xp.empty_like(x), xp.zeros(len(x), x.dtype)
         for t in range(x.shape[1]):
             y[:, t] = last = self.decay * last + (1 - self.decay) * x[:, t]
         return y
 
     def vjp(self, ct, y, x):
-        """The moving average from the last column to the first."""
+        """Return the moving average of the cotangent from the last column to the first."""
         return (lambda: gf.flip(gf.apply(self, gf.flip(ct, axis=1)), axis=1),)
 
     def batch(self, lanes, batched, x):
-        """The lanes' rows below each other."""
+        """Treat the mapped axis and the rows as one axis."""
         return gf.reshape(gf.apply(self, gf.reshape(x, (-1, x.shape[2]))), x.shape)
 
     @staticmethod

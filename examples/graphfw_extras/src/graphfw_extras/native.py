@@ -74,18 +74,18 @@ THREADS = 128
 
 @dataclass(frozen=True)
 class RowCode:
-    """An LLVM function that computes one row, called once for each by the threads of a run."""
+    """An LLVM function that computes one row; the threads of a run call it for each row."""
 
     decay: float
     dtype: str
 
     @property
     def key(self) -> str:
-        """All that the text depends on: functions with equal keys are compiled once."""
+        """Return all that the text depends on: functions with equal keys are compiled once."""
         return f"extras.moving_average {self.decay!r} {self.dtype}"
 
     def llvm(self, symbol: str) -> str:
-        """The text of an LLVM module that defines the function."""
+        """Return the text of an LLVM module that defines the function."""
         kind = KINDS[self.dtype]
         numbers = np.array([self.decay, 1 - self.decay], self.dtype).astype(np.float64)
         decay, rest = [f"0x{bits:016X}" for bits in numbers.view(np.uint64)]
@@ -94,7 +94,7 @@ class RowCode:
 
 @lowers(MovingAverage, target="numpy")
 def on_cpus(node, inputs, outputs, settings):
-    """The steps of a moving average on a CPU: one, whose work items are the rows."""
+    """Return one step for a CPU, whose work items are the rows."""
     (x,), (y,) = inputs, outputs
     step = Step(
         nodes=(node,),
@@ -109,7 +109,7 @@ def on_cpus(node, inputs, outputs, settings):
 
 @lowers(MovingAverage, target="cupy")
 def on_gpus(node, inputs, outputs, settings):
-    """The steps of a moving average on a GPU: one kernel, which leaves each row to a thread."""
+    """Return one step for a GPU: a kernel with a thread for each row."""
     (x,), (y,) = inputs, outputs
     decay, dtype = node.op.decay, x.storage.dtype
     name = f"moving_average_{dtype.name}_{np.float64(decay).view(np.uint64):x}"
@@ -133,6 +133,6 @@ def on_gpus(node, inputs, outputs, settings):
 
 
 def launched(params):
-    """How the kernel is launched, given the numbers in the step's `params`."""
+    """Return the launch for the values of the step's `params`."""
     rows = params[0]
     return Launch("rows", -(-rows // THREADS), block=(THREADS, 1))
