@@ -1,7 +1,7 @@
-"""The kernels that copy arrays into a row.
+"""The kernels that make C-contiguous copies of arrays.
 
-Which axes are dense, reversed or short is part of a kernel, as in any other; sizes and other
-strides are its run-time integers. So a few kernels copy all arrays.
+A kernel knows which axes are contiguous, reversed or short; sizes and other strides are run-time
+parameters. So a few kernels copy all arrays.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
 from graphfw.runtime.kernels.lower_steps import finished, step
 from graphfw.runtime.kernels.steps import Temp, View
 from graphfw.runtime.numpy_executor.codegen.strided import NEAR
+from graphfw.runtime.numpy_executor.contiguous import ArrayLayout
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.in_rows import Lie
 from graphfw.runtime.numpy_executor.runner import StepCall
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.copies import copying, in_a_row
@@ -29,15 +29,15 @@ _UNITS: dict[int, DType] = {1: uint8, 2: uint16, 4: uint32, 8: uint64}
 """The dtypes that elements are copied as, by their bytes."""
 
 
-def call_of(lie: Lie) -> StepCall:
+def call_of(layout: ArrayLayout) -> StepCall:
     """Return the call that copies an array, whose address is base 0, to base 1."""
     # Channels of images and coordinates of points are few, and near one another.
     form = _Form(
-        lie.itemsize,
-        tuple([n if n <= NEAR else None for n in lie.shape]),
-        tuple([n if abs(n) <= NEAR else None for n in lie.strides]),
+        layout.itemsize,
+        tuple([n if n <= NEAR else None for n in layout.shape]),
+        tuple([n if abs(n) <= NEAR else None for n in layout.strides]),
     )
-    return _kernel(form).call(lie, form)
+    return _kernel(form).call(layout, form)
 
 
 class _Form(NamedTuple):
@@ -55,7 +55,7 @@ class _Kernel:
         dims = _sizes("d", form.dims)
         strides = _sizes("s", form.strides)
         source = Temp(_UNITS[form.itemsize], 0, "an array that is fed")
-        copy = in_a_row(Temp(source.dtype, size_of(dims), "an array in a row"), dims)
+        copy = in_a_row(Temp(source.dtype, size_of(dims), "a contiguous copy"), dims)
         draft = copying(View(source, 0, dims, strides), copy)
         target = CpuTarget(Draws(()))
         turn_if_narrow(draft, target.narrow)
@@ -65,10 +65,10 @@ class _Kernel:
         sizes = [*made.params, made.work_items, made.scratch]
         self._evaluate = evaluator(written(sizes, _names("d", dims) + _names("s", strides)))
 
-    def call(self, lie: Lie, form: _Form) -> StepCall:
+    def call(self, layout: ArrayLayout, form: _Form) -> StepCall:
         """Return the call of the kernel for an array."""
-        sizes = [n for n, known in zip(lie.shape, form.dims, strict=True) if known is None]
-        sizes += [n for n, known in zip(lie.strides, form.strides, strict=True) if known is None]
+        sizes = [n for n, known in zip(layout.shape, form.dims, strict=True) if known is None]
+        sizes += [n for n, known in zip(layout.strides, form.strides, strict=True) if known is None]
         *params, work_items, scratch = self._evaluate(*sizes)
         refs = [(place, 0) for place in self.places]
         return StepCall(self.address, refs, params, work_items, scratch)

@@ -16,8 +16,8 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Claim
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.runtime.numpy_executor.buffer_pool import ArenaMemory
+from graphfw.runtime.numpy_executor.contiguous import as_contiguous
 from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
-from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.ready_run import LoadedRecipe, Outside, ReadyRun
 from graphfw.runtime.planning.schedule import Level
@@ -131,9 +131,9 @@ class Execution:
 
     def _native(self, call: Callable[[tuple[Array, ...]], int]) -> bool:
         failed = call((*self._inputs, *self._results, *self._updates))
-        if failed < 0:  # an array that was fed does not lie in a row
+        if failed < 0:  # a feed is not C-contiguous
             threads = self._run.run.threads
-            self._inputs = [in_rows(array, threads) for array in self._inputs]
+            self._inputs = [as_contiguous(array, threads) for array in self._inputs]
             failed = call((*self._inputs, *self._results, *self._updates))
         return not failed
 
@@ -200,7 +200,7 @@ class Execution:
                 if place < len(inputs)
                 else (*self._results, *self._updates)[place - len(inputs)]
             )
-            return in_rows(found, self._run.run.threads)
+            return as_contiguous(found, self._run.run.threads)
         if isinstance(storage, Tensor):
             constant = constant_array(storage)
             if constant is not None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from graphfw.ir import concrete
 from graphfw.ir.literal import Array
+from graphfw.runtime.numpy_executor.contiguous import as_contiguous
 from graphfw.runtime.numpy_executor.engine import compile_codes
-from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.native import clock_file, period, text_of
 from graphfw.runtime.numpy_executor.ready_run import ReadyRun
 from graphfw.runtime.numpy_executor.runner import Arrays, Run, reads_arrays, runner_address
@@ -245,7 +245,7 @@ class Iterations:
     def __call__(self, arrays: Arrays) -> int | None:
         """Make the iterations, and return how many there were; None where a step failed.
 
-        What is read need not lie in a row; what is written must.
+        What is read need not be C-contiguous; what is written must.
         """
         while True:
             try:
@@ -257,9 +257,9 @@ class Iterations:
                 return made
             if made == _FAILED:
                 return None
-            # An array does not lie in a row.
+            # An array is not C-contiguous.
             threads = self._work.run.threads
-            arrays = tuple([in_rows(array, threads) for array in arrays])
+            arrays = tuple([as_contiguous(array, threads) for array in arrays])
 
 
 def _slowly(call: Callable[..., int], here: int, addresses: Array, arrays: Arrays) -> int:

@@ -12,8 +12,8 @@ from graphfw.ir.op import Rng
 from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.executor import Claim, Options
 from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas
+from graphfw.runtime.numpy_executor.contiguous import as_contiguous
 from graphfw.runtime.numpy_executor.execution import Execution
-from graphfw.runtime.numpy_executor.in_rows import in_rows
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
@@ -76,8 +76,8 @@ class NativeExecutable(PlannedExecutable[Layout]):
                     run.lie_at(arena.address)
                 outputs = [make() for make in run.makers]
                 failed = run.whole((*given, *outputs))
-                if failed < 0:  # an array that was fed does not lie in a row
-                    given = [in_rows(array, self._threads) for array in given]
+                if failed < 0:  # a feed is not C-contiguous
+                    given = [as_contiguous(array, self._threads) for array in given]
                     failed = run.whole((*given, *outputs))
                 if not failed:
                     return outputs

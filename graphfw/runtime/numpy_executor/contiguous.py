@@ -1,4 +1,4 @@
-"""Arrays that do not lie in a row, copied into one that does: by all threads, in native code."""
+"""C-contiguous copies of arrays, made by native code on all threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.runner import Run, Tables, Wave
 from graphfw.utils import forks
 
 _SMALL = 1 << 16
-"""Bytes that NumPy has copied before a native call begins."""
+"""Bytes that NumPy copies in the time that a native call takes to begin."""
 
 _KEPT = 8
 """Layouts whose tables are kept, 3 KB each: to make them takes as long as to copy 100 KB."""
@@ -24,16 +24,16 @@ _ITEMS = (1, 2, 4, 8)
 """Bytes of elements that kernels copy."""
 
 
-class Lie(NamedTuple):
-    """How elements lie, in elements; axes that lie in a row are one."""
+class ArrayLayout(NamedTuple):
+    """The shape and the strides of an array, in elements; axes that can be joined are joined."""
 
     itemsize: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
 
-def in_rows(array: Array, threads: int) -> Array:
-    """Return an array whose elements lie in a row, in C order, and are aligned.
+def as_contiguous(array: Array, threads: int) -> Array:
+    """Return an array with the same elements that is C-contiguous and aligned.
 
     Args:
         array: Any array.
@@ -46,17 +46,17 @@ def in_rows(array: Array, threads: int) -> Array:
     fits = itemsize in _ITEMS and flags.aligned and array.dtype.isnative
     if array.nbytes < _SMALL or not fits or any([s % itemsize for s in array.strides]):
         return np.require(array, requirements=["C", "A"])
-    lie = _lie_of(array)
+    layout = _layout_of(array)
     result = _pool(array.dtype).maker(array.shape, array.nbytes)()
-    copying = _copying(lie, threads)
+    copying = _copying(layout, threads)
     try:
         copying.run(array, result)
     finally:
-        _give_back(lie, threads, copying)
+        _give_back(layout, threads, copying)
     return result
 
 
-def _lie_of(array: Array) -> Lie:
+def _layout_of(array: Array) -> ArrayLayout:
     item = array.dtype.itemsize
     found: list[tuple[int, int]] = []
     for dim, nbytes in zip(array.shape, array.strides, strict=True):
@@ -68,16 +68,16 @@ def _lie_of(array: Array) -> Lie:
         else:
             found.append((dim, stride))
     shape, strides = zip(*found, strict=True)
-    return Lie(item, shape, strides)
+    return ArrayLayout(item, shape, strides)
 
 
 class _Copying:
-    """The tables of one copy at a time, of arrays that lie in one way."""
+    """The tables of one copy at a time, of arrays of one layout."""
 
-    def __init__(self, lie: Lie, threads: int) -> None:
-        # Not at the top: who is fed arrays in a row does without what makes kernels.
+    def __init__(self, layout: ArrayLayout, threads: int) -> None:
+        # Not at the top: runs with contiguous feeds need no compiler.
         kernels = import_module("graphfw.runtime.numpy_executor.copy_kernels")
-        self._run = Run(Tables([Wave([kernels.call_of(lie)])], 2, 0), threads)
+        self._run = Run(Tables([Wave([kernels.call_of(layout)])], 2, 0), threads)
         self._call = self._run.stretch(0, 1, hold=False)
 
     def run(self, source: Array, target: Array) -> None:
@@ -86,24 +86,24 @@ class _Copying:
         self._call(())
 
 
-_free: OrderedDict[tuple[Lie, int], list[_Copying]] = OrderedDict()
-"""Tables that nobody uses."""
+_free: OrderedDict[tuple[ArrayLayout, int], list[_Copying]] = OrderedDict()
+"""Tables that no run uses."""
 
 _lock = forks.renewed_lock()
 
 
-def _copying(lie: Lie, threads: int) -> _Copying:
+def _copying(layout: ArrayLayout, threads: int) -> _Copying:
     with _lock:
-        free = _free.get((lie, threads))
+        free = _free.get((layout, threads))
         if free:
             return free.pop()
-    return _Copying(lie, threads)
+    return _Copying(layout, threads)
 
 
-def _give_back(lie: Lie, threads: int, copying: _Copying) -> None:
+def _give_back(layout: ArrayLayout, threads: int, copying: _Copying) -> None:
     with _lock:
-        _free.setdefault((lie, threads), []).append(copying)
-        _free.move_to_end((lie, threads))
+        _free.setdefault((layout, threads), []).append(copying)
+        _free.move_to_end((layout, threads))
         while len(_free) > _KEPT:
             _free.popitem(last=False)
 

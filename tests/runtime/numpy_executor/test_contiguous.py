@@ -1,4 +1,4 @@
-"""Arrays that do not lie in a row are copied into one natively, however they lie."""
+"""C-contiguous copies of arrays of any layout are made natively."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.runtime.numpy_executor import in_rows as module
-from graphfw.runtime.numpy_executor.in_rows import in_rows
+from graphfw.runtime.numpy_executor import contiguous as module
+from graphfw.runtime.numpy_executor.contiguous import as_contiguous
 from tests.runtime.numpy_executor.special_runs import same
 
 DTYPES = (bool, np.int8, np.uint16, ml_dtypes.bfloat16, np.float32, np.int64, np.complex64)
@@ -23,7 +23,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lying(rng: np.random.Generator, dtype: Any) -> Any:
-    """Return an array that lies in some way."""
+    """Return an array of some layout."""
     sizes = (1, 2, 3, 5, 17, 40)
     shape = [int(rng.choice(sizes)) for _ in range(int(rng.integers(1, 5)))]
     steps = [int(rng.choice([1, 1, 1, -1, 2, -3, 9])) for _ in shape]
@@ -48,7 +48,7 @@ def test_any_array(small, dtype, seed):
     for _ in range(6):
         view = lying(rng, dtype)
         for threads in (1, 2):
-            found = in_rows(view, threads)
+            found = as_contiguous(view, threads)
             assert found.flags.c_contiguous
             assert found.flags.aligned
             same(found, np.ascontiguousarray(view))
@@ -57,7 +57,7 @@ def test_any_array(small, dtype, seed):
 def test_what_lies_in_a_row_stays(small):
     array = np.arange(12.0).reshape(3, 4)
     for one in (array, array[1:], array[:0], array[:, :0].T, np.float32(3) + np.zeros(())):
-        assert in_rows(one, 2) is one
+        assert as_contiguous(one, 2) is one
 
 
 def test_what_no_kernel_copies(small):
@@ -68,7 +68,7 @@ def test_what_no_kernel_copies(small):
     between = np.lib.stride_tricks.as_strided(np.arange(9, dtype=np.int32), (4,), (6,))
     wide = np.arange(8).astype(np.complex128)[::2]
     for array in (misaligned, swapped, between, wide):
-        found = in_rows(array, 2)
+        found = as_contiguous(array, 2)
         assert found.flags.c_contiguous
         assert found.flags.aligned
         np.testing.assert_array_equal(found, array)
@@ -76,7 +76,7 @@ def test_what_no_kernel_copies(small):
 
 def test_overlapping_windows(small):
     windows = np.lib.stride_tricks.sliding_window_view(np.arange(50, dtype=np.float32), 7)
-    same(in_rows(windows, 2), np.ascontiguousarray(windows))
+    same(as_contiguous(windows, 2), np.ascontiguousarray(windows))
 
 
 @pytest.mark.parametrize("shape", [(300, 200), (70, 9, 64), (40, 40, 3)])
