@@ -19,7 +19,7 @@ from graphfw.utils.records import record
 class SplitComplexSums(Pass):
     """Add up the real and the imaginary parts of complex numbers, each by itself."""
 
-    name = "split-complex-sums"
+    name = "complex-to-parts"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not any([_adds_complex(node) for node in graph.nodes]):

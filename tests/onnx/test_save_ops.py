@@ -15,7 +15,7 @@ from tests.ops.test_contracts import check_close
 from tests.support.samples import OWN, Declared, declared
 
 WITHOUT = frozenset(
-    "attention_backward betainc betaln cholesky cofactors conj digamma eig eigh eigvals "
+    "attention_backward betainc betaln cholesky cofactors complex conj digamma eig eigh eigvals "
     "eigvalsh entr erfcx fft fused_product gamma gammainc host_call i0 i0e i1 i1e imag "
     "implicit_gamma inv irfft j0 j1 lgamma log_ndtr logit lu matrix_rank ndtri nextafter "
     "pack_bits pinv pixel_conv pixel_conv_weight polygamma qr real rfft slogdet solve "

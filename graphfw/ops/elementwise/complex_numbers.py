@@ -75,4 +75,5 @@ Complex = binary_op(
     accepts="floating-point",
     result="complex",
 )
+Complex.linear = "jointly"
 complex = binary_function(Complex)

@@ -56,7 +56,7 @@ def show(kernel: Kernel) -> str:
     they make.
     Values that are used more than once are named, `v0`, `v1`, ..., where they are first used.
 
-    >>> from graphfw.runtime.kernels.ir import Access, Buffer
+    >>> from graphfw.runtime.kernels.ir import Access, Buffer, InnerLoop, Store
     >>> at = Access(0, (("j", 1),))
     >>> double = Call(float32, "mul", (Load(float32, 0, at), Const(float32, 2.0)))
     >>> axis, buffers = Axis("j", Param(0)), (Buffer(float32, False), Buffer(float32, True))

@@ -294,11 +294,11 @@ def test_plans_with_nodes_outside_of_native_code_are_not_kept(kept):
     for _ in range(2):
         with gf.Graph() as g:
             x = gf.placeholder(("n",), gf.complex64, name="x")
-            y = gf.abs(x * x) + 1
+            y = gf.abs(gf.fft.fft(x)) + 1
         with gf.Session(g, verify="off") as session:
             plan = session.compile(y, [x])
             assert type(plan._run) is CompiledExecutable
-            np.testing.assert_array_equal(plan(np.array([3 + 4j], np.complex64)), [26])
+            np.testing.assert_array_equal(plan(np.array([3 + 4j], np.complex64)), [6])
     assert not recipes(kept)
 
 

@@ -60,7 +60,7 @@ def stepped(plan, session, arrays, poison):
     fed_, sizes = plan._fed(arrays)
     contents = session._state.snapshot.values
     inputs = [*fed_, *[contents[v] for v in plan.program.variables]]
-    layout = run._layout(sizes)
+    layout = run.layout(sizes)
     ready = ReadyRun(run.loaded, layout, 2)
     arena = buffer_pool.Arenas().take(ready.nbytes)
     if poison:
@@ -100,7 +100,7 @@ def test_live_blocks_are_inside_the_arena_and_apart(net):
         plan = plan_of(session, net)
         build = plan._run.build
         for batch in (64, 1, 1000):
-            layout = plan._run._layout((batch,))
+            layout = plan._run.layout((batch,))
             live = {}
             for storage, block in build.block_of.items():
                 live.setdefault(block, []).append(build.lifetimes[storage])
@@ -126,7 +126,7 @@ def test_the_peak_is_what_a_run_allocates(net, rng, batch):
         found = plan.memory(*[a.shape for a in arrays])
         variables = sum(a.nbytes for a in session._state.snapshot.values.values())
         assert found.of("variable") == variables
-        plan._run._layout((batch,))
+        plan._run.layout((batch,))
         tracemalloc.start()
         try:
             outputs = plan(*arrays)
@@ -309,7 +309,7 @@ def test_a_profile_counts_every_step_and_changes_nothing(net, rng, tmp_path):
         build = plan._run.build
         nodes = sum(len(level.nodes) for level in build.levels)
         assert sorted(t.step for t in found.timings) == list(range(len(build.steps) + nodes))
-        work_items = sum(plan._run._layout((300,)).work_items)
+        work_items = sum(plan._run.layout((300,)).work_items)
         assert len(found.events) == work_items + nodes
         assert {event.thread for event in found.events} <= {0, 1}
         for timing in found.timings:
