@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.main(rest)
         sys.stdout.flush()
     except GraphfwError as error:
-        return _failed(_told(error))
+        return _failed(_message(error))
     except ImportError as error:
         return _failed(str(error))
     except MemoryError as error:
@@ -68,7 +68,7 @@ def _end_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _told(error: GraphfwError) -> str:
+def _message(error: GraphfwError) -> str:
     """Return the text of an error, without lines of Python, of which the user has written none."""
     error.operands = tuple([replace(operand, loc=None) for operand in error.operands])
     lines = str(error).splitlines()

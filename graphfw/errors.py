@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
-from graphfw.loc import Loc, Place, capture, known_names
+from graphfw.loc import Loc, Location, capture, known_names
 
 __all__ = [
     "ArgumentError",
@@ -100,7 +100,7 @@ class GraphfwError(Exception):
         *,
         operands: Sequence[Operand] = (),
         why: str = "",
-        at: Place | None = None,
+        at: Location | None = None,
         fix: str = "",
     ) -> None:
         if at is None:
@@ -110,7 +110,7 @@ class GraphfwError(Exception):
         super().__init__(self.summary)
         self.operands = tuple(operands)
         self.why = self._written(why)
-        self.at: Place = at
+        self.at: Location = at
         self.fix = self._written(fix)
 
     def __str__(self) -> str:
@@ -274,11 +274,12 @@ class ExecutionError(GraphfwError, RuntimeError):
 
     Attributes:
         names_node: Whether it says already which node failed: the innermost one does.
-        trip: In which trip of the loop around that, while it is not known which loop it is.
+        iteration: In which iteration of the loop around that, while it is not known which loop it
+            is.
     """
 
     names_node = False
-    trip: int | None = None
+    iteration: int | None = None
 
 
 class MemoryLimitError(ExecutionError, MemoryError):

@@ -26,7 +26,7 @@ from graphfw.ir.op import (
 )
 from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.shape import broadcast, reduced, require
-from graphfw.ops.batching import Lanes, along_axes, leading
+from graphfw.ops.batching import MappedAxis, along_axes, leading
 from graphfw.ops.data_dependent.measuring_ops import Measuring, measure
 from graphfw.ops.numerics.wide import native, rounded
 from graphfw.passes.base import Pass
@@ -57,8 +57,8 @@ __all__ = [
     "Executable",
     "Executor",
     "HandwrittenCode",
-    "Lanes",
     "Launch",
+    "MappedAxis",
     "Measuring",
     "OptimiseBodies",
     "Options",

@@ -21,7 +21,7 @@ _OWN = (
 )
 
 
-class Place(Protocol):
+class Location(Protocol):
     """Where an error is: a line of Python, or of something else that people write."""
 
     @property
@@ -75,7 +75,7 @@ class Loc(NamedTuple):
         forward = self._replace(grad_of=None, merged=())
         return self._replace(grad_of=forward, merged=(), called="")
 
-    def alone(self) -> Loc:
+    def unmerged(self) -> Loc:
         """Return the place without what was merged into it, and whatever the line called."""
         return self._replace(merged=(), called="")
 
@@ -108,19 +108,19 @@ def capture(layer: str = "") -> Loc:
 class _Line:
     """A line of code, with its places by the layers it runs in and the functions it calls."""
 
-    __slots__ = ("_line", "_places")
+    __slots__ = ("_line", "_locations")
 
     def __init__(self, file: str, line: int, function: str) -> None:
         self._line = file, line, function
-        self._places: dict[tuple[str, str], Loc] = {}
+        self._locations: dict[tuple[str, str], Loc] = {}
 
     def of(self, layer: str, called: str) -> Loc:
         """Return the place in a layer, where a public function was called."""
-        known = self._places.get((layer, called))
+        known = self._locations.get((layer, called))
         if known is None:
-            if len(self._places) >= _PLACES:
-                self._places.clear()
-            known = self._places[layer, called] = Loc(*self._line, layer, called=called)
+            if len(self._locations) >= _MOST_LOCATIONS:
+                self._locations.clear()
+            known = self._locations[layer, called] = Loc(*self._line, layer, called=called)
         return known
 
 
@@ -133,12 +133,12 @@ def _captured(found: FrameType, layer: str, called: str) -> Loc:
     key = (code.co_filename, frame.f_lineno, code.co_name)
     line = _lines.get(key)
     if line is None:
-        if len(_lines) >= _PLACES:
+        if len(_lines) >= _MOST_LOCATIONS:
             _lines.clear()
         line = _lines[key] = _Line(*key)
     # Whether the package's own code was written by `dataclass` is not a matter of code alone.
     if frame is found and code.co_filename != "<string>":
-        if len(_by_instruction) >= _PLACES:
+        if len(_by_instruction) >= _MOST_LOCATIONS:
             _by_instruction.clear()
         _by_instruction[id(code), frame.f_lasti] = line, code
     return line.of(layer, called)
@@ -210,7 +210,7 @@ _own_files: dict[str, bool] = {}
 
 _lines: dict[tuple[str, int, str], _Line] = {}
 _by_instruction: dict[tuple[int, int], tuple[_Line, CodeType]] = {}
-_PLACES = 4096
+_MOST_LOCATIONS = 4096
 """So many lines are remembered, and so many layers of each."""
 
 

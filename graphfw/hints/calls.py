@@ -227,7 +227,7 @@ class _Correction:
         """Return the corrected call, or "" where there is none that is certain."""
         positional = self._without_misplaced(positional, keywords)
         positional, keywords = self._with_shape_first(positional, keywords)
-        if not (self._place(positional) and self._translate(keywords)):
+        if not (self._assign(positional) and self._translate(keywords)):
             return ""
         texts: list[str] = []
         for slot in self.slots:
@@ -275,7 +275,7 @@ class _Correction:
         rest = {name: argument for name, argument in keywords.items() if name != given[0]}
         return [keywords[given[0]], *positional], rest
 
-    def _place(self, positional: Sequence[Argument]) -> bool:
+    def _assign(self, positional: Sequence[Argument]) -> bool:
         """Give arguments without a name the parameters that they are for."""
         given, extra = list(positional), []
         if len(given) > len(self.slots) and not self.takes_any_number:

@@ -261,6 +261,11 @@ write python -m graphfw doctor
     list_devices
 """
 
+MEMORY_TEXTS = """
+write per_iteration
+    per_trip
+"""
+
 GRAPH_TEXTS = """
 write gf.Session(g).run(fetches, feeds)
     run eval call forward predict compile
@@ -268,6 +273,8 @@ write with g: … with the functions of gf
     as_default create_op call_function call_method call_module create_node node_copy
     inserting_before inserting_after create_size_node create_stride_node
     create_storage_offset_node get_attr
+write g.location()
+    place
 write g.find(name)
     get_tensor_by_name get_operation_by_name as_graph_element
 write g.nodes
@@ -352,7 +359,7 @@ write f.session.graph
     graph
 """
 
-PLACE_CALLS = """
+SELECTION_CALLS = """
 subtract|sub(place, values): place.add(-values)
 divide|div(place, values): place.multiply(1 / values)
 mul(place, values): place.multiply(values)
@@ -360,7 +367,7 @@ maximum(place, values): place.max(values)
 minimum(place, values): place.min(values)
 """
 
-PLACE_TEXTS = """
+SELECTION_TEXTS = """
 write x.at[key].set(x[key] ** values)
     power pow
 write x.at[key].set(fn(x[key]))

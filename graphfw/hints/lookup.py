@@ -42,21 +42,21 @@ _OWN_SENSE = {
 
 
 @functools.cache
-def look_up(name: str, place: str = "gf") -> Answer:
+def look_up(name: str, owner: str = "gf") -> Answer:
     """Return the answer to a name that a place does not have.
 
     Args:
         name: What another framework calls it.
-        place: Where it was looked for: a public module, or a kind of object such as "Tensor".
+        owner: Where it was looked for: a public module, or a kind of object such as "Tensor".
     """
     tables: Any = import_module("graphfw.hints.tables")
-    calls, texts = tables.OF_PLACES.get(place, ({}, {}))
+    calls, texts = tables.OF_OWNERS.get(owner, ({}, {}))
     if name in calls or name in texts:
         return Answer(calls=tuple(calls.get(name, ())), text=texts.get(name, ""))
-    if place != "Tensor" and not place.startswith("gf"):  # functions are no methods of the others
+    if owner != "Tensor" and not owner.startswith("gf"):  # functions are no methods of the others
         return Answer()
     found = (
-        _by_name(tables, name, place) or _by_rule(tables, name, place) or _by_letters(name, place)
+        _by_name(tables, name, owner) or _by_rule(tables, name, owner) or _by_letters(name, owner)
     )
     if not found:
         fitting = (t for pattern, t in tables.PATTERNS.items() if fnmatchcase(name, pattern))
@@ -64,10 +64,10 @@ def look_up(name: str, place: str = "gf") -> Answer:
     return found
 
 
-def beyond(name: str, place: str) -> str:
+def beyond(name: str, owner: str) -> str:
     """Return how to call SciPy's function of a name, if that is in a module like SciPy's, or ""."""
     tables: Any = import_module("graphfw.hints.tables")
-    module = tables.BEYOND.get(place)
+    module = tables.BEYOND.get(owner)
     call = f"gf.host_call(scipy.{module}.{name}, x.type, x, pure=True)"
     return f"if it is SciPy's: {call}" if module else ""
 
@@ -88,9 +88,9 @@ def meant_option(given: object, words: Sequence[str]) -> str:
     return next(iter(meant or same or difflib.get_close_matches(said, words, n=1)), "")
 
 
-def _by_name(tables: Any, name: str, place: str) -> Answer:
+def _by_name(tables: Any, name: str, owner: str) -> Answer:
     """Look a name up as it is."""
-    here = [path for path, known in _seen_from(place) if known == name]
+    here = [path for path, known in _seen_from(owner) if known == name]
     if here:
         return Answer(target=f"{here[0]}.{name}")
     text = tables.TEXTS.get(name, "").replace("{name}", name)
@@ -101,13 +101,13 @@ def _by_name(tables: Any, name: str, place: str) -> Answer:
     return Answer(text=text)
 
 
-def _by_rule(tables: Any, name: str, place: str) -> Answer:
+def _by_rule(tables: Any, name: str, owner: str) -> Answer:
     """Look a name up without what rules say that another framework's names have besides."""
     for form, bare in tables.RULES:
         if not re.fullmatch(form, name):
             continue
         other = re.sub(f"^(?:{form})$", bare, name)
-        found = _by_name(tables, other, place) or _by_rule(tables, other, place)
+        found = _by_name(tables, other, owner) or _by_rule(tables, other, owner)
         if found.target.startswith("gf.nn.init.") and name.endswith("_"):
             return Answer(text=f"write gf.Variable({found.target}, shape=…)")
         if found and name.endswith("_"):
@@ -117,19 +117,19 @@ def _by_rule(tables: Any, name: str, place: str) -> Answer:
     return Answer()
 
 
-def _by_letters(name: str, place: str) -> Answer:
+def _by_letters(name: str, owner: str) -> Answer:
     """Look a name up whatever its capital letters and underscores."""
     same = name.lower().replace("_", "")
-    spelt = (f"{p}.{n}" for p, n in _seen_from(place) if n.lower().replace("_", "") == same)
+    spelt = (f"{p}.{n}" for p, n in _seen_from(owner) if n.lower().replace("_", "") == same)
     return Answer(target=next(spelt, ""))
 
 
 @functools.cache
-def _seen_from(place: str) -> list[tuple[str, str]]:
+def _seen_from(owner: str) -> list[tuple[str, str]]:
     """Return the public names that may be meant at a place, those of the place itself first."""
     names = [
         (path, name)
         for path, name in public.everything()
-        if place.startswith(_OWN_SENSE.get(path, ""))
+        if owner.startswith(_OWN_SENSE.get(path, ""))
     ]
-    return sorted(names, key=lambda found: not found[0].startswith(place))
+    return sorted(names, key=lambda found: not found[0].startswith(owner))

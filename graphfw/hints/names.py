@@ -94,7 +94,17 @@ def _looked_up(frame: FrameType) -> str:
     return opname[frame.f_code.co_code[frame.f_lasti]] if frame.f_lasti >= 0 else ""
 
 
-Kind = Literal["Tensor", "Module", "Optimizer", "Place", "Session", "Graph", "Plan", "Function"]
+Kind = Literal[
+    "Tensor",
+    "Module",
+    "Optimizer",
+    "Selection",
+    "Session",
+    "Graph",
+    "Plan",
+    "MemoryReport",
+    "Function",
+]
 """The kinds of objects for whose attributes there are tables."""
 
 

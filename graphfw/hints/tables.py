@@ -98,7 +98,7 @@ PATTERNS = _patterns(TEXTS)
 BEYOND = {"gf.special": "special", "gf.linalg": "linalg"}
 """SciPy's modules for what users look for in one of graphfw's that has no answer to it."""
 
-OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
+OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf": ({}, _texts(foreign_texts.TOP_TEXTS)),
     "gf.nn": (_calls(foreign_calls.NN_CALLS), _texts(foreign_texts.NN_TEXTS)),
     "gf.special": (_calls(foreign_calls.SPECIAL_CALLS), {}),
@@ -111,10 +111,11 @@ OF_PLACES: dict[str, tuple[Calls, dict[str, str]]] = {
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
-    "Place": (_calls(foreign_methods.PLACE_CALLS), _texts(foreign_methods.PLACE_TEXTS)),
+    "Selection": (_calls(foreign_methods.SELECTION_CALLS), _texts(foreign_methods.SELECTION_TEXTS)),
     "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),
     "Graph": ({}, _texts(foreign_methods.GRAPH_TEXTS)),
     "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),
+    "MemoryReport": ({}, _texts(foreign_methods.MEMORY_TEXTS)),
     "Function": ({}, _texts(foreign_methods.FUNCTION_TEXTS)),
 }
 """Calls and texts that go before all others in one module, or for one kind of objects."""

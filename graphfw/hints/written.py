@@ -26,8 +26,8 @@ def call_at(frame: FrameType) -> Written | None:
 
     Calls with `**kwargs` count as unknown, for the names of their arguments are not written there.
     """
-    place = _range_at(frame)
-    return _parsed(frame.f_code, place) if place else None
+    span = _range_at(frame)
+    return _parsed(frame.f_code, span) if span else None
 
 
 def call_around(frame: FrameType) -> Written | None:
@@ -55,11 +55,11 @@ def call_around(frame: FrameType) -> Written | None:
 
 def attribute_of(frame: FrameType, name: str) -> str:
     """Return the expression that a frame looks an attribute up of: `x + 1` in `(x + 1).T`."""
-    place = _range_at(frame)
-    if place is None:
+    span = _range_at(frame)
+    if span is None:
         return ""
     try:
-        found = ast.parse(f"({_source(frame.f_code, place)})", mode="eval").body
+        found = ast.parse(f"({_source(frame.f_code, span)})", mode="eval").body
     except SyntaxError:
         return ""
     found = found.func if isinstance(found, ast.Call) else found
@@ -78,17 +78,17 @@ def _range_at(frame: FrameType) -> Range | None:
     return line, last, start, end
 
 
-def _source(code: CodeType, place: Range) -> str:
-    first, last, start, end = place
+def _source(code: CodeType, span: Range) -> str:
+    first, last, start, end = span
     lines = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][start:]
     return b"".join(lines).decode(errors="replace")
 
 
-def _parsed(code: CodeType, place: Range) -> Written | None:
+def _parsed(code: CodeType, span: Range) -> Written | None:
     try:
-        call = ast.parse(f"({_source(code, place)})", mode="eval").body
+        call = ast.parse(f"({_source(code, span)})", mode="eval").body
     except SyntaxError:
         return None
     if not isinstance(call, ast.Call):

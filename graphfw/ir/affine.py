@@ -3,7 +3,7 @@
 Ops that only rename elements say with these which element of the input an element of the output is
 (`Op.source_index`).
 
->>> i = Variable("i", 5)
+>>> i = LoopVariable("i", 5)
 >>> 4 - index_of(i)
 4 - i
 """
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from graphfw.ir.dim import Dim, DimLike, always_ge, exact_div
 
 
-class Variable:
+class LoopVariable:
     """A variable of an index: an integer from 0 up to, and not including, its extent."""
 
     __slots__ = ("extent", "name")
@@ -34,13 +34,13 @@ class Affine:
 
     __slots__ = ("_hash", "offset", "terms")
 
-    def __init__(self, offset: DimLike, terms: Mapping[Variable, DimLike]) -> None:
+    def __init__(self, offset: DimLike, terms: Mapping[LoopVariable, DimLike]) -> None:
         self.offset = offset
         self.terms = terms  # without coefficients 0
         self._hash: int | None = None
 
     @property
-    def lone_variable(self) -> Variable | None:
+    def lone_variable(self) -> LoopVariable | None:
         """The variable that this is, if it is one."""
         if self.offset != 0 or [*self.terms.values()] != [1]:
             return None
@@ -101,7 +101,7 @@ Index: TypeAlias = tuple[Affine, ...]
 ZERO = Affine(0, {})
 
 
-def index_of(variable: Variable) -> Affine:
+def index_of(variable: LoopVariable) -> Affine:
     """Return the variable itself as an index."""
     return Affine(0, {variable: 1})
 
@@ -174,7 +174,7 @@ def regrouped(
         left, right = source[xs[x]], shape[ys[y]]
         x, y = x + 1, y + 1
         while left != right and (x < len(xs) or y < len(ys)):
-            more_left = y == len(ys) or (x < len(xs) and _is_part(left, right))
+            more_left = y == len(ys) or (x < len(xs) and _is_smaller(left, right))
             if more_left:
                 group[0].append(xs[x])
                 left, x = left * source[xs[x]], x + 1
@@ -188,7 +188,7 @@ def regrouped(
         yield group
 
 
-def _is_part(left: DimLike, right: DimLike) -> bool:
+def _is_smaller(left: DimLike, right: DimLike) -> bool:
     """Whether the left group is the one to grow: it is seen to be smaller."""
     if not isinstance(left, Dim) and not isinstance(right, Dim):
         return left < right

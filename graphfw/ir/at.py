@@ -21,15 +21,15 @@ class At:
     def __init__(self, x: Tensor) -> None:
         self._x = x
 
-    def __getitem__(self, key: Any) -> Place:
-        return Place(self._x, key)
+    def __getitem__(self, key: Any) -> Selection:
+        return Selection(self._x, key)
 
     def __repr__(self) -> str:
         return "x.at[key].set(values), .add, .multiply, .max or .min make another tensor"
 
 
 @explained
-class Place(Answering):
+class Selection(Answering):
     """The object `x.at[key]`: its methods return x with the elements at `x[key]` changed.
 
     Values broadcast to `x[key]` and must fit x's dtype. Where a key names an element twice, all its
@@ -38,7 +38,7 @@ class Place(Answering):
 
     __slots__ = ("_key", "_x")
 
-    _answers_as = "Place"
+    _answers_as = "Selection"
 
     def __init__(self, x: Tensor, key: Any) -> None:
         self._x = x

@@ -54,7 +54,7 @@ class BodyGraph(Graph):
     def parameter(self, kind: TensorType, loc: Loc | None = None) -> Tensor:
         """Add a parameter of a type."""
         op = Placeholder(dims=kind.shape, to=kind.dtype)
-        return self.append(Node(op, (), (kind,), loc or self.place(), "", self))[0]
+        return self.append(Node(op, (), (kind,), loc or self.location(), "", self))[0]
 
     def take(self, tensor: Tensor, what: str) -> Tensor:
         """Return the parameter that stands for a tensor of a graph around this one."""
@@ -340,7 +340,7 @@ def trace(
                 around, depth = around.outer, depth + 1
             if depth < _DEEP:  # the function calls itself
                 raise
-            raise _nested_too_deep(what, depth, graph.place()) from None
+            raise _nested_too_deep(what, depth, graph.location()) from None
     return Traced(graph, parameters, outputs)
 
 

@@ -109,10 +109,10 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         raise MemoryError(text) from error
     if isinstance(error, ExecutionError) and error.names_node:  # that is in a body of this node
         again = copy.copy(error)
-        part = "" if error.trip is None else f"iteration {error.trip} of "
-        place = f"it is in {part}the {node.op.name} made at {node.loc.short()}"
-        again.why = f"{error.why}; {place}" if error.why else place
-        again.trip = None
+        part = "" if error.iteration is None else f"iteration {error.iteration} of "
+        location = f"it is in {part}the {node.op.name} made at {node.loc.short()}"
+        again.why = f"{error.why}; {location}" if error.why else location
+        again.iteration = None
         return again
     called = node.loc.called
     if isinstance(error, ExecutionError):  # the op's own words
@@ -178,11 +178,11 @@ def _arguments(node: Node) -> list[Tensor]:
 
 @contextmanager
 def in_iteration(number: int) -> Iterator[None]:
-    """Let errors of what is computed inside know the trip of the loop that they are in."""
+    """Let errors of what is computed inside know the iteration of the loop that they are in."""
     try:
         yield
     except ExecutionError as error:
-        error.trip = number
+        error.iteration = number
         raise
 
 

@@ -137,7 +137,7 @@ def _value(d: DimLike, values: Mapping[str, int]) -> int:
 _COMPUTED: dict[str, Callable[..., int]] = {"//": operator.floordiv, "max": max, "min": min}
 
 
-class Sizes(NamedTuple):
+class SizeTexts(NamedTuple):
     """Several sizes as text.
 
     Attributes:
@@ -177,14 +177,14 @@ def _is_taken(name: str) -> bool:
     return name in ("max", "min") or _PART.fullmatch(name) is not None
 
 
-def written(dims: Sequence[DimLike], names: Sequence[str]) -> Sizes:
+def written(dims: Sequence[DimLike], names: Sequence[str]) -> SizeTexts:
     """Return sizes as texts of the symbols `names`."""
     parameters = tuple(names)
     if any(map(_is_taken, names)):
         parameters = tuple([f"s{number}" for number in range(len(names))])
     texts = _Texts(dict(zip(names, parameters, strict=True)))
     places = tuple([texts.number(d) for d in dims])
-    return Sizes(parameters, tuple(texts.texts), places)
+    return SizeTexts(parameters, tuple(texts.texts), places)
 
 
 class _Texts:
@@ -203,7 +203,7 @@ class _Texts:
         todo = [] if d in known else [d]
         while todo:
             top = todo[-1]
-            missing = [part for part in _parts(top) if part not in known]
+            missing = [part for part in _terms(top) if part not in known]
             if missing:
                 todo.extend(missing)
             elif todo.pop() not in known:
@@ -240,7 +240,7 @@ class _Texts:
         return " + ".join(terms) or "0"
 
     def _named(self, atom: Atom) -> str:
-        return self._symbols[atom.text] if atom.op == "symbol" else self._operand(_alone(atom))
+        return self._symbols[atom.text] if atom.op == "symbol" else self._operand(_single(atom))
 
     def _operand(self, d: DimLike) -> str:
         if isinstance(d, int):
@@ -253,7 +253,7 @@ _MANY = 16
 """A sum of more terms is written as another one and the rest, where that is shorter."""
 
 
-def _parts(d: DimLike) -> list[DimLike]:
+def _terms(d: DimLike) -> list[DimLike]:
     """Return the sizes whose names the text of a size is made of."""
     atom = _composite(d)
     if atom is not None:
@@ -261,7 +261,7 @@ def _parts(d: DimLike) -> list[DimLike]:
     factor = _factor(d)
     if factor > 1:
         return [_divided(d, factor)]
-    return [_alone(atom) for mono in terms_of(d) for atom in mono if atom.op != "symbol"]
+    return [_single(atom) for mono in terms_of(d) for atom in mono if atom.op != "symbol"]
 
 
 def _composite(d: DimLike) -> Atom | None:
@@ -270,7 +270,7 @@ def _composite(d: DimLike) -> Atom | None:
     return found[0] if found and found[1] == 0 else None
 
 
-def _alone(atom: Atom) -> Dim:
+def _single(atom: Atom) -> Dim:
     """Return the size that is an atom alone."""
     return Dim({(atom,): 1})
 
@@ -286,7 +286,7 @@ def _divided(d: DimLike, factor: int) -> Dim:
     return Dim({mono: coef // factor for mono, coef in terms_of(d).items()})
 
 
-def evaluator(sizes: Sizes) -> Callable[..., tuple[int, ...]]:
+def evaluator(sizes: SizeTexts) -> Callable[..., tuple[int, ...]]:
     """Make one function of several sizes: it takes the symbols' values, in their order.
 
     Much quicker than `evaluate` for each, where many are wanted again and again.

@@ -259,8 +259,8 @@ class Graph(Answering):
         """The graph itself, or the one that it is inside of, as a loop's body."""
         return self
 
-    def place(self) -> Loc:
-        """Return the place that a node made now has."""
+    def location(self) -> Loc:
+        """Return the location that a node made now has."""
         return self.provenance or capture(ambient.current_scope.get())
 
     def take(self, tensor: Tensor, what: str) -> Tensor:

@@ -84,12 +84,13 @@ class Rng(NamedTuple):
     Attributes:
         seed: The session's.
         step: The run's.
-        lane: In a loop, a number of 64 bits that stands for the iterations it is in; else 0.
+        iteration_key: In a loop, a number of 64 bits that stands for the iterations it is in; else
+            0.
     """
 
     seed: int
     step: int
-    lane: int = 0
+    iteration_key: int = 0
 
     def fold(self, iteration: int) -> Rng:
         """Return the random state of one iteration of a loop.
@@ -97,10 +98,10 @@ class Rng(NamedTuple):
         By the finaliser of SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, "Fast splittable
         pseudorandom number generators", OOPSLA 2014).
         """
-        mixed = (self.lane + (iteration + 1) * 0x9E3779B97F4A7C15) & _WORD
+        mixed = (self.iteration_key + (iteration + 1) * 0x9E3779B97F4A7C15) & _WORD
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _WORD
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _WORD
-        return self._replace(lane=mixed ^ mixed >> 31)
+        return self._replace(iteration_key=mixed ^ mixed >> 31)
 
 
 NO_RNG = Rng(0, 0)

@@ -118,9 +118,9 @@ class _Printer:
         for node in graph.nodes:
             for body in nested(node.op.values):
                 yield from self.body(body)
-            yield self.placed(self.statement(node), node.loc)
+            yield self.located(self.statement(node), node.loc)
         for update in graph.updates:
-            yield self.placed(self.update(update), update.loc)
+            yield self.located(self.update(update), update.loc)
         if graph.effects:
             yield f"  happens {', '.join(map(self.tensor, graph.effects))}"
         if graph.outputs:
@@ -135,14 +135,14 @@ class _Printer:
         for node in (*[t.node for t in body.parameters], *body.nodes):
             for deeper in nested(node.op.values):
                 lines += inner.body(deeper)
-            lines.append(inner.placed(inner.statement(node), node.loc))
+            lines.append(inner.located(inner.statement(node), node.loc))
         yield f"  body {name} {{"
         yield from [f"  {line}" for line in lines]
         yield f"    takes {', '.join(map(inner.tensor, body.parameters))}"
         yield f"    yields {', '.join(map(inner.tensor, body.outputs))}"
         yield "  }"
 
-    def placed(self, line: str, loc: Loc) -> str:
+    def located(self, line: str, loc: Loc) -> str:
         if not self.locations:
             return f"  {line}"
         return f"{f'  {line}':<{_COMMENT_COLUMN}}  # {loc_text(loc)}"
@@ -316,20 +316,20 @@ _PLAIN_WORD = re.compile(r"[\w.<>\[\]:/-]+")
 
 def loc_text(loc: Loc) -> str:
     """Return a place on one line; `parse` reads it back."""
-    parts = [_place_with_gradient(loc)]
-    parts += [f"also {_place_with_gradient(other)}" for other in loc.merged]
+    parts = [_location_with_gradient(loc)]
+    parts += [f"also {_location_with_gradient(other)}" for other in loc.merged]
     return " | ".join(parts)
 
 
-def _place_with_gradient(loc: Loc) -> str:
-    place = _place(loc)
+def _location_with_gradient(loc: Loc) -> str:
+    location = _location(loc)
     if loc.grad_of is None:
-        return place
-    forward = _place(loc.grad_of)
-    return f"{place} | grad" if forward == place else f"{place} | grad of {forward}"
+        return location
+    forward = _location(loc.grad_of)
+    return f"{location} | grad" if forward == location else f"{location} | grad of {forward}"
 
 
-def _place(loc: Loc) -> str:
+def _location(loc: Loc) -> str:
     file = display_path(loc.file)
     text = f"{file if _PLAIN_FILE.fullmatch(file) else quoted(file)}:{loc.line}"
     if loc.function != "<module>":

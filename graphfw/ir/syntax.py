@@ -216,22 +216,22 @@ _PLACE = re.compile(rf"({_FILE}):(\d+)(?: in ({_WORD}))?(?:, layer ({_WORD}))?")
 
 def loc_of(comment: str) -> Loc | None:
     """Return the place that a comment names; None for a comment of another kind."""
-    places: list[Loc] = []
+    locations: list[Loc] = []
     for part in _between_bars(comment):
-        what = part if not places else part.removeprefix("also ").removeprefix("grad of ")
-        if places and part == "grad":
-            places[-1] = places[-1].as_gradient()
+        what = part if not locations else part.removeprefix("also ").removeprefix("grad of ")
+        if locations and part == "grad":
+            locations[-1] = locations[-1].as_gradient()
             continue
         match = _PLACE.fullmatch(what)
         if match is None:
             return None
         file, line, function, layer = match.groups()
-        place = Loc(_word(file), int(line), _word(function or "<module>"), _word(layer or ""))
-        if part.startswith("grad of ") and places:
-            places[-1] = places[-1]._replace(grad_of=place)
+        location = Loc(_word(file), int(line), _word(function or "<module>"), _word(layer or ""))
+        if part.startswith("grad of ") and locations:
+            locations[-1] = locations[-1]._replace(grad_of=location)
         else:
-            places.append(place)
-    return places[0]._replace(merged=tuple(places[1:]))
+            locations.append(location)
+    return locations[0]._replace(merged=tuple(locations[1:]))
 
 
 def _between_bars(comment: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How long runs may take: a time limit of the thread, which all that it calls keeps to.
 
     limited(2.5, call, *args)     call it; it ends after 2.5 s, with an error
-    check()                       between two nodes, or trips: end here if the time is over
+    check()                       between two nodes, or iterations: end here if the time is over
 
 Native code reads the same limits while it runs without Python's lock: so they are a table, with a
 row for each thread.

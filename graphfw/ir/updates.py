@@ -23,8 +23,8 @@ from graphfw.loc import capture
 def update(variable: Variable, value: Any) -> Update:
     """Say that a variable gets a new value at the end of each run that fetches this update.
 
-    In a branch it gets it if the branch is taken. In a loop each trip reads what the one before has
-    given it; the last value is that of the run.
+    In a branch it gets it if the branch is taken. In a loop each iteration reads what the
+    one before has given it; the last value is that of the run.
 
     Args:
         variable: What to change.

@@ -158,7 +158,7 @@ class Module(_Plain, metaclass=_ModuleType):
         full = ambient.join_scope(ambient.current_scope.get(), snake_case(type(self).__name__))
         self.__dict__.update(_parent=None, _attribute=self._names.take(self, full))
 
-    def _become_part(self, parent: Module, attribute: str) -> None:
+    def _attach(self, parent: Module, attribute: str) -> None:
         self._names.free(self._attribute)
         self.__dict__.update(_parent=parent, _attribute=attribute)
 
@@ -177,7 +177,7 @@ class Module(_Plain, metaclass=_ModuleType):
         for name, child in copied._children.items():
             own = self._children[name]
             if own._parent is self and own._attribute == name:
-                child._become_part(copied, name)
+                child._attach(copied, name)
         for name, variable in copied._variables.items():
             copied._own(name, variable)
         return copied
@@ -243,7 +243,7 @@ class Module(_Plain, metaclass=_ModuleType):
             self._variables.pop(name, None)
             self._children[name] = value  # where the one before stood: the order matters to some
             if value._parent is None:
-                value._become_part(self, name)
+                value._attach(self, name)
         else:
             self._children.pop(name, None)
             self._variables[name] = value

@@ -83,12 +83,12 @@ def _product(first: int = 0, second: int = 1) -> Labelling:
     return rule
 
 
-def _factor(x: Tensor, labels: list[str], is_turned: int) -> Labels:
+def _factor(x: Tensor, labels: list[str], is_transposed: int) -> Labels:
     """Return the labels of a factor: those of its matrices, behind dims that broadcast."""
     if x.ndim == 1:
         return ["inner"]
     outer = [f"batch {i}" for i in range(x.ndim - 2, 0, -1)]
-    return [*_unless_one(x.shape[:-2], outer), *(labels[::-1] if is_turned else labels)]
+    return [*_unless_one(x.shape[:-2], outer), *(labels[::-1] if is_transposed else labels)]
 
 
 def _unless_one(sizes: Sequence[DimLike], labels: Labels) -> Labels:

@@ -239,12 +239,18 @@ class Saving:
                 return one if source.scale == 1 else b("Div", one, b.ints([source.scale]))
 
             b.symbol(source.symbol, size)
-        told = {source.symbol for source in program.size_sources}
-        told.update(*[t.node.op.symbols for t in self._measured])  # their exporters say how
+        known_symbols = {source.symbol for source in program.size_sources}
+        known_symbols.update(
+            *[t.node.op.symbols for t in self._measured]
+        )  # their exporters say how
         for check in program.shape_checks:
             name = check.introduced
-            if name is not None and name not in told and symbols_of(check.actual) <= told:
-                told.add(name)
+            if (
+                name is not None
+                and name not in known_symbols
+                and symbols_of(check.actual) <= known_symbols
+            ):
+                known_symbols.add(name)
                 b.symbol(name, partial(b.dim, check.actual))
 
     def _name_outputs(self, values: Sequence[Val], names: Sequence[str]) -> None:

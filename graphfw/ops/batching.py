@@ -1,7 +1,7 @@
 """Batching: a body applied to many inputs at once, node by node, by each op's `batch` rule.
 
-The inputs side by side are the lanes. A tensor is batched if it differs from lane to lane: then the
-lanes are its axis 0. What all lanes share is computed once.
+The inputs side by side are the examples. A tensor is batched if it differs from example to example:
+then the examples are its axis 0. What all examples share is computed once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from graphfw.ir.types import TensorType
 Outputs: TypeAlias = tuple[Tensor, ...]
 
 
-class Lanes:
-    """The facts of the lanes that batch rules are given.
+class MappedAxis:
+    """The facts of the examples that batch rules are given.
 
     Args:
         size: How many there are.
-        randomness: "different" draws in each lane, the "same" in all, or "error".
+        randomness: "different" draws in each example, the "same" in all, or "error".
 
     Attributes:
         without_rule: The nodes met so far whose op has no batch rule.
@@ -44,22 +44,23 @@ class Lanes:
         self.refused: dict[Node, None] = {}
 
     def everywhere(self, x: Tensor, is_batched: bool) -> Tensor:
-        """Return a tensor with the lanes in front, repeated if all share it."""
+        """Return a tensor with the examples in front, repeated if all share it."""
         return x if is_batched else F.broadcast_to(x, (self.size, *x.shape))
 
     def all(self, xs: Sequence[Tensor], batched: Sequence[bool]) -> list[Tensor]:
-        """Return tensors with the lanes in front of each."""
+        """Return tensors with the examples in front of each."""
         return [self.everywhere(x, flag) for x, flag in zip(xs, batched, strict=True)]
 
     def kind(self, kind: TensorType, is_batched: bool = True) -> TensorType:
-        """Return the type that a tensor has with the lanes in front, if it is batched."""
+        """Return the type that a tensor has with the examples in front, if it is batched."""
         return TensorType(kind.dtype, (self.size, *kind.shape)) if is_batched else kind
 
     def only(self, mask: Tensor, x: Tensor) -> Tensor:
-        """Return a batched tensor that has in lanes outside of a mask what the first inside has.
+        """Return a batched tensor that has in examples outside of a mask what the first inside has.
 
-        So nothing fails on values that a lane would never compute with. One lane must be inside.
-        mask: [lanes] bool
+        So nothing fails on values that an example would never compute with. One example must be
+        inside.
+        mask: [examples] bool
         """
         before = F.sum(F.cumulative_sum(mask) == 0)
         row = F.stop_gradient(F.take(x, before, axis=0))
@@ -73,7 +74,7 @@ class Lanes:
         batched: Sequence[bool],
         keeps_names: bool = False,
     ) -> tuple[list[Tensor], list[bool]]:
-        """Make a body's nodes in the current graph, for all lanes.
+        """Make a body's nodes in the current graph, for all examples.
 
         Args:
             body: The body.
@@ -130,11 +131,11 @@ class Lanes:
     def body(
         self, what: str, body: Body, batched: Sequence[bool], wanted: Sequence[bool] = ()
     ) -> tuple[Body, list[bool]]:
-        """Return a body for all lanes.
+        """Return a body for all examples.
 
         Args:
             what: The kind of op that owns it.
-            body: The body of one lane.
+            body: The body of one example.
             batched: Which parameters are batched.
             wanted: Which outputs have to be, whether they differ or not; by default all.
 
@@ -156,14 +157,14 @@ class Lanes:
         found = [flag or want for flag, want in zip(flags, must, strict=True)]
         return Body(parameters, outputs), found
 
-    def trip(
+    def iteration(
         self, what: str, body: Body, carry: Sequence[bool], others: Sequence[bool]
     ) -> tuple[Body, list[bool]]:
-        """Return the body of a loop for all lanes: a carry that ever differs is always batched.
+        """Return the body of a loop for all examples: a carry that ever differs is always batched.
 
         Args:
             what: The kind of op that owns it.
-            body: Takes the trip's number, a carry and others; yields the next carry, and more.
+            body: Takes the iteration's number, a carry and others; yields the next carry, and more.
             carry: Which of the first carry are batched.
             others: Which of the others are.
 
@@ -188,12 +189,12 @@ def _named(x: Tensor, name: str) -> Tensor:
 def rule_of(op: Op) -> Callable[..., Any] | None:
     """Return an op's batch rule: its own, or that of all elementwise ops; None if it has none."""
     if op.batch is None and ELEMENTWISE in op.traits:
-        return lambda lanes, batched, *xs: emit(op, *aligned(batched, xs))
+        return lambda mapped, batched, *xs: emit(op, *aligned(batched, xs))
     return op.batch
 
 
 def lifted(x: Tensor, ndim: int) -> Tensor:
-    """Give a batched tensor as many dims, by dims of size 1 behind the lanes."""
+    """Give a batched tensor as many dims, by dims of size 1 behind the examples."""
     missing = (1,) * (ndim - x.ndim)
     return F.reshape(x, (*x.shape[:1], *missing, *x.shape[1:])) if missing else x
 
@@ -201,10 +202,10 @@ def lifted(x: Tensor, ndim: int) -> Tensor:
 def aligned(
     batched: Sequence[bool], xs: Sequence[Tensor], core: Sequence[int] = ()
 ) -> list[Tensor]:
-    """Return tensors whose leading dims broadcast as in one lane, with the lanes in front of them.
+    """Return tensors with the examples in front of leading dims that broadcast as in one example.
 
     Args:
-        batched: Which have the lanes in front.
+        batched: Which have the examples in front.
         xs: The tensors.
         core: How many dims of each come behind those that broadcast; 0 by default.
     """
@@ -222,16 +223,16 @@ def changed(op: Op, **values: Any) -> Op:
 # Rules that many ops have.
 
 
-def leading(op: Op, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Outputs:
-    """The batch rule of ops that take any leading dims: lanes are but more of them."""
-    return emit_all(op, *lanes.all(xs, batched))
+def leading(op: Op, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) -> Outputs:
+    """The batch rule of ops that take any leading dims: examples are but more of them."""
+    return emit_all(op, *mapped.all(xs, batched))
 
 
-def along_axes(op: Any, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Outputs:
+def along_axes(op: Any, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) -> Outputs:
     """The batch rule of ops with a field `axis` or `axes`: each axis is one further behind."""
     new = [axis + 1 for axis in _axes(op)]
     moved = {"axis": new[0]} if "axis" in op.fields else {"axes": tuple(new)}
-    return emit_all(changed(op, **moved), *lanes.all(xs, batched))
+    return emit_all(changed(op, **moved), *mapped.all(xs, batched))
 
 
 def _axes(op: Any) -> tuple[int, ...]:
@@ -251,7 +252,7 @@ def free_axis(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType
     """
     shape, rule = outputs[0].shape, type(op).batch
     if rule is leading:
-        axes = [*range(_lanes(op, inputs))]
+        axes = [*range(_leading_dims(op, inputs))]
     elif rule is along_axes:
         own = _axes(op)
         count = len(shape)
@@ -265,7 +266,7 @@ def free_axis(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType
     return max(axes, key=shape.__getitem__, default=None)
 
 
-def _lanes(op: Op, inputs: Sequence[TensorType]) -> int:
+def _leading_dims(op: Op, inputs: Sequence[TensorType]) -> int:
     """Return how many dims of all inputs, from the first, the op could do without."""
     shapes = [t.shape for t in inputs]
     for count in range(min(map(len, shapes))):

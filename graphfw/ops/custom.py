@@ -219,7 +219,7 @@ def _checked_batch(batch: Callable[..., Any]) -> Callable[..., Any]:
             kinds = ", ".join([a_type(output) for output in outputs])
             raise GraphError(
                 f"{self.name}: its batch returns {kinds}",
-                fix="return the tensor, or a tuple of several, with the lanes as axis 0",
+                fix="return the tensor, or a tuple of several, with the examples as axis 0",
             )
         return made
 

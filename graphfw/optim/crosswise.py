@@ -43,7 +43,8 @@ def _warn_in(results: Sequence[Tensor], trained: set[Node]) -> None:
         trained.add(node)
         if isinstance(node.op, Region):
             for body in node.op.bodies:
-                # Some take more than the node is given, such as a trip's number, and that first.
+                # Some take more than the node is given, such as an iteration's number, and that
+                # first.
                 taken = zip(reversed(body.parameters), reversed(node.inputs), strict=False)
                 _warn_in(body.outputs, {own.node for own, t in taken if t.node in trained})
         if ELEMENTWISE not in node.op.traits or not node.types[0].dtype.is_inexact:

@@ -66,9 +66,9 @@ class RealRun:
             return None
         few = derive(graph, [graph.outputs[k] for k in suspects])
         moved = [evaluated(few, replace(self.draw, jitter=seed)) for seed in _SEEDS]
-        for place, k in enumerate(suspects):
+        for location, k in enumerate(suspects):
             noise = _LOW_NOISE if least_tolerance(ancestors([graph.outputs[k]])) else _NOISE
-            if not explained(wanted[k], found[k], [one[place] for one in moved], noise):
+            if not explained(wanted[k], found[k], [one[location] for one in moved], noise):
                 return k
         return None
 
@@ -176,15 +176,15 @@ def _first_node(before: Graph, after: Graph, trial: RealRun) -> tuple[Node, str]
     """Return the first node of a graph of whose value nothing is left at its place."""
     shared = set(after.nodes)
     made = [t for node in before.nodes if node not in shared for t in node.outputs]
-    places: dict[Loc, list[Tensor]] = {}
+    locations: dict[Loc, list[Tensor]] = {}
     for node in after.nodes:
         for tensor in node.outputs:
             for loc in (node.loc, *node.loc.merged):
-                places.setdefault(loc.alone(), []).append(tensor)
+                locations.setdefault(loc.unmerged(), []).append(tensor)
     old = values_of(before, made, trial.draw)
     new = values_of(after, [t for node in after.nodes for t in node.outputs], trial.draw)
     for tensor in made:
-        rivals = [t for t in places.get(tensor.node.loc.alone(), ()) if t.type == tensor.type]
+        rivals = [t for t in locations.get(tensor.node.loc.unmerged(), ()) if t.type == tensor.type]
         if not rivals or any(same_values(old[tensor], new[t]) for t in rivals):
             continue
         own = derive(before, [tensor])
@@ -216,5 +216,5 @@ def difference(a: Value, b: Value) -> str:
         odd = np.isfinite(a) != np.isfinite(b)
         distance = np.where(odd, np.inf, np.nan_to_num(distance, nan=0.0, posinf=0.0))
     at = np.unravel_index(int(distance.argmax()), a.shape) if a.size else (0,) * a.ndim
-    place = f"the element {[int(i) for i in at]}" if a.ndim else "it"
-    return f"{place} was {a[at]} and is {b[at]}"
+    location = f"the element {[int(i) for i in at]}" if a.ndim else "it"
+    return f"{location} was {a[at]} and is {b[at]}"

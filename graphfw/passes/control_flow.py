@@ -32,7 +32,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.cse import CSE
 from graphfw.utils.records import record
 
-Place = tuple[int, int]
+OutputOf = tuple[int, int]
 """A tensor of a body: see `Body.output_key`."""
 
 
@@ -76,7 +76,7 @@ class FuseScans(Pass):
         group_of = {node: group for group in groups.values() if len(group) > 1 for node in group}
         if not group_of:
             return graph
-        made: dict[Node, dict[Place | int, Tensor]] = {}
+        made: dict[Node, dict[OutputOf | int, Tensor]] = {}
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
             group = group_of.get(node)
@@ -101,11 +101,11 @@ def _what_it_computes(node: Node, op: Scan) -> object:
     return op.body.computation, kept, own, inputs
 
 
-def _merged(group: Sequence[Node], inputs: tuple[Tensor, ...]) -> dict[Place | int, Tensor]:
+def _merged(group: Sequence[Node], inputs: tuple[Tensor, ...]) -> dict[OutputOf | int, Tensor]:
     """Emit the scan that stacks what any of a group stacks: its outputs by what they are."""
     op = group[0].op
     assert isinstance(op, Scan)
-    stacked: dict[Place, None] = {}
+    stacked: dict[OutputOf, None] = {}
     for node in group:
         assert isinstance(node.op, Scan)
         stacked.update(dict.fromkeys(node.op.body.output_key[op.carries :]))

@@ -29,7 +29,7 @@ class CSE(Pass):
     name = "cse"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        twin_of, places = _equal_nodes(graph)
+        twin_of, locations = _equal_nodes(graph)
         if not twin_of:
             return graph
         hits["merged"] += len(twin_of)
@@ -39,8 +39,8 @@ class CSE(Pass):
             twin = twin_of.get(node)
             if twin is not None:
                 return outputs[twin]
-            if node in places:
-                outputs[node] = _kept(node, inputs, tuple(places[node]))
+            if node in locations:
+                outputs[node] = _kept(node, inputs, tuple(locations[node]))
             return outputs.get(node)
 
         return rebuild(graph, rewrite)
@@ -50,7 +50,7 @@ def _equal_nodes(graph: Graph) -> tuple[dict[Node, Node], dict[Node, dict[Loc, N
     """Return for each node to drop the one that stays, and for these the places they stand for."""
     first: dict[object, Node] = {}
     twin_of: dict[Node, Node] = {}
-    places: dict[Node, dict[Loc, None]] = {}
+    locations: dict[Node, dict[Loc, None]] = {}
     for node in live_nodes(graph):
         op = node.op
         traits = op.traits
@@ -63,11 +63,11 @@ def _equal_nodes(graph: Graph) -> tuple[dict[Node, Node], dict[Node, dict[Loc, N
         if twin is node:
             continue
         twin_of[node] = twin
-        merged = places.setdefault(twin, {})
+        merged = locations.setdefault(twin, {})
         # A constant can't fail or be slow, so nobody asks where the others stood.
-        if SOURCE not in traits and node.loc.alone() != twin.loc.alone():
-            merged.update(dict.fromkeys((node.loc.alone(), *node.loc.merged)))
-    return twin_of, places
+        if SOURCE not in traits and node.loc.unmerged() != twin.loc.unmerged():
+            merged.update(dict.fromkeys((node.loc.unmerged(), *node.loc.merged)))
+    return twin_of, locations
 
 
 def _order(entry: tuple[Node, int]) -> tuple[int, int]:
@@ -84,11 +84,11 @@ def _content(op: Op) -> Any:
     return (array.dtype, array.shape, array.tobytes())
 
 
-def _kept(node: Node, inputs: tuple[Tensor, ...], places: tuple[Loc, ...]) -> tuple[Tensor, ...]:
+def _kept(node: Node, inputs: tuple[Tensor, ...], locations: tuple[Loc, ...]) -> tuple[Tensor, ...]:
     """Put a node into the graph that is being built, at its own and further places."""
     graph = current_graph()
-    if places:
-        with graph.located(node.loc._replace(merged=(*node.loc.merged, *places))):
+    if locations:
+        with graph.located(node.loc._replace(merged=(*node.loc.merged, *locations))):
             return emit_all(node.op, *inputs, name=node.name)
     if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
         return graph.share(node)

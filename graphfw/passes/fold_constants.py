@@ -15,7 +15,7 @@ from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.control.region_op import OutOfTrips, at_most
+from graphfw.ops.control.region_op import OutOfIterations, at_most
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.movement import PermuteDims
 from graphfw.passes.base import Pass
@@ -98,6 +98,6 @@ def _values(node: Node, inputs: tuple[Tensor, ...]) -> list[Array] | None:
     try:
         with np.errstate(all="ignore"), at_most(_ITERATIONS):
             result = node.op.eval(np, *arrays)
-    except (Exception, OutOfTrips):
+    except (Exception, OutOfIterations):
         return None  # not lost: the node stays, and raises, or goes on, when the graph runs
     return [np.asarray(r, order="C") for r in (result if node.op.multiple else (result,))]

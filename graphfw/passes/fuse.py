@@ -17,12 +17,12 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.passes.fuse_cluster import Cluster
 from graphfw.passes.fuse_clusters import Clusters
-from graphfw.passes.fuse_concats import join_parts
+from graphfw.passes.fuse_concats import join_concats
 from graphfw.passes.fuse_cycles import break_cycles
 from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Role
 from graphfw.passes.fuse_outputs import Outputs, settled
 from graphfw.passes.fuse_products import attach_products
-from graphfw.passes.split_column_reductions import part_narrow
+from graphfw.passes.split_column_reductions import split_narrow
 from graphfw.utils.records import record
 
 _ANEW = (Role.GENERATED, Role.UNPACK)
@@ -89,11 +89,11 @@ def partition(graph: Graph, natives: CompilableOps) -> Partition:
         if node in idle:
             continue
         clusters.add(node)
-    part_narrow(clusters)
+    split_narrow(clusters)
     break_cycles(clusters)
     attach_products(clusters, graph)
     break_cycles(clusters)
-    join_parts(clusters, graph)
+    join_concats(clusters, graph)
     outputs = settled(clusters, facts, natives, graph.outputs)
     groups = [_group(c, clusters, outputs) for c in _ordered(clusters, outputs)]
     return Partition(tuple(groups), facts)

@@ -124,19 +124,19 @@ class Clusters:
 
     def add(self, node: Node) -> None:
         """Give a node a place: a group of those that it reads from, or one of its own."""
-        alone = self._role_alone(node)
+        alone = self._single_role(node)
         if not alone and isinstance(node.op, Gather) and self._add_pick(node):
             return
-        self.put_alone(node)
+        self.put_single(node)
         if not alone:
             self._join_sources(node)
             self._join_siblings(node)
 
-    def _role_alone(self, node: Node) -> bool:
+    def _single_role(self, node: Node) -> bool:
         is_one = self.facts.role[node] in (Role.FALLBACK, Role.MATMUL, Role.COPY)
         return is_one or len(node.types) > 1
 
-    def put_alone(self, node: Node) -> None:
+    def put_single(self, node: Node) -> None:
         """Give a node a group of its own."""
         facts, role = self.facts, self.facts.role[node]
         if role is Role.FALLBACK or len(node.types) > 1:

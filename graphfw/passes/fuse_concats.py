@@ -23,7 +23,7 @@ _PARTS = 32
 than in proportion over large functions. More are copied, by code that has a loop over the parts."""
 
 
-def join_parts(clusters: Clusters, graph: Graph) -> None:
+def join_concats(clusters: Clusters, graph: Graph) -> None:
     """Give concatenations to the groups that compute all of their parts."""
     parts: Counter[Cluster] = Counter()
     for node in graph.nodes:

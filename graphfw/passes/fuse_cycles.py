@@ -27,7 +27,7 @@ def _dissolve(clusters: Clusters, cluster: Cluster) -> None:
             readers[read.root] = [n for n in readers.get(read.root, ()) if n is not node]
         clusters.picks.discard(node)
     for node in nodes:
-        clusters.put_alone(node)
+        clusters.put_single(node)
     for node in nodes:
         source = clusters.of(node)
         assert source is not None

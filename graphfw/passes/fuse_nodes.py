@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from graphfw.ir.affine import ZERO, Index, Variable, broadcast_index, index_of
+from graphfw.ir.affine import ZERO, Index, LoopVariable, broadcast_index, index_of
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.graph import Graph
@@ -138,7 +138,7 @@ class FusionFacts:
         role: Of each node.
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
-        behind: Of tensors behind a barrier, what must be computed before they are read.
+        waits_for: Of tensors behind a barrier, what must be computed before they are read.
         inside: Of tensors that are computed as parts of another's storage, and of views of these,
             where they lie. Lowering says so.
     """
@@ -148,7 +148,7 @@ class FusionFacts:
         self.role: dict[Node, Role] = {}
         self.layout: dict[Tensor, TensorLayout] = {}
         self.short: dict[Node, Short] = {}
-        self.behind: dict[Tensor, tuple[Tensor, ...]] = {}
+        self.waits_for: dict[Tensor, tuple[Tensor, ...]] = {}
         self.inside: dict[Tensor, TensorLayout] = {}
         self._graph = graph
         self._reductions: dict[Node, tuple[Tensor, tuple[int, ...]]] = {}
@@ -182,10 +182,10 @@ class FusionFacts:
 
     def waits(self, node: Node) -> list[Tensor]:
         """Return the tensors to compute before a node is, though it does not read them."""
-        if not self.behind or self.behind.keys().isdisjoint(node.inputs):
+        if not self.waits_for or self.waits_for.keys().isdisjoint(node.inputs):
             return []
         read = {self.root_of(tensor) for tensor in node.inputs}
-        found = dict.fromkeys([t for x in node.inputs for t in self.behind.get(x, ())])
+        found = dict.fromkeys([t for x in node.inputs for t in self.waits_for.get(x, ())])
         return [tensor for tensor in found if tensor not in read]
 
     def _role_of(self, node: Node) -> Role:
@@ -243,20 +243,20 @@ class FusionFacts:
     def _barrier(self, node: Node) -> Role:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""
         others = node.inputs[len(node.types) :]
-        waits = [t for x in others for t in (self.root_of(x), *self.behind.get(x, ()))]
+        waits = [t for x in others for t in (self.root_of(x), *self.waits_for.get(x, ()))]
         waits = [t for t in waits if self.role[t.node] not in _GIVEN]
         for x, tensor in zip(node.inputs, node.outputs, strict=False):
             self.layout[tensor] = self.layout_of(x)
-            self.behind[tensor] = tuple(dict.fromkeys((*self.behind.get(x, ()), *waits)))
+            self.waits_for[tensor] = tuple(dict.fromkeys((*self.waits_for.get(x, ()), *waits)))
         return Role.VIEW
 
     def _written_out(self, node: Node) -> Short | None:
         x, gone = self.reduction(node)
         if node.op.combine not in ("sum", "prod", "max", "min") or not is_short(x, gone):
             return None
-        if x in self.behind:
+        if x in self.waits_for:
             return None
-        lost = [Variable("short", x.shape[axis]) for axis in gone]
+        lost = [LoopVariable("short", x.shape[axis]) for axis in gone]
         out, _ = standard_index(node.outputs[0])
         places = [index_of(variable) for variable in lost]
         index = unreduced(out, node.types[0].shape, x.shape, gone, places)
@@ -309,8 +309,8 @@ class FusionFacts:
         for tensor, layout in zip(node.outputs, layouts, strict=True):
             assert layout is not None
             self.layout[tensor] = layout
-            if node.inputs[0] in self.behind:
-                self.behind[tensor] = self.behind[node.inputs[0]]
+            if node.inputs[0] in self.waits_for:
+                self.waits_for[tensor] = self.waits_for[node.inputs[0]]
         return Role.VIEW
 
     def follow(self, tensor: Tensor, index: Index) -> tuple[Tensor, Index | None]:
@@ -335,7 +335,7 @@ class FusionFacts:
         if axis + len(indices) != x.ndim:
             return None
         named = broadcast(*[t.shape for t in indices])
-        variables = [Variable(f"n{i}", d) for i, d in enumerate(named)]
+        variables = [LoopVariable(f"n{i}", d) for i, d in enumerate(named)]
         index = tuple([ZERO if v.extent == 1 else index_of(v) for v in variables])
         dims: list[int | None] = [None] * len(named)
         for place, tensor in enumerate(indices[:-1], axis):
@@ -462,7 +462,7 @@ class FusionFacts:
         return self._read(root, index)
 
     def _read(self, tensor: Tensor, index: Index) -> Read:
-        if tensor in self.behind:
+        if tensor in self.waits_for:
             return Read(self.root_of(tensor), None, "it is behind a barrier")
         if tensor in self.layout and self.role[self.root_of(tensor).node] in _GIVEN:
             return Read(self.root_of(tensor), None, "nothing computes it")

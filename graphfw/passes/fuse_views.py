@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from graphfw.ir.affine import ZERO, Affine, Index, Variable, index_of, regrouped
+from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, index_of, regrouped
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
@@ -60,12 +60,12 @@ def view_of(tensor: Tensor, source: TensorLayout) -> TensorLayout | None:
     if isinstance(node.op, Reshape):
         strides = _reshaped(x, shape, source.strides)
         return None if strides is None else source._replace(strides=strides, depth=source.depth + 1)
-    variables = [Variable(f"d{axis}", dim) for axis, dim in enumerate(shape)]
+    variables = [LoopVariable(f"d{axis}", dim) for axis, dim in enumerate(shape)]
     index = renamed(tensor, tuple(map(index_of, variables)))
     if index is None:
         return None
     offset = source.offset
-    steps: dict[Variable, DimLike] = dict.fromkeys(variables, 0)
+    steps: dict[LoopVariable, DimLike] = dict.fromkeys(variables, 0)
     for place, stride in zip(index, source.strides, strict=True):
         offset = offset + place.offset * stride
         for variable, coefficient in place.terms.items():
@@ -162,6 +162,6 @@ def standard_index(tensor: Tensor) -> tuple[Index, dict[int, int]]:
         if dim == 1:
             index.append(ZERO)
         else:
-            index.append(index_of(Variable(str(len(numbers)), dim)))
+            index.append(index_of(LoopVariable(str(len(numbers)), dim)))
             numbers[axis] = len(numbers)
     return tuple(index), numbers

@@ -26,18 +26,18 @@ class NestConcats(Pass):
         concats = [node for node in graph.nodes if isinstance(node.op, Concat)]
         if len(concats) < 2:
             return graph
-        parts = _parts(concats)
+        parts = _nested(concats)
         if not parts:
             return graph
-        inner = {part.node for part in parts.values()}
+        inner = {nested.node for nested in parts.values()}
         new: dict[Node, Tensor] = {}
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            part = parts.get(node)
-            if part is not None:
+            nested = parts.get(node)
+            if nested is not None:
                 hits["nested"] += 1
-                count, whole = len(part.node.inputs), new[part.node]
-                inputs = (whole, *inputs[count:]) if part.is_first else (*inputs[:-count], whole)
+                count, whole = len(nested.node.inputs), new[nested.node]
+                inputs = (whole, *inputs[count:]) if nested.is_first else (*inputs[:-count], whole)
             elif node not in inner:
                 return None
             new[node] = emit(node.op, *inputs)
@@ -46,7 +46,7 @@ class NestConcats(Pass):
         return rebuild(graph, rewrite)
 
 
-class _Part(NamedTuple):
+class _Nested(NamedTuple):
     """A join whose inputs are the first or the last ones of another."""
 
     node: Node
@@ -76,12 +76,12 @@ class _Known:
         return found
 
 
-def _parts(concats: list[Node]) -> dict[Node, _Part]:
+def _nested(concats: list[Node]) -> dict[Node, _Nested]:
     forward, backward = _Known(1), _Known(-1)
-    found: dict[Node, _Part] = {}
+    found: dict[Node, _Nested] = {}
     for node in concats:
         known = [(forward.longest(node), True), (backward.longest(node), False)]
-        fitting = [_Part(part, is_first) for part, is_first in known if part is not None]
+        fitting = [_Nested(nested, is_first) for nested, is_first in known if nested is not None]
         if fitting:
-            found[node] = max(fitting, key=lambda part: len(part.node.inputs))
+            found[node] = max(fitting, key=lambda nested: len(nested.node.inputs))
     return found

@@ -319,7 +319,7 @@ class Rewriting:
         self._hits = hits
         self._new: dict[Tensor, Tensor] = {}
         self._copies: dict[Tensor, Tensor] = {}
-        self._behind: dict[Tensor, dict[Tensor, Tensor]] = {}
+        self._barriers: dict[Tensor, dict[Tensor, Tensor]] = {}
 
     def __call__(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         self._new.update(zip(node.inputs, inputs, strict=True))
@@ -343,21 +343,21 @@ class Rewriting:
             if done(node):
                 continue
             with graph.located(node.loc):
-                own = [self._again_or_behind(tensor, trigger) for tensor in node.inputs]
+                own = [self._copied_or_kept(tensor, trigger) for tensor in node.inputs]
                 made = emit_all(node.op, *own)
             self._copies.update(zip(node.outputs, made, strict=True))
             # What only gradients need was not computed before.
             if not is_view(node) and node.loc.grad_of is None:
                 self._hits[node.op.name] += 1
 
-    def _again_or_behind(self, tensor: Tensor, trigger: Tensor) -> Tensor:
+    def _copied_or_kept(self, tensor: Tensor, trigger: Tensor) -> Tensor:
         copy = self._copies.get(tensor)
         if copy is not None:
             return copy
         kept = self._new[tensor]
         if not kept.node.inputs and not isinstance(kept.node.op, VariableOp | Placeholder):
             return kept  # rules see what constants are
-        behind = self._behind.setdefault(tensor, {})
-        if trigger not in behind:
-            behind[trigger] = emit(Barrier(1), kept, self._new[trigger])
-        return behind[trigger]
+        barriers = self._barriers.setdefault(tensor, {})
+        if trigger not in barriers:
+            barriers[trigger] = emit(Barrier(1), kept, self._new[trigger])
+        return barriers[trigger]

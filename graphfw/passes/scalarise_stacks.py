@@ -44,7 +44,7 @@ class ScalariseStacks(Pass):
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
             if isinstance(node.op, Slice) and inputs[0].node in apart:
-                return _part(node, inputs[0].node, hits)
+                return _operand_slice(node, inputs[0].node, hits)
             # Nodes that are kept are the same ones in the new graph, or are copied with new inputs.
             if node in apart:
                 made = emit(node.op, *inputs)
@@ -88,7 +88,7 @@ class ScalariseStacks(Pass):
         if not 0 < len(sizes) <= self.parts:
             return False
         taken = [(start, length) for along, start, length in windows if along == axis]
-        return bool(taken) and all(_place(sizes, *window) for window in taken)
+        return bool(taken) and all(_operand_of(sizes, *window) for window in taken)
 
 
 def _windows(node: Node) -> list[Window]:
@@ -102,7 +102,7 @@ def _windows(node: Node) -> list[Window]:
     ]
 
 
-def _place(sizes: list[int], start: DimLike, length: DimLike | None) -> tuple[int, int] | None:
+def _operand_of(sizes: list[int], start: DimLike, length: DimLike | None) -> tuple[int, int] | None:
     """Return in which part a window lies, and where it begins there; None if in no part alone."""
     if not isinstance(start, int) or not isinstance(length, int):
         return None
@@ -133,11 +133,11 @@ def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:
     return [x[*before, end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _part(node: Node, concat: Node, hits: Counter[str]) -> Tensor | None:
+def _operand_slice(node: Node, concat: Node, hits: Counter[str]) -> Tensor | None:
     """Return a slice that lies in one part of a concatenation, made of that part."""
     axis, sizes = _cuts(concat)
     starts, lengths, steps = node.op.values
-    place = _place(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
+    place = _operand_of(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
     if place is None:
         return None
     hits["taken"] += 1

@@ -16,14 +16,14 @@ _FEW_ROWS = 512
 """So few rows are no work for several threads."""
 
 
-def part_narrow(clusters: Clusters) -> None:
+def split_narrow(clusters: Clusters) -> None:
     """Take apart the groups that would be run through by too few columns."""
     for cluster in clusters.all():
         if cluster.form == "columns" and cluster.has_row_values:
-            _part(clusters, cluster)
+            _split(clusters, cluster)
 
 
-def _part(clusters: Clusters, cluster: Cluster) -> None:
+def _split(clusters: Clusters, cluster: Cluster) -> None:
     order, sizes = clusters.order_of(cluster), clusters.sizes
     rows = clusters.resolved(cluster.rows or ())
     height = size_of([sizes[axis] for axis in order if axis not in rows])

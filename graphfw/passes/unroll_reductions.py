@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from graphfw.ir.affine import Index, Variable, broadcast_index
+from graphfw.ir.affine import Index, LoopVariable, broadcast_index
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 
@@ -44,7 +44,7 @@ def is_short(x: Tensor, gone: Iterable[int]) -> bool:
 def written_out(
     x: Tensor,
     index: Index,
-    gone: frozenset[Variable],
+    gone: frozenset[LoopVariable],
     follow: Callable[[Tensor, Index], tuple[Tensor, Index | None]],
     can_repeat: Callable[[Node, Collection[Node]], bool],
 ) -> Short | None:

@@ -22,7 +22,7 @@ from graphfw.ir.op import ALIAS, PURE, RANDOM, SOURCE, Rng, nested
 from graphfw.ir.rebuild import derive, live_nodes
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.effects import quiet
-from graphfw.ops.control.region_op import OutOfTrips, at_most
+from graphfw.ops.control.region_op import OutOfIterations, at_most
 from graphfw.ops.creation.inputs import AssertShape
 from graphfw.ops.data_dependent.measuring_ops import Measuring
 from graphfw.ops.elementwise.cast import finfo
@@ -199,7 +199,7 @@ def _results(node: Node, inputs: Sequence[Any], draw: SampleInputs) -> tuple[Any
     try:
         with at_most(draw.iterations):
             result = op.bind(draw.sizes).eval(np, *inputs, **random)
-    except OutOfTrips:
+    except OutOfIterations:
         return Unknown(node, draw.iterations)
     return tuple(result) if op.multiple else (result,)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.errors import MemoryLimitError, Operand
+from graphfw.hints.names import Answering
 from graphfw.ir import concrete
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.variable import Variable
@@ -57,7 +58,7 @@ class PerIteration(NamedTuple):
 
 
 @record
-class MemoryReport:
+class MemoryReport(Answering):
     """The memory that a run takes, in bytes; print it for a table.
 
     Attributes:
@@ -68,16 +69,18 @@ class MemoryReport:
             made from them, the outputs, the arena and the scratch memory.
         spare: What comes on top when variables can't be written over, because another run reads
             them at that moment, or with `check_finite`.
-        per_trip: What comes on top of all that for each iteration of differentiated loops whose
-            trip count is known only in the run: `peak` and `memory_limit` leave it out.
+        per_iteration: What comes on top of all that for each iteration of differentiated loops
+            whose trip count is known only in the run: `peak` and `memory_limit` leave it out.
     """
+
+    _answers_as = "MemoryReport"
 
     entries: tuple[MemoryEntry, ...]
     levels: int
     arena: int
     peak: int
     spare: int
-    per_trip: tuple[PerIteration, ...] = ()
+    per_iteration: tuple[PerIteration, ...] = ()
 
     def timeline(self) -> list[int]:
         """Return for each level the bytes that are in use: what a plot shows."""
@@ -115,7 +118,7 @@ class MemoryReport:
         loops = [
             f"and {shown_bytes(one.nbytes)} for each iteration of the {one.name} made at "
             f"{one.place}"
-            for one in self.per_trip
+            for one in self.per_iteration
         ]
         return "\n".join([total, *loops, *lines])
 
@@ -125,12 +128,12 @@ def report(
     levels: int,
     arena: int,
     spare: int,
-    per_trip: Sequence[PerIteration] = (),
+    per_iteration: Sequence[PerIteration] = (),
 ) -> MemoryReport:
     """Sort entries and add up the peak."""
     ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))
     outside = sum(e.nbytes for e in ordered if e.kind != "arena")
-    return MemoryReport(ordered, levels, arena, outside + arena, spare, tuple(per_trip))
+    return MemoryReport(ordered, levels, arena, outside + arena, spare, tuple(per_iteration))
 
 
 def require_room(variables: Sequence[Variable], limit: int) -> None:

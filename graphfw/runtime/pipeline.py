@@ -142,7 +142,7 @@ class Compilation:
         steps = lower(program.graph, self.partition, backend.target, fixed=program.kept)
         items = [one for item in steps for one in backend.expanded(item, self.view)]
         # What an iteration makes is to lie where its loop says. A loop inside it says so itself.
-        own = [item for item in items if not (program.is_trip and _is_region(item))]
+        own = [item for item in items if not (program.is_iteration and _is_region(item))]
         free = {storage for item in own for storage in written(item)}
         outputs = [(tensor.node, self.view(tensor)) for tensor in program.graph.outputs]
         count = program.fetch_count

@@ -67,7 +67,7 @@ class Program:
         is_random: Whether it draws random numbers.
         level: How much of the passes' work is checked.
         passes: Returns the passes that the executor wants.
-        is_trip: Whether it is what a loop computes in each iteration.
+        is_iteration: Whether it is what a loop computes in each iteration.
         casts: What mixed precision converts.
         rewriting: The reports of the session's own passes.
         mixing: The reports of mixed precision's.
@@ -87,7 +87,7 @@ class Program:
     is_random: bool
     level: Level
     passes: Passes
-    is_trip: bool = False
+    is_iteration: bool = False
     casts: tuple[Cast, ...] = ()
     rewriting: tuple[PassReport, ...] = ()
     mixing: tuple[PassReport, ...] = ()
@@ -289,14 +289,14 @@ def stage_program(
 
 
 def body_program(
-    body: Body, lasting: int, *, is_trip: bool, carried: Iterable[int] = ()
+    body: Body, lasting: int, *, is_iteration: bool, carried: Iterable[int] = ()
 ) -> Program:
     """Return the body of a loop or a branch, which passes have seen to, as a program.
 
     Args:
         body: The body.
         lasting: How many of its last parameters are the same in many runs, like variables.
-        is_trip: Whether a loop computes it in each iteration.
+        is_iteration: Whether a loop computes it in each iteration.
         carried: The numbers of the outputs that it hands on from iteration to iteration, in one
             array where that is possible. The parameter behind the iteration's number and those of
             the outputs before is what it is given for it.
@@ -315,7 +315,7 @@ def body_program(
         is_random=body.is_random,
         level="off",
         passes=tuple,
-        is_trip=is_trip,
+        is_iteration=is_iteration,
         carried=tuple([(1 + number, number) for number in carried]),
     )
     return without_passes(program)

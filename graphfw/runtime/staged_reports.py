@@ -79,7 +79,7 @@ def memory(stages: Stages, reports: Sequence[MemoryReport], env: Mapping[str, in
         arena=max([each.arena for each in reports]),
         peak=peak + sum([e.nbytes for e in ordered if e.kind in _LASTING]),
         spare=reports[-1].spare,
-        per_trip=tuple([one for each in reports for one in each.per_trip]),
+        per_iteration=tuple([one for each in reports for one in each.per_iteration]),
     )
 
 

@@ -117,7 +117,7 @@ class _Cut:
         found: list[tuple[Program, tuple[Tensor, ...], list[Tensor]]] = []
         for level in range(self._last, -1, -1):
             mine = [*wanted[level], *(updates if level == self._last else ())]
-            part, sources = self._part(level, mine)
+            part, sources = self._stage(level, mine)
             found.insert(0, (part, sources, mine))
             for tensor in sources:
                 self._demand(tensor, wanted, measured)
@@ -153,7 +153,7 @@ class _Cut:
             needed |= own
         return Stages(tuple(stages), count + len(updates), outputs)
 
-    def _part(self, level: int, outputs: Sequence[Tensor]) -> tuple[Program, tuple[Tensor, ...]]:
+    def _stage(self, level: int, outputs: Sequence[Tensor]) -> tuple[Program, tuple[Tensor, ...]]:
         """Return a stage as a program, and what its feeds stand for."""
         program = self._program
         is_last = level == self._last

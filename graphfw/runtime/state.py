@@ -94,7 +94,7 @@ class State:
         self._writer: int | None = None
         self._claimer: object = None
         self._done = np.zeros(1, np.int64)
-        forks.told(self)
+        forks.register(self)
 
     def pin(self, reader: object) -> Snapshot:
         """Return the snapshot; its arrays stay as they are until `unpin`."""

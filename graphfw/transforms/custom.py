@@ -15,7 +15,7 @@ from graphfw.ir.graph import current_graph
 from graphfw.ir.op import TRANSPARENT, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.unset import next_serial
-from graphfw.ops.batching import Lanes
+from graphfw.ops.batching import MappedAxis
 from graphfw.ops.composed import callback
 from graphfw.ops.control.checkpoint_ops import FirstInputs
 from graphfw.ops.control.effects import carrying, happens
@@ -49,12 +49,14 @@ class CustomGradient(FirstInputs):
         refusals = [_refusal(y[0], t) for t in inputs[before + len(captures) :]]
         return (*[None] * self.count, *gradients, *[None] * len(captures), *refusals)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
+    def batch(
+        self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
         before, end = self.count + len(self.given), len(inputs) - self.others
         cotangents = len(self.rule.parameters) - (end - before)
         flags = [*[True] * cotangents, *batched[before:end]]
-        rule, _ = lanes.body("custom_gradient", self.rule, flags)
-        own = lanes.all(inputs[:before], batched[:before])
+        rule, _ = mapped.body("custom_gradient", self.rule, flags)
+        own = mapped.all(inputs[:before], batched[:before])
         op = CustomGradient(self.count, rule, self.given, self.others)
         return emit_all(op, *own, *inputs[before:])
 

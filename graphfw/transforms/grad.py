@@ -293,8 +293,8 @@ def _backward(
                 active |= _active(passed, reached)
             if node.loc is not last:  # what a line or a layer makes has one place
                 last = node.loc
-                place = last.as_gradient()
-            graph.provenance = place
+                location = last.as_gradient()
+            graph.provenance = location
             for part in reversed(passed):
                 if part in active and any([y in cotangents for y in part.outputs]):
                     _through(part, active, cotangents)

@@ -21,7 +21,7 @@ from graphfw.ir.shape import Requirement, normalize_axis
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.args import as_tensor, is_whole
-from graphfw.ops.batching import Lanes
+from graphfw.ops.batching import MappedAxis
 from graphfw.ops.composed import callback, demand, demand_one_of
 from graphfw.ops.control.effects import carrying, happens
 from graphfw.utils import nest
@@ -89,7 +89,7 @@ def vmap(
             returned.append(as_called(fn)(*given, **named))
             return [_result(leaf) for leaf in nest.leaves(returned[-1]) if leaf is not None]
 
-        lanes = Lanes(_common_size(leaves), randomness)
+        mapped_axis = MappedAxis(_common_size(leaves), randomness)
         kinds = [TensorType(t.dtype, t.shape[1:]) for t in fronts]
         traced = trace("vmap", one, kinds)
         (body,), captures = closed(*carrying(traced))
@@ -97,12 +97,13 @@ def vmap(
         # What has a name can be fetched, although no result needs it.
         named = [node.outputs[0] for node in traced.graph.nodes if node.name]
         whole = Body(body.parameters, (*body.outputs, *named))
-        outputs, batched = lanes.through(whole, (*fronts, *captures), flags, keeps_names=True)
-        _check(lanes)
+        outputs, batched = mapped_axis.through(whole, (*fronts, *captures), flags, keeps_names=True)
+        _check(mapped_axis)
         found = zip(outputs[: len(body.outputs)], batched, strict=False)
         results = _spread("out_axes", out_axes, returned[-1], "result")
         made = [
-            None if leaf.value is None else _placed(lanes, leaf, *next(found)) for leaf in results
+            None if leaf.value is None else _placed(mapped_axis, leaf, *next(found))
+            for leaf in results
         ]
         happens([token for token, _ in found])
         values = tuple([tensor for tensor in made if tensor is not None])
@@ -245,18 +246,18 @@ def _result(leaf: Any) -> Tensor:
     return as_tensor(leaf)
 
 
-def _check(lanes: Lanes) -> None:
+def _check(mapped_axis: MappedAxis) -> None:
     """Report all nodes that could not be batched, each with its line."""
-    if lanes.without_rule:
+    if mapped_axis.without_rule:
         raise GraphError(
-            f"vmap: no batch rule for {_names(lanes.without_rule)}",
-            operands=_shown(lanes.without_rule),
+            f"vmap: no batch rule for {_names(mapped_axis.without_rule)}",
+            operands=_shown(mapped_axis.without_rule),
             fix="give the op a method `batch`, or apply the function in a loop, with gf.map",
         )
-    if lanes.refused:
+    if mapped_axis.refused:
         raise ArgumentError(
             'vmap: the function draws random numbers, and randomness is "error"',
-            operands=_shown(lanes.refused),
+            operands=_shown(mapped_axis.refused),
             fix='say what is meant: randomness="different" or "same"',
         )
 
@@ -269,7 +270,7 @@ def _shown(nodes: Mapping[Node, None]) -> list[Any]:
     return [describe(node.op.name, node.outputs[0]) for node in nodes]
 
 
-def _placed(lanes: Lanes, leaf: _Leaf, tensor: Tensor, is_batched: bool) -> Tensor:
+def _placed(mapped_axis: MappedAxis, leaf: _Leaf, tensor: Tensor, is_batched: bool) -> Tensor:
     """Return a result with its examples where they are to lie."""
     if leaf.axis is None:
         demand(
@@ -279,5 +280,5 @@ def _placed(lanes: Lanes, leaf: _Leaf, tensor: Tensor, is_batched: bool) -> Tens
             fix="give it an axis, or reduce it over the examples outside",
         )
         return tensor
-    whole = lanes.everywhere(tensor, is_batched)
+    whole = mapped_axis.everywhere(tensor, is_batched)
     return F.moveaxis(whole, 0, _axis("out_axes", leaf, whole, whole.ndim))

@@ -10,7 +10,8 @@ one of these:
   not there.
 - `with uncut():` for what is not Python's, as a compiler is, or is short and takes several steps. A
   fork waits until nobody is inside; who comes meanwhile waits for the fork.
-- `told(owner)`: for arrays that runs write over in place. A fork waits for such a run to end, and
+- `register(owner)`: for arrays that runs write over in place. A fork waits for such a run to end,
+and
   no other one begins meanwhile.
 
 All locks are reentrant: a thread may fork, in a signal handler, while it holds any of them.
@@ -139,7 +140,7 @@ def last_waited_for(lock: RLock) -> None:
         _last.append(lock)
 
 
-def told(owner: Overwritten) -> None:
+def register(owner: Overwritten) -> None:
     """Tell an owner of forks, as long as it lives."""
     _owners.add(owner)
 

@@ -26,7 +26,7 @@ OWN_PARAMETERS = NAMED_VALUES | OF_THE_USER | SIZES
 
 WITHIN = {
     *("append", "check_names", "check_update", "fail", "fresh_symbol", "is_poisoned", "located"),
-    *("place", "poison", "reads", "rename", "settle", "share", "spread_poison", "standing_for"),
+    *("location", "poison", "reads", "rename", "settle", "share", "spread_poison", "standing_for"),
     *("succeeds", "symbol_origin", "take", "unique"),
     *("draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots"),
     "gf.__array_namespace_info__",

@@ -1,4 +1,4 @@
-"""Sizes of many terms, and their texts: the time and the room that they take."""
+"""SizeTexts of many terms, and their texts: the time and the room that they take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphfw.ir.dim import (
     substitute,
     symbol,
 )
-from graphfw.ir.dim_text import Sizes, evaluate, evaluator, parse_dim, written
+from graphfw.ir.dim_text import SizeTexts, evaluate, evaluator, parse_dim, written
 from graphfw.ir.syntax import types_of
 from tests.ir.test_dim import ENVS, NAMES, TREES, build
 
@@ -132,11 +132,11 @@ def test_symbols_may_have_the_names_that_texts_use():
 
 @pytest.mark.parametrize("text", ["t1", "t0 + 1", "x", "n = 1", "n\nn", "__import__('os')", "n.n"])
 def test_texts_that_say_no_size_are_refused(text: str):
-    Sizes(("n",), ("n", "2*t0", "max(t0, t1)"), (2, 0)).check()
+    SizeTexts(("n",), ("n", "2*t0", "max(t0, t1)"), (2, 0)).check()
     with pytest.raises(ValueError, match="is no size"):
-        Sizes(("n",), (text, "n"), (0,)).check()
+        SizeTexts(("n",), (text, "n"), (0,)).check()
     with pytest.raises(ValueError, match="are no symbols"):
-        Sizes(("t0",), ("t0",), (0,)).check()
+        SizeTexts(("t0",), ("t0",), (0,)).check()
 
 
 def test_texts_of_nested_and_of_long_sizes_take_room_in_proportion():

@@ -65,7 +65,7 @@ def test_every_op_has_a_rule():
 @grouped("case", CASES, family)
 def test_lanes_are_independent(case: Declared, rng: np.random.Generator):
     """With symbolic dims where the case has some, and a symbolic number of lanes."""
-    lanes = symbol("lanes")
+    mapped_axis = symbol("lanes")
     sample = case.bound()
     for flags in mixtures(len(case.types)):
         axes = tuple([0 if flag else None for flag in flags])
@@ -74,13 +74,13 @@ def test_lanes_are_independent(case: Declared, rng: np.random.Generator):
             return vmap(lambda *xs: emit_all(case.op, *xs), axes)(*tensors)
 
         kinds = [
-            TensorType(t.dtype, (lanes, *t.shape)) if flag else t
+            TensorType(t.dtype, (mapped_axis, *t.shape)) if flag else t
             for t, flag in zip(case.types, flags, strict=True)
         ]
         (body,), _ = closed(trace("test", mapped, kinds))
         symbolic = case.op.infer(*case.types)
         assert [t.type for t in body.outputs] == [
-            TensorType(t.dtype, (lanes, *t.shape)) for t in symbolic
+            TensorType(t.dtype, (mapped_axis, *t.shape)) for t in symbolic
         ]
         for size in (3, 1, 0):
             given = [

@@ -180,8 +180,8 @@ def test_what_vjp_gives_is_checked(vjp, said: str):
 
 
 def test_what_batch_gives_is_checked():
-    def batch(self, lanes, batched, x):
-        del lanes, batched, x
+    def batch(self, mapped, batched, x):
+        del mapped, batched, x
 
     wrong = gf.op("tests.wrong")(type("Wrong", (Cube,), {"batch": batch}))
     with pytest.raises(gf.GraphError, match=r"tests.wrong: its batch returns a NoneType"):
@@ -372,7 +372,7 @@ def test_a_long_formula_is_written_once():
 
 def test_the_page_on_ops_lists_functions_that_there_are():
     page = (Path(__file__).parent.parent.parent / "docs" / "adding-an-op.md").read_text("utf-8")
-    listed = page.partition("The functions of `k` take")[2].partition("A long formula")[0]
+    listed = page.partition("The functions of `k` take")[2].partition("To write a long formula")[0]
     names = set(re.findall(r"`(\w+)[`(]", listed)) - {"k", "getattr"}
     assert len(names) > 40
     assert names - {"const"} <= set(PRIMITIVES)

@@ -177,9 +177,9 @@ def test_they_are_drawn_in_sessions_with_symbolic_sizes_and_in_vmap() -> None:
     with gf.Graph() as g:
         a = gf.placeholder(("n",), name="a")
         whole = gf.random.gamma(a.shape, a, name="whole")
-        lanes = gf.vmap(lambda one: gf.random.gamma((3,), one), randomness="different")(20 * a)
+        mapped = gf.vmap(lambda one: gf.random.gamma((3,), one), randomness="different")(20 * a)
     with gf.Session(g, seed=1) as session:
-        x, y = session.run([whole, lanes], {a: np.float32([0.5, 5, 500])})
+        x, y = session.run([whole, mapped], {a: np.float32([0.5, 5, 500])})
     assert x.shape == (3,)
     assert y.shape == (3, 3)
     assert len(set(y[2])) > 1

@@ -51,7 +51,7 @@ CUT = """if True:
     owner, library = Owner(), threading.RLock()
     mine, anothers = forks.renewed_lock(), forks.renewed_lock()
     uncuts, begun, rest = [], threading.Event(), threading.Event()
-    forks.told(owner)
+    forks.register(owner)
     forks.last_waited_for(library)
 
     def holds():

@@ -213,7 +213,7 @@ def test_casts_are_listed(net):
         ("", "bfloat16", "float32"),
     ]
     head, *rows = str(casts).splitlines()
-    assert head.split() == ["what", "from", "to", "because", "for", "made", "at"]
+    assert head.split() == ["tensor", "from", "to", "because", "for", "made", "at"]
     assert rows[0].split("  ")[0] == "placeholder x [n, 6]"
     assert "matmul computes in bfloat16" in rows[0]
     assert all("test_mixed_sessions.py:" in row for row in rows)

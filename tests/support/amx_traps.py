@@ -21,7 +21,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import pytest
 
-from graphfw.runtime.numpy_executor.machine import machine, tiles_here
+from graphfw.runtime.numpy_executor.machine import machine, matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import Form
 
 NAMES = (
@@ -44,7 +44,7 @@ _REPORT = "GRAPHFW_TEST_AMX_REPORT"
 IS_TRAPPED = _REPORT in os.environ
 """Whether this process is one that the handler is in."""
 
-FORM: Form = "amx" if IS_TRAPPED or tiles_here() == "amx" else "emulated"
+FORM: Form = "amx" if IS_TRAPPED or matrix_unit_here() == "amx" else "emulated"
 """The instructions that multiply tiles in this process: the processor's own where it has them."""
 
 
@@ -114,7 +114,7 @@ def pytest_configure() -> None:
     llvm.get_host_cpu_features = lambda: features
     # Its instructions are put into another order than those for this processor.
     llvm.get_host_cpu_name = lambda: "sapphirerapids"
-    assert tiles_here() == "amx", "the system does not give tiles, or they are not trusted"
+    assert matrix_unit_here() == "amx", "the system does not give tiles, or they are not trusted"
 
 
 def pytest_runtest_teardown() -> None:

@@ -36,10 +36,12 @@ class Cuda(Interpreted):
         del sizes
         return CudaCode(kernel)
 
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    def lower_node(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
         if node.op.name in ("matmul", "fused_product"):
             return ()  # products that the interpreter does not multiply
-        return GpuTarget(Draws(()), "highest").alone(node, inputs, outputs)
+        return GpuTarget(Draws(()), "highest").lower_node(node, inputs, outputs)
 
 
 class CudaTarget:

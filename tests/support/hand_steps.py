@@ -36,7 +36,7 @@ def computed(
         xs = [gf.placeholder(a.shape, a.dtype) for a in arrays]
         y = emit(op, *xs)
     views = [View(t, 0, t.shape, contiguous(t.shape)) for t in (*xs, y)]
-    steps = GpuTarget(Draws(()), precision).alone(y.node, views[:-1], views[-1:])
+    steps = GpuTarget(Draws(()), precision).lower_node(y.node, views[:-1], views[-1:])
     assert steps, "there are no kernels for it"
     memory: dict[Storage, Any] = dict(zip(xs, arrays, strict=True))
     for step in steps:

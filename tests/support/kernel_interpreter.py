@@ -114,7 +114,9 @@ class Interpreted:
     def fills(self, node: Node) -> bool:
         return False
 
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    def lower_node(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
         return ()
 
     def product(self, product: Product) -> list[Step]:

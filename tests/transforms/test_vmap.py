@@ -10,7 +10,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ArgumentError, ShapeError
-from tests.support.lanes import check, floats, looped
+from tests.support.mapped import check, floats, looped
 
 # Arguments and results.
 

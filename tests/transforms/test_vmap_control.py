@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from tests.support.lanes import check, floats, looped
+from tests.support.mapped import check, floats, looped
 
 
 def test_scan(rng: np.random.Generator):

@@ -67,8 +67,8 @@ def test_gradients_and_batches():
     found = gf.Session(g).run(slope, {x: np.ones((2, 4))})
     np.testing.assert_allclose(found, [[1 / 16, 1 / 8, 1 / 4, 1 / 2]] * 2)
     xs = gf.asarray(np.arange(12.0).reshape(2, 3, 2))
-    lanes = gf.vmap(lambda x: extras.moving_average(x, decay=0.5))(xs)
-    np.testing.assert_allclose(lanes.numpy(), [MovingAverage(0.5).eval(np, x) for x in xs.numpy()])
+    mapped = gf.vmap(lambda x: extras.moving_average(x, decay=0.5))(xs)
+    np.testing.assert_allclose(mapped.numpy(), [MovingAverage(0.5).eval(np, x) for x in xs.numpy()])
 
 
 def test_mistakes():

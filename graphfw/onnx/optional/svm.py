@@ -26,7 +26,7 @@ _LEAST = 1e-7
 """The least probability of one class against another, as in LIBSVM."""
 _MOST = 1 << 27
 """The most vectors times pairs of classes."""
-_TRIPS, _ERROR = 100, 0.005
+_ITERATIONS, _ERROR = 100, 0.005
 """The most iterations by which LIBSVM couples probabilities, and the error at which it ends."""
 
 
@@ -203,15 +203,15 @@ def _coupled(q: Tensor, classes: int) -> Tensor:
         p = (p + gf.where(is_here, more, 0.0)) / whole
         return (p, (qp + more * line) / whole, total), None
 
-    def trip(state: Any) -> Any:
+    def iteration(state: Any) -> Any:
         number, p = state
         (made, _, _), _ = gf.scan(step, (p, *products(p)), rows)
         return number + 1, gf.where(is_open(p), made, p)
 
     def goes_on(state: Any) -> Tensor:
         number, p = state
-        return gf.logical_and(number < max(_TRIPS, classes), gf.any(is_open(p)))
+        return gf.logical_and(number < max(_ITERATIONS, classes), gf.any(is_open(p)))
 
     start = gf.zeros((q.shape[0], classes)) + 1 / classes
-    p: Tensor = gf.while_loop(goes_on, trip, (gf.asarray(0), start))[1]
+    p: Tensor = gf.while_loop(goes_on, iteration, (gf.asarray(0), start))[1]
     return p

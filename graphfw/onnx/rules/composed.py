@@ -212,12 +212,12 @@ def _cumulative_prod(op: Any, x: Tensor) -> Tensor:
     wide = gf.float32 if x.dtype.is_low_precision else x.dtype
     lines = gf.astype(gf.moveaxis(x, op.axis, 0), wide)
 
-    def trip(total: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    def iteration(total: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
         after = total * factor
         return after, total if op.exclusive else after
 
     start = gf.ones(lines.shape[1:], dtype=wide)
-    _, made = gf.scan(trip, start, lines, reverse=op.reverse)
+    _, made = gf.scan(iteration, start, lines, reverse=op.reverse)
     return gf.astype(gf.moveaxis(made, 0, op.axis), x.dtype)
 
 
@@ -226,11 +226,11 @@ def _recurrence(op: Any, a: Tensor, b: Tensor) -> Tensor:
     wide = gf.float32 if a.dtype.is_low_precision else a.dtype
     factors, terms = (gf.astype(gf.moveaxis(x, op.axis, 0), wide) for x in (a, b))
 
-    def trip(state: Tensor, step: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def iteration(state: Tensor, step: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return step[0] * state + step[1], state
 
     start = gf.zeros(factors.shape[1:], dtype=wide)
-    _, made = gf.scan(trip, start, (factors, terms), reverse=op.reverse)
+    _, made = gf.scan(iteration, start, (factors, terms), reverse=op.reverse)
     return gf.astype(gf.moveaxis(made, 0, op.axis), a.dtype)
 
 

@@ -37,7 +37,7 @@ _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
 @reads("FusedMatMul", "TransposeMatMul", domain=CONTRIB)
 def _fused_matmul(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     a, b = (
-        _turned(node, x, side) if x.ndim > 1 else x  # a vector stays
+        _transposed(node, x, side) if x.ndim > 1 else x  # a vector stays
         for x, side in ((a, "A"), (b, "B"))
     )
     alpha = node.attr("alpha", 1.0)
@@ -45,7 +45,7 @@ def _fused_matmul(node: ModelNode, a: Tensor, b: Tensor) -> Tensor:
     return product if alpha == 1 else product * alpha
 
 
-def _turned(node: ModelNode, x: Tensor, side: str) -> Tensor:
+def _transposed(node: ModelNode, x: Tensor, side: str) -> Tensor:
     if node.attr(f"transBatch{side}", 0):  # [M, *B, K], as if it were [*B, M, K]
         x = gf.moveaxis(x, 0, -2)
     return x.mT if node.attr(f"trans{side}", 0) else x

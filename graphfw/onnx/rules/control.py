@@ -20,7 +20,7 @@ from graphfw.onnx.fitting import alike
 from graphfw.onnx.node import ModelNode, Value
 from graphfw.onnx.table import reads, writes
 
-_MOST_TRIPS = 10_000
+_MOST_ITERATIONS = 10_000
 """The most iterations of a loop that is unrolled."""
 
 
@@ -68,7 +68,7 @@ class _Open(Exception):
 
 @reads("Loop")
 def _loop(
-    node: ModelNode, trips: Tensor | None = None, go: Tensor | None = None, *carried: Value
+    node: ModelNode, iterations: Tensor | None = None, go: Tensor | None = None, *carried: Value
 ) -> Any:
     body = node.attr("body")
     stacks = len(body.output) - 1 - len(carried)
@@ -79,13 +79,13 @@ def _loop(
             f"{counted(len(carried), 'input')}"
         ),
     )
-    made = _looped(node, trips, go, carried, _as_they_are)
+    made = _looped(node, iterations, go, carried, _as_they_are)
     if made is not None:
         return made
     try:
-        return _written_out(node, trips, go, list(carried), stacks)
+        return _written_out(node, iterations, go, list(carried), stacks)
     except ValueNeeded:
-        made = _looped(node, trips, go, carried, _of_the_sizes_of)
+        made = _looped(node, iterations, go, carried, _of_the_sizes_of)
         if made is None:
             raise
         return made
@@ -100,26 +100,30 @@ def _as_they_are(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[Any, .
 
 
 def _of_the_sizes_of(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[Any, ...]:
-    """Assert that a trip leaves sizes as they are, where symbols don't show it."""
+    """Assert that an iteration leaves sizes as they are, where symbols don't show it."""
     return tuple(
         [alike(x, old) if isinstance(x, Tensor) else x for x, old in zip(made, state, strict=False)]
     )
 
 
 def _looped(
-    node: ModelNode, trips: Tensor | None, go: Tensor | None, carried: Sequence[Value], carry: Carry
+    node: ModelNode,
+    iterations: Tensor | None,
+    go: Tensor | None,
+    carried: Sequence[Value],
+    carry: Carry,
 ) -> tuple[Tensor, ...] | None:
     """Make one node of a loop, or return None where it can't be one."""
     if not all(isinstance(x, Tensor) for x in carried):
         return None
     try:
-        if trips is not None and (go is None or _is_true(node, go)):
-            return _counted(node, node.dim(trips, "the trip count"), carried, carry)
+        if iterations is not None and (go is None or _is_true(node, go)):
+            return _counted(node, node.dim(iterations, "the trip count"), carried, carry)
     except (_Open, ShapeError, DTypeError, ValueNeeded):
         pass
     if len(node.attr("body").output) == 1 + len(carried):
         try:
-            return _conditional(node, trips, go, carried, carry)
+            return _conditional(node, iterations, go, carried, carry)
         except (ShapeError, DTypeError):
             pass
     return None
@@ -134,29 +138,37 @@ def _is_true(node: ModelNode, condition: Tensor) -> bool:
 
 
 def _counted(
-    node: ModelNode, trips: DimLike, carried: Sequence[Any], carry: Carry
+    node: ModelNode, iterations: DimLike, carried: Sequence[Any], carry: Carry
 ) -> tuple[Tensor, ...]:
-    """Make a loop whose number of trips is known before it begins."""
+    """Make a loop whose number of iterations is known before it begins."""
 
-    def trip(state: tuple[Tensor, ...], number: Tensor) -> tuple[Any, Any]:
+    def iteration(state: tuple[Tensor, ...], number: Tensor) -> tuple[Any, Any]:
         on, *made = node.subgraph(node.attr("body"), (number, gf.constant(True), *state))
         if not isinstance(on, Tensor) or not _is_true(node, on):
             raise _Open
         return carry(made[: len(state)], state), tuple(made[len(state) :])
 
-    last, stacked = gf.scan(trip, tuple(carried), gf.arange(trips, dtype=gf.int64))
+    last, stacked = gf.scan(iteration, tuple(carried), gf.arange(iterations, dtype=gf.int64))
     return (*last, *stacked)
 
 
 def _conditional(
-    node: ModelNode, trips: Tensor | None, go: Tensor | None, carried: Sequence[Any], carry: Carry
+    node: ModelNode,
+    iterations: Tensor | None,
+    go: Tensor | None,
+    carried: Sequence[Any],
+    carry: Carry,
 ) -> tuple[Tensor, ...]:
     """Make a loop that its body ends."""
 
     def goes_on(state: tuple[Tensor, ...]) -> Tensor:
-        return state[1] if trips is None else gf.logical_and(state[1], state[0] < scalar(trips))
+        return (
+            state[1]
+            if iterations is None
+            else gf.logical_and(state[1], state[0] < scalar(iterations))
+        )
 
-    def trip(state: tuple[Tensor, ...]) -> tuple[Value, ...]:
+    def iteration(state: tuple[Tensor, ...]) -> tuple[Value, ...]:
         on, *made = node.subgraph(node.attr("body"), state)
         return (state[0] + 1, scalar(node.tensor(on, _GOES_ON)), *carry(made, state[2:]))
 
@@ -165,22 +177,22 @@ def _conditional(
 
     start = gf.constant(True) if go is None else scalar(go)
     number = gf.constant(0)
-    _, _, *last = gf.while_loop(goes_on, trip, (number, start, *carried))
+    _, _, *last = gf.while_loop(goes_on, iteration, (number, start, *carried))
     return tuple(last)
 
 
 def _written_out(
-    node: ModelNode, trips: Tensor | None, go: Tensor | None, carried: list[Value], stacks: int
+    node: ModelNode, iterations: Tensor | None, go: Tensor | None, carried: list[Value], stacks: int
 ) -> tuple[Value, ...]:
-    """Make the trips one by one: shapes or sequences change from trip to trip."""
-    count = _MOST_TRIPS if trips is None else node.integer(trips, "the trip count")
+    """Make the iterations one by one: shapes or sequences change from iteration to iteration."""
+    count = _MOST_ITERATIONS if iterations is None else node.integer(iterations, "the trip count")
     on: Value = gf.constant(True) if go is None else go
     rows: list[list[Tensor]] = [[] for _ in range(stacks)]
     for number in range(count):
         if not node.known(node.tensor(on, _GOES_ON), _GOES_ON).reshape(-1)[0]:
             break
-        if number == _MOST_TRIPS:
-            raise OnnxError(f"Loop: more than {_MOST_TRIPS:,} iterations can't be written out")
+        if number == _MOST_ITERATIONS:
+            raise OnnxError(f"Loop: more than {_MOST_ITERATIONS:,} iterations can't be written out")
         on, *made = node.subgraph(node.attr("body"), (gf.constant(number), on, *carried))
         carried = made[: len(carried)]
         for row, value in zip(rows, made[len(carried) :], strict=True):
@@ -194,23 +206,23 @@ def _written_out(
 def _write_loop(b: Builder, node: Node, *inputs: Val) -> list[Val]:
     """Write one Loop for each pass over the iterations.
 
-    Each but the last also stacks what later passes are given of a trip: what it began with, and
-    what it yielded besides.
+    Each but the last also stacks what later passes are given of an iteration: what it began with,
+    and what it yielded besides.
     """
     op = fields(node)
     firsts, captures = op.split(inputs)
     is_last = len(op.passes) - 1
     results: list[Val] = []
     stacks: list[Val] = []
-    trips: Val | None = None
+    iterations: Val | None = None
     for number, (body, first) in enumerate(zip(op.passes, firsts, strict=True)):
         own = _Pass(b, body, list(first), stacks, list(captures), keeps=number < is_last)
         if number == 0:
             made = own.while_true(op.condition)
-            trips = made.pop(0)
+            iterations = made.pop(0)
         else:
-            assert trips is not None
-            made = own.over(trips, op.backwards[number])
+            assert iterations is not None
+            made = own.over(iterations, op.backwards[number])
         results += made[: len(first)]
         stacks = [*stacks, *made[len(first) :]]
     return results
@@ -240,7 +252,7 @@ class _Pass:
         self.kept = [*self.kinds, *yielded] if keeps else []
 
     def while_true(self, condition: Body) -> list[Val]:
-        """Write the first pass; return the number of trips, the last carries and the stacks."""
+        """Write the first pass; return the trip count, the last carries and the stacks."""
         b = self.b
 
         def goes_on(carry: Sequence[Val]) -> Val:
@@ -248,44 +260,44 @@ class _Pass:
 
         count = b.fresh("count", int64)
 
-        def trip(number: Val, carry: Sequence[Val]) -> list[Val]:
-            made = self._trip(number, carry, [])
+        def iteration(number: Val, carry: Sequence[Val]) -> list[Val]:
+            made = self._iteration(number, carry, [])
             more = b("Add", count, b.scalar(1, int64))
             own, rest = made[: len(carry)], made[len(carry) :]
             return [goes_on(own), more, *own, *rest]
 
         start = goes_on(self.first)
-        return self._written(None, start, [(count, _NUMBER, b.scalar(0, int64))], trip)
+        return self._written(None, start, [(count, _NUMBER, b.scalar(0, int64))], iteration)
 
-    def over(self, trips: Val, backwards: bool) -> list[Val]:
-        """Write a later pass, of as many trips; return the last carries and the stacks."""
+    def over(self, iterations: Val, backwards: bool) -> list[Val]:
+        """Write a later pass, of as many iterations; return the last carries and the stacks."""
         b = self.b
 
-        def trip(number: Val, carry: Sequence[Val]) -> list[Val]:
+        def iteration(number: Val, carry: Sequence[Val]) -> list[Val]:
             at = number
             if backwards:
-                at = b("Sub", b("Sub", trips, b.scalar(1, int64)), number)
+                at = b("Sub", b("Sub", iterations, b.scalar(1, int64)), number)
             elements = [b("Gather", stack, at, axis=0) for stack in self.stacks]
-            return [b.constant(True), *self._trip(at, carry, elements)]
+            return [b.constant(True), *self._iteration(at, carry, elements)]
 
-        made = self._written(trips, None, [], trip)
+        made = self._written(iterations, None, [], iteration)
         if not backwards or not self.keeps:
             return made
-        # Later passes find each trip at its number.
+        # Later passes find each iteration at its number.
         turned = [_reversed(b, stack) for stack in made[len(self.first) :]]
         return [*made[: len(self.first)], *turned]
 
-    def _trip(self, at: Val, carry: Sequence[Val], elements: Sequence[Val]) -> list[Val]:
+    def _iteration(self, at: Val, carry: Sequence[Val], elements: Sequence[Val]) -> list[Val]:
         made = _body(self.b, self.body, [at, *carry, *elements, *self.captures])
         own, rest = made[: len(carry)], made[len(carry) :]
         return [*own, *([*carry, *rest] if self.keeps else [])]
 
     def _written(
         self,
-        trips: Val | None,
+        iterations: Val | None,
         start: Val | None,
         more: Sequence[tuple[Val, TensorType, Val]],
-        trip: Callable[[Val, Sequence[Val]], list[Val]],
+        iteration: Callable[[Val, Sequence[Val]], list[Val]],
     ) -> list[Val]:
         b = self.b
         number, on = b.fresh("trip", int64), b.fresh("on", bool_)
@@ -294,9 +306,11 @@ class _Pass:
         given += [(value, kind) for value, kind, _ in more]
         given += list(zip(states, self.kinds, strict=True))
         carried = [*[kind for _, kind, _ in more], *self.kinds]
-        body = b.body("trip", given, lambda: trip(number, states), [_FLAG, *carried, *self.kept])
+        body = b.body(
+            "trip", given, lambda: iteration(number, states), [_FLAG, *carried, *self.kept]
+        )
         kinds = [*carried, *self.kept]
-        inputs = [trips, start, *[value for _, _, value in more], *self.first]
+        inputs = [iterations, start, *[value for _, _, value in more], *self.first]
         return b.many("Loop", inputs, [kind.dtype for kind in kinds], body=body)
 
 
@@ -327,11 +341,11 @@ def _scanned(node: ModelNode, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     backwards = node.numbers(name, (0,) * count)
     sequences = _laid(sequences, node.numbers("scan_input_axes", (0,) * count), backwards)
 
-    def trip(state: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> tuple[Any, Any]:
+    def iteration(state: tuple[Tensor, ...], each: tuple[Tensor, ...]) -> tuple[Any, Any]:
         made = node.subgraph(body, (*state, *each))
         return _of_the_sizes_of(made[: len(state)], state), tuple(made[len(state) :])
 
-    last, stacked = gf.scan(trip, tuple(states), sequences)
+    last, stacked = gf.scan(iteration, tuple(states), sequences)
     axes = node.numbers("scan_output_axes", (0,) * outputs)
     flips = node.numbers("scan_output_directions", (0,) * outputs)
     turned = [gf.flip(x, axis=0) if f else x for x, f in zip(stacked, flips, strict=True)]
@@ -363,11 +377,11 @@ def _write_scan(b: Builder, node: Node, *inputs: Val) -> list[Val]:
         for t in some
     ]
     values = [value for value, _ in given]
-    states, trip, each = values[: op.carries], values[op.carries], values[op.carries + 1 :]
+    states, iteration, each = values[: op.carries], values[op.carries], values[op.carries + 1 :]
     body = b.body(
         "trip",
         given,
-        lambda: _body(b, op.body, [trip, *states, *each, *captures]),
+        lambda: _body(b, op.body, [iteration, *states, *each, *captures]),
         [t.type for t in op.body.outputs],
     )
     stacks = len(op.body.outputs) - op.carries

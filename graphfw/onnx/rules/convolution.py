@@ -240,7 +240,7 @@ def _transposed(b: Builder, node: Node, x: Val, weight: Val) -> Val | None:
     return b(
         "ConvTranspose",
         x,
-        _turned(b, node, weight),
+        _reversed_weight(b, node, weight),
         strides=op.spreads,
         dilations=op.dilations,
         pads=[*[begin for begin, _ in pads], *[end for _, end in pads]],
@@ -249,7 +249,7 @@ def _transposed(b: Builder, node: Node, x: Val, weight: Val) -> Val | None:
     )
 
 
-def _turned(b: Builder, node: Node, weight: Val) -> Val:
+def _reversed_weight(b: Builder, node: Node, weight: Val) -> Val:
     """Return the weight as ConvTranspose has it: [O, C/G, *K] -> [C, O/G, *K], reversed in K."""
     op, w = fields(node), node.inputs[1]
     groups, kernel = op.groups, w.shape[2:]

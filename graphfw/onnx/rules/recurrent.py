@@ -92,7 +92,7 @@ def _run(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Make the steps; those behind the end of a sequence change nothing and yield zeros."""
 
-    def trip(state: tuple[Tensor, ...], each: Any) -> tuple[tuple[Tensor, ...], Tensor]:
+    def iteration(state: tuple[Tensor, ...], each: Any) -> tuple[tuple[Tensor, ...], Tensor]:
         gates, time = each
         made = step(state, gates)
         if lengths is None:
@@ -101,7 +101,7 @@ def _run(
         made = tuple([gf.where(lasts, new, old) for new, old in zip(made, state, strict=True)])
         return made, gf.where(lasts, made[0], gf.zeros_like(made[0]))
 
-    last, y = gf.scan(trip, begun, (z, gf.arange(z.shape[0])), reverse=backward)
+    last, y = gf.scan(iteration, begun, (z, gf.arange(z.shape[0])), reverse=backward)
     return y, last
 
 

@@ -99,7 +99,7 @@ def _interleaved(first: Tensor, even: Tensor, odd: Tensor) -> Tensor:
 def _sequential(combine: Combine, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Combine one element after the other; n is at least 1 where there is a first element."""
 
-    def trip(carry: Any, element: Any) -> tuple[Any, Any]:
+    def iteration(carry: Any, element: Any) -> tuple[Any, Any]:
         total, begun = carry
         rows = [F.expand_dims(t, axis=0) for t in element]
         both = combine(total, rows)
@@ -107,6 +107,6 @@ def _sequential(combine: Combine, tensors: Sequence[Tensor]) -> Sequence[Tensor]
         return (new, F.ones_like(begun)), [t[0] for t in new]
 
     start = [F.zeros((1, *t.shape[1:]), dtype=t.dtype) for t in tensors]
-    _, stacked = F.scan(trip, (start, F.asarray(False)), list(tensors))
+    _, stacked = F.scan(iteration, (start, F.asarray(False)), list(tensors))
     result: Sequence[Tensor] = stacked
     return result

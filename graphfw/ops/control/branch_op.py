@@ -12,7 +12,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import ELEMENTWISE, Case, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes, lifted
+from graphfw.ops.batching import MappedAxis, lifted
 from graphfw.ops.control.effects import happens, silent
 from graphfw.ops.control.region_op import (
     Region,
@@ -85,18 +85,18 @@ class Branch(Region):
         return without_tangents(found, wanted, (len(y),))
 
     def batch(
-        self, lanes: Lanes, batched: Sequence[bool], number: Tensor, *inputs: Tensor
+        self, mapped: MappedAxis, batched: Sequence[bool], number: Tensor, *inputs: Tensor
     ) -> Sequence[Tensor]:
         flags = batched[1:]
         if not batched[0]:
-            bodies = [lanes.body("branch", body, flags)[0] for body in self.choices]
+            bodies = [mapped.body("branch", body, flags)[0] for body in self.choices]
             return emit_all(Branch(tuple(bodies)), number, *inputs)
         last = len(self.choices) - 1
         chosen = F.astype(F.maximum(F.minimum(number, last), 0), int64)
         results: Sequence[Tensor] = ()
         for place, body in enumerate(self.choices):
             mask = chosen == place
-            found = _for_some(lanes, mask, body, flags, inputs)
+            found = _for_some(mapped, mask, body, flags, inputs)
             results = [
                 F.where(lifted(mask, y.ndim), y, other)
                 for y, other in zip(found, results or found, strict=True)
@@ -116,23 +116,23 @@ class Branch(Region):
 
 
 def _for_some(
-    lanes: Lanes, mask: Tensor, body: Body, batched: Sequence[bool], inputs: Sequence[Tensor]
+    mapped: MappedAxis, mask: Tensor, body: Body, batched: Sequence[bool], inputs: Sequence[Tensor]
 ) -> Sequence[Tensor]:
-    """Return a branch's results, right in the lanes that take it; in others, anything.
+    """Return a branch's results, right in the examples that take it; in others, anything.
 
-    It is computed if a lane takes it, on the values of such lanes: elsewhere it might fail.
+    It is computed if an example takes it, on the values of such examples: elsewhere it might fail.
     """
     if all(ELEMENTWISE in node.op.traits or not node.inputs for node in body.nodes):
-        return lanes.all(*lanes.through(body, inputs, batched))
+        return mapped.all(*mapped.through(body, inputs, batched))
     kinds = [mask.type, *[t.type for t in inputs]]
     none, some = BodyGraph("branch"), BodyGraph("branch")
     with none:
         unused = [none.parameter(kind) for kind in kinds]
-        nothing = [zeros_like(lanes.kind(t.type)) for t in body.outputs]
+        nothing = [zeros_like(mapped.kind(t.type)) for t in body.outputs]
     with some:
         inside, *given = [some.parameter(kind) for kind in kinds]
-        safe = [lanes.only(inside, x) if b else x for x, b in zip(given, batched, strict=True)]
-        made = lanes.all(*lanes.through(body, safe, batched))
+        safe = [mapped.only(inside, x) if b else x for x, b in zip(given, batched, strict=True)]
+        made = mapped.all(*mapped.through(body, safe, batched))
     pair = Branch((Body(unused, nothing), Body([inside, *given], made)))
     return emit_all(pair, F.astype(F.any(mask), int64), mask, *inputs)
 

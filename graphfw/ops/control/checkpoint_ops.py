@@ -12,7 +12,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import ALIAS, PURE, SOURCE, Case, Op, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes
+from graphfw.ops.batching import MappedAxis
 from graphfw.ops.control.effects import happens, silent
 from graphfw.ops.control.region_op import (
     Region,
@@ -60,8 +60,10 @@ class Barrier(FirstInputs):
         found = iter(emit_all(Barrier(len(moved)), *moved, *inputs))
         return y, [None if t is None else next(found) for t in tangents[: self.count]]
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
-        xs = lanes.all(inputs[: self.count], batched[: self.count])
+    def batch(
+        self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        xs = mapped.all(inputs[: self.count], batched[: self.count])
         return emit_all(self, *xs, *inputs[self.count :])
 
     @staticmethod
@@ -87,8 +89,10 @@ class Checkpoint(Region):
     def eval(self, xp: Any, *inputs: Any, rng: Rng | None = None) -> tuple[Any, ...]:
         return owned(xp, self.body.evaluate(xp, inputs, rng), inputs)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
-        body, _ = lanes.body("checkpoint", self.body, batched)
+    def batch(
+        self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        body, _ = mapped.body("checkpoint", self.body, batched)
         return emit_all(Checkpoint(body), *inputs)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:

@@ -152,8 +152,8 @@ def while_loop(
         ArgumentError: The body returns another structure than it takes.
 
     >>> import graphfw as gf
-    >>> x, trips = gf.while_loop(lambda v: v[0] < 100, lambda v: (v[0] * 3, v[1] + 1), (2, 0))
-    >>> int(x), int(trips)
+    >>> x, count = gf.while_loop(lambda v: v[0] < 100, lambda v: (v[0] * 3, v[1] + 1), (2, 0))
+    >>> int(x), int(count)
     (162, 4)
     """
     cond_fun = _callback("while_loop", "cond_fun", cond_fun, "cond_fun(value)")
@@ -318,7 +318,7 @@ def scan(
     in_blocks = checkpointed if checkpoint_every else unrolled
 
     def emitted(op: Scan, *inputs: Tensor) -> tuple[Tensor, ...]:
-        # Trips at once would draw the same numbers.
+        # Iterations at once would draw the same numbers.
         if whole is None or (op.body.is_random and not checkpoint_every):
             return emit_all(op, *inputs)
         return in_blocks(op, inputs, whole)
@@ -336,7 +336,7 @@ def _scan(
     emitted: Callable[..., tuple[Tensor, ...]] = emit_all,
 ) -> tuple[Any, Any]:
     first, sequences = Structure.of(init), Structure.of(xs)
-    trips = _length(what, sequences.tensors, length)
+    iterations = _length(what, sequences.tensors, length)
     count = len(first.tensors)
     results: list[tuple[Structure, Structure]] = []
 
@@ -357,7 +357,7 @@ def _scan(
     variables = updated(traced)
     (own,), captures = closed(*carrying(carrying_on(variables, traced, 1 + count, count)))
     carries = count + len(variables)
-    op = Scan(own, trips, carries, len(elements), backwards)
+    op = Scan(own, iterations, carries, len(elements), backwards)
     outputs = emitted(op, *first.tensors, *variables, *sequences.tensors, *captures)
     settle(variables, outputs[:1], outputs[count:carries], traced)
     end = carries + len(stacked.tensors)

@@ -83,7 +83,7 @@ def print(
     """
     is_text = isinstance(fmt, str)
     values = [as_tensor(t) for t in (tensors if is_text else (fmt, *tensors))]
-    text = fmt if isinstance(fmt, str) else " ".join(map(_place, values))
+    text = fmt if isinstance(fmt, str) else " ".join(map(_location_of, values))
     values += [as_tensor(t) for t in named.values()]
     is_count = summarize is None or (is_whole(summarize) and summarize > 0)
     demand(is_count, f"print: summarize={summarize!r} is no number of elements", fix="use 3")
@@ -243,7 +243,7 @@ def _happening(effect: Effect, values: Sequence[Tensor], what: str) -> Tensor | 
 # Texts.
 
 
-def _place(tensor: Tensor) -> str:
+def _location_of(tensor: Tensor) -> str:
     name = tensor.name.replace("{", "{{").replace("}", "}}")
     return f"{name} {{}}" if name else "{}"
 

@@ -1,8 +1,8 @@
-"""Sums over the trips of a loop that are made after it, of what all trips have stacked.
+"""Sums over the iterations of a loop that are made after it, of what all iterations have stacked.
 
-A weight that every trip multiplies with gets a product of matrices from each, and their sum. One
-product over all trips together does as much arithmetic, and does not read and write the sum in
-every trip.
+A weight that every iteration multiplies with gets a product of matrices from each, and their sum.
+One product over all iterations together does as much arithmetic, and does not read and write the
+sum in every iteration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphfw.ir.dim import DimLike, substitute, symbols_of
 from graphfw.ir.functions import F
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
-from graphfw.ops.batching import Lanes
+from graphfw.ops.batching import MappedAxis
 
 _TYPICAL = 64
 """The size that a symbolic dim counts as, where sizes decide: a batch, most often."""
@@ -29,10 +29,10 @@ not count, while the stacks go through the memory. What is stacked anyway is onl
 
 
 class Deferred(NamedTuple):
-    """A sum over trips.
+    """A sum over iterations.
 
     Attributes:
-        operands: Values of a trip, in the graph of the body.
+        operands: Values of an iteration, in the graph of the body.
         total: Returns the sum, given the operands' stacks: [length, *S] for each of shape S.
     """
 
@@ -49,7 +49,7 @@ def terms(value: Tensor) -> list[Tensor]:
 
 
 def deferred(value: Tensor, length: DimLike, stacked: Set[Tensor]) -> Deferred | None:
-    """Return how to sum a value over all trips after the loop; None where that is not worth it.
+    """Return how to sum a value over all iterations after the loop; None if that is not faster.
 
     It is for products of matrices that are small next to their result, and for views of those.
     What is a view of another value is not stacked itself, unless it is among `stacked`.
@@ -63,11 +63,11 @@ def deferred(value: Tensor, length: DimLike, stacked: Set[Tensor]) -> Deferred |
     (left, left_views), (right, right_views) = [_viewed(t, stacked) for t in node.inputs]
     if sum([_bytes(t) * (1 if t in stacked else _WORTH) for t in {left, right}]) > _bytes(value):
         return None
-    lanes = Lanes(length, "error")
+    mapped = MappedAxis(length, "error")
 
     def total(stacks: Sequence[Tensor]) -> Tensor:
-        a, b = _applied(left_views, stacks[0], lanes), _applied(right_views, stacks[1], lanes)
-        # The rows of all trips below each other: [length * K, M] and [length * K, N].
+        a, b = _applied(left_views, stacks[0], mapped), _applied(right_views, stacks[1], mapped)
+        # The rows of all iterations below each other: [length * K, M] and [length * K, N].
         return F.matmul(F.flatten(a.mT, 0, 1).mT, F.flatten(b, 0, 1))
 
     return Deferred((left, right), total)
@@ -93,9 +93,9 @@ def _viewed(value: Tensor, stacked: Set[Tensor]) -> tuple[Tensor, list[Node]]:
     return value, views
 
 
-def _applied(views: Sequence[Node], stack: Tensor, lanes: Lanes) -> Tensor:
-    """Return the views of all trips."""
+def _applied(views: Sequence[Node], stack: Tensor, mapped: MappedAxis) -> Tensor:
+    """Return the views of all iterations."""
     for node in reversed(views):
         assert node.op.batch is not None
-        stack = node.op.batch(lanes, [True], stack)
+        stack = node.op.batch(mapped, [True], stack)
     return stack

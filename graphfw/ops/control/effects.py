@@ -24,7 +24,7 @@ from graphfw.ir.scopes import Scoped, override
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.walk import ancestors
-from graphfw.ops.batching import Lanes
+from graphfw.ops.batching import MappedAxis
 from graphfw.ops.control.region_op import Region, joined
 
 TOKEN = TensorType(bool_, ())
@@ -58,8 +58,8 @@ class Effect(Op):
             self.happen([np.array(x) if xp is np else xp.asnumpy(x) for x in inputs])
         return xp.asarray(True)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> Tensor:
-        return lanes.everywhere(emit(self, *inputs), False)
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor) -> Tensor:
+        return mapped.everywhere(emit(self, *inputs), False)
 
 
 def quiet() -> override[bool]:

@@ -22,7 +22,7 @@ from graphfw.ir.op import EFFECT, PURE, Op, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike
-from graphfw.ops.batching import Lanes, changed
+from graphfw.ops.batching import MappedAxis, changed
 from graphfw.ops.composed import demand
 from graphfw.ops.specs import read
 from graphfw.ops.structures import Structure
@@ -141,10 +141,12 @@ class HostCall(Op):
 
         return (refuse,) * len(inputs)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> tuple[Tensor, ...]:
+    def batch(
+        self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
         if self.vectorized:
-            dims = tuple([(lanes.size, *own) for own in self.dims])
-            return emit_all(changed(self, dims=dims), *lanes.all(inputs, batched))
+            dims = tuple([(mapped.size, *own) for own in self.dims])
+            return emit_all(changed(self, dims=dims), *mapped.all(inputs, batched))
 
         def one(rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             own = iter(rows)

@@ -1,4 +1,4 @@
-"""The op `loop`: trips until a condition fails, and passes back over them."""
+"""The op `loop`: iterations until a condition fails, and passes back over them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import Case, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes, lifted
+from graphfw.ops.batching import MappedAxis, lifted
 from graphfw.ops.control.effects import happens, silent
 from graphfw.ops.control.region_op import (
     NUMBER,
     Region,
-    count_trip,
+    count_iteration,
     filled,
     fits,
     forward,
-    forward_trip,
+    forward_loop_body,
     owned,
     require_dtypes,
     require_shapes,
@@ -37,18 +37,18 @@ T = TypeVar("T")
 
 @op("loop")
 class Loop(Region):
-    """Apply a body from carry to carry while a condition holds; then more passes over its trips.
+    """Iterate a body while a condition holds; then make more passes over the iterations.
 
-    The number of trips is not known before the run, so what a gradient needs of each trip can't be
-    a tensor. Instead the gradient of a loop is a loop of two passes: the first repeats it, the
-    second goes over the same trips backwards and is given, in each, the carry that the first began
-    the trip with. The gradient of that is a loop of four passes, and so on.
+    The number of iterations is not known before the run, so what a gradient needs of each iteration
+    can't be a tensor. Instead the gradient of a loop is a loop of two passes: the first repeats it,
+    the second goes over the same iterations backwards and is given, in each, the carry that the
+    first began the iteration with. The gradient of that is a loop of four passes, and so on.
 
     Inputs: the first carries of all passes, then the captures. The condition takes the carry of the
-    first pass and the captures. The body of a pass takes the trip's number (int64), its own carry,
-    from each earlier pass the carry that the trip began with and what it yielded besides, and the
-    captures; it yields its next carry, and what it hands to later passes. The outputs are the last
-    carries of all passes.
+    first pass and the captures. The body of a pass takes the iteration's number (int64), its own
+    carry, from each earlier pass the carry that the iteration began with and what it yielded
+    besides, and the captures; it yields its next carry, and what it hands to later passes. The
+    outputs are the last carries of all passes.
     """
 
     condition: Body
@@ -94,12 +94,12 @@ class Loop(Region):
         def holds(carry: Sequence[Any]) -> bool:
             return bool(self.condition.evaluate(xp, (*carry, *captures), rng)[0])
 
-        def computed(number: int, trip: int, given: Sequence[Any]) -> list[Any]:
-            count_trip()
-            lane = None if rng is None else rng.fold(trip)
-            index = xp.asarray(trip, dtype=xp.int64)
-            with in_iteration(trip):
-                return self.passes[number].evaluate(xp, (index, *given, *captures), lane)
+        def computed(number: int, iteration: int, given: Sequence[Any]) -> list[Any]:
+            count_iteration()
+            draws = None if rng is None else rng.fold(iteration)
+            index = xp.asarray(iteration, dtype=xp.int64)
+            with in_iteration(iteration):
+                return self.passes[number].evaluate(xp, (index, *given, *captures), draws)
 
         results = [x for carry in self.ends(firsts, holds, computed) for x in carry]
         return owned(xp, results, inputs)
@@ -110,32 +110,32 @@ class Loop(Region):
         holds: Callable[[Sequence[T]], bool],
         computed: Callable[[int, int, Sequence[T]], Sequence[T]],
     ) -> Iterator[Sequence[T]]:
-        """Make the trips of all passes, and yield the last carry of each pass.
+        """Make the iterations of all passes, and yield the last carry of each pass.
 
         Args:
             firsts: The first carry of each pass, which is asked for when the pass begins.
-            holds: Whether there is another trip, given the carry of the first pass.
-            computed: Returns what a body yields, given the number of the pass, that of the trip,
-                and what the body takes between that and the captures.
+            holds: Whether there is another iteration, given the carry of the first pass.
+            computed: Returns what a body yields, given the number of the pass, that of the
+                iteration, and what the body takes between that and the captures.
         """
         begins = iter(firsts)
         count, *later = self.carries
         carry = next(begins)
         records: list[list[T]] = []
-        trip = 0
+        iteration = 0
         while holds(carry):
-            made = computed(0, trip, carry)
+            made = computed(0, iteration, carry)
             if later:
                 records.append([*carry, *made[count:]])
             carry = made[:count]
-            trip += 1
+            iteration += 1
         yield carry
         for number, (count, first) in enumerate(zip(later, begins, strict=True), 1):
             carry = first
             order = range(len(records))
-            for trip in reversed(order) if self.backwards[number] else order:
-                record = records[trip]
-                made = computed(number, trip, [*carry, *record])
+            for iteration in reversed(order) if self.backwards[number] else order:
+                record = records[iteration]
+                made = computed(number, iteration, [*carry, *record])
                 if number == len(later):
                     record.clear()  # no pass comes that is given it
                 else:
@@ -179,26 +179,26 @@ class Loop(Region):
             given = one.both.refusing(given, len(one.both.parameters) - len(captures))
         return [*entries, *given]
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
         carries, taken = self.split(batched)
-        first, found = lanes.trip("loop", self.passes[0], carries[0], taken)
-        condition, asked = lanes.body(
+        first, found = mapped.iteration("loop", self.passes[0], carries[0], taken)
+        condition, asked = mapped.body(
             "loop", self.condition, [*found[: self.carries[0]], *taken], [False]
         )
         if asked[0]:
-            return _InLanes(self, lanes, batched).outputs(inputs)
+            return _MappedLoop(self, mapped, batched).outputs(inputs)
         bodies, flags, seen = [first], found[: self.carries[0]], list(found)
         for body, carry in zip(self.passes[1:], carries[1:], strict=True):
-            new, found = lanes.trip("loop", body, carry, [*seen, *taken])
+            new, found = mapped.iteration("loop", body, carry, [*seen, *taken])
             bodies.append(new)
             flags += found[: len(carry)]
             seen += found
         starts = [
-            lanes.everywhere(x, b) if f else x
+            mapped.everywhere(x, b) if f else x
             for x, b, f in zip(inputs, batched, flags, strict=False)
         ]
         loop = Loop(condition, tuple(bodies), self.carries, self.backwards)
-        return lanes.all(emit_all(loop, *starts, *inputs[len(flags) :]), flags)
+        return mapped.all(emit_all(loop, *starts, *inputs[len(flags) :]), flags)
 
     def jvp(
         self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
@@ -209,7 +209,7 @@ class Loop(Region):
         sizes: list[int] = []  # how many they record: of each their carry, and what else they yield
         bodies, carries = [], []
         for body, own, before in zip(self.passes, self.carries, firsts, strict=True):
-            both, moved = forward_trip(body, before, [*seen, *captures], "loop")
+            both, moved = forward_loop_body(body, before, [*seen, *captures], "loop")
             wanted = [*moved, *[t is not None for t in both.tangents[own:]]]
             made = (own, len(wanted) - own)
             bodies.append(both.body((1, own, *sizes, count), made, wanted))
@@ -249,66 +249,66 @@ class Loop(Region):
         yield bad("int64[]", "float64[3]", "float64[2]", match="the body takes", **fields)
 
     def recorded(self, number: int) -> list[TensorType]:
-        """Return the types of what later passes see of a trip of a pass: its carry, its yield."""
+        """Return the types of the carry and the yield of a pass, which later passes read."""
         body, count = self.passes[number], self.carries[number]
         carry = body.parameters[1 : 1 + count]
         return [t.type for t in (*carry, *body.outputs[count:])]
 
 
-class _InLanes:
-    """A loop whose lanes make different numbers of trips: it goes on until all are done.
+class _MappedLoop:
+    """A loop whose examples make different numbers of iterations: it goes on until all are done.
 
-    The first pass has one carry more: which lanes are still active. Later passes find it in what
-    is recorded of each trip. Lanes that are done keep their carries.
+    The first pass has one carry more: which examples are still active. Later passes find it in what
+    is recorded of each iteration. Examples that are done keep their carries.
 
     Args:
-        loop: The loop of one lane.
-        lanes: The lanes.
+        loop: The loop of one example.
+        mapped: The examples.
         batched: Which of the loop's inputs are batched.
     """
 
-    def __init__(self, loop: Loop, lanes: Lanes, batched: Sequence[bool]) -> None:
-        self.loop, self.lanes = loop, lanes
+    def __init__(self, loop: Loop, mapped: MappedAxis, batched: Sequence[bool]) -> None:
+        self.loop, self.mapped = loop, mapped
         self.starts = sum(loop.carries)
         self.batched = batched[: self.starts]
         self.taken = batched[self.starts :]
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the last carries of all passes."""
-        loop, lanes = self.loop, self.lanes
+        loop, mapped = self.loop, self.mapped
         count, *others = loop.carries
-        starts = lanes.all(inputs[: self.starts], self.batched)
+        starts = mapped.all(inputs[: self.starts], self.batched)
         captures = inputs[self.starts :]
         active = self.asked(starts[:count], captures)
         graph = BodyGraph("loop")
         with graph:
             state = [graph.parameter(t.type) for t in (*starts[:count], active, *captures)]
             condition = Body(state, [F.any(state[count])])
-        bodies = tuple([self.trip(number) for number in range(len(loop.passes))])
+        bodies = tuple([self.iteration(number) for number in range(len(loop.passes))])
         new = Loop(condition, bodies, (count + 1, *others), loop.backwards)
         found = emit_all(new, *starts[:count], active, *starts[count:], *captures)
         return [*found[:count], *found[count + 1 :]]
 
     def asked(self, carry: Sequence[Tensor], captures: Sequence[Tensor]) -> Tensor:
-        """Return whether the condition holds, lane by lane."""
+        """Return whether the condition holds, example by example."""
         flags = [*[True] * len(carry), *self.taken]
-        found = self.lanes.through(self.loop.condition, (*carry, *captures), flags)
-        return self.lanes.all(*found)[0]
+        found = self.mapped.through(self.loop.condition, (*carry, *captures), flags)
+        return self.mapped.all(*found)[0]
 
-    def trip(self, number: int) -> Body:
+    def iteration(self, number: int) -> Body:
         """Return the body of a pass."""
-        loop, lanes = self.loop, self.lanes
+        loop, mapped = self.loop, self.mapped
         body, own = loop.passes[number], loop.carries[number]
         flags = [False, *[True] * (len(body.parameters) - 1 - len(self.taken)), *self.taken]
         graph = BodyGraph("loop")
         with graph:
             given = [
-                graph.parameter(lanes.kind(t.type, flag))
+                graph.parameter(mapped.kind(t.type, flag))
                 for t, flag in zip(body.parameters, flags, strict=True)
             ]
-            active = graph.parameter(TensorType(bool_, (lanes.size,)))
-            safe = [lanes.only(active, x) if f else x for x, f in zip(given, flags, strict=True)]
-            made = lanes.all(*lanes.through(body, safe, flags))
+            active = graph.parameter(TensorType(bool_, (mapped.size,)))
+            safe = [mapped.only(active, x) if f else x for x, f in zip(given, flags, strict=True)]
+            made = mapped.all(*mapped.through(body, safe, flags))
             carry = [
                 F.where(lifted(active, old.ndim), new, old)
                 for new, old in zip(made[:own], given[1:], strict=False)
@@ -371,9 +371,9 @@ class _Adjoint:
                 one.about(number, loop, record)
                 for one, record in zip(after.values(), later, strict=True)
             ]
-            told = [list(values) for values in zip(*said, strict=True)]
+            effects = [list(values) for values in zip(*said, strict=True)]
             for place, seed in enumerate(seeds[carried:], carried):
-                new[seed] = _sum(told[place]) if told else zeros_like(seed.type)
+                new[seed] = _sum(effects[place]) if effects else zeros_like(seed.type)
             found = [*[g for g in both.gradients if g is not None], *both.tokens]
             made = dict(zip(found, copied(found, new), strict=True))
             gradient = {
@@ -382,8 +382,8 @@ class _Adjoint:
                 if t.dtype.is_inexact
             }
             state = [gradient[t] for t in own if t.dtype.is_inexact]
-            if told:
-                state = [_sum([g, *told[place]]) for place, g in enumerate(state)]
+            if effects:
+                state = [_sum([g, *effects[place]]) for place, g in enumerate(state)]
             state += [total + gradient[t] for total, t in zip(totals, summed, strict=False)]
             state += [totals[-1] & made[token] for token in both.tokens]
             handed = [gradient[t] for t in read if t.dtype.is_inexact]

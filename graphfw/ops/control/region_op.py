@@ -19,7 +19,7 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.ir.walk import ancestors
 
 NUMBER = TensorType(int64, ())
-"""The type of a trip's number."""
+"""The type of an iteration's number."""
 
 _left: Scoped[list[int] | None] = Scoped("left", None)
 
@@ -87,31 +87,31 @@ def sizes_in_run(body: Body) -> list[tuple[int, ...]]:
     return [tuple([evaluate(dim, sizes) for dim in t.shape]) for t in body.outputs]
 
 
-class OutOfTrips(BaseException):
-    """An evaluation has made all the trips that it may.
+class OutOfIterations(BaseException):
+    """An evaluation has made all the iterations that it may.
 
     No `Exception`: those are reported as failures of a node, and here nothing has failed.
     """
 
 
-def at_most(trips: int) -> override[list[int] | None]:
-    """Let loops that are evaluated inside make so many trips together.
+def at_most(iterations: int) -> override[list[int] | None]:
+    """Let loops that are evaluated inside make so many iterations together.
 
     For those who evaluate a loop without being asked for its values: it may go on for ever.
 
     Raises:
-        OutOfTrips: They would make more.
+        OutOfIterations: They would make more.
     """
-    return override(_left, [trips])
+    return override(_left, [iterations])
 
 
-def count_trip() -> None:
-    """Take note that a trip is about to be made."""
+def count_iteration() -> None:
+    """Take note that an iteration is about to be made."""
     left = _left.get()
     if left is None:
         return
     if not left[0]:
-        raise OutOfTrips
+        raise OutOfIterations
     left[0] -= 1
 
 
@@ -274,13 +274,13 @@ def forward(body: Body, moved: Sequence[bool], what: str, keeps: bool = False) -
     return Forward(graph, parameters, seeds, outputs, tangents)
 
 
-def forward_trip(
+def forward_loop_body(
     body: Body, carry: Sequence[bool], others: Sequence[bool], what: str, keeps: bool = False
 ) -> tuple[Forward, list[bool]]:
     """Carry tangents through the body of a loop: a carry that ever has a tangent always has one.
 
     Args:
-        body: Takes the trip's number, a carry and others; yields the next carry, and more.
+        body: Takes the iteration's number, a carry and others; yields the next carry, and more.
         carry: Which of the first carry have a tangent.
         others: Which of the others have.
         what: The kind of op that owns the body.

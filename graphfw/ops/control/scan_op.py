@@ -1,4 +1,4 @@
-"""The op `scan`: a loop whose number of trips is a dim, with stacked inputs and outputs."""
+"""The op `scan`: a loop whose number of iterations is a dim, with stacked inputs and outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.op import ALIAS, ELEMENTWISE, Case, Cost, Rng, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes, changed
+from graphfw.ops.batching import MappedAxis, changed
 from graphfw.ops.control.deferred_sums import Deferred, deferred, terms
 from graphfw.ops.control.effects import happens
 from graphfw.ops.control.region_op import (
@@ -26,10 +26,10 @@ from graphfw.ops.control.region_op import (
     Refusal,
     Region,
     Reverse,
-    count_trip,
+    count_iteration,
     filled,
     fits,
-    forward_trip,
+    forward_loop_body,
     frontier,
     owned,
     require_dtypes,
@@ -46,10 +46,11 @@ from graphfw.ops.control.region_op import (
 class Scan(Region):
     """Apply a body `length` times, from carry to carry.
 
-    Inputs: the first carry, the sequences (of which each trip gets one element along axis 0), the
-    captures. The body takes the trip's number (int64), a carry, the sequences' elements and the
-    captures, and yields the next carry and what is stacked: the outputs are the last carry and the
-    stacks. `reverse` goes from the last element to the first; numbers and stacks stay in place.
+    Inputs: the first carry, the sequences (of which each iteration gets one element along axis 0),
+        the
+    captures. The body takes the iteration's number (int64), a carry, the sequences' elements and
+    the captures, and yields the next carry and what is stacked: the outputs are the last carry and
+    the stacks. `reverse` goes from the last element to the first; numbers and stacks stay in place.
     """
 
     body: Body
@@ -84,20 +85,20 @@ class Scan(Region):
                 sizes_in_run(self.body)[first:], self.body.outputs[first:], strict=True
             )
         ]
-        for trip in self.order(length):
-            count_trip()
-            elements = [xp.asarray(s[trip]) for s in sequences]
-            number = xp.asarray(trip, dtype=xp.int64)
-            lane = None if rng is None else rng.fold(trip)
-            with in_iteration(trip):
-                results = self.body.evaluate(xp, (number, *carry, *elements, *captures), lane)
+        for iteration in self.order(length):
+            count_iteration()
+            elements = [xp.asarray(s[iteration]) for s in sequences]
+            number = xp.asarray(iteration, dtype=xp.int64)
+            draws = None if rng is None else rng.fold(iteration)
+            with in_iteration(iteration):
+                results = self.body.evaluate(xp, (number, *carry, *elements, *captures), draws)
             carry = tuple(results[:first])
             for stack, result in zip(stacks, results[first:], strict=True):
-                stack[trip] = result
+                stack[iteration] = result
         return (*owned(xp, carry, inputs), *stacks)
 
     def order(self, length: int) -> Iterable[int]:
-        """Return the numbers of so many trips, in the order in which they are made."""
+        """Return the numbers of so many iterations, in the order in which they are made."""
         return reversed(range(length)) if self.backwards else range(length)
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> list[Any]:
@@ -107,11 +108,11 @@ class Scan(Region):
             return [refusal] * len(inputs)
         return backward.both.refusing(backward.entries([t for t in ct if t is not None]), 1)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
         first, last = self.carries, self.carries + self.sequences
-        body, found = lanes.trip("scan", self.body, batched[:first], batched[first:])
+        body, found = mapped.iteration("scan", self.body, batched[:first], batched[first:])
         starts = [
-            lanes.everywhere(x, flag) if must else x
+            mapped.everywhere(x, flag) if must else x
             for x, flag, must in zip(inputs[:first], batched, found, strict=False)
         ]
         sequences = [
@@ -123,14 +124,14 @@ class Scan(Region):
             F.moveaxis(y, 1, 0) if flag else y
             for y, flag in zip(made[first:], found[first:], strict=True)
         ]
-        return lanes.all([*made[:first], *stacks], found)
+        return mapped.all([*made[:first], *stacks], found)
 
     def jvp(
         self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
     ) -> tuple[Sequence[Tensor], list[Tensor | None]]:
         first, last = self.carries, self.carries + self.sequences
         moved = [t is not None for t in tangents]
-        both, carry = forward_trip(self.body, moved[:first], moved[first:], "scan")
+        both, carry = forward_loop_body(self.body, moved[:first], moved[first:], "scan")
         moved[:first] = carry
         wanted = [*carry, *[t is not None for t in both.tangents[first:]]]
         if not any(wanted):
@@ -158,7 +159,7 @@ class Scan(Region):
         """
         first, last = self.carries, self.carries + self.sequences
         moved = [t is not None for t in tangents]
-        both, carry = forward_trip(self.body, moved[:first], moved[first:], "scan", keeps=True)
+        both, carry = forward_loop_body(self.body, moved[:first], moved[first:], "scan", keeps=True)
         wanted = [*carry, *[t is not None for t in both.tangents[first:]]]
         if not any(wanted):
             return y, [None] * len(y)
@@ -171,7 +172,7 @@ class Scan(Region):
         results = [t for t in made if t is not None]
         kept = _stored(both, results, {number, *elements, *taken})
         outputs, stacks = _stacks(self, both, kept, inputs)
-        # What each trip is given, in order, with what the loop is.
+        # What each iteration is given, in order, with what the loop is.
         steps = [
             *zip(seeds[:first], starts[:first], strict=True),
             *zip(kept, stacks, strict=True),
@@ -229,7 +230,8 @@ class _Backward:
         self.moved = {t: g for t in self.elements if (g := self.gradient[t]) is not None}
         # The parameters for the cotangents of what the loop stacks.
         self.given = [t for t in both.seeds[first:] if t is not None]
-        # Of each capture: what every trip adds to its cotangent, and what is added after the loop.
+        # Of each capture: what every iteration adds to its cotangent, and what is added after the
+        # loop.
         self.sums: dict[Tensor, list[Tensor]] = {}
         self.late: dict[Tensor, list[Deferred]] = {}
         self.extra: dict[Tensor, None] = {}
@@ -290,10 +292,10 @@ class _Backward:
         return [of.get(t) for t in (*self.carry, *self.elements, *self.taken)]
 
     def _body(self, carry: list[Tensor]) -> Body:
-        """Return one trip backwards.
+        """Return one iteration backwards.
 
-        Its carry is the cotangents of the loop's float carry, and sums over the trips so far of
-        those of the captures. It stacks the cotangents of the sequences' elements, what sums
+        Its carry is the cotangents of the loop's float carry, and sums over the iterations so far
+        of those of the captures. It stacks the cotangents of the sequences' elements, what sums
         after the loop are made of, and the token of rules' effects.
         """
         seeds = [t for t in self.both.seeds[: self.scan.carries] if t is not None]
@@ -335,7 +337,7 @@ def _total(first: Tensor | None, late: Sequence[Deferred], stacks: dict[Tensor, 
 def _stacks(
     scan: Scan, both: Reverse | Forward, kept: Sequence[Tensor], inputs: Sequence[Tensor]
 ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Run a loop, and return its outputs, and what is kept of each trip."""
+    """Run a loop, and return its outputs, and what is kept of each iteration."""
     body = Body(both.parameters, (*both.outputs, *kept))
     found = emit_all(changed(scan, body=body), *inputs)
     return found[: len(both.outputs)], found[len(both.outputs) :]

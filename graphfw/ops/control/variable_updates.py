@@ -1,7 +1,8 @@
 """Updates of variables in bodies: what a body gives a variable is one more result of its node.
 
-A branch that gives it nothing yields what it has. In a loop its contents go from trip to trip: each
-trip reads what the one before has given it. Around the body the update is one of the node's result.
+A branch that gives it nothing yields what it has. In a loop its contents go from iteration to
+iteration: each iteration reads what the one before has given it. Around the body the update is one
+    of the node's result.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def yielding(variables: Sequence[Variable], *traced: Traced) -> tuple[Traced, ..
 def carrying_on(
     variables: Sequence[Variable], traced: Traced, parameters: int, outputs: int
 ) -> Traced:
-    """Return the body of a loop whose trips hand on the contents of variables.
+    """Return the body of a loop whose iterations hand on the contents of variables.
 
     Args:
         variables: The variables.

@@ -21,7 +21,7 @@ from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, dtype_or, ruled
-from graphfw.ops.batching import Lanes, leading
+from graphfw.ops.batching import MappedAxis, leading
 from graphfw.ops.composed import demand
 from graphfw.ops.shape.movement import Movement
 
@@ -231,8 +231,8 @@ class AssertShape(Op):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: assert_shape(ct, x.shape),)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
-        return emit(AssertShape((lanes.size, *self.dims)), x)
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor) -> Tensor:
+        return emit(AssertShape((mapped.size, *self.dims)), x)
 
     @staticmethod
     def cases() -> Iterator[Case]:

@@ -65,8 +65,8 @@ def measure(
         fields: The op's other fields.
 
     Raises:
-        ConcreteValueError: It is in a body, of a loop, a vmap, …: of each trip and each example,
-            what is computed there has the same shape.
+        ConcreteValueError: It is in a body, of a loop, a vmap, …: of each iteration and each
+            example, what is computed there has the same shape.
     """
     if all(map(concrete.is_concrete, inputs)):
         known = kind(dims=(0,) * len(hints), **fields)

@@ -177,7 +177,7 @@ def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     message = f"cross: wants vectors of 3 elements, not {sizes[0]} and {sizes[1]}"
     demand(sizes == (3, 3), message, operands, fix="pad them with a 0", error=ShapeError)
 
-    def turned(x: Tensor, by: int) -> Tensor:
+    def rolled(x: Tensor, by: int) -> Tensor:
         return F.roll(x, by, axis=axis)
 
-    return turned(a, -1) * turned(b, -2) - turned(a, -2) * turned(b, -1)
+    return rolled(a, -1) * rolled(b, -2) - rolled(a, -2) * rolled(b, -1)

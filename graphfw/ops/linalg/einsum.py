@@ -85,7 +85,7 @@ def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     left, arrow, right = "".join(equation.split()).partition("->")
     inputs = left.split(",")
     for part in (*inputs, right):
-        _check_part(equation, part)
+        _check_subscripts(equation, part)
     message = (
         f'einsum: "{equation}" is for {counted(len(inputs), "operand")}, and {count} are given'
     )
@@ -93,7 +93,7 @@ def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     return inputs, right if arrow else None
 
 
-def _check_part(equation: str, part: str) -> None:
+def _check_subscripts(equation: str, part: str) -> None:
     names = part.replace("...", "", 1)
     strange = next((c for c in names if c not in string.ascii_letters), "")
     message = f'einsum: "{equation}" has {strange!r}, which is no letter'

@@ -18,7 +18,7 @@ from graphfw.ir.op import Case, Cost, Op, bad
 from graphfw.ir.shape import broadcast_batch, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes, aligned, leading
+from graphfw.ops.batching import MappedAxis, aligned, leading
 from graphfw.ops.dtypes import require_one_dtype
 
 FINITE_FIX = "look for NaN and infinite values in what it got"
@@ -53,7 +53,7 @@ class Equations(Op):
         require_one_dtype(x1, x2)
         return require_lapack(x1)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
         return emit(self, *aligned(batched, (x1, x2), (2, 2)))
 
     def guess(self, *types: TensorType) -> tuple[TensorType, ...]:

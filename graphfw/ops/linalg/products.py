@@ -16,7 +16,7 @@ from graphfw.ir.shape import Requirement, broadcast_batch, normalize_axis, requi
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, promoted_two, ruled
-from graphfw.ops.batching import Lanes, aligned, leading
+from graphfw.ops.batching import MappedAxis, aligned, leading
 from graphfw.ops.composed import demand
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.elementwise.where_clip import where
@@ -62,8 +62,8 @@ class MatMul(FusibleProduct):
 
         return (lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape), of_x2)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
-        if not batched[1] and x2.ndim == 2:  # with one matrix for all lanes it is one product
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
+        if not batched[1] and x2.ndim == 2:  # with one matrix for all examples it is one product
             rows = x1.shape[:-1]
             product = emit(self, F.reshape(x1, (size_of(rows), x1.shape[-1])), x2)
             return F.reshape(product, (*rows, x2.shape[-1]))

@@ -18,7 +18,7 @@ from graphfw.ir.shape import Requirement, can_broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, converted, inexact, promoted, ruled
-from graphfw.ops.batching import Lanes, aligned, leading
+from graphfw.ops.batching import MappedAxis, aligned, leading
 from graphfw.ops.elementwise.cast import finfo
 from graphfw.ops.linalg.matrix_rules import (
     FINITE_FIX,
@@ -258,8 +258,8 @@ class Truncating(Op):
             raise Requirement(message, fix=fix, error=DTypeError)
         return x
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor, rtol: Tensor) -> Tensor:
-        full = lanes.everywhere(x, batched[0])
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor, rtol: Tensor) -> Tensor:
+        full = mapped.everywhere(x, batched[0])
         return emit(self, *aligned((True, batched[1]), (full, rtol), (2, 0)))
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:

@@ -46,7 +46,7 @@ def filled(op: Attention, q: Tensor, k: Tensor, v: Tensor, *mask: Tensor, fill: 
     """
     seen, lse, rest = emit_all(op, q, k, v, *mask)
     bools = next((m for m in mask if m.dtype.is_bool), None)
-    others, others_lse = _unseen_behind(v, bools) if op.causal else _unseen(v, bools)
+    others, others_lse = _unseen_after(v, bools) if op.causal else _unseen(v, bools)
     lowest = float(np.finfo(lse.dtype.dtype).min)  # that of no keys
     lse, rest = (F.expand_dims(x, axis=-1) for x in (lse, rest))
     ahead = where(others_lse == lowest, math.inf, (lse - fill) + rest - others_lse)
@@ -70,13 +70,13 @@ def _unseen(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     return mean, F.expand_dims(lse, axis=-1)
 
 
-def _unseen_behind(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _unseen_after(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the same for query i of the keys behind i, and those before where the mask is False.
 
     v: [*B, T, E], mask: [*B, 1, T] -> [*B, T, E], [*B, T, 1].
     """
     one = F.ones((v.shape[-2], 1), dtype=v.dtype)
-    total, count = _sums_behind(v), _sums_behind(one)
+    total, count = _sums_after(v), _sums_after(one)
     if mask is not None:
         unseen = ~(mask.mT if mask.ndim > 1 else F.expand_dims(mask, axis=-1))
         total = total + F.cumulative_sum(where(unseen, v, 0), axis=-2)
@@ -86,7 +86,7 @@ def _unseen_behind(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     return total / some, where(count == 0, lowest, F.log(some))
 
 
-def _sums_behind(x: Tensor) -> Tensor:
+def _sums_after(x: Tensor) -> Tensor:
     """Return for each row the sum of those behind it.  x: [*B, T, E] -> [*B, T, E]"""
     from_the_end = F.cumulative_sum(F.flip(x, axis=-2), axis=-2, include_initial=True)
     return F.flip(from_the_end, axis=-2)[..., 1:, :]

@@ -19,7 +19,7 @@ from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import as_tensor, converted
-from graphfw.ops.batching import Lanes, aligned, lifted
+from graphfw.ops.batching import MappedAxis, aligned, lifted
 from graphfw.ops.composed import wide, wide_dtype
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype
 from graphfw.ops.elementwise.where_clip import where
@@ -104,11 +104,11 @@ class _AttentionOp(Op):
             # With one block all keys stay: a matrix product of fewer may round differently.
             yield _Block(begin, end, min(keys, end) if self.causal and end < rows else keys)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *operands: Tensor) -> Any:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *operands: Tensor) -> Any:
         lead = max([x.ndim - flag - 2 for x, flag in zip(operands[:3], batched, strict=False)])
-        q = lanes.everywhere(operands[0], batched[0])  # so that the leading dims have the lanes
+        q = mapped.everywhere(operands[0], batched[0])  # so that the leading dims have the examples
         qkv = aligned((True, *batched[1:3]), (q, *operands[1:3]), (2, 2, 2))
-        rows = lanes.all(operands[3:7], batched[3:7]) if isinstance(self, AttentionGrad) else []
+        rows = mapped.all(operands[3:7], batched[3:7]) if isinstance(self, AttentionGrad) else []
         end = 3 + len(rows)
         mask = [
             lifted(x, lead + 3) if flag else x
@@ -212,7 +212,7 @@ class Attention(_AttentionOp):
         d_q, d_k, d_v = emit_all(AttentionGrad(self.causal, self.scale), *operands)
 
         def d_mask() -> Tensor:
-            parts = _Parts.of(self, operands)
+            parts = _Intermediates.of(self, operands)
             return F.sum_to(parts.d_scores, mask[0].shape)
 
         return (
@@ -353,7 +353,7 @@ class AttentionGrad(_AttentionOp):
         y: tuple[Tensor, Tensor, Tensor],
         *operands: Tensor,
     ) -> tuple[Any, ...]:
-        parts = _Parts.of(self, operands)
+        parts = _Intermediates.of(self, operands)
         q, k, v, _, _, _, d_out = (wide(x) for x in operands[:7])
         a, b, c = (wide(x) for x in ct)
         factor = parts.factor
@@ -383,7 +383,7 @@ class AttentionGrad(_AttentionOp):
 
     def composed(self, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same made of other ops, with tensors of queries by keys."""
-        parts = _Parts.of(self, operands)
+        parts = _Intermediates.of(self, operands)
         q, k, d_out = (wide(operands[i]) for i in (0, 1, 6))
         d_scores = parts.d_scores * parts.factor
         found = (d_scores @ k, d_scores.mT @ q, parts.weights.mT @ d_out)
@@ -428,7 +428,7 @@ class AttentionGrad(_AttentionOp):
         )
 
 
-class _Parts(NamedTuple):
+class _Intermediates(NamedTuple):
     """Tensors of queries by keys that higher derivatives are made from.
 
     Attributes:
@@ -444,7 +444,7 @@ class _Parts(NamedTuple):
     d_scores: Tensor
 
     @classmethod
-    def of(cls, op: _AttentionOp, operands: tuple[Tensor, ...]) -> _Parts:
+    def of(cls, op: _AttentionOp, operands: tuple[Tensor, ...]) -> _Intermediates:
         """Compose them from the operands of `attention_grad`."""
         q, k, v, lse, rest, delta, d_out = (wide(x) for x in operands[:7])
         factor = score_factor(q) if op.scale is None else op.scale

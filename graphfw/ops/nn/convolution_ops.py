@@ -25,7 +25,7 @@ from graphfw.ir.op import Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes, changed
+from graphfw.ops.batching import MappedAxis, changed
 from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.fusible import FusibleProduct
 
@@ -94,7 +94,7 @@ class Correlation(Op):
         """Return for each place of x what the results that it is part of have in y."""
         before = self.before_reversed(weight.shape[2:])
         reverse = Conv(sizes, before, self.spreads, self.dilations, self.strides, self.groups)
-        return emit(reverse, y, turned(weight, self.groups))
+        return emit(reverse, y, reversed_weight(weight, self.groups))
 
     def before_reversed(self, kernel: Shape) -> tuple[DimLike, ...]:
         """Return how far before its first element a window begins on the way back."""
@@ -125,7 +125,7 @@ def tied(results: int, sources: int, offset: int, stride: int, spread: int) -> t
     )
 
 
-def turned(weight: Tensor, groups: DimLike) -> Tensor:
+def reversed_weight(weight: Tensor, groups: DimLike) -> Tensor:
     """Return the weight of the way back: [O, C/G, *K] -> [C, O/G, *K], reversed in all of K."""
     kernel, each_has = weight.shape[2:], weight.shape[1]
     flipped = [axis for axis, size in enumerate(kernel, 2) if size != 1]
@@ -140,23 +140,23 @@ def _parted(channels: DimLike, groups: DimLike) -> DimLike:
     return 1 if channels == groups else channels // groups
 
 
-# Lanes of gf.vmap become channels: those of one group side by side, or each lane a group.
+# Examples of gf.vmap become channels: those of one group side by side, or each example a group.
 
 
 def _inside(x: Tensor, axis: int, groups: DimLike) -> Tensor:
-    """Move lanes into the channels, inside of each group.  [L, *A, C, *B] -> [*A, L*C, *B]"""
-    lanes, channels = x.shape[0], x.shape[axis + 1]
+    """Move examples into the channels, inside of each group.  [L, *A, C, *B] -> [*A, L*C, *B]"""
+    mapped, channels = x.shape[0], x.shape[axis + 1]
     dims = (*x.shape[: axis + 1], groups, _parted(channels, groups), *x.shape[axis + 2 :])
     moved = F.moveaxis(F.reshape(x, dims), 0, axis + 1)
-    return F.reshape(moved, (*x.shape[1 : axis + 1], lanes * channels, *x.shape[axis + 2 :]))
+    return F.reshape(moved, (*x.shape[1 : axis + 1], mapped * channels, *x.shape[axis + 2 :]))
 
 
-def _outside(x: Tensor, axis: int, groups: DimLike, lanes: DimLike) -> Tensor:
-    """Take lanes out of the channels again: the reverse of `_inside`."""
-    channels = _parted(x.shape[axis], lanes)
-    dims = (*x.shape[:axis], groups, lanes, _parted(channels, groups), *x.shape[axis + 1 :])
+def _outside(x: Tensor, axis: int, groups: DimLike, mapped: DimLike) -> Tensor:
+    """Take examples out of the channels again: the reverse of `_inside`."""
+    channels = _parted(x.shape[axis], mapped)
+    dims = (*x.shape[:axis], groups, mapped, _parted(channels, groups), *x.shape[axis + 1 :])
     moved = F.moveaxis(F.reshape(x, dims), axis + 1, 0)
-    return F.reshape(moved, (lanes, *x.shape[:axis], channels, *x.shape[axis + 1 :]))
+    return F.reshape(moved, (mapped, *x.shape[:axis], channels, *x.shape[axis + 1 :]))
 
 
 @op("conv")
@@ -176,7 +176,7 @@ class Conv(Correlation, FusibleProduct):
 
     def eval(self, xp: Any, x: Any, weight: Any) -> Any:
         batch, space, kernel = x.shape[0], x.shape[2:], weight.shape[2:]
-        if 0 in (batch, weight.shape[0], *self.places):  # so, too, if gf.vmap has no lanes
+        if 0 in (batch, weight.shape[0], *self.places):  # so, too, if gf.vmap has no examples
             return xp.zeros((batch, weight.shape[0], *self.places), x.dtype)
         dtype, groups = compute_dtype(xp, x.dtype), self.groups
         source = _by_group(xp, x, groups)
@@ -208,16 +208,18 @@ class Conv(Correlation, FusibleProduct):
             lambda: emit(back, F.conj(x), ct),
         )
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor, weight: Tensor) -> Tensor:
-        if not batched[1]:  # lanes are but more of N
+    def batch(
+        self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor, weight: Tensor
+    ) -> Tensor:
+        if not batched[1]:  # examples are but more of N
             y = emit(self, F.flatten(x, 0, 1), weight)
             return F.reshape(y, (*x.shape[:2], *y.shape[1:]))
         if not batched[0]:
             y = emit(self, x, _inside(weight, 0, self.groups))
-            return _outside(y, 1, self.groups, lanes.size)
-        apart = changed(self, groups=lanes.size * self.groups)
+            return _outside(y, 1, self.groups, mapped.size)
+        apart = changed(self, groups=mapped.size * self.groups)
         y = emit(apart, _inside(x, 1, 1), _inside(weight, 0, 1))
-        return _outside(y, 1, 1, lanes.size)
+        return _outside(y, 1, 1, mapped.size)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         flops = self.products(outputs[0].size, size_of(inputs[1].shape[1:]))
@@ -370,16 +372,16 @@ class ConvWeight(Correlation):
             lambda: emit(forward, F.conj(x), ct),
         )
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor, y: Tensor) -> Tensor:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor, y: Tensor) -> Tensor:
         if not batched[1]:
             w = emit(self, _inside(x, 1, self.groups), y)
-            return _outside(w, 1, 1, lanes.size)
+            return _outside(w, 1, 1, mapped.size)
         if not batched[0]:
             w = emit(self, x, _inside(y, 1, self.groups))
-            return _outside(w, 0, self.groups, lanes.size)
-        apart = changed(self, groups=lanes.size * self.groups)
+            return _outside(w, 0, self.groups, mapped.size)
+        apart = changed(self, groups=mapped.size * self.groups)
         w = emit(apart, _inside(x, 1, 1), _inside(y, 1, 1))
-        return _outside(w, 0, 1, lanes.size)
+        return _outside(w, 0, 1, mapped.size)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         places = inputs[1].shape[0] * size_of(inputs[1].shape[2:])

@@ -28,7 +28,10 @@ def warn_of_probabilities(name: str, x: Tensor, fix: str) -> bool:
     for origin in _origins(x, _values_of):
         kind = "softmax" if _is_softmax(origin) else "sigmoid" if _is_sigmoid(origin) else ""
         if kind:
-            warn(f"{name}: its input is the result of a {kind}, made at {_place(origin)}: {fix}")
+            warn(
+                f"{name}: its input is the result of a {kind}, "
+                f"made at {_location_of(origin)}: {fix}"
+            )
             return True
     return False
 
@@ -36,7 +39,7 @@ def warn_of_probabilities(name: str, x: Tensor, fix: str) -> bool:
 def warn_of_no_logarithms(name: str, x: Tensor, fix: str) -> None:
     """Warn where a loss takes logarithms, and x is probabilities, or what a layer computes."""
     if not warn_of_probabilities(name, x, fix) and _is_layers(x):
-        what = f"its input is no logarithm of probabilities, but what {_place(x)} computes"
+        what = f"its input is no logarithm of probabilities, but what {_location_of(x)} computes"
         warn(f"{name}: {what}: {fix}")
 
 
@@ -44,7 +47,7 @@ def warn_of_scores(name: str, x: Tensor, fix: str) -> None:
     """Warn where a loss takes probabilities, and x may be anything: sums of products, or values."""
     found = next(filter(_is_product, _origins(x, _sums_of)), None)
     if found is not None:
-        warn(f"{name}: its input is no probability, but what {_place(found)} computes: {fix}")
+        warn(f"{name}: its input is no probability, but what {_location_of(found)} computes: {fix}")
     else:
         _warn_of_values(f"{name}: its input", x, fix)
 
@@ -77,7 +80,7 @@ def _origins(x: Tensor, onward: Callable[[Tensor], tuple[Tensor, ...]]) -> Itera
             todo += [(t, given) for t in reversed(onward(tensor))]
             continue
         for body in node.op.bodies:
-            # Some take more than the node is given, such as a trip's number, and that first.
+            # Some take more than the node is given, such as an iteration's number, and that first.
             taken = dict(zip(reversed(body.parameters), reversed(node.inputs), strict=False))
             if tensor.index < len(body.outputs):  # else it is a loop's condition
                 todo.append((body.outputs[tensor.index], taken))
@@ -201,7 +204,7 @@ def _is_layers(x: Tensor) -> bool:
     return any(_is_product(p) and isinstance(q, Variable) for p, q in ((a, b), (b, a)))
 
 
-def _place(x: Tensor) -> str:
+def _location_of(x: Tensor) -> str:
     loc = _seen_through(x).node.loc
     return f"{loc.short()}, layer {loc.layer}" if loc.layer else loc.short()
 

@@ -284,7 +284,7 @@ def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
     for axis, size in changes:
         if axis in whole:
             continue
-        parts, inside = _parts(result, axis, size)
+        parts, inside = _blocks(result, axis, size)
         if inside is None:
             result = F.mean(parts, axis=axis + 1)
         else:
@@ -323,13 +323,13 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
     numbers = F.reshape(F.positions(size_of(tensor.shape[2:])), tensor.shape[2:])
     values, places = tensor, F.broadcast_to(numbers, tensor.shape)
     for axis, size in wanted:
-        parts, inside = _parts(values, axis, size)
+        parts, inside = _blocks(values, axis, size)
         if inside is not None:
             parts = F.where(inside, parts, least(tensor.dtype))
         choice = F.argmax(parts, axis=axis + 1, keepdims=True)
         values = F.squeeze(F.take_along_axis(parts, choice, axis=axis + 1), axis + 1)
         if return_indices:
-            chosen = F.take_along_axis(_parts(places, axis, size)[0], choice, axis=axis + 1)
+            chosen = F.take_along_axis(_blocks(places, axis, size)[0], choice, axis=axis + 1)
             places = F.squeeze(chosen, axis + 1)
     return (values, places) if return_indices else values
 
@@ -351,7 +351,7 @@ def _outputs(name: str, x: Tensor, output_size: Any) -> list[tuple[int, int]]:
     return changes[::-1]
 
 
-def _parts(x: Tensor, axis: int, size: int) -> tuple[Tensor, Tensor | None]:
+def _blocks(x: Tensor, axis: int, size: int) -> tuple[Tensor, Tensor | None]:
     """Divide an axis into parts: [*A, S, *B] -> [*A, size, L, *B], and what of it belongs to them.
 
     Where S is a multiple of size, all does.

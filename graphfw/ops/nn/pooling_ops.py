@@ -15,7 +15,7 @@ from graphfw.ir.op import NONDIFF, Case, Cost, bad, ok, op
 from graphfw.ir.shape import require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ops.batching import Lanes, Outputs
+from graphfw.ops.batching import MappedAxis, Outputs
 from graphfw.ops.dtypes import (
     compute_dtype,
     least,
@@ -336,9 +336,9 @@ class WindowReluSum(Padded, FusiblePool):
         shifted = xp.add(x, y.reshape(-1, *[1] * len(self.window)))
         return WindowSum(*self.values).eval(xp, xp.maximum(shifted, x.dtype.type(0)))
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Outputs:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) -> Outputs:
         x, y = xs
-        before = (lanes.size, 1) if batched[1] else ()
+        before = (mapped.size, 1) if batched[1] else ()
         shifted = x + F.reshape(y, (*before, *y.shape[-1:], *[1] * len(self.window)))
         return emit_all(WindowSum(*self.values), F.relu(shifted))
 

@@ -18,7 +18,7 @@ from graphfw.ops.numerics.gamma import (
     log1p_less,
     stirling,
 )
-from graphfw.ops.numerics.jets import MOST_TRIPS, Jet, exponential, settled
+from graphfw.ops.numerics.jets import MOST_ITERATIONS, Jet, exponential, settled
 from graphfw.ops.numerics.polygamma import polygamma
 from graphfw.ops.numerics.wide import full_like, piecewise, repeat
 
@@ -115,7 +115,7 @@ def _small(xp: Any, a: Any, b: Any, y: Any) -> Any:
         return n, term, total
 
     def again(n: Any, term: Any, total: Any) -> Any:
-        return (n < MOST_TRIPS) & (xp.abs(term) > 2.0**-54 * xp.abs(total) * (b + n))
+        return (n < MOST_ITERATIONS) & (xp.abs(term) > 2.0**-54 * xp.abs(total) * (b + n))
 
     zero = full_like(xp, a, 0.0)
     _, _, total = repeat(xp, step(zero, full_like(xp, a, 1.0), zero), again, step)
@@ -195,7 +195,7 @@ def _fraction(xp: Any, u: Jet, v: Jet, x: Any, y: Any) -> Any:
         return (m, is_done, *[t for jet in (ratio, *now, *before) for t in jet.values()])
 
     def again(m: Any, is_done: Any, *values: Any) -> Any:
-        return (m < MOST_TRIPS) & ~is_done
+        return (m < MOST_ITERATIONS) & ~is_done
 
     zero = 0.0 * one
     now, before = onward([unit, unit], [unit, unit.times(0.0)], odd(zero))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphfw.ops.numerics.gamma import digamma, lgamma_of_next, log1p_less, stirling
-from graphfw.ops.numerics.jets import MOST_TRIPS, Jet, exponential, has_converged, settled
+from graphfw.ops.numerics.jets import MOST_ITERATIONS, Jet, exponential, has_converged, settled
 from graphfw.ops.numerics.normal import ndtr
 from graphfw.ops.numerics.polygamma import polygamma
 from graphfw.ops.numerics.wide import full_like, piecewise, polynomial, repeat
@@ -142,7 +142,7 @@ def _series(xp: Any, a: Any, x: Any, front: Jet) -> Any:
 
     def again(n: Any, *values: Any) -> Any:
         term, total = both(values)
-        return (n < MOST_TRIPS) & ~has_converged(xp, term, total, 2.0**-54)
+        return (n < MOST_ITERATIONS) & ~has_converged(xp, term, total, 2.0**-54)
 
     start = Jet({(0, 0): one}, order).values()
     _, *values = repeat(xp, (full_like(xp, a, 0.0), *start, *start), again, step)
@@ -172,7 +172,7 @@ def _fraction(xp: Any, a: Any, x: Any, front: Jet) -> Any:
         return (n, is_done, *[v for jet in (ratio, *now, *before) for v in jet.values()])
 
     def again(n: Any, is_done: Any, *values: Any) -> Any:
-        return (n < MOST_TRIPS) & ~is_done
+        return (n < MOST_ITERATIONS) & ~is_done
 
     unit = Jet({(0, 0): one}, order)
     now = [unit.times(x + 1.0), Jet.linear(x + 2.0 - a, -one, order).times(x)]

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["MOST_TRIPS", "Jet", "exponential", "has_converged", "settled"]
+__all__ = ["MOST_ITERATIONS", "Jet", "exponential", "has_converged", "settled"]
 
-MOST_TRIPS = 20_000
+MOST_ITERATIONS = 20_000
 """After so many terms, sums and continued fractions end in any case."""
 
 Powers: TypeAlias = tuple[int, int]

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from graphfw.ops.numerics.incomplete_beta import betainc
 from graphfw.ops.numerics.incomplete_gamma import gammainc
 
-__all__ = ["FUNCTIONS", "Function"]
+__all__ = ["FUNCTIONS", "LibraryFunction"]
 
 
-class Function(NamedTuple):
+class LibraryFunction(NamedTuple):
     """A function of so many operands: `compute(xp, *xs)`."""
 
     arity: int
@@ -23,10 +23,10 @@ class Function(NamedTuple):
 
 
 FUNCTIONS = {
-    "gammainc": Function(2, partial(gammainc, upper=False, order=0)),
-    "gammaincc": Function(2, partial(gammainc, upper=True, order=0)),
-    "gammainc_by_a": Function(2, partial(gammainc, upper=False, order=1)),
-    "betainc": Function(3, partial(betainc, order=(0, 0))),
-    "betainc_by_a": Function(3, partial(betainc, order=(1, 0))),
-    "betainc_by_b": Function(3, partial(betainc, order=(0, 1))),
+    "gammainc": LibraryFunction(2, partial(gammainc, upper=False, order=0)),
+    "gammaincc": LibraryFunction(2, partial(gammainc, upper=True, order=0)),
+    "gammainc_by_a": LibraryFunction(2, partial(gammainc, upper=False, order=1)),
+    "betainc": LibraryFunction(3, partial(betainc, order=(0, 0))),
+    "betainc_by_a": LibraryFunction(3, partial(betainc, order=(1, 0))),
+    "betainc_by_b": LibraryFunction(3, partial(betainc, order=(0, 1))),
 }

@@ -84,11 +84,11 @@ def polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
 def series(t: Any, coefficients: tuple[float, ...]) -> Any:
     """The sum of Chebyshev polynomials of t in [-1, 1] with these coefficients (Clenshaw, 1955)."""
     twice = t + t
-    ahead: Any = coefficients[-1]
-    behind: Any = 0.0
+    current: Any = coefficients[-1]
+    previous: Any = 0.0
     for c in coefficients[-2:0:-1]:
-        ahead, behind = twice * ahead - behind + c, ahead
-    return t * ahead - behind + coefficients[0]
+        current, previous = twice * current - previous + c, current
+    return t * current - previous + coefficients[0]
 
 
 def in_pieces(compute: Callable[..., Any]) -> Callable[..., Any]:

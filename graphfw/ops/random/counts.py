@@ -96,14 +96,14 @@ def _few(rate: Tensor, path: Stream) -> Tensor:
     draw = unit("poisson", rate.shape, float64, path.part("few"))
     chance = F.exp(-rate)
 
-    def trip(n: Tensor, carry: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def iteration(n: Tensor, carry: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         chance, total, count = carry
         count = count + F.where(draw >= total, 1.0, 0.0)
         chance = chance * rate / F.astype(n, float64)
         return chance, total + chance, count
 
     start = (chance, chance, F.zeros_like(rate))
-    count: Tensor = F.fori_loop(1, _TERMS, trip, start)[2]
+    count: Tensor = F.fori_loop(1, _TERMS, iteration, start)[2]
     return count
 
 
@@ -116,7 +116,7 @@ def _many(rate: Tensor, path: Stream, is_done: Tensor | None = None) -> Tensor:
     inverse = 1.1239 + 1.1328 / (b - 3.4)
     sure = 0.9277 - 3.6224 / (b - 2)
 
-    def trip(carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def iteration(carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         found, is_done = carry
         u = unit("poisson", dims, float64, path.part("u")) - 0.5
         v = 1 - unit("poisson", dims, float64, path.part("v"))
@@ -131,7 +131,7 @@ def _many(rate: Tensor, path: Stream, is_done: Tensor | None = None) -> Tensor:
 
     unusual = ~((rate >= 0) & (rate < math.inf))
     start = (rate, unusual if is_done is None else is_done | unusual)
-    drawn: Tensor = F.while_loop(lambda carry: ~F.all(carry[1]), trip, start)[0]
+    drawn: Tensor = F.while_loop(lambda carry: ~F.all(carry[1]), iteration, start)[0]
     return drawn
 
 

@@ -26,7 +26,7 @@ from graphfw.ir.shape import can_broadcast, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, converted
-from graphfw.ops.batching import Lanes
+from graphfw.ops.batching import MappedAxis
 from graphfw.ops.composed import demand
 from graphfw.ops.numerics import random_bits, stream_key
 
@@ -60,12 +60,12 @@ class RandomBits(Op):
 
     def eval(self, xp: Any, *, rng: Rng) -> Any:
         low, high = stream_key(rng.seed, self.key)
-        key = (low ^ (rng.lane & 0xFFFFFFFF), high ^ (rng.lane >> 32))
+        key = (low ^ (rng.iteration_key & 0xFFFFFFFF), high ^ (rng.iteration_key >> 32))
         flat = random_bits(xp, key, rng.step, math.prod(map(int, self.dims)), self.words)
         return flat.reshape(self.dims)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool]) -> Tensor:
-        return emit(RandomBits(self.key, (lanes.size, *self.dims), self.words))
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool]) -> Tensor:
+        return emit(RandomBits(self.key, (mapped.size, *self.dims), self.words))
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         # Ten rounds of two wide products and four xors and sums yield four words.

@@ -1,8 +1,8 @@
 """Draws from the gamma distribution, and from those that are made of it. Public in `gf.random`.
 
 By rejection (G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", 2000):
-a loop runs until all elements are accepted, a few trips. Gradients flow to the parameters: by the
-implicit function theorem, the quantile moves by -(dP/da) / density (M. Figurnov and others,
+a loop runs until all elements are accepted, a few iterations. Gradients flow to the parameters: by
+the implicit function theorem, the quantile moves by -(dP/da) / density (M. Figurnov and others,
 "Implicit reparameterization gradients", 2018).
 """
 
@@ -94,7 +94,7 @@ def _log_gamma(what: str, a: Tensor, dims: Shape, path: Stream) -> tuple[Tensor,
     d = F.where(is_usual, boosted, 1.0) - 1 / 3
     c = 1 / F.sqrt(9 * d)
 
-    def trip(carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def iteration(carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         found, is_done = carry
         x = deviates(what, dims, dtype, path.part("normal"))
         wait = waits(what, dims, dtype, path.part("wait"))  # minus the logarithm of a uniform draw
@@ -105,7 +105,7 @@ def _log_gamma(what: str, a: Tensor, dims: Shape, path: Stream) -> tuple[Tensor,
         return F.where(is_done | ~fits, found, d * safe), is_done | fits
 
     start = (F.where(fixed == 0, 0.0, fixed), ~is_usual)
-    drawn, _ = F.while_loop(lambda carry: ~F.all(carry[1]), trip, start)
+    drawn, _ = F.while_loop(lambda carry: ~F.all(carry[1]), iteration, start)
     power = F.where(is_usual & (fixed < 1), waits(what, dims, dtype, path.part("power")), 0.0)
     shrink = power / F.where(is_usual, fixed, 1.0)
     number = drawn * F.exp(-shrink)

@@ -22,7 +22,7 @@ from graphfw.ir.shape import Requirement, broadcast, normalize_axis, require, sh
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, ruled
-from graphfw.ops.batching import Lanes, aligned, changed, lifted
+from graphfw.ops.batching import MappedAxis, aligned, changed, lifted
 from graphfw.ops.dtypes import compute_dtype, require_indices, require_numeric, require_one_dtype
 from graphfw.ops.shape.movement import Movement
 
@@ -43,10 +43,10 @@ class StridedSlice(Op):
         require_one_dtype(x, *others)
         return x
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Tensor:
-        lengths = (lanes.size, *self.lengths)
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) -> Tensor:
+        lengths = (mapped.size, *self.lengths)
         window = type(self)((0, *self.starts), lengths, (1, *self.steps))
-        return emit(window, *lanes.all(xs, batched))
+        return emit(window, *mapped.all(xs, batched))
 
     def check(self, x: Shape) -> None:
         """See that the window lies inside x, as far as that is known."""
@@ -193,20 +193,20 @@ class Gathering(Op):
     refusal: str = ""
     labels: ClassVar[tuple[str, ...]] = ("x",)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], *xs: Tensor) -> Tensor:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) -> Tensor:
         count = 2 if isinstance(self, Putting) else 1
         given, indices = xs[:count], aligned(batched[count:], xs[count:])
         shifted = changed(self, axis=self.axis + 1)
         if not any(batched[count:]):
-            return emit(shifted, *lanes.all(given, batched[:count]), *indices)
+            return emit(shifted, *mapped.all(given, batched[:count]), *indices)
         if not any(batched[:count]) and count == 1:
             return F.moveaxis(emit(self, *given, *indices), self.axis, 0)
-        # Each lane's indices are for its own part of x: the lane is one index more. The indexed
-        # axes stand side by side, so the lanes move to before the first of them.
-        own = F.positions(lanes.size)
-        moved = [F.moveaxis(x, 0, self.axis) for x in lanes.all(given, batched[:count])]
-        lane = lifted(own, max([i.ndim for i in indices]))
-        return F.moveaxis(emit(self, *moved, lane, *indices), self.axis, 0)
+        # Each example's indices are for its own part of x: the example is one index more. The
+        # indexed axes stand side by side, so the examples move to before the first of them.
+        own = F.positions(mapped.size)
+        moved = [F.moveaxis(x, 0, self.axis) for x in mapped.all(given, batched[:count])]
+        example = lifted(own, max([i.ndim for i in indices]))
+        return F.moveaxis(emit(self, *moved, example, *indices), self.axis, 0)
 
     def picked(self, x: Shape, indices: Sequence[Shape], first: int) -> Shape:
         """Return the shape of the elements that are named; indices are operands from `first`."""

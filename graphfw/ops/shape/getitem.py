@@ -54,7 +54,7 @@ from graphfw.ops.shape.movement import PermuteDims, Reshape, reshape
 __all__ = ["getitem", "nonzero", "one_hot", "take_along_axis"]
 
 
-class Step(NamedTuple):
+class IndexStep(NamedTuple):
     """One op of what a key means, with its inputs besides x and the shapes before and after."""
 
     op: Op
@@ -93,20 +93,20 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
     return result
 
 
-def key_steps(x: Tensor, key: Any) -> list[Step]:
+def key_steps(x: Tensor, key: Any) -> list[IndexStep]:
     """Return the ops of a key on x, one after the other; those that do nothing are left out."""
     if isinstance(key, Tensor) and key.ndim == 0 and key.dtype.is_bool:
         return _chosen(x, key)
     items = _aligned(x, key if isinstance(key, tuple) else (key,))
     ranges = [_range(x, item) for item in items if item.axis is not None]
     shape = tuple(r.length for r in ranges)
-    steps: list[Step] = []
+    steps: list[IndexStep] = []
     if any(r.start != 0 or r.step != 1 for r in ranges) or shape != x.shape:
         starts, lengths, strides, _ = zip(*ranges, strict=True)
-        steps.append(Step(Slice(starts, lengths, strides), (), x.shape, shape))
+        steps.append(IndexStep(Slice(starts, lengths, strides), (), x.shape, shape))
     flips = tuple(axis for axis, r in enumerate(ranges) if r.flipped)
     if flips:
-        steps.append(Step(Flip(flips), (), shape, shape))
+        steps.append(IndexStep(Flip(flips), (), shape, shape))
 
     named: Shape | None = None
     if any(item.is_array for item in items):
@@ -115,7 +115,7 @@ def key_steps(x: Tensor, key: Any) -> list[Step]:
         shape = steps[-1].result
     layout = _layout(items, [r.length for r in ranges], named)
     if layout != shape:
-        steps.append(Step(Reshape(layout), (), shape, layout))
+        steps.append(IndexStep(Reshape(layout), (), shape, layout))
     return steps
 
 
@@ -210,12 +210,15 @@ def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
     return [_Item(index, mask_dim=dim) for index, dim in found]
 
 
-def _chosen(x: Tensor, mask: Tensor) -> list[Step]:
+def _chosen(x: Tensor, mask: Tensor) -> list[IndexStep]:
     """Return the ops of a 0-d boolean alone: a new axis, with x or with nothing along it."""
     (index,) = nonzero(reshape(mask, (1,)))
     lifted = (1, *x.shape)
     result = (*index.shape, *x.shape)
-    return [Step(Reshape(lifted), (), x.shape, lifted), Step(Gather(0), (index,), lifted, result)]
+    return [
+        IndexStep(Reshape(lifted), (), x.shape, lifted),
+        IndexStep(Gather(0), (index,), lifted, result),
+    ]
 
 
 def _check_array(x: Tensor, item: _Item) -> None:
@@ -336,7 +339,7 @@ def _bound(x: Tensor, bound: Any) -> Any:
     return None if bound is None else operator.index(bound)
 
 
-def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[Step]:
+def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[IndexStep]:
     """Return the steps that take what arrays name.
 
     The indexed axes are brought together first: where NumPy puts the named dims.
@@ -348,9 +351,9 @@ def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[Step]:
     order = (*rest[:place], *axes, *rest[place:])
     moved = permuted(shape, order)
     result = (*moved[:place], *named, *moved[place + len(axes) :])
-    gather = Step(Gather(place), indices, moved, result)
+    gather = IndexStep(Gather(place), indices, moved, result)
     is_moved = order != tuple(range(len(shape)))
-    return [Step(PermuteDims(order), (), shape, moved), gather] if is_moved else [gather]
+    return [IndexStep(PermuteDims(order), (), shape, moved), gather] if is_moved else [gather]
 
 
 def _are_together(items: list[_Item]) -> bool:

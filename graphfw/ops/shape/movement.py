@@ -18,7 +18,7 @@ from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, dims_of, ruled
-from graphfw.ops.batching import Lanes, lifted
+from graphfw.ops.batching import MappedAxis, lifted
 from graphfw.ops.composed import demand
 
 __all__ = ["broadcast_to", "permute_dims", "reshape"]
@@ -72,11 +72,13 @@ class Reshape(Movement):
 
         return (gradient,)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor) -> Tensor:
         own, dims = x.shape[1:], reshaped(x.shape[1:], self.dims)
         if size_of(own) != size_of(dims):  # as in the gradient
-            x = F.assert_shape(reshape(x, (lanes.size, size_of(own))), (lanes.size, size_of(dims)))
-        return emit(Reshape((lanes.size, *dims)), x)
+            x = F.assert_shape(
+                reshape(x, (mapped.size, size_of(own))), (mapped.size, size_of(dims))
+            )
+        return emit(Reshape((mapped.size, *dims)), x)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -144,7 +146,7 @@ class PermuteDims(Movement):
         inverse = sorted(range(len(self.axes)), key=self.axes.__getitem__)
         return (lambda: F.permute_dims(ct, tuple(inverse)),)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor) -> Tensor:
         return emit(PermuteDims((0, *[axis + 1 for axis in self.axes])), x)
 
     @staticmethod
@@ -195,8 +197,8 @@ class BroadcastTo(Movement):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         return (lambda: F.sum_to(ct, x.shape),)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x: Tensor) -> Tensor:
-        return emit(BroadcastTo((lanes.size, *self.dims)), lifted(x, len(self.dims) + 1))
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x: Tensor) -> Tensor:
+        return emit(BroadcastTo((mapped.size, *self.dims)), lifted(x, len(self.dims) + 1))
 
     @staticmethod
     def cases() -> Iterator[Case]:

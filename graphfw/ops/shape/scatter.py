@@ -23,7 +23,7 @@ from graphfw.ops.dtypes import require_numeric, require_ordered
 from graphfw.ops.shape.axes import flatten
 from graphfw.ops.shape.flip_roll import Flip
 from graphfw.ops.shape.gather_scatter import Gather, IndexAdd, IndexSet, Putting, Slice, SliceSet
-from graphfw.ops.shape.getitem import Step, along_axis, key_steps
+from graphfw.ops.shape.getitem import IndexStep, along_axis, key_steps
 from graphfw.ops.shape.movement import PermuteDims, broadcast_to, permute_dims, reshape
 from graphfw.ops.shape.scatter_extremes import IndexExtreme, IndexMax, IndexMin
 
@@ -201,7 +201,7 @@ def _put_at(name: str, x: Tensor, key: Any, values: TensorLike, op: type[Putting
     return _put(lambda: x, steps, spread, op)
 
 
-def _fitted(name: str, x: Tensor, key: Any, values: TensorLike) -> tuple[Tensor, list[Step]]:
+def _fitted(name: str, x: Tensor, key: Any, values: TensorLike) -> tuple[Tensor, list[IndexStep]]:
     """Return values as x[key] is, and what the key does to x."""
     steps = key_steps(x, key)
     places = steps[-1].result if steps else x.shape
@@ -242,7 +242,7 @@ def _spread(name: str, values: Tensor, places: Shape) -> Tensor:
 
 def _put(
     x: Callable[[], Tensor],
-    steps: Sequence[Step],
+    steps: Sequence[IndexStep],
     values: Tensor,
     op: type[Putting],
 ) -> Tensor:

@@ -181,7 +181,7 @@ def _quantile(
     axes = axes_of(name, tensor, axis)
     demand_one_of(name, "method", method, get_args(Method))
     ruled(name, tensor, require_elements, tensor.shape, axes)
-    parts = _parts(name, q, whole)
+    parts = _fractions(name, q, whole)
     ordered = F.sort(_lines(tensor, axes), axis=-1, stable=False)
     flat = F.reshape(parts, (parts.size,))
     found = _between(name, ordered, flat, method)
@@ -189,7 +189,7 @@ def _quantile(
     return F.reshape(F.moveaxis(found, -1, 0), (*parts.shape, *kept))
 
 
-def _parts(name: str, q: TensorLike, whole: int) -> Tensor:
+def _fractions(name: str, q: TensorLike, whole: int) -> Tensor:
     """Return q as parts of 1 in float64, in which a place among many elements is exact."""
     is_python = isinstance(q, (int, float, list, tuple))
     tensor = F.asarray(q, dtype=float64) if is_python else floats(name, q)

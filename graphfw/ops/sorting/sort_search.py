@@ -23,7 +23,7 @@ from graphfw.ir.shape import normalize_axis, require, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, is_whole, promoted, ruled
-from graphfw.ops.batching import Lanes, along_axes
+from graphfw.ops.batching import MappedAxis, along_axes
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype, require_ordered
 from graphfw.ops.shape.gather_scatter import Slice
@@ -69,7 +69,7 @@ def _argsort(xp: Any, x: Any, axis: int, descending: bool, kind: str | None = "s
     return x.shape[axis] - 1 - xp.flip(backwards, axis)
 
 
-def _are_told_apart(xp: Any, values: Any) -> bool:
+def _are_distinct(xp: Any, values: Any) -> bool:
     """Whether numbers that are equal differ: of the values themselves only zeros do, in sign.
 
     NumPy sorts several times as fast where it need not keep their order.
@@ -90,7 +90,7 @@ class Sort(Sorting):
     def eval(self, xp: Any, x: Any) -> Any:
         # bfloat16's own order does not know NaN.
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
-        kind = "stable" if self.stable and _are_told_apart(xp, values) else None
+        kind = "stable" if self.stable and _are_distinct(xp, values) else None
         if self.descending:
             backwards = xp.sort(xp.flip(values, self.axis), axis=self.axis, kind=kind)
             values = xp.flip(backwards, self.axis)
@@ -331,12 +331,12 @@ class SearchSorted(Op):
         places = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
         return xp.asarray(places, dtype=xp.int64)
 
-    def batch(self, lanes: Lanes, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
+    def batch(self, mapped: MappedAxis, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
         if not batched[0]:
             return emit(self, x1, x2)
         # How many of x1 stand before an element of x2 when both are sorted together.
-        found = lanes.everywhere(x2, batched[1])
-        wanted = F.reshape(found, (lanes.size, size_of(found.shape[1:])))
+        found = mapped.everywhere(x2, batched[1])
+        wanted = F.reshape(found, (mapped.size, size_of(found.shape[1:])))
         is_left = self.side == "left"
         both = F.concat([wanted, x1] if is_left else [x1, wanted], axis=1)
         start = 0 if is_left else x1.shape[1]

@@ -20,39 +20,39 @@ Native: TypeAlias = "BoundKernel | BoundProduct | BoundCudnn | Cleared | BoundRe
 Wave: TypeAlias = "list[Native]"
 """Launches that need not wait for one another, but for the memory that they share."""
 
-Part: TypeAlias = "list[Wave] | Evaluated | BoundRegion"
+Segment: TypeAlias = "list[Wave] | Evaluated | BoundRegion"
 """A stretch of launches, or what lies between two of them: it can't be part of a CUDA graph."""
 
 
-def parts_of(steps: Sequence[tuple[int, int, Native | Evaluated]]) -> list[Part]:
+def segments_of(steps: Sequence[tuple[int, int, Native | Evaluated]]) -> list[Segment]:
     """Cut what a run does where CuPy computes something.
 
     Each has its level, and the number of the piece of work that it belongs to: what belongs to one
     happens in order.
     """
-    parts: list[Part] = []
+    segments: list[Segment] = []
     before = work = None
     for level, number, one in steps:
-        if isinstance(one, Evaluated) or (isinstance(one, BoundRegion) and one.alone):
-            parts.append(one)
+        if isinstance(one, Evaluated) or (isinstance(one, BoundRegion) and one.why_not_captured):
+            segments.append(one)
             continue
-        if not parts or not isinstance(parts[-1], list):
-            parts.append([])
+        if not segments or not isinstance(segments[-1], list):
+            segments.append([])
             before = None
-        last = parts[-1]
+        last = segments[-1]
         assert isinstance(last, list)
         if level != before or number == work:
             last.append([])
         last[-1].append(one)
         before, work = level, number
-    return parts
+    return segments
 
 
-def launches_of(part: Part) -> int:
+def launches_of(segment: Segment) -> int:
     """Return how many launches a CUDA graph of a part is; 0 where it can't be one."""
-    if not isinstance(part, list):
+    if not isinstance(segment, list):
         return 0
-    return sum([_launches(one) for wave in part for one in wave])
+    return sum([_launches(one) for wave in segment for one in wave])
 
 
 def _launches(one: Native) -> int:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfw.runtime.cupy_executor.bound_plan import Native, Part, Wave, launches_of
+from graphfw.runtime.cupy_executor.bound_plan import Native, Segment, Wave, launches_of
 from graphfw.runtime.cupy_executor.bound_steps import BoundCudnn, BoundKernel, BoundProduct
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.failures import cuda_version
@@ -104,29 +104,29 @@ def worth(
         slot_of: Its slots.
         on_device: The slots of feeds that are on the GPU already; others have to be copied anyhow.
     """
-    steps = [launches_of(part) for part in layout.parts]
+    steps = [launches_of(segment) for segment in layout.segments]
     recorded = tuple([count > 1 for count in steps])
     saved = sum([count - 1 for count in steps if count > 1])
     outside = {slot_of[s] for s in build.outside}
     fetched = {slot_of[s] for s in build.fetched} - outside
-    copied = [*on_device, *(outside & read_by(layout.parts)), *fetched]
+    copied = [*on_device, *(outside & read_by(layout.segments)), *fetched]
     return Worth(recorded, saved, sum([layout.nbytes[slot] for slot in copied]), len(copied))
 
 
-def read_by(parts: Sequence[Part]) -> set[int]:
+def read_by(segments: Sequence[Segment]) -> set[int]:
     """Return the slots whose addresses launches are given."""
-    waves = [wave for part in parts if isinstance(part, list) for wave in part]
+    waves = [wave for segment in segments if isinstance(segment, list) for wave in segment]
     steps = [one for wave in waves for one in wave]
     return {place.slot for one in steps for place in getattr(one, "operands", ())} - {-1}
 
 
-def _lanes(wave: Wave) -> list[Wave]:
+def _divided(wave: Wave) -> list[Wave]:
     """Share the launches of a wave out among streams; those that use scratch memory go together."""
     together = [one for one in wave if _uses_scratch(one)]
-    alone = [one for one in wave if not _uses_scratch(one)]
-    count = min(len(alone), _BESIDE + (not together))
-    lanes = [alone[k::count] for k in range(count)]
-    return [together, *lanes] if together else lanes
+    separate = [one for one in wave if not _uses_scratch(one)]
+    count = min(len(separate), _BESIDE + (not together))
+    groups = [separate[k::count] for k in range(count)]
+    return [together, *groups] if together else groups
 
 
 def _uses_scratch(one: Native) -> bool:
@@ -203,10 +203,10 @@ class Instance:
 
     def __str__(self) -> str:
         main = len([graph for graph in self.graphs.values() if graph is not None])
-        parts = [f"{main}, which save {self.worth}"] if main else []
+        segments = [f"{main}, which save {self.worth}"] if main else []
         if self.final is not None:
-            parts.append("one that writes variables over")
-        return "; ".join(parts) or "none yet"
+            segments.append("one that writes variables over")
+        return "; ".join(segments) or "none yet"
 
 
 class Capturing:
@@ -252,7 +252,7 @@ class Capturing:
                 first.begin_capture()
                 try:
                     for wave in waves:
-                        self._side_by_side(_lanes(wave), launch, streams)
+                        self._side_by_side(_divided(wave), launch, streams)
                 except BaseException:
                     with contextlib.suppress(Exception):
                         first.end_capture()
@@ -262,18 +262,18 @@ class Capturing:
             return graph
 
     def _side_by_side(
-        self, lanes: Sequence[Wave], launch: Callable[[Wave], None], streams: Sequence[Any]
+        self, groups: Sequence[Wave], launch: Callable[[Wave], None], streams: Sequence[Any]
     ) -> None:
         """Launch each lane on a stream, the first of which begins before all and ends after all."""
         first, *others = streams
-        beside = [*zip(lanes[1:], others, strict=False)]
+        beside = [*zip(groups[1:], others, strict=False)]
         if beside:
             begin = self._event(first)
         for lane, stream in beside:
             stream.wait_event(begin)
             with stream:
                 launch(lane)
-        launch(lanes[0])
+        launch(groups[0])
         for _, stream in beside:
             first.wait_event(self._event(stream))
 

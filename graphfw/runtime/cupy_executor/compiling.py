@@ -25,7 +25,7 @@ def _body(
     options: Options, capability: str, body: Body, captures: int, carried: Iterable[int] = ()
 ) -> GpuProgram:
     """Compile what a loop or a branch computes; captures are to it what variables are to a plan."""
-    program = body_program(body, captures, is_trip=False, carried=carried)
+    program = body_program(body, captures, is_iteration=False, carried=carried)
     graph = program.source
     for one in last_passes(capability):  # others have been in the bodies
         graph = one(graph)

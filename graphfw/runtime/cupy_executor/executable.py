@@ -13,7 +13,7 @@ from graphfw.errors import ExecutionError, ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ir.op import EFFECT, Rng
 from graphfw.runtime.cupy_executor import failures, reports
-from graphfw.runtime.cupy_executor.bound_plan import Part
+from graphfw.runtime.cupy_executor.bound_plan import Segment
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.capture import RUNS, USELESS, Capturing, Instance, read_by, worth
 from graphfw.runtime.cupy_executor.compiling import compilation
@@ -133,7 +133,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         self, layout: GpuLayout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
     ) -> list[Any]:
         run, given = self._begun(layout, inputs, rng, made)
-        self._worker.work(run, layout.parts, rng)
+        self._worker.work(run, layout.segments, rng)
         fetched = self._fetched(run)
         if self.build.updated:
             self._settle()
@@ -207,7 +207,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         found = worth(layout, build, self.layouts.slot_of, on_device)
         outside = {self._slot(s) for s in build.outside}
         fetched = {self._slot(s) for s in build.fetched} - outside
-        known = read_by([*(layout.parts if found.pays else ()), *layout.final])
+        known = read_by([*(layout.segments if found.pays else ()), *layout.final])
         drawn = self._drawn(layout)
         held = [*drawn, *range(count), *sorted((outside & known) | fetched)]
         # What is fetched is copied out: the next run writes to the same memory.
@@ -252,10 +252,10 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         if instance.final is None and layout.final:
             self._worker.rehearse(layout.final[0], run)
             instance.final = self._recorded(run, layout.final[0])
-        for number, part in enumerate(layout.parts):
-            graph = self._graph(instance, number, part, run)
+        for number, segment in enumerate(layout.segments):
+            graph = self._graph(instance, number, segment, run)
             if graph is None:
-                self._worker.work(run, [part], rng)
+                self._worker.work(run, [segment], rng)
             else:
                 graph.launch(stream)
         fetched = self._fetched(run)
@@ -273,20 +273,20 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         list(map(call, (instance.final.launch, done.fill), (stream, 1)))
         return [*fetched, *instance.updated]
 
-    def _graph(self, instance: Instance, number: int, part: Part, run: RunMemory) -> Any:
+    def _graph(self, instance: Instance, number: int, segment: Segment, run: RunMemory) -> Any:
         """Return the graph of a part; None where it has none, or not yet."""
         if number not in instance.graphs:
             if run.layout.runs <= RUNS or not instance.records(number):
                 return None
-            instance.graphs[number] = self._recorded(run, part)
+            instance.graphs[number] = self._recorded(run, segment)
         return instance.graphs[number]
 
-    def _recorded(self, run: RunMemory, part: Part) -> Any:
+    def _recorded(self, run: RunMemory, segment: Segment) -> Any:
         """Return a graph of a stretch of launches; None where CUDA refuses to record it."""
-        assert isinstance(part, list)
+        assert isinstance(segment, list)
         refused: tuple[type[Exception], ...] = (*failures.lasting(self._xp), ExecutorError)
         try:
-            return self._capturing.record(part, lambda wave: self._worker.launch(wave, run))
+            return self._capturing.record(segment, lambda wave: self._worker.launch(wave, run))
         except refused as error:
             run.layout.refused = f"CUDA does not record it: {error}"
             return None
@@ -449,7 +449,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
             try:
                 # What is done once only is not to count.
                 first = self._apart(layout, inputs, rng, made)
-                self._worker.work(first, [*layout.parts, *layout.final], rng)
+                self._worker.work(first, [*layout.segments, *layout.final], rng)
                 self._require(first, inputs, rng)
                 events = events_of(
                     self._worker, self._apart(layout, inputs, rng, made), rng, self._xp

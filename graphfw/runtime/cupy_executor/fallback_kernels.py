@@ -111,7 +111,9 @@ class _KernelsOnly:
 
     keeps_rows = fills = multiplies
 
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    def lower_node(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
         return ()
 
     def drawn(self, *_: object, **__: object) -> NoReturn:

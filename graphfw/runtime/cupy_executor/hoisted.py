@@ -125,7 +125,7 @@ class HoistedRuns:
             run.hold(slot, array)
         for variable, array in zip(self._sources, given.arrays, strict=True):
             run.hold(self._layouts.slot_of[variable], self._device.in_a_row(array))
-        self._worker.work(run, own.parts, NO_RNG)
+        self._worker.work(run, own.segments, NO_RNG)
         streams.has_written(stream)
 
     def _read_constants(self) -> dict[int, Any]:

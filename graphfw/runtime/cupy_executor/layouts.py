@@ -16,7 +16,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.control.shape_checks import hold
 from graphfw.runtime.cupy_executor.addresses import StorageAddress
 from graphfw.runtime.cupy_executor.batched_launch import batched
-from graphfw.runtime.cupy_executor.bound_plan import Native, Part, launches_of, parts_of
+from graphfw.runtime.cupy_executor.bound_plan import Native, Segment, launches_of, segments_of
 from graphfw.runtime.cupy_executor.bound_steps import (
     BoundCudnn,
     BoundKernel,
@@ -86,7 +86,7 @@ class GpuLayout:
         scratch_nbytes: How much scratch memory kernels take, those of bodies, too.
         counters: How many counters.
         drawn: How many words a run draws from, in bodies, too.
-        parts: What a run does before new contents of variables are written.
+        segments: What a run does before new contents of variables are written.
         final: What writes these: one stretch of launches, or nothing.
         numbers: Of all that a run does, in order: which piece of `GpuProgram.work` it is; -1: none.
         shapes: The outputs'.
@@ -109,8 +109,8 @@ class GpuLayout:
     scratch_nbytes: int
     counters: int
     drawn: int
-    parts: list[Part]
-    final: list[Part]
+    segments: list[Segment]
+    final: list[Segment]
     numbers: list[int]
     shapes: list[tuple[int, ...]]
     nbytes: list[int]
@@ -125,8 +125,8 @@ class GpuLayout:
     def steps(self) -> list[Native | Evaluated]:
         """All that a run does, in order."""
         found: list[Native | Evaluated] = []
-        for part in (*self.parts, *self.final):
-            found += chain.from_iterable(part) if isinstance(part, list) else [part]
+        for segment in (*self.segments, *self.final):
+            found += chain.from_iterable(segment) if isinstance(segment, list) else [segment]
         return found
 
     @cached_property
@@ -137,17 +137,17 @@ class GpuLayout:
     @property
     def launches(self) -> int:
         """How many launches it is, as far as that is known."""
-        driven = [part.launches for part in self.parts if isinstance(part, BoundRegion)]
-        return sum(driven) + sum(map(launches_of, self.parts))
+        driven = [segment.launches for segment in self.segments if isinstance(segment, BoundRegion)]
+        return sum(driven) + sum(map(launches_of, self.segments))
 
     @property
-    def alone(self) -> str:
+    def why_not_captured(self) -> str:
         """Why a loop around it can be no part of a CUDA graph; empty where it can."""
-        for part in self.parts:
-            if isinstance(part, Evaluated):
-                return f"CuPy computes {part.node.op.name}"
-            if isinstance(part, BoundRegion):
-                return f"{part.node.op.name}: {part.alone}"
+        for segment in self.segments:
+            if isinstance(segment, Evaluated):
+                return f"CuPy computes {segment.node.op.name}"
+            if isinstance(segment, BoundRegion):
+                return f"{segment.node.op.name}: {segment.why_not_captured}"
         return ""
 
     def fill(self, rng: Rng, table: Any, begin: int) -> None:
@@ -336,8 +336,8 @@ class GpuLayouts:
             counters=counters,
             drawn=drawn,
             flags=total + scratch if flags else -1,
-            parts=parts_of([*cleared, *early]),
-            final=parts_of(late),
+            segments=segments_of([*cleared, *early]),
+            final=segments_of(late),
             numbers=[number for _, number, _ in (*cleared, *early, *late)],
             shapes=shapes,
             nbytes=nbytes,

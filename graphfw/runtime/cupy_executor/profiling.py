@@ -44,7 +44,7 @@ def events_of(worker: Worker, run: RunMemory, rng: Rng, cupy: Any) -> list[Event
 
     noting = worker.noting(after)
     try:
-        for part in [*layout.parts, *layout.final]:
+        for part in [*layout.segments, *layout.final]:
             if not isinstance(part, list):
                 gate.set()  # who computes it may wait for what has been launched
             noting.work(run, [part], rng)

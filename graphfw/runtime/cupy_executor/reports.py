@@ -102,7 +102,11 @@ def _how(region: BoundRegion | None) -> str:
     """Say who makes the iterations of a loop, or chooses a body."""
     if region is None:
         return "its bodies are compiled"
-    who = f"by Python, since {region.alone}" if region.alone else "may be part of a CUDA graph"
+    who = (
+        f"by Python, since {region.why_not_captured}"
+        if region.why_not_captured
+        else "may be part of a CUDA graph"
+    )
     return f"{region.how}, {who}"
 
 
@@ -208,15 +212,15 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
     scratch = layout.arena - layout.scratch
     if scratch:
         found.append(MemoryEntry("values kept by kernels", "scratch", scratch, 0, end, ""))
-    per_trip = []
+    per_iteration = []
     for region in _regions_in(layout):
         name, place = region.node.op.name, location_of(region.node)
         if region.outside:
             found.append(MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, place))
-        if region.per_trip:
-            per_trip.append(PerIteration(region.per_trip, name, place))
+        if region.per_iteration:
+            per_iteration.append(PerIteration(region.per_iteration, name, place))
     new = [bytes_at(storage, sizes) for storage in build.updated]
-    return report(found, build.levels, layout.inside, sum(new) if in_place else 0, per_trip)
+    return report(found, build.levels, layout.inside, sum(new) if in_place else 0, per_iteration)
 
 
 def _regions_in(layout: GpuLayout) -> Iterator[BoundRegion]:

@@ -18,7 +18,7 @@ from graphfw.ir.op import ALIAS, NO_RNG, RANDOM, Rng
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.cupy_executor import failures
 from graphfw.runtime.cupy_executor.addresses import GpuAddress, StorageAddress
-from graphfw.runtime.cupy_executor.bound_plan import Native, Part
+from graphfw.runtime.cupy_executor.bound_plan import Native, Segment
 from graphfw.runtime.cupy_executor.bound_steps import BoundCudnn, BoundProduct, Cleared, Evaluated
 from graphfw.runtime.cupy_executor.build import GpuProgram
 from graphfw.runtime.cupy_executor.deferred_check import RunFeeds
@@ -228,24 +228,24 @@ class Worker:
         made._after = after
         return made
 
-    def work(self, run: RunMemory, parts: Iterable[Part], rng: Rng) -> None:
+    def work(self, run: RunMemory, segments: Iterable[Segment], rng: Rng) -> None:
         """Do what some parts say.
 
         Args:
             run: Its memory.
-            parts: What to do.
+            segments: What to do.
             rng: What random operations draw from.
         """
-        for part in parts:
-            if isinstance(part, list):
-                for wave in part:
+        for segment in segments:
+            if isinstance(segment, list):
+                for wave in segment:
                     self.launch(wave, run)
                 continue
-            if isinstance(part, Evaluated):
-                self.evaluate(part, run, rng)
+            if isinstance(segment, Evaluated):
+                self.evaluate(segment, run, rng)
             else:
-                self._region(part, run, rng)
-            self._after(part)
+                self._region(segment, run, rng)
+            self._after(segment)
 
     def _region(self, one: BoundRegion, run: RunMemory, rng: Rng) -> None:
         try:
@@ -282,16 +282,16 @@ class Worker:
                     one.function(grid, launch.block, args, shared_mem=launch.shared)
             self._after(one)
 
-    def rehearse(self, part: Part, run: RunMemory) -> None:
+    def rehearse(self, segment: Segment, run: RunMemory) -> None:
         """Launch a stretch of guarded kernels so that they do nothing.
 
         CUDA loads the code of a kernel at its first launch, which it could not do while it records.
         The run has not begun: its first step takes the flag down again.
         """
-        assert isinstance(part, list)
+        assert isinstance(segment, list)
         stream = self._xp.cuda.get_current_stream().ptr
         self._xp.cuda.runtime.memsetAsync(run.flags, 1, 4, stream)
-        for wave in part:
+        for wave in segment:
             self.launch(wave, run)
 
     def failed(self, run: RunMemory) -> bool:

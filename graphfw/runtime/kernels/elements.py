@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphfw.ir.affine import Affine, Variable
+from graphfw.ir.affine import Affine, LoopVariable
 from graphfw.ir.dim import DimLike
 from graphfw.runtime.kernels.ir import Expr
 from graphfw.runtime.kernels.steps import Storage
 from graphfw.utils.records import record
 
 
-class ComputedIndex(Variable):
+class ComputedIndex(LoopVariable):
     """A part of an index that is a value, known to lie below its extent."""
 
     __slots__ = ("value",)
@@ -29,7 +29,7 @@ class ElementAddress(NamedTuple):
 
     storage: Storage
     offset: DimLike
-    strides: tuple[tuple[Variable, DimLike], ...]
+    strides: tuple[tuple[LoopVariable, DimLike], ...]
 
     def parts(self) -> tuple[ElementAddress, ElementAddress]:
         """Return the addresses of the parts of a complex number, given that of the number."""

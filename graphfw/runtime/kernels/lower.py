@@ -73,12 +73,14 @@ class Target(KernelTarget, Protocol):
         """Whether an epilogue of a product may reduce its rows: see `Epilogue.is_whole`."""
         ...
 
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    def lower_node(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
         """Return the steps of a node whose op has native code of its own, or nothing."""
         ...
 
     def fills(self, node: Node) -> bool:
-        """Whether the steps that `alone` returns for a node write any view.
+        """Whether the steps that `lower_node` returns for a node write any view.
 
         A join leaves there what lies where it belongs.
         """
@@ -208,13 +210,13 @@ class _Lowering:
         if group in self.waiting:
             return [self._combining(self.waiting[group], group)]
         if group.kind == "reference":
-            return [item for node in group.nodes for item in self._alone(node)]
+            return [item for node in group.nodes for item in self._single_node(node)]
         if group.kind == "kernel" and self._is_prologue(group):
             return []
         steps = self._matmul(group) if group.kind == "matmul" else self._kernels(group)
         return list(steps)
 
-    def _alone(self, node: Node) -> list[Item]:
+    def _single_node(self, node: Node) -> list[Item]:
         """Return the steps of a node that is in no group with others."""
         if isinstance(node.op, Scan):
             iterations = iteration_steps(node, self.facts, self.target)
@@ -224,12 +226,12 @@ class _Lowering:
         outputs = [view(tensor, self.facts) for tensor in node.outputs]
         if is_joined(node, inputs, outputs):
             return []
-        steps = self.target.alone(node, inputs, outputs)
+        steps = self.target.lower_node(node, inputs, outputs)
         if steps or self.facts.inside.keys().isdisjoint(node.outputs):
             return [*steps] or [ReferenceStep(node)]
         for tensor in node.outputs:
             self.joins.drop(tensor)
-        return self._alone(node)
+        return self._single_node(node)
 
     # Loop nests.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphfw.ir.affine import Variable
+from graphfw.ir.affine import LoopVariable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.shape.gather_scatter import Gather
@@ -69,8 +69,8 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
         stored: Which of the results are stored.
     """
     first = lines[0]
-    parts = Variable("work_item", first.work_items)
-    axes = [Variable("place", first.output.size)] if first.inner else []
+    parts = LoopVariable("work_item", first.work_items)
+    axes = [LoopVariable("place", first.output.size)] if first.inner else []
     if after is not None:
         axes = list(after.outer)
     steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))

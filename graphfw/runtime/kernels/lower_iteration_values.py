@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TypeAlias
 
-from graphfw.ir.affine import Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.affine import Affine, Index, LoopVariable, broadcast_index, index_of
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import float32, int64
 from graphfw.ir.op import ELEMENTWISE
@@ -70,7 +70,7 @@ class IterationValues:
     """
 
     def __init__(self, op: Scan, inputs: Sequence[Tensor], facts: FusionFacts) -> None:
-        self.iteration = Variable("iteration", op.length)
+        self.iteration = LoopVariable("iteration", op.length)
         before = index_of(self.iteration)
         self.number: Affine = op.length - 1 - before if op.backwards else before
         self.carried: dict[tuple[int, Index], Carried] = {}
@@ -108,7 +108,7 @@ class IterationValues:
         Raises:
             MisfitError: It is no function of single elements of what the iteration is given.
         """
-        todo = [_behind_views(tensor, index)]
+        todo = [_through_views(tensor, index)]
         while todo:
             entry = todo[-1]
             if entry in self._known:
@@ -119,7 +119,7 @@ class IterationValues:
             todo += missing
             if not missing:
                 self._known[entry] = self._made(*entry, [self._known[one] for one in needed])
-        return self._known[_behind_views(tensor, index)]
+        return self._known[_through_views(tensor, index)]
 
     def summands(self, number: int, index: Index) -> list[Entry]:
         """Return the sums that an iteration adds to an element of what is carried.
@@ -128,7 +128,7 @@ class IterationValues:
         """
         found: list[Entry] = []
         own = 0
-        todo = [_behind_views(self._op.body.outputs[number], index)]
+        todo = [_through_views(self._op.body.outputs[number], index)]
         while todo:
             root, at = todo.pop()
             node = root.node
@@ -137,7 +137,7 @@ class IterationValues:
             elif node.op.combine == "sum":
                 found.append((root, at))
             elif isinstance(node.op, Add):
-                todo += [_behind_views(t, broadcast_index(at, t.shape)) for t in node.inputs]
+                todo += [_through_views(t, broadcast_index(at, t.shape)) for t in node.inputs]
             else:
                 return []
         return found if own == 1 else []
@@ -160,7 +160,7 @@ class IterationValues:
         if x.dtype is not dtype or dtype.is_bool or dtype.is_complex:
             raise MisfitError(f"{node.op.name} is a reduction")
         every = [unreduced(index, shape, x.shape, gone, each) for each in product(*places)]
-        return [_behind_views(x, at) for at in every]
+        return [_through_views(x, at) for at in every]
 
     def _needed(self, root: Tensor, index: Index) -> list[Entry]:
         """Return the elements that an element is computed from."""
@@ -174,7 +174,7 @@ class IterationValues:
         is_complex = any([t.dtype.is_complex for t in (*node.inputs, root)])
         if ELEMENTWISE not in node.op.traits or node.op.scalar is None or is_complex:
             raise _not_elementwise(node)
-        return [_behind_views(t, broadcast_index(index, t.shape)) for t in node.inputs]
+        return [_through_views(t, broadcast_index(index, t.shape)) for t in node.inputs]
 
     def _few(self, node: Node, index: Index) -> list[Entry]:
         """Return the few elements that a reduction takes."""
@@ -194,12 +194,12 @@ class IterationValues:
         axis = node.op.axis
         count = len(index) - (x.ndim - len(indices))
         middle = index[axis : axis + count]
-        names = [_behind_views(t, broadcast_index(middle, t.shape)) for t in indices]
+        names = [_through_views(t, broadcast_index(middle, t.shape)) for t in indices]
         if entry not in self._gathered and all([name in self._known for name in names]):
             values = [self._known[name] for name in names]
             sizes = x.shape[axis : axis + len(indices)]
             places = [self._named(node, *one) for one in zip(values, sizes, strict=True)]
-            found = _behind_views(x, (*index[:axis], *places, *index[axis + count :]))
+            found = _through_views(x, (*index[:axis], *places, *index[axis + count :]))
             if found[0] not in self._places:  # whose place is not in memory is not checked
                 raise _not_elementwise(node)
             self._gathered[entry] = found
@@ -244,14 +244,14 @@ class IterationValues:
         return self.outside(self._inputs[place - 1], index)
 
 
-def _behind_views(tensor: Tensor, index: Index) -> Entry:
+def _through_views(tensor: Tensor, index: Index) -> Entry:
     """Return the element that is seen through views and what joins tensors."""
     while True:
         node = tensor.node
         if isinstance(node.op, Barrier):  # in an iteration all is computed at once
             tensor = node.inputs[tensor.index]
         elif isinstance(node.op, Concat):
-            tensor, index = _part(node, index)
+            tensor, index = _operand_element(node, index)
         elif isinstance(node.op, SliceSet):
             tensor, index = _set_or_not(node, index)
         elif renames(node):
@@ -266,7 +266,7 @@ def _behind_views(tensor: Tensor, index: Index) -> Entry:
             return tensor, index
 
 
-def _part(node: Node, index: Index) -> Entry:
+def _operand_element(node: Node, index: Index) -> Entry:
     """Return the element of the part of a concatenation that an index lies in."""
     assert isinstance(node.op, Concat)
     axis = node.op.axis % len(index)

@@ -15,7 +15,7 @@ from itertools import chain, combinations, product
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from graphfw.ir.affine import ZERO, Affine, Index, Variable, index_of
+from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, index_of
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
@@ -54,9 +54,9 @@ _WORK = 2048
 _LIBRARY = 16
 """Instructions of a function of the math library."""
 
-Lanes: TypeAlias = tuple[Variable, ...]
+ParallelAxes: TypeAlias = tuple[LoopVariable, ...]
 
-Labels: TypeAlias = tuple[Variable | None, ...]
+Labels: TypeAlias = tuple[LoopVariable | None, ...]
 """For each axis of a tensor the lanes that it runs along; None where elements are values apart."""
 
 
@@ -101,12 +101,12 @@ class _Total(NamedTuple):
     Attributes:
         number: The carry that it is.
         at: Which of its elements.
-        parts: What the lanes have added up.
+        partials: What the lanes have added up.
     """
 
     number: int
     at: Index
-    parts: Temp
+    partials: Temp
 
 
 class _IterationLowering:
@@ -127,18 +127,18 @@ class _IterationLowering:
         self._node = node
         self._outputs = node.op.body.outputs
         self._values = IterationValues(node.op, node.inputs, facts)
-        lanes = [
-            None if dim == 1 or axis in apart else Variable(f"lane{axis}", dim)
+        parallel = [
+            None if dim == 1 or axis in apart else LoopVariable(f"lane{axis}", dim)
             for axis, dim in enumerate(self._outputs[seed].shape)
         ]
-        self._lanes = tuple([lane for lane in lanes if lane is not None])
-        self._labels: dict[int, Labels] = {seed: tuple(lanes)}
+        self._parallel = tuple([axis for axis in parallel if axis is not None])
+        self._labels: dict[int, Labels] = {seed: tuple(parallel)}
         self._next: dict[tuple[int, Index], Expr] = {}
         self._carrying: dict[str, LoopCarry] = {}
         # By the lanes that it has, what is stored in each iteration, and after all of them.
-        self._stacked: dict[Lanes, list[Statement]] = {}
-        self._last: dict[Lanes, list[Statement]] = {}
-        self._totals: dict[Lanes, list[_Total]] = {}
+        self._stacked: dict[ParallelAxes, list[Statement]] = {}
+        self._last: dict[ParallelAxes, list[Statement]] = {}
+        self._totals: dict[ParallelAxes, list[_Total]] = {}
         carries = node.op.carries
         found = {number: self._labels_of_sum(number) for number in range(carries)}
         sums = {number: labels for number, labels in found.items() if labels is not None}
@@ -154,22 +154,22 @@ class _IterationLowering:
             begin, name = self._values.outside(node.inputs[number], index), register.name
             self._carrying[name] = LoopCarry(name, begin, self._next[number, index])
             last = self._stored(node.outputs[number], index, Ref(register.dtype, name))
-            self._last.setdefault(self._lanes_of(number), []).append(last)
+            self._last.setdefault(self._parallel_of(number), []).append(last)
         _require_little([*chain.from_iterable(self._stacked.values()), *self._carrying.values()])
 
     def steps(self, target: KernelTarget) -> list[Step]:
         """Return the steps: a kernel of all lanes, and one of what only some of them tell apart."""
         steps: list[Step] = []
-        for lanes in dict.fromkeys([*self._stacked, *self._last]):
-            done = finished(self._draft(lanes), target)
+        for parallel in dict.fromkeys([*self._stacked, *self._last]):
+            done = finished(self._draft(parallel), target)
             steps.append(step(done, (self._node,), target))
         for kept, totals in self._totals.items():
             steps.append(step(finished(self._added_up(kept, totals), target), (), target))
         return steps
 
-    def _draft(self, lanes: Lanes) -> Draft:
+    def _draft(self, parallel: ParallelAxes) -> Draft:
         """Return the kernel of what has some lanes."""
-        stacked, last = self._stacked.get(lanes, []), self._last.get(lanes, [])
+        stacked, last = self._stacked.get(parallel, []), self._last.get(parallel, [])
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
         found: dict[str, LoopCarry] = {}
         while roots:
@@ -181,15 +181,15 @@ class _IterationLowering:
             roots = [root for carrying in new.values() for root in roots_of(carrying)]
         iteration = self._values.iteration
         if not found:  # iterations that hand nothing on are elements like others
-            return Draft("rows", [iteration, *lanes], None, loops=[stacked])
+            return Draft("rows", [iteration, *parallel], None, loops=[stacked])
         # Without lanes there is one.
-        outer = lanes or (Variable("one", 1),)
+        outer = parallel or (LoopVariable("one", 1),)
         loop: list[Statement] = [*found.values(), *stacked]
         return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last))
 
-    def _lanes_of(self, number: int) -> Lanes:
+    def _parallel_of(self, number: int) -> ParallelAxes:
         labels = self._labels[number]
-        return tuple([lane for lane in self._lanes if lane in labels])
+        return tuple([axis for axis in self._parallel if axis in labels])
 
     def _cover(self, numbers: Sequence[int], carries: int) -> None:
         """Ask for all elements of outputs of the body."""
@@ -208,7 +208,7 @@ class _IterationLowering:
                     value = self._values.value(self._outputs[number], index)
                     at = (self._values.number, *index)
                     stored = self._stored(self._node.outputs[number], at, value)
-                    self._stacked.setdefault(self._lanes_of(number), []).append(stored)
+                    self._stacked.setdefault(self._parallel_of(number), []).append(stored)
             self._follow()
 
     def _follow(self) -> None:
@@ -222,31 +222,31 @@ class _IterationLowering:
     def _check(self, number: int, index: Index) -> None:
         """Require that each lane reads of what is carried its own elements alone."""
         sizes = self._outputs[number].shape
-        labels = tuple([self._lane_of(*axis) for axis in zip(index, sizes, strict=True)])
+        labels = tuple([self._parallel_axis(*axis) for axis in zip(index, sizes, strict=True)])
         if self._labels.setdefault(number, labels) != labels:
             raise MisfitError("an iteration reads elements of other lanes")
 
-    def _lane_of(self, place: Affine, size: DimLike) -> Variable | None:
+    def _parallel_axis(self, place: Affine, size: DimLike) -> LoopVariable | None:
         if not place.terms:
             return None
-        lane = next((lane for lane in self._lanes if place == index_of(lane)), None)
-        if lane is None:
+        axis = next((axis for axis in self._parallel if place == index_of(axis)), None)
+        if axis is None:
             raise MisfitError("an iteration reads elements of other lanes")
-        if lane.extent != size:  # the others would not be computed
+        if axis.extent != size:  # the others would not be computed
             raise MisfitError("lanes run along a part of what is carried")
-        return lane
+        return axis
 
     def _guessed(self, shape: Sequence[DimLike]) -> Labels:
         """Return labels of an output: those of one of the same shape, or else the last that fit."""
         for number, labels in self._labels.items():
             if self._outputs[number].shape == tuple(shape):
                 return labels
-        return self._matched(shape, self._lanes)
+        return self._matched(shape, self._parallel)
 
-    def _matched(self, sizes: Sequence[DimLike], lanes: Lanes) -> Labels:
+    def _matched(self, sizes: Sequence[DimLike], parallel: ParallelAxes) -> Labels:
         """Return labels of axes of these sizes, from the last to the first."""
-        left = list(lanes)
-        found: list[Variable | None] = []
+        left = list(parallel)
+        found: list[LoopVariable | None] = []
         for size in reversed(sizes):
             place = next((i for i in reversed(range(len(left))) if left[i].extent == size), None)
             found.insert(0, None if place is None else left[place])
@@ -272,11 +272,11 @@ class _IterationLowering:
         None where anything else happens to it.
         """
         fill, output = fill_value(self._node.inputs[number]), self._outputs[number]
-        labels = self._matched(output.shape, self._lanes)
+        labels = self._matched(output.shape, self._parallel)
         gone = self._without(labels)
         if not gone or fill is None or fill != 0 or output.dtype.is_low_precision:
             return None
-        index = tuple([ZERO if lane is None else index_of(lane) for lane in labels])
+        index = tuple([ZERO if axis is None else index_of(axis) for axis in labels])
         try:
             summands = self._values.summands(number, index)
         except MisfitError:
@@ -284,8 +284,8 @@ class _IterationLowering:
         over = [self._matched(self._values.axes_of(root.node), gone) for root, _ in summands]
         return labels if over and all([{*gone} == {*one} - {None} for one in over]) else None
 
-    def _without(self, labels: Labels) -> Lanes:
-        return tuple([lane for lane in self._lanes if lane not in labels])
+    def _without(self, labels: Labels) -> ParallelAxes:
+        return tuple([axis for axis in self._parallel if axis not in labels])
 
     def _add_up(self, number: int, index: Index) -> None:
         """Add the statements that compute an element of such a carry."""
@@ -298,29 +298,29 @@ class _IterationLowering:
             for entry in values.reduced(root.node, at, _places(sizes, self._matched(sizes, gone))):
                 total = K.add(total, values.value(*entry))
         self._carrying[name] = LoopCarry(name, K.const(0, dtype), total)
-        sizes = [lane.extent for lane in self._lanes]
-        parts = Temp(dtype, size_of(sizes), "parts of sums over lanes")
-        stored = Stored(self._part(parts), Ref(dtype, name))
-        self._last.setdefault(self._lanes, []).append(stored)
-        kept = self._lanes_of(number)
-        self._totals.setdefault(kept, []).append(_Total(number, index, parts))
+        sizes = [axis.extent for axis in self._parallel]
+        partials = Temp(dtype, size_of(sizes), "parts of sums over lanes")
+        stored = Stored(self._partial(partials), Ref(dtype, name))
+        self._last.setdefault(self._parallel, []).append(stored)
+        kept = self._parallel_of(number)
+        self._totals.setdefault(kept, []).append(_Total(number, index, partials))
 
-    def _part(self, parts: Temp) -> ElementAddress:
+    def _partial(self, partials: Temp) -> ElementAddress:
         """Return where a lane leaves its part of a sum."""
-        strides = contiguous([lane.extent for lane in self._lanes])
-        return ElementAddress(parts, 0, tuple(zip(self._lanes, strides, strict=True)))
+        strides = contiguous([axis.extent for axis in self._parallel])
+        return ElementAddress(partials, 0, tuple(zip(self._parallel, strides, strict=True)))
 
-    def _added_up(self, kept: Lanes, totals: Sequence[_Total]) -> Draft:
+    def _added_up(self, kept: ParallelAxes, totals: Sequence[_Total]) -> Draft:
         """Return the kernel that adds up what lanes have left, over all lanes that are not kept."""
         sums: list[Statement] = []
         stores: list[Statement] = []
-        for place, (number, at, parts) in enumerate(totals):
+        for place, (number, at, partials) in enumerate(totals):
             name = f"r{place}"
-            sums.append(RowReduction(name, "sum", Element(parts.dtype, self._part(parts))))
-            result = Ref(parts.dtype, name)
+            sums.append(RowReduction(name, "sum", Element(partials.dtype, self._partial(partials))))
+            result = Ref(partials.dtype, name)
             stores.append(self._stored(self._node.outputs[number], at, result))
-        gone = [lane for lane in self._lanes if lane not in kept]
-        form = "columns" if self._lanes[-1] in kept else "rows"
+        gone = [axis for axis in self._parallel if axis not in kept]
+        form = "columns" if self._parallel[-1] in kept else "rows"
         return Draft(form, kept, gone, loops=[sums], after=stores)
 
 
@@ -328,9 +328,9 @@ def _places(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
     """Return for each axis where its elements lie, in all lanes."""
     found: list[list[Affine]] = []
     apart = 1
-    for size, lane in zip(sizes, labels, strict=True):
-        if lane is not None:
-            found.append([index_of(lane)])
+    for size, axis in zip(sizes, labels, strict=True):
+        if axis is not None:
+            found.append([index_of(axis)])
             continue
         apart *= size if isinstance(size, int) else FEW + 1
         if apart > FEW:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from graphfw.ir.affine import Variable
+from graphfw.ir.affine import LoopVariable
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.numerics.library import FUNCTIONS
 from graphfw.runtime.kernels.complex_numbers import Pair
@@ -78,8 +78,8 @@ class Draft:
     """
 
     form: str
-    outer: Sequence[Variable]
-    inner: Sequence[Variable] | None
+    outer: Sequence[LoopVariable]
+    inner: Sequence[LoopVariable] | None
     before: list[Statement] = field(default_factory=list)
     loops: list[list[Statement]] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
@@ -112,7 +112,7 @@ _PLAIN = _Placement(0, False, False)
 class Placements:
     """The natures of expressions, found once each."""
 
-    def __init__(self, inner: Iterable[Variable], *, all_inner: bool) -> None:
+    def __init__(self, inner: Iterable[LoopVariable], *, all_inner: bool) -> None:
         self._inner = frozenset(inner)
         self._all_inner = all_inner
         self._found: dict[Expr, _Placement] = {}
@@ -256,7 +256,7 @@ def roots_of(statement: Statement) -> tuple[Expr, ...]:
     return (statement.value,)
 
 
-def variables_of(expr: Element | RandomValue | IndexValue) -> tuple[Variable, ...]:
+def variables_of(expr: Element | RandomValue | IndexValue) -> tuple[LoopVariable, ...]:
     """Return the variables that an index depends on."""
     if isinstance(expr, IndexValue):
         return tuple(expr.index.terms)

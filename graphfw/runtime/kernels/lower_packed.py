@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphfw.ir.affine import Variable
+from graphfw.ir.affine import LoopVariable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.passes.fuse_views import contiguous
@@ -32,7 +32,7 @@ def packed(draft: Draft) -> list[Draft]:
     if draft.form != "rows":
         return []
     axes = [*draft.outer, *(draft.inner or ())]
-    copies: dict[tuple[Variable, ...], Draft] = {}
+    copies: dict[tuple[LoopVariable, ...], Draft] = {}
     places: dict[ElementAddress, ElementAddress] = {}
     found: dict[Expr, Expr] = {}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
@@ -65,13 +65,13 @@ def _is_picked(expr: Expr) -> bool:
     )
 
 
-def _is_across(place: ElementAddress, axes: list[Variable]) -> bool:
+def _is_across(place: ElementAddress, axes: list[LoopVariable]) -> bool:
     """Whether the elements along the last axis, which vectors run along, don't lie densely."""
     stride: DimLike = dict(place.strides).get(axes[-1], 0) if axes else 0
     return stride not in (0, 1)
 
 
-def _is_often(axes: list[Variable], mine: tuple[Variable, ...]) -> bool:
+def _is_often(axes: list[LoopVariable], mine: tuple[LoopVariable, ...]) -> bool:
     """Whether many rows read an operand that these axes tell apart."""
     rows = size_of([axis.extent for axis in axes if axis not in mine])
     return rows >= _OFTEN if isinstance(rows, int) else True

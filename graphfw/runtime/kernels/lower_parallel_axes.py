@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.affine import Affine, Variable, index_of
+from graphfw.ir.affine import Affine, LoopVariable, index_of
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
@@ -57,15 +57,15 @@ class _InARow:
     """Numbers lanes along several axes in a row.
 
     Args:
-        lanes: The axes.
+        parallels: The axes.
     """
 
-    def __init__(self, lanes: Sequence[Variable]) -> None:
-        sizes = [lane.extent for lane in lanes]
-        self._first, self._last = lanes[0], lanes[-1]
-        self._row = Variable("lane", size_of(sizes))
-        self._steps = dict(zip(lanes, contiguous(sizes), strict=True))
-        self._computed = {lane: self._place_along(lane) for lane in lanes}
+    def __init__(self, parallels: Sequence[LoopVariable]) -> None:
+        sizes = [parallel.extent for parallel in parallels]
+        self._first, self._last = parallels[0], parallels[-1]
+        self._row = LoopVariable("lane", size_of(sizes))
+        self._steps = dict(zip(parallels, contiguous(sizes), strict=True))
+        self._computed = {parallel: self._place_along(parallel) for parallel in parallels}
         self._swap = Swap(self._replaced)
 
     def draft(self, draft: Draft) -> Draft:
@@ -88,17 +88,19 @@ class _InARow:
         """Whether lanes in a row lie in a row."""
         strides = dict(place.strides)
         last = strides.get(self._last, 0)
-        return all(strides.get(lane, 0) == last * step for lane, step in self._steps.items())
+        return all(
+            strides.get(parallel, 0) == last * step for parallel, step in self._steps.items()
+        )
 
-    def _place_along(self, lane: Variable) -> ComputedIndex:
+    def _place_along(self, parallel: LoopVariable) -> ComputedIndex:
         """Return where along an axis the lane of a number is."""
         value: Expr = IndexValue(int64, index_of(self._row))
-        step = self._steps[lane]
+        step = self._steps[parallel]
         if step != 1:
             value = K.floor_divide(value, _size(step))
-        if lane is not self._first:
-            value = K.remainder(value, _size(lane.extent))
-        return ComputedIndex(value, lane.extent)
+        if parallel is not self._first:
+            value = K.remainder(value, _size(parallel.extent))
+        return ComputedIndex(value, parallel.extent)
 
     def _statement(self, s: Statement) -> Statement:
         if isinstance(s, LoopCarry):
@@ -123,7 +125,7 @@ class _InARow:
         last = dict(place.strides).get(self._last, 0)
         return place._replace(strides=(*rest, *([(self._row, last)] if last != 0 else [])))
 
-    def _variable(self, variable: Variable) -> Variable:
+    def _variable(self, variable: LoopVariable) -> LoopVariable:
         """Return the replacement of a variable: a lane's, or one whose value depends on lanes."""
         if isinstance(variable, ComputedIndex):
             return ComputedIndex(self._swap(variable.value), variable.extent)

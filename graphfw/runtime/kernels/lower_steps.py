@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from graphfw.ir.affine import Affine, Variable
+from graphfw.ir.affine import Affine, LoopVariable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import size_of
@@ -175,7 +175,7 @@ class Joined(NamedTuple):
         extent: The product of their extents.
     """
 
-    last: Variable
+    last: LoopVariable
     extent: DimLike
 
 
@@ -198,13 +198,13 @@ class _Finisher:
         self.begins: dict[int, int] = {}
         self.leaves: dict[Element | RandomValue | IndexValue, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
-        for expr in postorder(roots, lambda expr: False):
-            if isinstance(expr, LEAVES):
-                self.leaves[expr] = None
+        found = postorder(roots, lambda expr: False)
+        self.leaves.update(dict.fromkeys([expr for expr in found if isinstance(expr, LEAVES)]))
         self.stores = [s for s in draft.statements() if isinstance(s, Stored)]
         # Where an axis stands as a number, or is looked up by one, it is not joined.
-        self.fixed: set[Variable] = set()
-        self.strides: list[dict[Variable, DimLike]] = [dict(s.place.strides) for s in self.stores]
+        self.fixed: set[LoopVariable] = set()
+        self.strides: list[dict[LoopVariable, DimLike]] = []
+        self.strides += [dict(s.place.strides) for s in self.stores]
         for leaf in self.leaves:
             if isinstance(leaf, IndexValue):
                 self.fixed.update(variables_of(leaf))
@@ -217,9 +217,9 @@ class _Finisher:
         else:
             inner = self._joined(draft.inner)
         if draft.form == "rows" and not inner:
-            inner = [Joined(Variable("one", 1), 1)]
+            inner = [Joined(LoopVariable("one", 1), 1)]
         if product is not None and not outer:
-            outer = [Joined(Variable("one", 1), 1)]
+            outer = [Joined(LoopVariable("one", 1), 1)]
         self.outer, self.inner = outer, inner
         self._near = 0 if target is None else target.narrow
         self.work = self._divided()
@@ -227,13 +227,13 @@ class _Finisher:
         self._values: list[DimLike] = []
         self._buffers: dict[tuple[Storage, bool], int] = {}
         self._dtypes: dict[tuple[Storage, bool], DType] = {}
-        self._names: dict[Variable, str] = {}
+        self._names: dict[LoopVariable, str] = {}
         self._vectors = (outer if draft.form == "columns" else inner)[-1].last
         self._swap = Swap(self._settled)
         self._lines: dict[CrossRowReduction, Temp] = {}
         self._can_fail = False
 
-    def _joined(self, axes: Sequence[Variable]) -> list[Joined]:
+    def _joined(self, axes: Sequence[LoopVariable]) -> list[Joined]:
         """Join adjacent axes wherever all accesses allow it."""
         result: list[Joined] = []
         for axis in reversed(axes):
@@ -330,7 +330,7 @@ class _Finisher:
         strides.sort(key=lambda entry: entry[0])
         return Access(self._size(place.offset, (role,)), tuple(strides), tuple(terms))
 
-    def _stride(self, variable: Variable, stride: DimLike) -> Size:
+    def _stride(self, variable: LoopVariable, stride: DimLike) -> Size:
         if variable == self._vectors and isinstance(stride, int) and abs(stride) <= self._near:
             return stride
         return self._size(stride, ("stride", self._names[variable]))

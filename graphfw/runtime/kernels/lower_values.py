@@ -12,7 +12,7 @@ from itertools import product
 from typing import NamedTuple, cast
 
 from graphfw.errors import PassError
-from graphfw.ir.affine import ZERO, Affine, Index, Variable, broadcast_index, index_of
+from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, broadcast_index, index_of
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64, uint8
@@ -106,7 +106,7 @@ class ExpressionBuilder:
         self.group = group
         self.facts = facts
         self.product = product
-        self.axes = [Variable(f"a{i}", size) for i, size in enumerate(group.sizes)]
+        self.axes = [LoopVariable(f"a{i}", size) for i, size in enumerate(group.sizes)]
         self._known: dict[tuple[Tensor, Index], Expr] = {}
         if beside is not None:
             self.axes, self._known = beside.axes, beside._known

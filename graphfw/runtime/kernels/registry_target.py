@@ -42,7 +42,9 @@ class RegistryTarget:
         found = self._alone(node)
         return found is not None and found.fills
 
-    def alone(self, node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> Sequence[Step]:
+    def lower_node(
+        self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Sequence[Step]:
         found = self._alone(node)
         if found is None:
             return []

@@ -49,10 +49,10 @@ class LlvmCode(Code, Protocol):
         ...
 
 
-def with_parts(codes: Iterable[Code]) -> Iterator[Code]:
+def with_callees(codes: Iterable[Code]) -> Iterator[Code]:
     """Yield codes, each after those that it calls: see `Code`."""
     for code in codes:
-        yield from with_parts(getattr(code, "parts", ()))
+        yield from with_callees(getattr(code, "parts", ()))
         yield code
 
 

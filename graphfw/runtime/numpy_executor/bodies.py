@@ -49,12 +49,12 @@ class Compiled:
         captures: int,
         compile: Compile,
         *,
-        is_trip: bool,
+        is_iteration: bool,
         carried: Iterable[int] = (),
     ) -> None:
         self.body = body
         self.captures = captures
-        self.program = body_program(body, captures, is_trip=is_trip, carried=carried)
+        self.program = body_program(body, captures, is_iteration=is_iteration, carried=carried)
         self.made = compile(self.program)
         self.is_native = self.made.loaded.recipe.is_plain or self._is_chain()
         self.is_random = body.is_random
@@ -196,7 +196,7 @@ class ReadyBody:
                 numbers = [build.bases[tensor] for tensor in node.outputs]
                 pairs = zip(results, numbers, strict=True)
                 chain.add_addresses([(result, words + 8 * number) for result, number in pairs])
-                self._inside += [(body, room(body.nbytes).offset) for body in loop.parts]
+                self._inside += [(body, room(body.nbytes).offset) for body in loop.bodies]
         return chain.work(run)
 
     def _source(
@@ -216,7 +216,7 @@ class ReadyBody:
         assert isinstance(known.storage, Tensor)
         constant = constant_array(known.storage)
         assert constant is not None  # one that no step reads
-        return chain.source_of(constant).behind(known.offset)
+        return chain.source_of(constant).offset_by(known.offset)
 
 
 def shape_of(tensor: Tensor, sizes: Sizes) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.runtime.numpy_executor.node_regions import NodeRegion
-from graphfw.runtime.numpy_executor.recipe import Measured, Part, PreparedPart, Recipe
+from graphfw.runtime.numpy_executor.recipe import Measured, PreparedStep, Recipe, RecipeStep
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.copies import marked
 from graphfw.runtime.planning.schedule import Level
@@ -114,7 +114,7 @@ class Build:
             functions=tuple(self.codes),
             levels=tuple(
                 [
-                    tuple([self._part(step, next(function_of)) for step in level.steps])
+                    tuple([self._recipe_step(step, next(function_of)) for step in level.steps])
                     for level in self.levels
                     if level.steps
                 ]
@@ -128,7 +128,7 @@ class Build:
             fixed=len(lasting) + 1,
             arrays=len(arrays),
             constants={self.bases[s]: literal for s, literal in self.constants.items()},
-            prepared=tuple([self._prepared_part(one, next(function_of)) for one in self.prepared]),
+            prepared=tuple([self._prepared_step(one, next(function_of)) for one in self.prepared]),
             overwritten=tuple([self.array_of[variable] for variable in program.updated]),
             direct=tuple(direct),
             carried=tuple(sorted(stages.overwritten)),
@@ -136,24 +136,24 @@ class Build:
             measured=backend.tuner.found,
         )
 
-    def _part(self, step: Step, function: int) -> Part:
+    def _recipe_step(self, step: Step, function: int) -> RecipeStep:
         bases = self.bases
         operands = [bases[s] if s in bases else ~self.block_of[s] for s in step.operands]
         op, node = "", -1
         if step.nodes:
             op, node = step.nodes[0].op.name, self._lines.get(_line(step.nodes[0]), -1)
-        return Part(function, tuple(operands), len(step.params), op, node)
+        return RecipeStep(function, tuple(operands), len(step.params), op, node)
 
     def lines_of(self, step: Step) -> list[int]:
         """Return numbers of nodes of the program's source, on the lines that made a step."""
         numbers = [self._lines.get(_line(node), -1) for node in step.nodes]
         return [number for number in dict.fromkeys(numbers) if number >= 0]
 
-    def _prepared_part(self, one: Prepared, function: int) -> PreparedPart:
+    def _prepared_step(self, one: Prepared, function: int) -> PreparedStep:
         step = one.step
         result = self.bases[one]
         pairs = zip(step.operands, step.written, strict=True)
-        return PreparedPart(
+        return PreparedStep(
             result=result,
             nbytes=static(one.size) * one.dtype.itemsize,
             function=function,

@@ -19,7 +19,7 @@ from graphfw.ir.literal import Literal
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.runtime.executor import Options
 from graphfw.runtime.numpy_executor.engine import keeps
-from graphfw.runtime.numpy_executor.machine import machine, tiles_here
+from graphfw.runtime.numpy_executor.machine import machine, matrix_unit_here
 from graphfw.runtime.numpy_executor.names import sources
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.program import Program
@@ -50,7 +50,7 @@ def key_of(program: Program, options: Options) -> str | None:
         threads = (options.threads or default_threads()) if options.tune else None
         # What a session notes while it runs is no choice.
         asked = replace(options, threads=threads, unsettled=None)
-        chosen = f"{asked} {tiles_here()}"
+        chosen = f"{asked} {matrix_unit_here()}"
         parts = [machine().key, _compiler(), chosen, *_described(program)]
     except _UnknownError:
         return None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from graphfw.errors import ExecutorError
 from graphfw.ir.literal import Literal
 from graphfw.runtime.cache import Cache, folder
-from graphfw.runtime.kernels.steps import LlvmCode, with_parts
+from graphfw.runtime.kernels.steps import LlvmCode, with_callees
 from graphfw.runtime.numpy_executor.bundles import Bundle, collect
 from graphfw.runtime.numpy_executor.bundles import keep as keep_bundle
 from graphfw.runtime.numpy_executor.machine import machine
@@ -170,7 +170,7 @@ class Engine:
         with _lock:
             names = [name_of(code) for code in codes]
             if any([name not in self._found for name in names]):
-                self._load({name_of(code): code for code in with_parts(codes)})
+                self._load({name_of(code): code for code in with_callees(codes)})
             return [self._found[name] for name in names]
 
     def recalled(self, key: str, own: Sequence[Literal]) -> tuple[Recipe, list[int]] | None:

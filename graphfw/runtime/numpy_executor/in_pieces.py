@@ -90,9 +90,9 @@ def in_pieces(node: Node | None, cut: ResultCut, compute: Compute, threads: int)
             except IndexError:
                 return False
             span = slice(begin, begin + cut.step)
-            parts = compute([_part(array, cut, span) for array in arrays], rng)
+            parts = compute([_piece(array, cut, span) for array in arrays], rng)
             for result, part in zip(results, parts, strict=True):
-                _part(result, cut, span)[...] = part
+                _piece(result, cut, span)[...] = part
             return True
 
         helpers: list[_Helper] = []
@@ -134,7 +134,7 @@ class _Helper(threading.Thread):
             self.error = error
 
 
-def _part(array: Array, cut: ResultCut, span: slice) -> Array:
+def _piece(array: Array, cut: ResultCut, span: slice) -> Array:
     """Return the part of an array for a piece: all of it where it is broadcast along the axis."""
     axis, ndim = cut.axis, array.ndim
     if -axis > ndim or array.shape[axis] == 1 < cut.length:

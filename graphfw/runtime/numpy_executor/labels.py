@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfw.ir.dim_text import Sizes, evaluator
+from graphfw.ir.dim_text import SizeTexts, evaluator
 from graphfw.ir.tensor import Node
 from graphfw.runtime.cache import Cache
 from graphfw.runtime.locations import locations_of
@@ -47,7 +47,7 @@ class Labels(NamedTuple):
 
     labels: tuple[str, ...]
     nodes: tuple[tuple[int, ...], ...]
-    work: Sizes
+    work: SizeTexts
 
     def keep(self, cache: Cache, key: str) -> None:
         """Keep them on disk, beside the recipe of this key."""
@@ -71,7 +71,7 @@ def recalled_labels(cache: Cache, key: str) -> Labels | None:
         return None
     try:
         labels, nodes, (parameters, texts), places = json.loads(content)
-        work = Sizes(tuple(parameters), tuple(texts), tuple(places))
+        work = SizeTexts(tuple(parameters), tuple(texts), tuple(places))
         work.check()
         return Labels(tuple(labels), tuple(map(tuple, nodes)), work)
     except (ValueError, TypeError):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from graphfw.ir.dim_text import evaluator
 from graphfw.ir.tensor import Tensor
 from graphfw.runtime.kernels.steps import Storage
-from graphfw.runtime.numpy_executor.recipe import Part, Recipe, Stretch
+from graphfw.runtime.numpy_executor.recipe import Recipe, RecipeStep, Stretch
 from graphfw.runtime.numpy_executor.runner import StepCall, Tables, Wave
 from graphfw.runtime.planning.arena import Arena
 from graphfw.runtime.planning.schedule import Level
@@ -106,7 +106,7 @@ class Layouts:
             self._arena = Arena(recipe.blocks, nbytes)
         offsets, total = self._arena.offsets(nbytes)
         waves = [
-            Wave([self._call(part, values, offsets) for part in level]) for level in recipe.levels
+            Wave([self._call(step, values, offsets) for step in level]) for level in recipe.levels
         ]
         tables = Tables(waves, recipe.fixed, recipe.arrays, recipe.writes_from)
         work_items = [sum(call.work_items for call in wave.calls) for wave in waves]
@@ -114,8 +114,8 @@ class Layouts:
         is_refused = 0 in values  # those that are left must not be 0
         return Layout(tables, work_items, offsets, nbytes, total, shapes, env, is_refused)
 
-    def _call(self, part: Part, values: Iterator[int], offsets: Sequence[int]) -> StepCall:
-        params = [next(values) for _ in range(part.params)]
+    def _call(self, step: RecipeStep, values: Iterator[int], offsets: Sequence[int]) -> StepCall:
+        params = [next(values) for _ in range(step.params)]
         work_items, scratch = next(values), next(values)
-        refs = [(n, 0) if n >= 0 else (ARENA, offsets[~n]) for n in part.operands]
-        return StepCall(self._addresses[part.function], refs, params, work_items, scratch)
+        refs = [(n, 0) if n >= 0 else (ARENA, offsets[~n]) for n in step.operands]
+        return StepCall(self._addresses[step.function], refs, params, work_items, scratch)

@@ -30,7 +30,7 @@ from graphfw.runtime.kernels.steps import Product, Step, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
-from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
+from graphfw.runtime.numpy_executor.machine import matrix_unit_here, pairs_here
 from graphfw.runtime.numpy_executor.matmul.amx import Tiles, tiles_for
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
 from graphfw.runtime.numpy_executor.special.copying import copy_steps
@@ -150,7 +150,7 @@ def _convolution(
         outputs,
         winograd=settings.winograd,
         precision=settings.precision,
-        tiles=tiles_here(),
+        tiles=matrix_unit_here(),
         choose=settings.choose,
     )
 
@@ -175,7 +175,7 @@ def _matrix_product(product: Product, settings: CpuSettings) -> Sequence[Step]:
         *product[1:6],
         fixed_b=product.is_fixed,
         precision=settings.precision,
-        tiles=tiles_here(),
+        tiles=matrix_unit_here(),
         pairs=pairs_here(),
         prologue=product.prologue,
     )
@@ -187,7 +187,7 @@ def _is_convolution(node: Node, settings: CpuSettings) -> bool:
 
 def _keeps_channels(node: Node, settings: CpuSettings) -> bool:
     return convolution.reduced_while_computed(
-        node, winograd=settings.winograd, tiles=_tiles(node, settings)
+        node, winograd=settings.winograd, tiles=_amx_settings(node, settings)
     )
 
 
@@ -206,7 +206,7 @@ def _fused_convolution(product: Product, settings: CpuSettings) -> Sequence[Step
         is_near=settings.is_near,
         winograd=settings.winograd,
         precision=settings.precision,
-        tiles=tiles_here(),
+        tiles=matrix_unit_here(),
         choose=settings.choose,
     )
 
@@ -218,7 +218,7 @@ def _is_pooled_sum(node: Node, settings: CpuSettings) -> bool:
 def _is_pooled_maximum(node: Node, settings: CpuSettings) -> bool:
     conv = node.inputs[0].node
     return convolution.pools_while_computed(
-        conv, node, winograd=settings.winograd, tiles=_tiles(conv, settings)
+        conv, node, winograd=settings.winograd, tiles=_amx_settings(conv, settings)
     )
 
 
@@ -234,6 +234,6 @@ multiplies(WindowReluSum, target="numpy", when=_is_pooled_sum)(_pooled_convoluti
 multiplies(WindowMax, target="numpy", when=_is_pooled_maximum)(_pooled_convolution)
 
 
-def _tiles(conv: Node, settings: CpuSettings) -> Tiles | None:
-    form = tiles_here()
+def _amx_settings(conv: Node, settings: CpuSettings) -> Tiles | None:
+    form = matrix_unit_here()
     return None if form is None else tiles_for(form, conv.types[0].dtype, settings.precision)

@@ -144,9 +144,9 @@ def _native() -> Machine:
 
 
 @functools.cache
-def tiles_here() -> Literal["amx"] | None:
+def matrix_unit_here() -> Literal["amx"] | None:
     """Return the unit that multiplies matrix tiles on this machine; None where there is none."""
-    if _may_use_tiles():
+    if _may_use_amx():
         # Not at the top: it generates code, and what runs on other machines does without.
         trust = import_module("graphfw.runtime.numpy_executor.matmul.amx_self_test")
         if trust.passes_self_test("amx"):
@@ -160,7 +160,7 @@ def pairs_here() -> bool:
     return here.architecture == "x86_64" and here.has("avx512bf16")
 
 
-def _may_use_tiles() -> bool:
+def _may_use_amx() -> bool:
     """Return whether there are AMX tiles, after asking the system for them.
 
     Linux gives a process the permission for all of its threads, those to come included.

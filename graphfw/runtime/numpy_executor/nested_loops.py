@@ -36,7 +36,7 @@ class IndirectAddress(NamedTuple):
     word: int
     offset: int
 
-    def behind(self, nbytes: int) -> IndirectAddress:
+    def offset_by(self, nbytes: int) -> IndirectAddress:
         """Return the source so many bytes behind."""
         return IndirectAddress(self.word, self.offset + nbytes)
 

@@ -18,7 +18,7 @@ from graphfw.passes.sink_pooling import (
     SinkElementwiseBelowPool,
 )
 from graphfw.runtime.numpy_executor import convolution
-from graphfw.runtime.numpy_executor.machine import tiles_here
+from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 
 _PRODUCTS = (GemvToReduction(), IntegerProductToReduction())
@@ -44,7 +44,7 @@ def _sums(conv: Node, pool: Node) -> bool:
 
 def _pools(conv: Node, pool: Node) -> bool:
     """Whether a convolution is computed with what pools it, in a session without options."""
-    form = tiles_here()
+    form = matrix_unit_here()
     tiles = None if form is None else tiles_for(form, conv.types[0].dtype, "highest")
     return convolution.pools_while_computed(conv, pool, tiles=tiles)
 

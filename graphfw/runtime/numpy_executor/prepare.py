@@ -9,7 +9,7 @@ from graphfw.ir.time_limits import TimeOverError
 from graphfw.runtime.hoisting import HoistedValues
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.ready_run import ReadyRun
-from graphfw.runtime.numpy_executor.recipe import PreparedPart, Recipe, in_row
+from graphfw.runtime.numpy_executor.recipe import PreparedStep, Recipe, in_row
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
 from graphfw.runtime.planning.arena import side_by_side
 
@@ -28,7 +28,7 @@ class Preparation:
         self._recipe = recipe
         self._addresses = addresses
         self._threads = threads
-        numbers = [number for part in recipe.prepared for number in part.operands]
+        numbers = [number for step in recipe.prepared for number in step.operands]
         self.is_constant = all(number < recipe.fixed for number in numbers)
         self._values = HoistedValues(self)
 
@@ -65,12 +65,12 @@ class Preparation:
         """Compute the operands; see `HoistBackend`."""
         batches = list(self._batches())
         # What one batch is computed from lies where that of the batch before was.
-        rooms = [side_by_side(self._missing(parts).values())[1] for parts in batches]
+        rooms = [side_by_side(self._missing(steps).values())[1] for steps in batches]
         room = aligned(max(rooms, default=0))
-        for parts in batches:
-            missing = self._missing(parts)
+        for steps in batches:
+            missing = self._missing(steps)
             lent = dict(zip(missing, _cut(room, [*missing.values()]), strict=True))
-            tables, numbers = self._tables(parts)
+            tables, numbers = self._tables(steps)
             held = [self._array(number, memory, lent, given) for number in numbers]
             compute = Run(tables, self._threads).stretch(0, 1, hold=False)
             try:
@@ -80,10 +80,10 @@ class Preparation:
                 raise
             assert not failed, "steps that prepare can't fail"
 
-    def _missing(self, parts: Sequence[PreparedPart]) -> dict[int, int]:
+    def _missing(self, steps: Sequence[PreparedStep]) -> dict[int, int]:
         """Return the constants that have to be computed for some operands, and their bytes."""
         constants = self._recipe.constants
-        read = dict.fromkeys([number for part in parts for number in part.operands])
+        read = dict.fromkeys([number for step in steps for number in step.operands])
         return {n: constants[n].nbytes_to_compute for n in read if n in constants}
 
     def _array(
@@ -99,13 +99,13 @@ class Preparation:
             return in_row(self._recipe.constants[number], lent[number])
         return inputs[number - self._recipe.fixed]
 
-    def _batches(self) -> Iterator[list[PreparedPart]]:
+    def _batches(self) -> Iterator[list[PreparedStep]]:
         """Yield the parts computed together, so that few constants lie in memory twice."""
-        batch: list[PreparedPart] = []
+        batch: list[PreparedStep] = []
         size = 0
-        for part in self._recipe.prepared:
-            batch.append(part)
-            size += part.nbytes
+        for step in self._recipe.prepared:
+            batch.append(step)
+            size += step.nbytes
             if size > _BATCH:
                 yield batch
                 batch, size = [], 0
@@ -139,20 +139,20 @@ class Preparation:
 
     def _memory(self) -> Mapping[int, Array]:
         """Return memory for the operands: of one piece, which can lie in large pages."""
-        sizes = [part.nbytes for part in self._recipe.prepared]
+        sizes = [step.nbytes for step in self._recipe.prepared]
         pieces = _cut(aligned(side_by_side(sizes)[1]), sizes)
-        results = [part.result for part in self._recipe.prepared]
+        results = [step.result for step in self._recipe.prepared]
         return dict(zip(results, pieces, strict=True))
 
-    def _tables(self, parts: Sequence[PreparedPart]) -> tuple[Tables, list[int]]:
+    def _tables(self, steps: Sequence[PreparedStep]) -> tuple[Tables, list[int]]:
         """Return the tables that compute operands, and the numbers of the arrays they are given."""
         numbers: list[int] = []
         calls: list[StepCall] = []
-        for part in parts:
-            refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(part.operands))]
-            numbers.extend(part.operands)
-            address = self._addresses[part.function]
-            calls.append(StepCall(address, refs, part.params, part.work_items, part.scratch))
+        for step in steps:
+            refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(step.operands))]
+            numbers.extend(step.operands)
+            address = self._addresses[step.function]
+            calls.append(StepCall(address, refs, step.params, step.work_items, step.scratch))
         return Tables([Wave(calls)], 0, len(numbers)), numbers
 
 

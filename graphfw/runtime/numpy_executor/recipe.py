@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from graphfw.ir.dim_text import Sizes
+from graphfw.ir.dim_text import SizeTexts
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array, Literal, Scaling
 from graphfw.ir.tensor import Node
@@ -28,7 +28,7 @@ _CONSTANTS = 1 << 21
 """How many bytes of constants are worth keeping; the program's own don't count."""
 
 
-class Part(NamedTuple):
+class RecipeStep(NamedTuple):
     """A native step.
 
     Attributes:
@@ -46,7 +46,7 @@ class Part(NamedTuple):
     node: int
 
 
-class PreparedPart(NamedTuple):
+class PreparedStep(NamedTuple):
     """A native step that computes a prepared operand, once.
 
     Attributes:
@@ -113,17 +113,17 @@ class Recipe:
     """
 
     functions: tuple[str, ...]
-    levels: tuple[tuple[Part, ...], ...]
+    levels: tuple[tuple[RecipeStep, ...], ...]
     stretches: tuple[Stretch, ...]
     blocks: tuple[Block, ...]
     symbols: tuple[str, ...]
-    sizes: Sizes
+    sizes: SizeTexts
     ranks: tuple[int, ...]
     dtypes: tuple[str, ...]
     fixed: int
     arrays: int
     constants: Mapping[int, Literal]
-    prepared: tuple[PreparedPart, ...]
+    prepared: tuple[PreparedStep, ...]
     overwritten: tuple[int, ...]
     direct: tuple[int, ...]
     carried: tuple[int, ...]
@@ -142,7 +142,7 @@ class Recipe:
         # The last arrays of a call are the variables' new contents, and the mark of the end.
         first = self.fixed + self.arrays - len(self.overwritten) - 1
         for number, level in enumerate(self.levels):
-            if any(operand >= first for part in level for operand in part.operands):
+            if any(operand >= first for step in level for operand in step.operands):
                 return number if self.overwritten else None
         return None
 
@@ -241,7 +241,7 @@ def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
     end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     facts: dict[str, Any] = json.loads(content[_LENGTH:end])
     parameters, texts, places = map(tuple, facts["sizes"])
-    sizes = Sizes(parameters, texts, places)
+    sizes = SizeTexts(parameters, texts, places)
     sizes.check()
     arrays = _Arrays(content, end)
     constants = {
@@ -250,7 +250,9 @@ def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
     }
     return Recipe(
         functions=tuple(facts["functions"]),
-        levels=tuple([tuple([_row(Part, part) for part in level]) for level in facts["levels"]]),
+        levels=tuple(
+            [tuple([_row(RecipeStep, step) for step in level]) for level in facts["levels"]]
+        ),
         stretches=tuple([Stretch(first, waves, ()) for first, waves in facts["stretches"]]),
         blocks=tuple([_row(Block, block) for block in facts["blocks"]]),
         symbols=tuple(facts["symbols"]),
@@ -260,7 +262,7 @@ def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
         fixed=facts["fixed"],
         arrays=facts["arrays"],
         constants=constants,
-        prepared=tuple([_row(PreparedPart, part) for part in facts["prepared"]]),
+        prepared=tuple([_row(PreparedStep, step) for step in facts["prepared"]]),
         overwritten=tuple(facts["overwritten"]),
         direct=tuple(facts["direct"]),
         carried=tuple(facts["carried"]),

@@ -40,10 +40,10 @@ class LoopRegion:
     def __init__(self, op: Loop, compile: Compile) -> None:
         self.op = op = in_blocks(op, CpuTarget(Draws(())))
         captures = len(op.condition.parameters) - op.carries[0]
-        self.condition = Compiled(op.condition, captures, compile, is_trip=True)
+        self.condition = Compiled(op.condition, captures, compile, is_iteration=True)
         only = range(op.carries[0]) if len(op.passes) == 1 else ()
         self.passes = [
-            Compiled(body, captures, compile, is_trip=True, carried=only) for body in op.passes
+            Compiled(body, captures, compile, is_iteration=True, carried=only) for body in op.passes
         ]
         self.bodies = (self.condition, *self.passes)
         self.is_native = (
@@ -64,7 +64,7 @@ class LoopRegion:
     def native(self, sizes: Sizes) -> NativeLoop:
         return NativeLoop(self, sizes)
 
-    def per_trip(self, sizes: Sizes) -> int:
+    def per_iteration(self, sizes: Sizes) -> int:
         """Return how many bytes each iteration leaves for later passes, until the last is over."""
         return sum([bytes_at(t, sizes) for body in self.op.passes[:-1] for t in body.outputs])
 
@@ -112,7 +112,7 @@ class NativeLoop:
         self._first = first
         self._body = ReadyBody(body, sizes)
         self._condition = ReadyBody(condition, sizes)
-        self.parts = (self._body, self._condition)
+        self.bodies = (self._body, self._condition)
         self._nbytes = [bytes_at(t, sizes) for t in loop.op.passes[0].outputs]
         self._makers = loop.carry_makers(sizes)
         turning = [i for i in range(first) if i not in body.in_place]
@@ -171,7 +171,7 @@ class NativeLoop:
         iterations = self._make_iterations
         odd = [room(nbytes) for nbytes in self._nbytes]
         even = [room(self._nbytes[i]) for i in self._even]
-        for body in self.parts:
+        for body in self.bodies:
             body.join(chain, sources)
         arrays = [*sources, *odd, *even]
         chain.add_addresses([(s, iterations.address_word(n)) for n, s in enumerate(arrays)])

@@ -54,7 +54,7 @@ class ScanRegion:
         carried, self.rest = body.outputs[: op.carries], body.outputs[op.carries :]
         self.histories = sorted({one.carry for one in self._stacked.values()})
         held = [i for i in range(op.carries) if i not in self.histories]
-        self.body = Compiled(body, captures, compile, is_trip=True, carried=held)
+        self.body = Compiled(body, captures, compile, is_iteration=True, carried=held)
         self.bodies = (self.body,)
         self.is_native = self.body.is_native
         self._carries = [OutputPool(t.dtype.dtype) for t in carried]
@@ -154,7 +154,7 @@ class NativeScan:
         self._scan = scan
         self._iterations = iterations
         self._body = ReadyBody(body, sizes)
-        self.parts = (self._body,)
+        self.bodies = (self._body,)
         self._rows = rows
         self._stacks = scan.stack_makers(sizes, iterations)
         self._histories = scan.history_makers(sizes, iterations)
@@ -262,11 +262,11 @@ class NativeScan:
         chain.add_loop(iterations)
         carry = dict(zip(self._held, ends, strict=True))
         for i, history in zip(scan.histories, histories, strict=True):
-            carry[i] = history.behind(self._end * self._rows[i])
+            carry[i] = history.offset_by(self._end * self._rows[i])
         return scan.results(
             [carry[i] for i in range(first)],
             stacks,
-            lambda n, row: histories[n].behind(row * self._rows[scan.histories[n]]),
+            lambda n, row: histories[n].offset_by(row * self._rows[scan.histories[n]]),
         )
 
 

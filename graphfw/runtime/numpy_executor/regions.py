@@ -77,13 +77,13 @@ class CompiledRegion:
         """Return how much memory it takes besides what it reads and yields."""
         return sum(body.nbytes(sizes) for body in self.bodies)
 
-    def per_trip(self, sizes: Sizes, place: str) -> Iterator[PerIteration]:
+    def per_iteration(self, sizes: Sizes, place: str) -> Iterator[PerIteration]:
         """Yield the memory that each iteration of a loop keeps, of loops in the bodies, too."""
-        own = self._kind.per_trip(sizes) if isinstance(self._kind, LoopRegion) else 0
+        own = self._kind.per_iteration(sizes) if isinstance(self._kind, LoopRegion) else 0
         if own:
             yield PerIteration(own, self._op.name, place)
         for body in self.bodies:
-            yield from body.made.memory(body.own(sizes)).per_trip
+            yield from body.made.memory(body.own(sizes)).per_iteration
 
     def explain(self, sizes: Sizes | None) -> Iterator[str]:
         """Yield the bodies' explanations, line by line."""
@@ -95,7 +95,7 @@ class _Branch:
     """One of several bodies."""
 
     def __init__(self, op: Branch, compile: Compile) -> None:
-        self.bodies = tuple([Compiled(body, 0, compile, is_trip=False) for body in op.choices])
+        self.bodies = tuple([Compiled(body, 0, compile, is_iteration=False) for body in op.choices])
 
     def ready(self, sizes: Sizes) -> BoundRegion:
         return partial(self._chosen, [body.own(sizes) for body in self.bodies])

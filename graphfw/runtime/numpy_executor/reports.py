@@ -50,17 +50,17 @@ def memory(build: Build, layout: Layout, threads: int) -> MemoryReport:
     scratch = layout.tables.scratch * threads
     if scratch:
         entries.append(MemoryEntry(f"{threads} threads' own", "scratch", scratch, 0, end, ""))
-    per_trip: list[PerIteration] = []
+    per_iteration: list[PerIteration] = []
     for depth, level in enumerate(build.levels):
         for node in level.nodes:
             region = build.regions.get(node)
             if region is not None:
-                per_trip += region.per_trip(env, location_of(node))
+                per_iteration += region.per_iteration(env, location_of(node))
                 name = f"inside of {node.op.name}"
                 size = region.nbytes(env)
                 entries.append(MemoryEntry(name, "outside", size, depth, depth, location_of(node)))
     spare = sum([bytes_at(v, env) for v in build.program.updated])
-    return report(entries, levels, layout.arena, spare, per_trip)
+    return report(entries, levels, layout.arena, spare, per_iteration)
 
 
 class StepCost(NamedTuple):

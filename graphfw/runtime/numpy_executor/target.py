@@ -20,7 +20,7 @@ from graphfw.runtime.numpy_executor.codegen import (
 )
 from graphfw.runtime.numpy_executor.codegen.strided import NEAR
 from graphfw.runtime.numpy_executor.lowerings import CpuSettings
-from graphfw.runtime.numpy_executor.machine import pairs_here, tiles_here
+from graphfw.runtime.numpy_executor.machine import matrix_unit_here, pairs_here
 from graphfw.runtime.numpy_executor.matmul.lowering import computes_operand
 from graphfw.runtime.planning.draws import Draws
 
@@ -66,7 +66,7 @@ class CpuTarget(RegistryTarget):
         return self._draws.storage, self._draws.place(key)
 
     def computes_operand(self, product: Product) -> bool:
-        return computes_operand(product, tiles=tiles_here(), pairs=pairs_here())
+        return computes_operand(product, tiles=matrix_unit_here(), pairs=pairs_here())
 
 
 def why_not_native(node: Node) -> str:

@@ -83,7 +83,7 @@ def _rolled(node: Node, x: View, output: View) -> Moves | None:
     for chosen in itertools.product(*moves):
         source, offset = x, output.offset
         for axis, start, length, to in chosen:
-            source = _part(source, axis, start, length)
+            source = _window(source, axis, start, length)
             offset = offset + to * output.strides[axis]
         boxes.append(Box(source, offset, output.strides))
     return Moves(_with_elements(boxes))
@@ -142,7 +142,7 @@ class _Window:
     def of_view(self, x: View) -> View:
         """Return the elements of an array that the window shows."""
         for axis, (start, length, step) in enumerate(self.axes):
-            x = _part(x, axis, start, length, step)
+            x = _window(x, axis, start, length, step)
         return x
 
     def around(self, x: View) -> Iterator[View]:
@@ -150,14 +150,14 @@ class _Window:
         for axis, (start, length, step) in enumerate(self.axes):
             span = dim_max(0, (length - 1) * step + 1)
             end = start + span
-            yield _part(x, axis, 0, start)
-            yield _part(x, axis, end, x.shape[axis] - end)
+            yield _window(x, axis, 0, start)
+            yield _window(x, axis, end, x.shape[axis] - end)
             if step > 1:
                 yield _gaps(x, axis, start, dim_max(0, length - 1), step)
-            x = _part(x, axis, start, length, step)
+            x = _window(x, axis, start, length, step)
 
 
-def _part(x: View, axis: int, start: DimLike, length: DimLike, step: int = 1) -> View:
+def _window(x: View, axis: int, start: DimLike, length: DimLike, step: int = 1) -> View:
     """Return a window of a view along one axis."""
     stride = x.strides[axis]
     return x._replace(

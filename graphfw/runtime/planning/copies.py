@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from graphfw.ir.affine import Variable
+from graphfw.ir.affine import LoopVariable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
@@ -56,7 +56,7 @@ def in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
 
 def copying(source: View, target: View) -> Draft:
     """Return the loops that copy a view to where another is."""
-    axes = [Variable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
+    axes = [LoopVariable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
     read, place = [
         ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
         for view in (source, target)

@@ -49,5 +49,5 @@ class Draws:
         if known is None or known[0] != rng.seed:
             words = [stream_key(rng.seed, key) for key in self._places]
             known = self._known = rng.seed, [low | high << 32 for low, high in words]
-        keys = [key ^ rng.lane for key in known[1]]
+        keys = [key ^ rng.iteration_key for key in known[1]]
         return np.array([rng.step, *keys], np.uint64).view(np.int64)

@@ -45,7 +45,7 @@ def steps_of(
     memory.update(zip(given, map(whole_of, inputs), strict=True))
     read = [lying(*pair) for pair in zip(given, inputs, strict=True)]
     written = [View(t, 0, t.shape, contiguous(t.shape)) for t in made]
-    return list(GpuTarget(Draws(()), precision).alone(made[0].node, read, written)), list(made)
+    return list(GpuTarget(Draws(()), precision).lower_node(made[0].node, read, written)), list(made)
 
 
 def check(

@@ -344,7 +344,7 @@ def test_how_it_is_launched(images, tile, wide):
         x = gf.placeholder((images, 64, 56, 56), gf.float16)
         y = gf.conv(x, gf.ones((128, 64, 3, 3), dtype=gf.float16), padding=1)
     views = [View(t, 0, t.shape, contiguous(t.shape)) for t in (*y.node.inputs, y)]
-    step = GpuTarget(Draws(()), "highest").alone(y.node, views[:2], views[2:])[1]
+    step = GpuTarget(Draws(()), "highest").lower_node(y.node, views[:2], views[2:])[1]
     launch = step.code.launch(step.params)
     assert (launch.variant, launch.is_wide) == (tile, wide)
     rows, columns = (128, 128) if tile == "large" else (64, 64)

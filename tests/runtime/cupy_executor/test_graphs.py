@@ -91,9 +91,9 @@ def test_kernels_that_share_scratch_memory_go_one_after_the_other():
 
     plain = [kernel() for _ in range(20)]
     sharing = [kernel(scratch=8), kernel(counters=1), BoundProduct(None, [], 4)]
-    assert capture._lanes(plain[:3]) == [[one] for one in plain[:3]]
-    assert capture._lanes(sharing[:2]) == [sharing[:2]]
-    first, *others = capture._lanes([plain[0], sharing[0], *plain[1:], sharing[1], sharing[2]])
+    assert capture._divided(plain[:3]) == [[one] for one in plain[:3]]
+    assert capture._divided(sharing[:2]) == [sharing[:2]]
+    first, *others = capture._divided([plain[0], sharing[0], *plain[1:], sharing[1], sharing[2]])
     assert first == sharing[:2]
     assert len(others) == 7
     shared_out = {id(one) for some in others for one in some}

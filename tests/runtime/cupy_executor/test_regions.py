@@ -431,7 +431,7 @@ def test_memory_of_iterations_whose_number_nobody_knows(fake, session, rng):
         plan(np.int64(iterations), first)
         asked[iterations] = sum(fake.allocated)
     report = plan.memory((), (3, 20))
-    (loop,) = report.per_trip
+    (loop,) = report.per_iteration
     assert asked[3] - asked[2] == loop.nbytes
     assert asked[10] - asked[3] == 7 * loop.nbytes
     assert "test_regions.py" in loop.place

@@ -171,7 +171,7 @@ def with_tiles(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
     monkeypatch.setattr(cache_key, "enabled", False)
     for module in (target, lowerings):
-        monkeypatch.setattr(module, "tiles_here", lambda: FORM)
+        monkeypatch.setattr(module, "matrix_unit_here", lambda: FORM)
 
     def choose(strategies):
         found = [s for s in strategies if s.name == "amx"]

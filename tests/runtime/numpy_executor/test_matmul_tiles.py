@@ -236,11 +236,11 @@ def test_a_processor_whose_tiles_are_wrong_is_not_trusted(monkeypatch):
 
 @pytest.mark.parametrize("fine", [True, False])
 def test_tiles_are_used_where_they_are_trusted(fine, monkeypatch):
-    monkeypatch.setattr(machine, "_may_use_tiles", lambda: True)
+    monkeypatch.setattr(machine, "_may_use_amx", lambda: True)
     monkeypatch.setattr(amx_self_test, "passes_self_test", lambda form: fine)
-    assert (machine.tiles_here.__wrapped__() == "amx") is fine
-    monkeypatch.setattr(machine, "_may_use_tiles", lambda: False)
-    assert machine.tiles_here.__wrapped__() is None
+    assert (machine.matrix_unit_here.__wrapped__() == "amx") is fine
+    monkeypatch.setattr(machine, "_may_use_amx", lambda: False)
+    assert machine.matrix_unit_here.__wrapped__() is None
 
 
 @pytest.mark.parametrize("granted", [True, False])
@@ -260,10 +260,10 @@ def test_the_system_is_asked_for_tiles(granted, monkeypatch):
         SimpleNamespace(CDLL=lambda _: SimpleNamespace(syscall=syscall), c_long=ctypes.c_long),
     )
     monkeypatch.setattr(machine, "machine", lambda: replace(here, features=features))
-    assert machine._may_use_tiles() is granted
+    assert machine._may_use_amx() is granted
     assert asked == [[158, 0x1023, 18]]
     monkeypatch.setattr(machine, "machine", lambda: replace(here, features="-amx-bf16,+amx-tile"))
-    assert machine._may_use_tiles() is False
+    assert machine._may_use_amx() is False
     assert len(asked) == 1
 
 
@@ -285,7 +285,7 @@ def test_linux_understands_what_it_is_asked(monkeypatch):
     has_tiles = known(0x1021)
     here = replace(machine.machine(), features="+amx-bf16,+amx-tile")
     monkeypatch.setattr(machine, "machine", lambda: here)
-    assert machine._may_use_tiles() is has_tiles
+    assert machine._may_use_amx() is has_tiles
     assert known(0x1022) is has_tiles
     if not has_tiles:
         question = machine._ARCH_PRCTL, machine._ARCH_REQ_XCOMP_PERM, machine._XFEATURE_XTILEDATA
@@ -315,7 +315,7 @@ def test_programs(monkeypatch, rng):
         (FORM, {"matmul_precision": "high"}),
     ]:
         for module in (target, lowerings):
-            monkeypatch.setattr(module, "tiles_here", lambda form=form: form)
+            monkeypatch.setattr(module, "matrix_unit_here", lambda form=form: form)
         results.append(gf.Session(g, **options).run(fetches, {x: value}))
     without, highest, one, three, high = results
     for tolerance, got in ((1e-5, highest), (1e-3, high)):
@@ -335,6 +335,6 @@ def test_the_option_of_sessions(rng):
     high, highest = (
         gf.Session(g, matmul_precision=p).run(y, {"x": value}) for p in ("high", "highest")
     )
-    assert (high != highest).any() == (machine.tiles_here() is not None)
+    assert (high != highest).any() == (machine.matrix_unit_here() is not None)
     with pytest.raises(ArgumentError, match="there are: highest, high"):
         gf.Session(g, matmul_precision="medium")

@@ -12,7 +12,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.build import emit
 from graphfw.ir.dim import symbol
-from graphfw.ir.dim_text import Sizes, evaluator, written
+from graphfw.ir.dim_text import SizeTexts, evaluator, written
 from graphfw.ir.op import PURE, Op
 from graphfw.runtime.cache import Cache
 from graphfw.runtime.executor import Options
@@ -382,9 +382,9 @@ def test_sizes_that_say_something_else_are_refused():
     assert evaluator(sizes)(4) == (8, 3, 7, 8)
     for text in ("n.real", "m", "print(n)", "[n]", "n if n else 1", "'n'", "n;n", "lambda: n", ""):
         with pytest.raises(ValueError, match="is no size"):
-            Sizes(("n",), (text,), (0,)).check()
+            SizeTexts(("n",), (text,), (0,)).check()
     with pytest.raises(ValueError, match="no symbols"):
-        Sizes(("n=print()",), ("7",), (0,)).check()
+        SizeTexts(("n=print()",), ("7",), (0,)).check()
     odd = written([symbol("max") + 1, symbol("min")], ["max", "min"])
     odd.check()
     assert evaluator(odd)(3, 4) == (4, 4)

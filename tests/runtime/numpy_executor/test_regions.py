@@ -446,7 +446,7 @@ def test_memory_of_iterations_whose_number_nobody_knows() -> None:
     array = np.ones((3, 500), np.float32)
     with gf.Session(g) as session:
         plan = session.compile(fetches, feeds=[n, x])
-        (loop,) = plan.memory((), (3, 500)).per_trip
+        (loop,) = plan.memory((), (3, 500)).per_iteration
         taken = []
         for iterations in (5, 5, 45):  # the first run takes what it keeps
             tracemalloc.start()

@@ -35,7 +35,7 @@ class MovingAverage(gf.Op):
         """Return the moving average of the cotangent from the last column to the first."""
         return (lambda: gf.flip(gf.apply(self, gf.flip(ct, axis=1)), axis=1),)
 
-    def batch(self, lanes, batched, x):
+    def batch(self, mapped, batched, x):
         """Treat the mapped axis and the rows as one axis."""
         return gf.reshape(gf.apply(self, gf.reshape(x, (-1, x.shape[2]))), x.shape)
 

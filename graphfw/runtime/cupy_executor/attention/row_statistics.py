@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.ir.affine import Variable
+from graphfw.ir.affine import LoopVariable
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
@@ -35,7 +35,7 @@ def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
         d_out: Its gradient.
     """
     *shape, width = out.shape
-    rows, column = _axes(shape), Variable("j", width)
+    rows, column = _axes(shape), LoopVariable("j", width)
     dtype = wide_dtype(out.storage.dtype)
     factors = [
         K.cast(Element(view.storage.dtype, _place(view, [*rows, column])), dtype)
@@ -77,11 +77,11 @@ def zeros_step(node: Node, numbers: View) -> Step:
     return _step(node, Draft("rows", axes, None, loops=[[stored]]))
 
 
-def _axes(shape: Sequence[DimLike]) -> list[Variable]:
-    return [Variable(f"i{number}", dim) for number, dim in enumerate(shape)]
+def _axes(shape: Sequence[DimLike]) -> list[LoopVariable]:
+    return [LoopVariable(f"i{number}", dim) for number, dim in enumerate(shape)]
 
 
-def _place(view: View, axes: Sequence[Variable]) -> ElementAddress:
+def _place(view: View, axes: Sequence[LoopVariable]) -> ElementAddress:
     return ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
 
 

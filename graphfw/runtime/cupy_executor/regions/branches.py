@@ -36,7 +36,7 @@ class BoundBranch(BoundRegion):
 
     def __init__(self, node: Node, at: RegionSite) -> None:
         super().__init__(node, at, at.laid_out())
-        self.alone = "Python reads which body is to be taken"
+        self.why_not_captured = "Python reads which body is to be taken"
         self._begins: list[int] = []
         for body in self.bodies:
             self._begins.append(self.drawn)
@@ -63,4 +63,4 @@ class BoundBranch(BoundRegion):
             body.lie(slot, run.address_of(place))
         if body.layout.drawn:
             body.draw_from(run.drawn.offset_by(self.begin + 8 * self._begins[chosen]))
-        worker.work(body, body.layout.parts, rng)
+        worker.work(body, body.layout.segments, rng)

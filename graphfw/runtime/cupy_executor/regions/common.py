@@ -83,15 +83,16 @@ class BoundRegion(ABC):
         bodies: How the bodies are laid out; None where one can't be computed at these sizes.
         nbytes: How much room it wants.
         launches: How many launches it is; of a loop of unknown length, one iteration's.
-        alone: Why it is no part of a CUDA graph; empty where it may be.
+        why_not_captured: Why it is no part of a CUDA graph; empty where it may be.
         drawn: How many words its bodies draw from.
         begin: Where these lie behind those of the program that it is part of, in bytes.
-        per_trip: The bytes that it asks for in each iteration of unknown number, until it is done.
+        per_iteration: The bytes that it asks for in each iteration of unknown number, until it is
+            done.
         outside: The bytes that it asks for besides.
     """
 
     begin = 0
-    per_trip = 0
+    per_iteration = 0
     outside = 0
 
     def __init__(self, node: Node, at: RegionSite, bodies: Sequence[GpuLayout | None]) -> None:
@@ -108,7 +109,9 @@ class BoundRegion(ABC):
             for body in bodies
         ]
         self.launches = sum([body.launches for body in known])
-        self.alone = next((f"in a body, {body.alone}" for body in known if body.alone), "")
+        self.why_not_captured = next(
+            (f"in a body, {body.why_not_captured}" for body in known if body.why_not_captured), ""
+        )
         self.drawn = 0
 
     @property
@@ -183,7 +186,7 @@ class BoundRegion(ABC):
         for slot, spot in [*enumerate(captures, first), *kept.items()]:
             body.lie(slot, spot)
             before.lie(slot, spot)
-        worker.work(before, before.layout.parts, NO_RNG)
+        worker.work(before, before.layout.segments, NO_RNG)
         return body
 
 

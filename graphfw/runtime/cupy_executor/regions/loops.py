@@ -56,7 +56,7 @@ class BoundLoop(BoundRegion):
 
     def __init__(self, code: WhileRegionCode, at: RegionSite) -> None:
         super().__init__(code.node, at, at.laid_out())
-        self.alone = "Python reads its condition before each iteration"
+        self.why_not_captured = "Python reads its condition before each iteration"
         self._code = code
         self._results = [at.bytes_of(body.outputs) for body in code.op.passes]
         self._device = at.inside[0].device
@@ -66,7 +66,7 @@ class BoundLoop(BoundRegion):
         only = range(code.op.carries[0]) if len(code.op.passes) == 1 else ()
         self._turns = {i: self.room(self._results[0][i]) for i in only if i not in code.in_place}
         *recorded, last = [sum(map(rounded, sizes)) for sizes in self._results]
-        self.per_trip = sum(recorded)
+        self.per_iteration = sum(recorded)
         self.outside = 2 * last if recorded else 0
 
     @property
@@ -120,7 +120,7 @@ class BoundLoop(BoundRegion):
             body.lie(slot, spot)
         body.lie(body.layout.of.handed[0], answer)
         self._draw(worker, run, body, rng)
-        worker.work(body, body.layout.parts, rng)
+        worker.work(body, body.layout.segments, rng)
         return bool(worker.read(answer.address, bool_, run))
 
     def _iteration(
@@ -142,7 +142,7 @@ class BoundLoop(BoundRegion):
         own = rng.fold(iteration)
         self._draw(worker, run, body, own)
         with in_iteration(iteration):
-            worker.work(body, body.layout.parts, own)
+            worker.work(body, body.layout.segments, own)
 
     def _draw(self, worker: Worker, run: RunMemory, body: RunMemory, rng: Rng) -> None:
         """Send what a body draws from."""

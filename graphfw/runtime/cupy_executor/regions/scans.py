@@ -113,8 +113,10 @@ class BoundScan(BoundRegion):
         self._numbers = layouts.device.numbers(iterations) if wants_number else None
         self._drawn = 0 if body is None else body.drawn
         self.drawn = iterations * self._drawn
-        if not self.alone and self.launches > MOST_LAUNCHES:
-            self.alone = f"its {self.launches:,} launches are more than {MOST_LAUNCHES:,}"
+        if not self.why_not_captured and self.launches > MOST_LAUNCHES:
+            self.why_not_captured = (
+                f"its {self.launches:,} launches are more than {MOST_LAUNCHES:,}"
+            )
 
     @property
     def how(self) -> str:
@@ -203,6 +205,6 @@ class BoundScan(BoundRegion):
                 after.append((spot.address, copy.address, nbytes))
             else:
                 worker.copy(copy.address, spot.address, nbytes)
-        worker.work(body, layout.parts, rng)
+        worker.work(body, layout.segments, rng)
         for target, source, nbytes in after:
             worker.copy(target, source, nbytes)

@@ -114,7 +114,7 @@ def exp_within(m: MathBody, x: Value, more: Value | None = None) -> Value:
     return (1 + q) * power_of_two(m, half) * power_of_two(m, n - half)
 
 
-def _expm1_part(m: MathBody, x: Value, k: int) -> Value:
+def _scaled_expm1(m: MathBody, x: Value, k: int) -> Value:
     """Return expm1(x) / 2^k: it does not overflow where the caller's result is finite."""
     n, _, q = whole_and_rest(m, x)
     scale = power_of_two(m, n - k)
@@ -124,12 +124,12 @@ def _expm1_part(m: MathBody, x: Value, k: int) -> Value:
 def expm1(m: MathBody, x: Value) -> Value:
     """e^x - 1."""
     limited = m.at_least(m.at_most(x, m.pick(89, 710)), m.pick(-18, -40))
-    return _itself_if_tiny(m, x, 2 * _expm1_part(m, limited, 1))
+    return _itself_if_tiny(m, x, 2 * _scaled_expm1(m, limited, 1))
 
 
 def sinh(m: MathBody, x: Value) -> Value:
     """(e^x - e^-x) / 2 = (E + E / (E + 1)) / 2 with E = expm1(|x|)."""
-    part = _expm1_part(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)), 2)
+    part = _scaled_expm1(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)), 2)
     half = part + part / m.fma(part, 4, 1)
     return _itself_if_tiny(m, x, m.copysign(2 * half, x))
 
@@ -145,7 +145,7 @@ def cosh(m: MathBody, x: Value) -> Value:
 def tanh(m: MathBody, x: Value) -> Value:
     """E / (E + 2) with E = expm1(2 |x|)."""
     size = m.at_most(m.abs(x), m.pick(10, 20))
-    part = _expm1_part(m, size + size, 1)
+    part = _scaled_expm1(m, size + size, 1)
     return m.copysign(part / (part + 1), x)
 
 
@@ -171,7 +171,7 @@ def _log_rest(m: MathBody, f: Value) -> Value:
     return m.fma(square, -0.5, square * f * m.polynomial(f, _LOG_32))
 
 
-def parts_of(m: MathBody, x: Value) -> tuple[Value, Value]:
+def split_float(m: MathBody, x: Value) -> tuple[Value, Value]:
     """Return e, as a float, and f, where x = 2^e (1 + f) is positive and finite."""
     shift = 54 if m.is_double else 23
     small = x < m.pick(2.0**-126, 2.0**-1022)
@@ -196,7 +196,7 @@ def _natural(m: MathBody, exponent: Value, f: Value) -> Value:
 
 def log(m: MathBody, x: Value) -> Value:
     """The natural logarithm."""
-    return _logarithm(m, x, _natural(m, *parts_of(m, x)), 0.0)
+    return _logarithm(m, x, _natural(m, *split_float(m, x)), 0.0)
 
 
 def log1p(m: MathBody, x: Value) -> Value:
@@ -211,7 +211,7 @@ def log1p(m: MathBody, x: Value) -> Value:
 
 def _scaled_logarithm(m: MathBody, x: Value, base: str) -> tuple[Value, Value, Value]:
     """Return e, and log(1 + f) / log(base) as a large and a small part, where x = 2^e (1 + f)."""
-    exponent, f = parts_of(m, x)
+    exponent, f = split_float(m, x)
     high, low = _PARTS[base][m.is_double]
     large = f * high
     small = m.fma(f, low, m.fma(_log_rest(m, f), high, m.fma(f, high, -large)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp, parts_of
+from graphfw.runtime.numpy_executor.codegen.mathlib_exp import exp, split_float
 from graphfw.runtime.numpy_executor.codegen.mathlib_writer import MathBody, Value
 
 # log2(m) = s P(s²) for s = (m - 1) / (m + 1) and sqrt(1/2) <= m <= sqrt(2): 2^-37.8.
@@ -84,7 +84,7 @@ def _long_log(m: MathBody, x: Value) -> tuple[Value, Value]:
 
     Of log(x) = e ln(2) + 2 s + 2/3 s³ + ... the terms down to s³ are sums of two numbers each.
     """
-    e, f = parts_of(m, x)
+    e, f = split_float(m, x)
     # s = f / (2 + f).
     divisor = 2 + f
     inverse = 1 / divisor

@@ -92,7 +92,7 @@ class Nest:
         self._is_last = ""
         # What belongs to work items: where others run through a kernel, its elements are in the
         # cache.
-        self._ahead: Prefetch | None = None
+        self._prefetch: Prefetch | None = None
         self._lasting: dict[Accumulate, Accumulators] = {}
         self._asks = False
 
@@ -142,7 +142,7 @@ class Nest:
             columns = self.range_of(chunk, split, columns[1])
         rows = self.range_of(block, per_item, self.product(self.kernel.outer))
         self._line = block
-        self._ahead = Prefetch(self.kernel)
+        self._prefetch = Prefetch(self.kernel)
         with self._lasting_sums("%work_item"):
             self.rows(rows, columns)
 
@@ -312,8 +312,8 @@ class Nest:
             streamed = self._streams.stores(loop) if self._streams else ()
             for _ in self._vector_loops(*columns, streamed):
                 self._statements(loop.body, sums)
-                if self._ahead and loop is self._ahead.loop and self._is_whole:
-                    self._ahead.ask(self._evaluator, self._is_last)
+                if self._prefetch and loop is self._prefetch.loop and self._is_whole:
+                    self._prefetch.ask(self._evaluator, self._is_last)
         for reduce, accumulators in sums.items():
             state = accumulators.joined(1)
             self._evaluator.set_result(reduce.name, (state[-1],))

@@ -166,13 +166,13 @@ def folded(writer: Writer, combiner: Combiner, state: State, lanes: int, level: 
     while lanes > 1:
         half = lanes // 2
         p = Primitives(writer, half, level)
-        low, high = (_part(writer, combiner, state, lanes, at, level) for at in (0, half))
+        low, high = (_partial(writer, combiner, state, lanes, at, level) for at in (0, half))
         state = combiner.join(p, low, high, ordered=False)
         lanes = half
     return state
 
 
-def _part(
+def _partial(
     writer: Writer, combiner: Combiner, state: State, lanes: int, start: int, level: int
 ) -> State:
     half = lanes // 2
