@@ -108,8 +108,8 @@ def _divided(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
 def _exponential(k: PrimitiveCalls, x: Parts) -> Parts:
     """Return e**x, with the values of C's `cexp` (C99, G.6.3.1) where parts are not finite."""
     half = k.exp(k.mul(x.real, 0.5))  # e**real itself may overflow where the result does not
-    is_vague = k.ne(k.sub(x.imag, x.imag), 0)
-    at_end = k.and_(is_vague, k.eq(k.abs(x.real), inf))
+    not_finite = k.ne(k.sub(x.imag, x.imag), 0)
+    at_end = k.and_(not_finite, k.eq(k.abs(x.real), inf))
     at_zero = k.and_(at_end, k.lt(x.real, 0))
     cosine = k.select(at_end, k.select(at_zero, 0.0, k.const(1.0, half.dtype)), k.cos(x.imag))
     sine = k.select(at_zero, 0.0, k.sin(x.imag))
