@@ -297,13 +297,13 @@ class _Correction:
         stop = at
         while stop < len(given) and _is_element(given[stop], is_list):
             stop += 1
-        behind = len(self.slots) - at - 1
+        after = len(self.slots) - at - 1
         required = [s for s in self.slots[at + 1 :] if s.default is Parameter.empty]
         stop = min(stop, len(given) - len(required))
         inside = ", ".join([a.text for a in given[at:stop]])
         joined = Argument(f"[{inside}]" if is_list else f"({inside})")
         tail = given[stop:]
-        return [*given[:at], joined, *tail[:behind]], tail[behind:]
+        return [*given[:at], joined, *tail[:after]], tail[after:]
 
     def _name(self, argument: Argument) -> bool:
         """Give an argument that must be named its name, in the order of the signature."""

@@ -121,11 +121,11 @@ def _fitting_both_ways(module: ModuleInterface, state: Mapping[str, Any]) -> str
     """
     variables = dict(module.named_variables())
     plain = {name: entry_array(name, array) for name, array in state.items() if name in variables}
-    turned = from_torch(module, plain)
-    read = [*plain.items(), *turned.items()]
+    converted = from_torch(module, plain)
+    read = [*plain.items(), *converted.items()]
     if any(array.shape != variables[name].shape for name, array in read if name in variables):
         return ""
-    changed = (n for n in plain if n in turned and not np.array_equal(plain[n], turned[n]))
+    changed = (n for n in plain if n in converted and not np.array_equal(plain[n], converted[n]))
     return next(changed, "")
 
 
@@ -225,13 +225,13 @@ def _fitting_fix(
         if array.shape == variable.shape and not is_kind:
             return f'convert "{name}": pass array.astype("{kind.name}")'
         if array.shape != variable.shape:
-            turned = is_kind and array.shape[::-1] == variable.shape
+            is_transposed = is_kind and array.shape[::-1] == variable.shape
             hint = f'"{name}" is transposed, as in PyTorch: pass format="torch"'
             if of_torch:
                 hint = (
                     f'"{name}" is not transposed, as it would be in PyTorch: pass format="graphfw"'
                 )
-            return hint if turned else ""
+            return hint if is_transposed else ""
     return ""
 
 

@@ -217,8 +217,8 @@ def aligned(call: ModelNode, *xs: Tensor) -> tuple[Tensor, ...]:
     axis = call.attr("axis", None)
     if axis is not None and len(xs) == 2:
         a, b = xs
-        behind = a.ndim - call.axis(axis, a.ndim) - b.ndim
-        xs = a, gf.reshape(b, (*b.shape, *[1] * behind))
+        trailing = a.ndim - call.axis(axis, a.ndim) - b.ndim
+        xs = a, gf.reshape(b, (*b.shape, *[1] * trailing))
     return fitted(*xs)
 
 

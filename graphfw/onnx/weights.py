@@ -142,8 +142,8 @@ class _Scan:
                     spans[number] = raw.content, raw.end - raw.content
                     parts.append(self._bytes(kept, field.start))
                     before = self._bytes(field.content, raw.start)
-                    behind = self._bytes(raw.end, field.end)
-                    parts.append(_message(_INITIALIZER, before + behind))
+                    after = self._bytes(raw.end, field.end)
+                    parts.append(_message(_INITIALIZER, before + after))
                     kept = field.end
             number += 1
         parts.append(self._bytes(kept, graph.end))
@@ -167,8 +167,8 @@ class _Scan:
             if kind == _LENGTH:
                 length, content = self._varint(content, end)
             elif kind == _VARINT:
-                _, behind = self._varint(content, end)
-                length = behind - content
+                _, begin = self._varint(content, end)
+                length = begin - content
             elif kind in (_EIGHT, _FOUR):
                 length = 8 if kind == _EIGHT else 4
             else:

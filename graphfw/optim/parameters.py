@@ -125,10 +125,10 @@ def trained_by(loss: Tensor) -> list[Variable]:
         return found
     above = set(ancestors([loss]))
     operands = [concrete.describe("loss", loss)]
-    behind = among(wanted, above)
-    if behind:
-        node = next(n for n in blocks if among(behind[:1], set(ancestors(n.outputs))))
-        raise _stopped(behind, node, operands, "use a differentiable function there")
+    blocked = among(wanted, above)
+    if blocked:
+        node = next(n for n in blocks if among(blocked[:1], set(ancestors(n.outputs))))
+        raise _stopped(blocked, node, operands, "use a differentiable function there")
     fixed = among(variables, reached)
     if fixed:
         raise GradientError(

@@ -120,8 +120,8 @@ class _Scaled:
         product = emit(self.product.op, x, constant(weight))
         if not self.shift.any():
             return product
-        behind = product.ndim - 1 - _PRODUCTS[type(self.product.op)][0] % product.ndim
-        shift = self.shift.astype(weight.dtype).reshape(-1, *[1] * behind)
+        trailing = product.ndim - 1 - _PRODUCTS[type(self.product.op)][0] % product.ndim
+        shift = self.shift.astype(weight.dtype).reshape(-1, *[1] * trailing)
         return F.add(product, constant(Literal(shift)))
 
 

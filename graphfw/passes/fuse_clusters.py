@@ -124,11 +124,11 @@ class Clusters:
 
     def add(self, node: Node) -> None:
         """Give a node a place: a group of those that it reads from, or one of its own."""
-        alone = self._single_role(node)
-        if not alone and isinstance(node.op, Gather) and self._add_pick(node):
+        single = self._single_role(node)
+        if not single and isinstance(node.op, Gather) and self._add_pick(node):
             return
         self.put_single(node)
-        if not alone:
+        if not single:
             self._join_sources(node)
             self._join_siblings(node)
 

@@ -31,13 +31,13 @@ def join_concats(clusters: Clusters, graph: Graph) -> None:
             continue
         if _is_narrow(node):
             _join_columns(clusters, node)
-        alone, source = clusters.of(node), _source(clusters, node)
-        if alone is not None and source is not None:
+        group, source = clusters.of(node), _source(clusters, node)
+        if group is not None and source is not None:
             if parts[source] + len(node.inputs) > _PARTS:
                 continue
             parts[source] += len(node.inputs)
             clusters.facts.role[node] = Role.CONCAT
-            alone.nodes, alone.sources, alone.into = [], set(), source
+            group.nodes, group.sources, group.into = [], set(), source
             source.nodes.append(node)
             source.high = max(source.high, clusters.places[node])
 

@@ -107,8 +107,8 @@ def _chosen(
     columns = kept[0]
     gone = whole - columns
     is_front = gone == frozenset(order[: len(gone)])
-    is_alone = all(one.result for one in reductions)
-    return columns if (is_wide(columns, sizes) and is_alone) or not is_front else gone
+    are_results = all(one.result for one in reductions)
+    return columns if (is_wide(columns, sizes) and are_results) or not is_front else gone
 
 
 def is_wide(columns: Axes, sizes: Sequence[DimLike]) -> bool:

@@ -75,10 +75,10 @@ def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
         clusters.sizes[axis] for axis in order
     ]:
         return False
-    behind = [n for n in reader.nodes if clusters.resolved(clusters.axes[n]) == lines]
-    first = set(reader.nodes) - set(behind)
+    after = [n for n in reader.nodes if clusters.resolved(clusters.axes[n]) == lines]
+    first = set(reader.nodes) - set(after)
     reads = {read.root.node for node in first for read in clusters.reads[node]}
-    if not behind or not reads.isdisjoint(behind) or clusters.picks & set(reader.nodes):
+    if not after or not reads.isdisjoint(after) or clusters.picks & set(reader.nodes):
         return False
     reductions = [
         GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_place)
@@ -93,7 +93,7 @@ def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
     others = loops_of([axis for axis in order if axis in lines], clusters.sizes, None, among)
     if not isinstance(loops, Loops) or not isinstance(others, Loops):
         return False
-    parted = clusters.part(reader, behind, loops)
+    parted = clusters.part(reader, after, loops)
     parted.rows, parted.form, parted.reductions = others.rows, others.form, among
     reader.reductions = along
     return True

@@ -59,8 +59,8 @@ def _side(node: Node, uses: Counter[Tensor]) -> int | None:
     (shape,) = [kind.shape for kind in node.types]
     for side, axis in ((1, -2), (0, -1)):
         matrix = node.inputs[side]
-        is_alone = shape[axis] == 1 and size_of(matrix.shape[:-2]) == size_of(shape[:-2])
-        if is_alone and _is_widened(matrix) and not _is_left_to_product(matrix, uses):
+        is_row = shape[axis] == 1 and size_of(matrix.shape[:-2]) == size_of(shape[:-2])
+        if is_row and _is_widened(matrix) and not _is_left_to_product(matrix, uses):
             return side
     return None
 

@@ -233,8 +233,8 @@ def product_of_transposed(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | No
     found = [_untransposed(t, _TALL) if _is_elementwise(t) else None for t in inputs]
     if all(t is None for t in found):
         return None
-    turned = [None if t is None else F.swapaxes(t, -1, -2) for t in found]
-    return emit(node.op, *[a if t is None else t for a, t in zip(inputs, turned, strict=True)])
+    transposed = [None if t is None else F.swapaxes(t, -1, -2) for t in found]
+    return emit(node.op, *[a if t is None else t for a, t in zip(inputs, transposed, strict=True)])
 
 
 def _is_elementwise(x: Tensor) -> bool:
@@ -250,7 +250,7 @@ def _untransposed(x: Tensor, tall: int) -> Tensor | None:
     if not tall or not _is_elementwise(x):
         return None
     made: list[Tensor] = []
-    is_turned = False
+    is_changed = False
     for t in node.inputs:
         shape = (1,) * (ndim - t.ndim) + t.shape
         if 1 in shape[-2:]:  # it has no order of its own
@@ -260,8 +260,8 @@ def _untransposed(x: Tensor, tall: int) -> Tensor | None:
         if inner is None:
             return None
         made.append(inner)
-        is_turned = True
-    return emit(node.op, *made) if is_turned else None
+        is_changed = True
+    return emit(node.op, *made) if is_changed else None
 
 
 RULES: tuple[RewriteRule, ...] = (

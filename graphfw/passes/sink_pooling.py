@@ -153,8 +153,8 @@ class SinkConvBelowPool(Pass):
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(pool: Node, readers: _Readers) -> bool | None:
             conv = pool.inputs[0].node
-            is_alone = readers.is_one(conv) and _sees_itself(conv, pool)
-            return True if is_alone and self.is_worth(conv, pool) else None
+            is_sole = readers.is_one(conv) and _sees_itself(conv, pool)
+            return True if is_sole and self.is_worth(conv, pool) else None
 
         def make(op: Op, inputs: tuple[Tensor, ...], _: bool) -> Tensor:
             conv = inputs[0].node
@@ -204,8 +204,8 @@ class FuseMaxPoolBackward(Pass):
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         def find(put: Node, readers: _Readers) -> bool | None:
             argmax = put.inputs[1].node
-            is_alone = readers.is_one(argmax) and _is_of(argmax, put)
-            return True if is_alone and self.is_worth(put) else None
+            is_sole = readers.is_one(argmax) and _is_of(argmax, put)
+            return True if is_sole and self.is_worth(put) else None
 
         def make(_op: Op, inputs: tuple[Tensor, ...], _: bool) -> Tensor:
             given, number = inputs
@@ -243,8 +243,8 @@ def _activated(pool: Node, readers: _Readers) -> tuple[Node, Array] | None:
         if added is None:
             return None
     between.append(x.node)
-    alone = all(map(readers.is_one, between))
-    if not isinstance(x.node.op, Conv) or not alone or not isinstance(x.shape[1], int):
+    are_sole = all(map(readers.is_one, between))
+    if not isinstance(x.node.op, Conv) or not are_sole or not isinstance(x.shape[1], int):
         return None
     dims = (x.shape[1], *[1] * (x.ndim - 2))
     if added is None:

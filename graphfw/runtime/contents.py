@@ -292,10 +292,10 @@ def _check_layout(source: str, state: Mapping[str, Any], found: Mapping[Variable
     known = state.known() if isinstance(state, StateDict) else set()
     if STEP in state or SEED in state:
         return
-    turned = [(v, a) for v, a in found.items() if v.is_transposed and v.name not in known]
-    if any(a.shape[0] != a.shape[1] for _, a in turned):
+    transposed = [(v, a) for v, a in found.items() if v.is_transposed and v.name not in known]
+    if any(a.shape[0] != a.shape[1] for _, a in transposed):
         return
-    unclear = [v.name for v, a in turned if not np.array_equal(a, a.T)]
+    unclear = [v.name for v, a in transposed if not np.array_equal(a, a.T)]
     if unclear:
         raise CheckpointError(
             f'{source!r}: "{unclear[0]}" is square, and nothing says whether it is transposed, as '

@@ -114,10 +114,10 @@ def _atan2(op: Any, y: Tensor, x: Tensor) -> Tensor:
     along = gf.where(both, gf.copysign(1.0, x), x)
     vertical = along == 0
     acute = gf.atan(across / gf.where(vertical, 1, along))
-    turned = gf.where(gf.signbit(along), acute + gf.copysign(math.pi, across), acute)
+    angle = gf.where(gf.signbit(along), acute + gf.copysign(math.pi, across), acute)
     # On the vertical through the origin atan is asked for the angle of (0, across).
-    upright = gf.where(across == 0, turned - acute + across, gf.copysign(math.pi / 2, across))
-    return gf.where(vertical, upright, turned)
+    upright = gf.where(across == 0, angle - acute + across, gf.copysign(math.pi / 2, across))
+    return gf.where(vertical, upright, angle)
 
 
 @composes("trunc")

@@ -212,8 +212,8 @@ def _rotary(node: ModelNode, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor
     if x.ndim == 3:
         heads = node.attr("num_heads", 0)
         split = gf.reshape(x, (*x.shape[:2], heads or x.shape[2] // width, -1))
-        turned = rotated(node, gf.swapaxes(split, 1, 2), places, cos, sin)
-        return gf.reshape(gf.swapaxes(turned, 1, 2), x.shape)
+        result = rotated(node, gf.swapaxes(split, 1, 2), places, cos, sin)
+        return gf.reshape(gf.swapaxes(result, 1, 2), x.shape)
     return rotated(node, x, places, cos, sin)
 
 

@@ -284,8 +284,8 @@ class _Pass:
         if not backwards or not self.keeps:
             return made
         # Later passes find each iteration at its number.
-        turned = [_reversed(b, stack) for stack in made[len(self.first) :]]
-        return [*made[: len(self.first)], *turned]
+        reversed_stacks = [_reversed(b, stack) for stack in made[len(self.first) :]]
+        return [*made[: len(self.first)], *reversed_stacks]
 
     def _iteration(self, at: Val, carry: Sequence[Val], elements: Sequence[Val]) -> list[Val]:
         made = _body(self.b, self.body, [at, *carry, *elements, *self.captures])
@@ -348,8 +348,8 @@ def _scanned(node: ModelNode, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     last, stacked = gf.scan(iteration, tuple(states), sequences)
     axes = node.numbers("scan_output_axes", (0,) * outputs)
     flips = node.numbers("scan_output_directions", (0,) * outputs)
-    turned = [gf.flip(x, axis=0) if f else x for x, f in zip(stacked, flips, strict=True)]
-    return (*last, *[gf.moveaxis(x, 0, a) for x, a in zip(turned, axes, strict=True)])
+    stacks = [gf.flip(x, axis=0) if f else x for x, f in zip(stacked, flips, strict=True)]
+    return (*last, *[gf.moveaxis(x, 0, a) for x, a in zip(stacks, axes, strict=True)])
 
 
 def _laid(

@@ -94,9 +94,9 @@ def _write_conv(b: Builder, node: Node, x: Val, weight: Val) -> Val:
     sizes, kernel = node.inputs[0].shape[2:], node.inputs[1].shape[2:]
     if set(op.spreads) == {1} and x.dtype.is_floating:
         return _sliding(b, op, x, weight, sizes, kernel)
-    turned = _transposed(b, node, x, weight)
-    if turned is not None:
-        return turned
+    transposed = _transposed(b, node, x, weight)
+    if transposed is not None:
+        return transposed
     x, sizes = _spread(b, op, x, node.inputs[0].shape)
     if x.dtype.is_floating:
         return _sliding(b, op, x, weight, sizes, kernel)
@@ -155,7 +155,9 @@ def _windows(op: Any, sizes: Shape, kernel: Shape) -> list[Window]:
     pairs = tuple([(before, 0) for before in op.before])
     windows = windows_of(sizes, kernel, op.strides, op.dilations, pairs)
     ends = zip(windows, op.places, strict=True)
-    return [window.padded_by(window.before, window.behind(places)) for window, places in ends]
+    return [
+        window.padded_by(window.before, window.padding_after(places)) for window, places in ends
+    ]
 
 
 def _padded(b: Builder, x: Val, windows: Sequence[Window]) -> Val:
@@ -294,10 +296,10 @@ def _spread(b: Builder, op: Any, x: Val, shape: Shape) -> tuple[Val, Shape]:
         if spread == 1:
             continue
         wide = b("Unsqueeze", x, b.ints([axis + 1]))
-        behind = [0] * (len(dims) + 1)
-        behind[axis + 1] = spread - 1
+        after = [0] * (len(dims) + 1)
+        after[axis + 1] = spread - 1
         dims[axis] = dims[axis] * spread
-        filled = b("Pad", wide, b.ints([*[0] * (len(dims) + 1), *behind]))
+        filled = b("Pad", wide, b.ints([*[0] * (len(dims) + 1), *after]))
         x = b.reshape(filled, tuple(dims))
         dims[axis] = dims[axis] - (spread - 1)
         x = b("Slice", x, b.ints([0]), b.ints([1 - spread]), b.ints([axis]))

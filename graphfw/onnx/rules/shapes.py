@@ -248,8 +248,8 @@ def _write_slice_set(b: Builder, node: Node, x: Val, values: Val) -> Val:
         return values
     fill = fill_value(node.inputs[0])
     if fill is not None and set(op.steps) == {1}:
-        behind = [n - s - c for n, s, c in zip(sizes, op.starts, op.lengths, strict=True)]
-        return b("Pad", values, b.shape((*op.starts, *behind)), b.constant(fill))
+        after = [n - s - c for n, s, c in zip(sizes, op.starts, op.lengths, strict=True)]
+        return b("Pad", values, b.shape((*op.starts, *after)), b.constant(fill))
     return _chosen(b, node, x, values, cut)
 
 

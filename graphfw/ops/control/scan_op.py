@@ -285,8 +285,8 @@ class _Backward:
         stacks = dict(zip(self.elements, self.inputs[scan.carries :], strict=False))
         stacks.update(zip(self.kept, kept, strict=True))
         stacks.update(zip(self.given, ct[len(carry) :], strict=True))
-        behind = [*self.moved.values(), *self.extra]
-        stacks.update(zip(behind, found[len(found) - len(behind) :], strict=True))
+        trailing = [*self.moved.values(), *self.extra]
+        stacks.update(zip(trailing, found[len(found) - len(trailing) :], strict=True))
         for t, late in self.late.items():
             of[t] = partial(_total, of.get(t), late, stacks)
         return [of.get(t) for t in (*self.carry, *self.elements, *self.taken)]

@@ -148,5 +148,5 @@ def _is_in_sorted(needles: Tensor, many: Tensor) -> Tensor:
         return _is_in_sorted(converted(needles, uint8), converted(many, uint8))
     ordered = sort(many, stable=False)
     first = searchsorted(ordered, needles, side="left")
-    behind = searchsorted(ordered, needles, side="right")
-    return (first < behind) & (needles == needles)
+    end = searchsorted(ordered, needles, side="right")
+    return (first < end) & (needles == needles)

@@ -187,8 +187,8 @@ class Cofactors(SquareOp):
         after = xp.cumprod(xp.concatenate([one, s[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
         others = before * after
         turn = xp.linalg.det(u) * xp.linalg.det(vh)
-        turned = turn[..., None, None] * xp.conj(u) * others[..., None, :]
-        return xp.matmul(turned, xp.conj(vh)).astype(x.dtype, copy=False)
+        scaled = turn[..., None, None] * xp.conj(u) * others[..., None, :]
+        return xp.matmul(scaled, xp.conj(vh)).astype(x.dtype, copy=False)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:

@@ -113,8 +113,8 @@ def _reflection(size: DimLike, align_corners: bool) -> Settle:
 
     def reflect(where: Tensor) -> Tensor:
         # There and back again is one period; with one element there is nothing to reflect.
-        turned = (where - low) % dim_max(2 * span, 1)
-        return clip(F.minimum(turned, 2 * span - turned) + low)
+        folded = (where - low) % dim_max(2 * span, 1)
+        return clip(F.minimum(folded, 2 * span - folded) + low)
 
     return reflect
 

@@ -64,7 +64,7 @@ def _read(
     places = [w.begun for w in windows]
     check_room(name, {"x": x}, windows, places)
     ways = zip(windows, places, strict=True)
-    return windows, [w.padded_by(w.before, dim_max(w.behind(p), 0)) for w, p in ways]
+    return windows, [w.padded_by(w.before, dim_max(w.padding_after(p), 0)) for w, p in ways]
 
 
 @public

@@ -64,7 +64,7 @@ class Window:
         """The size that a transposed convolution makes of the dim, before its padding is cut."""
         return (self.size - 1) * self.stride + self.extent
 
-    def behind(self, places: DimLike) -> DimLike:
+    def padding_after(self, places: DimLike) -> DimLike:
         """Return the padding at the end that so many places read; below 0 if elements are left."""
         return (places - 1) * self.stride + self.extent - self.before - self.size
 
@@ -79,7 +79,7 @@ class Window:
             odd_first: Whether the odd element is added before the others, rather than behind them.
         """
         places = (self.size + self.stride - 1) // self.stride
-        total = dim_max(self.padded_by(0, 0).behind(places), 0)
+        total = dim_max(self.padded_by(0, 0).padding_after(places), 0)
         small = total // 2
         return self.padded_by(*((total - small, small) if odd_first else (small, total - small)))
 

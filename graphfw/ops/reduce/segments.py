@@ -138,8 +138,8 @@ def segment_prod(x: TensorLike, segment_ids: TensorLike, /, num_segments: DimLik
 
     _, products = associative_scan(combine, (begins, ordered))
     one = F.ones((1, *rows.shape[1:]), dtype=ordered.dtype)
-    first, behind = (searchsorted(ids, numbers, side=side) for side in ("left", "right"))
-    last = F.where(first < behind, behind, 0)  # 0 is the one in front of all products
+    first, end = (searchsorted(ids, numbers, side=side) for side in ("left", "right"))
+    last = F.where(first < end, end, 0)  # 0 is the one in front of all products
     return converted(F.take(F.concat([one, products]), last, axis=0), rows.dtype)
 
 

@@ -95,13 +95,13 @@ def _wrap(place: Tensor, size: DimLike) -> Tensor:
 
 def _reflect(place: Tensor, size: DimLike) -> Tensor:
     # With one element there is nothing to mirror: that one is repeated.
-    turned = place % dim_max(2 * size - 2, 1)
-    return F.minimum(turned, 2 * size - 2 - turned)
+    folded = place % dim_max(2 * size - 2, 1)
+    return F.minimum(folded, 2 * size - 2 - folded)
 
 
 def _symmetric(place: Tensor, size: DimLike) -> Tensor:
-    turned = place % (2 * size)
-    return F.minimum(turned, 2 * size - 1 - turned)
+    folded = place % (2 * size)
+    return F.minimum(folded, 2 * size - 1 - folded)
 
 
 _MIRRORS = {"edge": _edge, "reflect": _reflect, "symmetric": _symmetric, "wrap": _wrap}

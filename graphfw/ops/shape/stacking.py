@@ -399,8 +399,8 @@ def meshgrid(*arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy") -> list[
     if indexing == "xy" and len(places) > 1:
         places[:2] = [1, 0]
     dims = [tensors[place].shape[0] for place in places]
-    alone = [
+    separate = [
         reshape(tensor, [dim if axis == place else 1 for axis, dim in enumerate(dims)])
         for tensor, place in zip(tensors, places, strict=True)
     ]
-    return [broadcast_to(tensor, dims) for tensor in alone]
+    return [broadcast_to(tensor, dims) for tensor in separate]

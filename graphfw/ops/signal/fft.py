@@ -34,7 +34,7 @@ from graphfw.ops.creation.constructors import check_device
 from graphfw.ops.creation.ranges import positions
 from graphfw.ops.dtypes import complex_of
 from graphfw.ops.shape.flip_roll import roll
-from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT, TURNED, resized
+from graphfw.ops.signal.fft_ops import FFT, IRFFT, OPPOSITE, RFFT, resized
 
 __all__ = [
     "fft",
@@ -68,7 +68,7 @@ def _real(name: str, x: TensorLike, norm: str) -> Tensor:
 
 
 def _check_norm(name: str, norm: str) -> None:
-    demand_one_of(name, "norm", norm, TURNED)
+    demand_one_of(name, "norm", norm, OPPOSITE)
 
 
 def _size(name: str, n: DimLike | None, size: DimLike) -> DimLike:
@@ -307,7 +307,7 @@ def hfft(
     x: [*A] -> [*A with n at axis] real.  Arguments and errors are those of `irfft`.
     """
     tensor = _complex("hfft", x, norm)
-    return _doubled("hfft", F.conj(tensor), n, _axis("hfft", tensor, axis), TURNED[norm])
+    return _doubled("hfft", F.conj(tensor), n, _axis("hfft", tensor, axis), OPPOSITE[norm])
 
 
 @public
@@ -319,7 +319,7 @@ def ihfft(
     Arguments and errors are those of `rfft`.
     """
     tensor = _real("ihfft", x, norm)
-    half = _halved("ihfft", tensor, n, _axis("ihfft", tensor, axis), TURNED[norm])
+    half = _halved("ihfft", tensor, n, _axis("ihfft", tensor, axis), OPPOSITE[norm])
     return F.conj(half)
 
 

@@ -22,7 +22,7 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.batching import along_axes
 from graphfw.ops.dtypes import complex_of
 
-TURNED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 """The `norm` that gives the same factor in the other direction."""
 
 
@@ -59,7 +59,7 @@ class Transform(Op):
 
 
 def _require_norm(norm: str) -> None:
-    require(norm in TURNED, f"norm={norm!r} is none", fix=f"use one of {', '.join(TURNED)}")
+    require(norm in OPPOSITE, f"norm={norm!r} is none", fix=f"use one of {', '.join(OPPOSITE)}")
 
 
 @op("fft")
@@ -86,7 +86,7 @@ class FFT(Transform):
         return transform(x, axes=self.axes, norm=self.norm).astype(x.dtype, copy=False)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
-        return (lambda: emit(FFT(self.axes, not self.inverse, TURNED[self.norm]), ct),)
+        return (lambda: emit(FFT(self.axes, not self.inverse, OPPOSITE[self.norm]), ct),)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -128,7 +128,7 @@ class RFFT(Transform):
         def gradient() -> Tensor:
             size = x.shape[self.axis]
             halved = ct * _weights(size, self.axis, ct, 0.5)
-            return emit(IRFFT(size, self.axis, TURNED[self.norm]), halved)
+            return emit(IRFFT(size, self.axis, OPPOSITE[self.norm]), halved)
 
         return (gradient,)
 
@@ -176,7 +176,7 @@ class IRFFT(Transform):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
-            back = emit(RFFT(self.axis, TURNED[self.norm]), ct)
+            back = emit(RFFT(self.axis, OPPOSITE[self.norm]), ct)
             doubled: Tensor = back * _weights(self.n, self.axis, back, 2)
             return doubled
 
@@ -202,8 +202,8 @@ def _weights(size: DimLike, axis: int, like: Tensor, inner: float) -> Tensor:
     Those of frequencies 0 and size/2 stand for themselves; others for their conjugates, too.
     """
     place = F.positions(like.shape[axis])
-    alone = F.logical_or(place == 0, 2 * place == size)
-    weights = F.where(alone, 1, F.full((), inner, dtype=like.dtype.real))
+    unpaired = F.logical_or(place == 0, 2 * place == size)
+    weights = F.where(unpaired, 1, F.full((), inner, dtype=like.dtype.real))
     return F.reshape(weights, (-1, *(1,) * (like.ndim - 1 - axis)))
 
 

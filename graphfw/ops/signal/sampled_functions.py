@@ -107,8 +107,8 @@ def interp(
     count = points.shape[0]
     place = searchsorted(points, places, side="right")
     before = F.maximum(F.minimum(place - 1, count - 2), 0)
-    behind = F.minimum(before + 1, count - 1)
-    x0, x1, f0, f1 = (F.take(t, i) for t in (points, values) for i in (before, behind))
+    after = F.minimum(before + 1, count - 1)
+    x0, x1, f0, f1 = (F.take(t, i) for t in (points, values) for i in (before, after))
     width = x1 - x0
     # The gradient must not see a division by 0.
     part = F.where(width == 0, 0, (places - x0) / F.where(width == 0, 1, width))

@@ -161,10 +161,10 @@ class GpuLayout:
 
     def frame(self, slots: Iterable[int], fixed: Collection[int] = ()) -> Frame:
         """Return a frame in which some slots lie behind the arena, in this order."""
-        behind = [*slots]
-        sizes = [self.nbytes[slot] for slot in behind]
+        order = [*slots]
+        sizes = [self.nbytes[slot] for slot in order]
         begins, end = side_by_side(sizes, rounded(self.arena))
-        return Frame(dict(zip(behind, begins, strict=True)), fixed, max(end, 1))
+        return Frame(dict(zip(order, begins, strict=True)), fixed, max(end, 1))
 
 
 class GpuLayouts:

@@ -347,7 +347,7 @@ class _Lowering:
         outputs = tuple([t for t in group.outputs if t is not output or is_inside])
         after = replace(group, kind="kernel", nodes=rest, outputs=outputs)
 
-        def alone() -> Lowered:
+        def plain() -> Lowered:
             return Lowered(self._product(product, (product,), output, None))
 
         def whole() -> Lowered | None:
@@ -364,7 +364,7 @@ class _Lowering:
             if is_inside:
                 self.joins.drop(output)
                 return self._matmul(group)
-        found = self.structures.lowered("product", structure, alone)
+        found = self.structures.lowered("product", structure, plain)
         assert found is not None
         return [*found.steps, *(self._kernels(after) if outputs else ())]
 

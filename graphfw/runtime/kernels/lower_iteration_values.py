@@ -291,10 +291,10 @@ def _set_or_not(node: Node, index: Index) -> Entry:
         if start == 0 and length == size and step == 1:
             found.append(place)
             continue
-        behind, rest = divmod(_number(place, node) - _known(start, node), step)
-        if rest or not 0 <= behind < _known(length, node):
+        number, rest = divmod(_number(place, node) - _known(start, node), step)
+        if rest or not 0 <= number < _known(length, node):
             return x, index
-        found.append(Affine(behind, {}))
+        found.append(Affine(number, {}))
     return values, tuple(found)
 
 

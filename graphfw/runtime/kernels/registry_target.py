@@ -39,13 +39,13 @@ class RegistryTarget:
         return found.keeps_rows(node, self._settings)
 
     def fills(self, node: Node) -> bool:
-        found = self._alone(node)
+        found = self._lowering(node)
         return found is not None and found.fills
 
     def lower_node(
         self, node: Node, inputs: Sequence[View], outputs: Sequence[View]
     ) -> Sequence[Step]:
-        found = self._alone(node)
+        found = self._lowering(node)
         if found is None:
             return []
         try:
@@ -58,7 +58,7 @@ class RegistryTarget:
         assert found is not None
         return found.steps(product, self._settings)
 
-    def _alone(self, node: Node) -> Lowering | None:
+    def _lowering(self, node: Node) -> Lowering | None:
         return lowering_of(node, self._name)
 
     def _product(self, node: Node) -> ProductLowering | None:

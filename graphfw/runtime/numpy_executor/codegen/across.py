@@ -84,8 +84,8 @@ class Transposing:
         left = writer.let(f"sub i64 {self._rows[1]}, {evaluator.index['']}", 1)
         along = writer.let(f"sub i64 {evaluator.size(self._axis.extent)}, {index}", 1)
         count = writer.call("i64", "llvm.smin.i64", [("i64", left), ("i64", along)], 1)
-        behind = writer.let(f"sub i64 {index}, {first}", 1)
-        line = writer.let(f"mul i64 {behind}, {self._line}", 1)
+        distance = writer.let(f"sub i64 {index}, {first}", 1)
+        line = writer.let(f"mul i64 {distance}, {self._line}", 1)
         line = writer.let(f"sub i64 {line}, {self._columns[0]}", 1)
         for load, tile in zip(self._loads, self._tiles, strict=True):
             self._transpose(load, tile, count, is_due)
