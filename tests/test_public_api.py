@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import graphfw as gf
-from tests.support import names_page
+from tests.support import names_page, native_page
 
 SNAPSHOT = Path(__file__).parent / "public_api.txt"
 MODULES = {
@@ -85,12 +85,13 @@ def test_public_names_and_signatures(request):
     assert not changes, "the public API changed: run `pytest --update-api` if that is meant"
 
 
-def test_the_page_of_names_is_that_of_the_names(request):
-    now = names_page.text()
+@pytest.mark.parametrize("page", [names_page, native_page], ids=lambda page: page.PAGE.name)
+def test_generated_pages_are_current(request, page):
+    now = page.text()
     if request.config.getoption("--update-api"):
-        names_page.PAGE.write_text(now, "utf-8")
-    is_current = names_page.PAGE.read_text("utf-8") == now
-    assert is_current, "docs/names.md is to be written anew: run `pytest --update-api`"
+        page.PAGE.write_text(now, "utf-8")
+    is_current = page.PAGE.read_text("utf-8") == now
+    assert is_current, f"{page.PAGE.name} is to be written anew: run `pytest --update-api`"
 
 
 def test_what_the_page_says_to_write_can_be_computed():
