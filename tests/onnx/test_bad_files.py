@@ -212,3 +212,28 @@ def test_sizes_beyond_the_machine(kind, size):
     proto = model(nodes, {"x": (1,)}, ["c", "y"], {"to": np.array([size])})
     with pytest.raises(gf.errors.GraphfwError):
         gf.onnx.run(proto, {"x": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "match", "attributes"),
+    [
+        ("LRN", [(3,)], "input of 1 dim has no channels", {"size": 3}),
+        ("DFT", [()], "no axis 1 among 0", {}),
+        ("SplitToSequence", [()], "no axis 0 among 0", {}),
+        ("Multinomial", [(3,)], "1 dim, not .batch, classes.", {}),
+        ("Compress", [(3, 4), (3, 4)], "condition has 2 dims, not 1", {}),
+        ("Reshape", [(3,), ()], "new shape has 0 dims, not 1", {}),
+        ("DeformConv", [(1, 3, 4)] * 3, "x has 3 dims, and its weights 3", {}),
+    ],
+)
+def test_inputs_of_too_few_or_too_many_dims(kind, inputs, match, attributes):
+    names = {f"x{i}": shape for i, shape in enumerate(inputs)}
+    proto = model([node(kind, [*names], ["y"], **attributes)], names, ["y"], opset=19)
+    if kind in ("Compress", "Reshape"):
+        type_ = TensorProto.BOOL if kind == "Compress" else TensorProto.INT64
+        proto.graph.input[1].type.tensor_type.elem_type = type_
+    with pytest.raises(gf.errors.GraphfwError, match=match) as caught:
+        gf.onnx.load(proto)
+    assert caught.value.__cause__ is None or isinstance(
+        caught.value.__cause__, gf.errors.GraphfwError
+    )

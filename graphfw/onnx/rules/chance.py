@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.dtype import float32, int64
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.onnx.builder import Builder, Val, fields
@@ -33,6 +34,7 @@ def _bernoulli(node: ModelNode, x: Tensor) -> Tensor:
 @reads("Multinomial")
 def _multinomial(node: ModelNode, x: Tensor) -> Tensor:
     count = node.attr("sample_size", 1)
+    node.require(x.ndim == 2, f"its input has {counted(x.ndim, 'dim')}, not [batch, classes]")
     logits = gf.expand_dims(x, 1)  # by the Gumbel-max trick
     noise = gf.random.uniform((x.shape[0], count, x.shape[1]), dtype=x.dtype)
     noise = -gf.log(-gf.log(gf.maximum(noise, gf.finfo(x.dtype).smallest_normal)))

@@ -351,6 +351,7 @@ def _deform_conv(
     offset: [N, groups * 2 * K, H', W'] with y before x; mask: [N, groups * K, H', W']. J. Dai et
     al., "Deformable convolutional networks", 2017.
     """
+    node.require(x.ndim == w.ndim == 4, f"x has {counted(x.ndim, 'dim')}, and its weights {w.ndim}")
     kernel = _kernel(node, w)
     stride, dilation = steps(node, 2)
     pads = padding(node, x.shape[2:], kernel, stride, dilation)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.constants import constant_array
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
@@ -119,6 +120,7 @@ _MOST_CHANNELS = 4096
 def _local_response_normalization(node: ModelNode, x: Tensor) -> Tensor:
     size = node.attr("size")
     node.require(0 < size <= _MOST_CHANNELS, f"size={size} is not from 1 to {_MOST_CHANNELS}")
+    node.require(x.ndim >= 2, f"its input of {counted(x.ndim, 'dim')} has no channels")
     alpha, beta = node.attr("alpha", 1e-4), node.attr("beta", 0.75)
     before = (size - 1) // 2
     pairs = [(0, 0)] * x.ndim

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 import graphfw as gf
+from graphfw.errors import counted
 from graphfw.ir.dtype import DType, bool_, float32, int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
@@ -20,6 +21,7 @@ from graphfw.ops.data_dependent.measuring_ops import NonZero, measure
 
 @reads("Compress", moves=True)
 def _compress(node: ModelNode, x: Tensor, condition: Tensor) -> Tensor:
+    node.require(condition.ndim == 1, f"its condition has {counted(condition.ndim, 'dim')}, not 1")
     if is_measured(node, condition):
         (places,) = gf.nonzero(condition)
     else:

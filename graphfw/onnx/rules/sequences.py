@@ -55,7 +55,8 @@ def _length(node: ModelNode, items: list[Value]) -> Tensor:
 
 @reads("SplitToSequence")
 def _split_to_sequence(node: ModelNode, x: Tensor, sizes: Tensor | None = None) -> tuple[Value]:
-    axis, size = node.attr("axis", 0), x.shape[node.attr("axis", 0)]
+    axis = node.axis(node.attr("axis", 0), x.ndim)
+    size = x.shape[axis]
     if not isinstance(size, int):
         raise ShapeError(
             "SplitToSequence: the size of the axis must be known when the model is loaded",

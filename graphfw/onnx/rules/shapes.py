@@ -26,6 +26,7 @@ def _reshape(node: ModelNode, x: Tensor, shape: Tensor | None = None) -> Tensor:
     if shape is None:
         dims: tuple[DimLike, ...] = node.attr("shape")
     else:
+        node.require(shape.ndim == 1, f"the new shape has {counted(shape.ndim, 'dim')}, not 1")
         dims = dims_of(node, shape, "the new shape", lambda s: resolved(x, s, copies_zeros))
     if copies_zeros:
         node.require(0 not in dims[x.ndim :], f"x has no axis for each 0 of the new shape {dims}")

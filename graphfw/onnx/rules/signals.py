@@ -24,7 +24,7 @@ def _dft(
     along = node.attr("axis", 1 if node.version < 20 else -2)
     if axis is not None:
         along = node.integer(axis, "the axis")
-    along = along % x.ndim
+    along = node.axis(along, x.ndim)
     count = None if length is None else node.integer(length, "the length")
     inverse, onesided = node.attr("inverse", 0), node.attr("onesided", 0)
     if inverse and onesided:
