@@ -159,7 +159,9 @@ class ExpressionBuilder:
         for part in node.inputs:
             before = offset + begin * strides[axis]
             place = placed(root, self.standard(part), before, strides)
-            found += [(place, value) for _, value in self.stores(part)]
+            places = place.parts() if tensor.dtype.is_complex else (place,)
+            values = [value for _, value in self.stores(part)]
+            found += [*zip(places, values, strict=True)]
             begin = begin + part.shape[axis]
         return found
 

@@ -209,3 +209,18 @@ def test_complex_has_its_parts_as_they_are():
     np.testing.assert_array_equal(found.imag, parts[::-1])
     with pytest.raises(gf.DTypeError, match="complex: wants floating-point tensors"):
         gf.complex(gf.complex(1.0, 2.0), 1.0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_a_concatenation_are_written_where_they_belong(rng, axis):
+    a, b = drawn(rng, (5, 7), "complex64"), drawn(rng, (5, 7), "complex64")
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", "m"), "complex64", name="x")
+        y = gf.placeholder(("n", "m"), "complex64", name="y")
+        z = gf.concat([x * y, x + y], axis=axis)
+        outputs = [z, gf.concat([gf.real(x) * 2.0, gf.imag(y)], axis=axis), z * 2]
+    found = gf.Session(g).run(outputs, {x: a, y: b})
+    joined = np.concatenate([a * b, a + b], axis=axis)
+    wanted = [joined, np.concatenate([a.real * 2, b.imag], axis=axis), joined * 2]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
