@@ -3,9 +3,6 @@
 `gf.Op`, `gf.op` and `gf.apply` make an op; here is what its rules are written with.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from graphfw.ir.op import (
     ALIAS,
     COMMUTATIVE,
@@ -36,6 +33,8 @@ from graphfw.passes.rules import RuleSet, rule
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.feeding import host_array
+from graphfw.runtime.kernels.handwritten_cuda import HandwrittenCode, Launch, Variant
+from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.kernels.lowerings import lowers
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.program import Program
@@ -88,14 +87,3 @@ __all__ = [
     "rule",
     "run_pipeline",
 ]
-
-if TYPE_CHECKING:
-    from graphfw.runtime.kernels.handwritten_cuda import HandwrittenCode, Launch, Variant
-    from graphfw.runtime.kernels.ir import Buffer
-else:
-
-    def __getattr__(name):
-        """Import the classes of kernels for GPUs when they are used: few packages have such."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module("graphfw.runtime.kernels.handwritten_cuda"), name)

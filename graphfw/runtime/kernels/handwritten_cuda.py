@@ -19,7 +19,6 @@ With GRAPHFW_TEST_CHECK=1 such tests find races, and accesses that are out of pl
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +26,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Buffer
+from graphfw.utils.hashing import blake2b
 
 _TYPES = {
     "int8": "signed char",
@@ -133,7 +133,7 @@ class HandwrittenCode:
     def symbol(self) -> str:
         """The prefix of its functions' names; the variant's name follows."""
         facts = repr((self.name, self.text, self.buffers, self.params, self.functions, self.own))
-        return f"gf_{self.name}_{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
+        return f"gf_{self.name}_{blake2b(facts.encode(), digest_size=12).hexdigest()}"
 
     @property
     def variants(self) -> tuple[str, ...]:
