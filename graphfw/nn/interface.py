@@ -30,7 +30,7 @@ class ModuleInterface(Protocol):
         """Return all variables in it by name."""
 
     def parameters(self) -> Sequence[Variable]:
-        """Return those that are trained."""
+        """Return the parameters that are trained."""
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return PyTorch's names and arrays as it has them."""

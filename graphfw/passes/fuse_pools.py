@@ -15,7 +15,7 @@ def product_of(node: Node) -> Node:
 
 
 def first_column(node: Node) -> int:
-    """Return which dim of a product is the first of its columns."""
+    """Return the number of the first dim of a product's columns."""
     op = product_of(node).op
     assert isinstance(op, FusibleProduct)
     return op.columns

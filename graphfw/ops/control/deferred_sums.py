@@ -49,7 +49,7 @@ def terms(value: Tensor) -> list[Tensor]:
 
 
 def deferred(value: Tensor, length: DimLike, stacked: Set[Tensor]) -> Deferred | None:
-    """Return how to sum a value over all iterations after the loop; None if that is not faster.
+    """Return the sum of a value over all iterations, made after the loop; None if not faster.
 
     It is for products of matrices that are small next to their result, and for views of those.
     What is a view of another value is not stacked itself, unless it is among `stacked`.

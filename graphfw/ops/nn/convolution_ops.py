@@ -97,7 +97,7 @@ class Correlation(Op):
         return emit(reverse, y, reversed_weight(weight, self.groups))
 
     def before_reversed(self, kernel: Shape) -> tuple[DimLike, ...]:
-        """Return how far before its first element a window begins on the way back."""
+        """Return the padding before the first element in the convolution of the gradient."""
         facts = zip(self.dilations, kernel, self.before, strict=True)
         return tuple([dilation * (size - 1) - before for dilation, size, before in facts])
 

@@ -48,7 +48,7 @@ def _read(
     dilation: Ints,
     ceil_mode: bool,
 ) -> tuple[Sequence[Window], Sequence[Window]]:
-    """Return how the window slides along each spatial dim, as it was asked for and in ceil_mode."""
+    """Return the windows of the spatial dims: as the arguments say, and padded for ceil_mode."""
     rank = spatial_rank(name, x)
     kernel = each(name, "kernel_size", kernel_size, rank)
     strides = kernel if stride is None else stride

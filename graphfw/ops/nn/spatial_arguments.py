@@ -65,7 +65,7 @@ def read_windows(
     dilation: Ints,
     padding: Padding,
 ) -> tuple[Window, ...]:
-    """Return how a window slides along each spatial dim, from the arguments of a public function.
+    """Return the window along each spatial dim, from the arguments of a public function.
 
     Raises:
         ArgumentError: An argument does not fit the spatial dims, or the padding is negative.

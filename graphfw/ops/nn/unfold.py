@@ -55,7 +55,7 @@ class Windowed(Op):
     batch = leading
 
     def windows(self, sizes: Shape) -> tuple[Window, ...]:
-        """Return how the window slides along dims of some sizes."""
+        """Return the window along each dim of some sizes."""
         return windows_of(sizes, self.window, self.strides, self.dilations, self.pairs)
 
     def places(self, sizes: Shape) -> Shape:

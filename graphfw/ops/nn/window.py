@@ -91,7 +91,7 @@ def windows_of(
     dilations: Sequence[int],
     pairs: Pairs | None = None,
 ) -> tuple[Window, ...]:
-    """Return how a window slides along each dim; `pairs` is the padding before and after each."""
+    """Return the window along each dim; `pairs` has the padding before and after each."""
     facts = zip(sizes, kernel, strides, dilations, pairs or ((0, 0),) * len(sizes), strict=True)
     return tuple([Window(n, k, s, d, *pair) for n, k, s, d, pair in facts])
 
