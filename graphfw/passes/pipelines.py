@@ -26,6 +26,7 @@ from graphfw.passes.nest_concats import NestConcats
 from graphfw.passes.rematerialise_elementwise import RematerialiseElementwise
 from graphfw.passes.rules import RuleSet
 from graphfw.passes.scalarise_stacks import ScalariseStacks
+from graphfw.passes.sink_elementwise import SinkElementwiseBelowViews
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
@@ -57,7 +58,7 @@ _PLAIN: tuple[Pass, ...] = (
 
 NODEWISE: tuple[Pass, ...] = (*_PLAIN, OptimiseBodies(_PLAIN), HoistInvariants())
 
-_COMPILED: tuple[Pass, ...] = (SplitComplexSums(),)
+_COMPILED: tuple[Pass, ...] = (SplitComplexSums(), SinkElementwiseBelowViews())
 
 DEFAULT: tuple[Pass, ...] = (
     *NODEWISE,
