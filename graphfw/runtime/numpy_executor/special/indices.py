@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.shape import broadcast, size_of
-from graphfw.ir.tensor import Node
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.passes.fuse_iota import iota_value
+from graphfw.passes.fuse_views import standard_index
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
@@ -144,6 +148,71 @@ def all_lanes(f: BranchWriter, value: str) -> str:
     kind = f"<{SCAN} x i64>"
     one = f.let(f"insertelement {kind} poison, i64 {value}, i64 0")
     return f.let(f"shufflevector {kind} {one}, {kind} poison, <{SCAN} x i32> zeroinitializer")
+
+
+class BatchedIndices(NamedTuple):
+    """Indices of which the first ones only count: each batch is indexed by itself.
+
+    Attributes:
+        counting: How many of the first ones count, each along a dim of its own, in order.
+        share: So many batches in a row have the same indices.
+        sets: How many there are that differ.
+        indices: The others; the dims of the sets come first in their common shape.
+    """
+
+    counting: int
+    share: DimLike
+    sets: DimLike
+    indices: list[View]
+
+
+def batched(indices: Sequence[View], sizes: Sequence[DimLike]) -> BatchedIndices:
+    """Return the batches of `x[arange(n)[:, None], columns]` and the like.
+
+    Args:
+        indices: The indices; they broadcast to [*I].
+        sizes: Of the axes that they index.
+    """
+    dims = broadcast(*[view.shape for view in indices])
+    counting = 0
+    for view, size in zip(indices[:-1], sizes, strict=False):
+        if dims[counting] != size or not _counts(view, len(dims) - counting):
+            break
+        counting += 1
+    lying = [_of_rank(view, len(dims)) for view in indices[counting:]]
+    varying = counting
+    while varying and all([view.shape[varying - 1] == 1 for view in lying]):
+        varying -= 1
+    if counting:
+        (first, *others) = lying
+        shape = (*dims[:varying], *first.shape[varying:])
+        own = zip(first.shape, first.strides, strict=True)
+        strides = tuple([0 if dim == 1 else stride for dim, stride in own])
+        lying = [first._replace(shape=shape, strides=strides), *others]
+    share, sets = size_of(dims[varying:counting]), size_of(dims[:varying])
+    return BatchedIndices(counting, share, sets, lying)
+
+
+def _of_rank(view: View, rank: int) -> View:
+    more = rank - len(view.shape)
+    return view._replace(shape=(1,) * more + view.shape, strides=(0,) * more + view.strides)
+
+
+def _counts(view: View, dim: int) -> bool:
+    """Whether an index is 0, 1, 2, … along one dim, counted from the last, and has no other."""
+    root = view.storage
+    axis = len(view.shape) - dim
+    if axis < 0 or not isinstance(root, Tensor) or view.offset != 0:
+        return False
+    if any(size != 1 for number, size in enumerate(view.shape) if number != axis):
+        return False
+    if view.shape[axis] == 1:
+        return fill_value(root) == 0
+    index, _ = standard_index(root)
+    value = iota_value(root, index)
+    variable = None if value is None else value.lone_variable
+    is_whole = variable is not None and variable.extent == view.shape[axis]
+    return is_whole and view.strides[axis] == 1
 
 
 def index_step(

@@ -1,9 +1,10 @@
 """The native steps of `index_add` and `index_set`; those of other scatters are in `partials.py`.
 
-An array is taken as [before, size, after], with the indexed axes joined in the middle. Work items
-own parts of the output, ranges of the middle and blocks of the last dim, and look for the indices
-that name something there. So the values that one element is given come in the indices' order,
-whoever computes.
+An array is taken as [before, size, after], with the indexed axes joined in the middle. Leading
+indices that only count, `x[arange(n)[:, None], columns]`, name what is before. Work items own
+parts of the output, ranges of the middle and blocks of the last dim, and look for the indices that
+name something there. So the values that one element is given come in the indices' order, whoever
+computes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from graphfw.runtime.kernels.views import is_whole
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.special.indices import SCAN, all_lanes, index_step
+from graphfw.runtime.numpy_executor.special.indices import SCAN, all_lanes, batched, index_step
 from graphfw.runtime.numpy_executor.special.moves import (
     add_run,
     alignment,
@@ -62,7 +63,9 @@ _NAMES = (
     "ranges",
     "blocks",
     "before",
-    "group",  # places along the first dim that a work item owns
+    "group",  # indices of the first dim that a work item owns
+    "share",  # so many of these in a row have the same indices
+    "sets",  # of indices, which are taken in turn
     *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
     *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
 )
@@ -111,6 +114,8 @@ class ScatterCode:
         width = f.low(n["block"], f.sub(n["after"], column))
         height = f.low(n["rows"], f.sub(n["size"], row))
         with f.loop(begin, end) as turn:
+            chosen = f.rem(f.div(turn.index, n["share"]), n["sets"])
+            named = f.at("i64", places, f.mul(chosen, n["count"]))
             first = f.add(f.mul(f.add(f.mul(turn.index, n["size"]), row), n["after"]), column)
             out = f.at(kind, y, first)
             base = f.add(n["x.offset"], f.mul(turn.index, n["x.before"]))
@@ -134,7 +139,7 @@ class ScatterCode:
             narrow = f.let(f"icmp eq i64 {width}, 1")
             with f.when(narrow), f.walk(n["count"], asks=True) as one:
                 # Those that are elsewhere go to scratch memory: to go round them takes longer.
-                place = f.let(f"load i64, ptr {f.at('i64', places, one.index)}, align 8")
+                place = f.let(f"load i64, ptr {f.at('i64', named, one.index)}, align 8")
                 at = f.sub(place, row)
                 here = f.let(f"icmp ult i64 {at}, {height}")
                 b = f.at(single, total, f.mul(at, stride))
@@ -147,7 +152,7 @@ class ScatterCode:
                     f.do(f"store {kind} {value}, ptr {b}, align {alignment(self._dtype)}")
             with (
                 f.when(f.let(f"xor i1 {narrow}, true")),
-                self._named(f, n, places, row, height) as (at, number),
+                self._named(f, n, named, row, height) as (at, number),
             ):
                 a = f.at(kind, given, f.mul(number, n["values.middle"]))
                 b = f.at(single, total, f.mul(at, stride))
@@ -275,12 +280,21 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     end = axis + len(indices)
     sizes = x.shape[axis:end]
     ndim = len(broadcast(*[view.shape for view in indices]))
-    x, steps = collapsed_to_3d(node, x, axis, end, KernelCode)
-    values, more = collapsed_to_3d(node, values, axis, axis + ndim, KernelCode)
-    steps += more
-    if suits(node, x, values):
-        return [*steps, *partial_steps(node, x, values, indices, output)]
-    naming, places = index_step(node, indices, sizes, from_end=not refuses)
+
+    def in_three_dims(first: int) -> tuple[View, View, list[Step]]:
+        """Return x and the values with the dims joined before `first`, and after the indices."""
+        target, steps = collapsed_to_3d(node, x, first, end, KernelCode)
+        added, more = collapsed_to_3d(node, values, first, axis + ndim, KernelCode)
+        return target, added, [*steps, *more]
+
+    target, added, steps = in_three_dims(axis)
+    if suits(node, target, added):
+        return [*steps, *partial_steps(node, target, added, indices, output)]
+    counting, share, sets, indices = batched(indices, sizes)
+    if counting:
+        target, added, steps = in_three_dims(axis + counting)
+    x, values = target, added
+    naming, places = index_step(node, indices, sizes[counting:], from_end=not refuses)
     steps.append(naming)
     before, size, after = x.shape
     if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
@@ -295,7 +309,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
         ranges, blocks = ceil(size, rows), ceil(after, block)
         # Of many short parts an item has some.
         group = dim_max(1, _WORK_ITEM // dim_max(1, size * after)) if ranges == blocks == 1 else 1
-        known = [size, after, count, rows, block, ranges, blocks, before, group]
+        known = [size, after, count, rows, block, ranges, blocks, before, group, share, sets]
         return Step(
             nodes=(node,),
             code=code,
