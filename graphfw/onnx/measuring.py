@@ -87,9 +87,8 @@ def _is_in_body() -> bool:
 
 def _entries(node: ModelNode, x: Tensor) -> list[DimLike | None] | None:
     """Return the known elements of a tensor, one by one; None if not even their number is known."""
-    value = node.facts.value(x)
-    if value is not None:
-        return [v if value.dtype == object else int(v) for v in value.reshape(-1)]
+    if node.facts.value(x) is not None:
+        return [*node.dims(x, "the size")]
     source = x.node
     if source.op.name == "concat" and x.ndim == 1:
         parts = [_entries(node, each) for each in source.inputs]

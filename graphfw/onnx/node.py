@@ -336,20 +336,27 @@ class ModelNode:
 
     def ints(self, x: Tensor, what: str) -> tuple[int, ...]:
         """Return the elements of a known tensor of integers."""
-        return tuple([int(v) for v in self.known(x, what).reshape(-1)])
+        return tuple([self._whole(v, what) for v in self.known(x, what).reshape(-1)])
 
     def integer(self, x: Tensor, what: str) -> int:
         """Return the element of a known tensor that has one."""
-        return int(self._only(self.known(x, what), what))
+        return self._whole(self._only(self.known(x, what), what), what)
 
     def real(self, x: Tensor, what: str) -> float:
         """Return the element of a known tensor that has one."""
-        return float(self._only(self.known(x, what), what))
+        value = self._only(self.known(x, what), what)
+        self.require(not np.iscomplexobj(value), f"{what} is {value}, not a real number")
+        return float(value)
 
     def dim(self, x: Tensor, what: str) -> DimLike:
         """Return a size; it may be a symbolic dim."""
         size: DimLike = self._only(np.asarray(self.dims(x, what), object), what)
         return size
+
+    def _whole(self, value: Any, what: str) -> int:
+        is_whole = not np.iscomplexobj(value) and float(value).is_integer()
+        self.require(is_whole, f"{what} has {value}, which is no integer")
+        return int(value)
 
     def _only(self, values: np.ndarray[Any, Any], what: str) -> Any:
         self.require(values.size == 1, f"{what} has {counted(values.size, 'element')}, not one")
@@ -368,4 +375,5 @@ class ModelNode:
                 "loaded",
                 self.facts.inputs(x),
             )
-        return tuple([v if value.dtype == object else int(v) for v in value.reshape(-1)])
+        is_symbolic = value.dtype == object
+        return tuple([v if is_symbolic else self._whole(v, what) for v in value.reshape(-1)])

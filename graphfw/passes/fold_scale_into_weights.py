@@ -156,4 +156,5 @@ def _of_channels(product: Node, step: Node, tensor: Tensor) -> Array | None:
     sizes = (1,) * (rank - array.ndim) + array.shape
     if any(size != 1 for axis, size in enumerate(sizes) if axis != channel):
         return None
-    return array.reshape(-1).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return array.reshape(-1).astype(np.float64)

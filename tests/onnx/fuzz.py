@@ -389,7 +389,8 @@ def tried(data: bytes, runs: bool) -> str:
         return "refused"
     inputs = [n.outputs[0] for n in graph.nodes if isinstance(n.op, Placeholder)]
     shapes = [tuple(2 if isinstance(d, Dim) else d for d in x.shape) for x in inputs]
-    if any(np.prod(s, dtype=object) > _MOST_FED for s in shapes):
+    # An array without elements can be too large, too: NumPy multiplies the other dims.
+    if any(np.prod([d for d in s if d], dtype=object) > _MOST_FED for s in shapes):
         return "large"
     feeds = {x: np.zeros(s, x.dtype.dtype) for x, s in zip(inputs, shapes, strict=True)}
     try:

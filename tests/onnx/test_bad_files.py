@@ -237,3 +237,12 @@ def test_inputs_of_too_few_or_too_many_dims(kind, inputs, match, attributes):
     assert caught.value.__cause__ is None or isinstance(
         caught.value.__cause__, gf.errors.GraphfwError
     )
+
+
+@pytest.mark.parametrize("number", [2.5, np.inf, np.nan, 2 + 1j, np.complex64(2)])
+@pytest.mark.parametrize("kind", ["TopK", "Tile", "Expand", "Unsqueeze"])
+def test_sizes_that_are_no_integers(kind, number):
+    outputs = ["y", "places"] if kind == "TopK" else ["y"]
+    nodes = [node(kind, ["x", "size"], outputs)]
+    proto = model(nodes, {"x": (3,)}, ["y"], {"size": np.array([number])})
+    refused(proto, "which is no integer")
