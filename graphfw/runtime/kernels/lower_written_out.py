@@ -30,7 +30,7 @@ def is_written_out(group: Group, draft: Draft, facts: FusionFacts) -> bool:
     if group.rows is not None or len(group.sizes) < 2 or len(draft.outer) < 2:
         return False
     last = group.sizes[-1]
-    if not isinstance(last, int) or last > NARROW:
+    if not isinstance(last, int) or not 0 < last <= NARROW:
         return False
     if any([facts.role[node] is Role.REDUCE for node in group.nodes]):
         return False
