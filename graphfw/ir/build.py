@@ -64,15 +64,14 @@ def applied(
         return graph.fail(error, op, inputs)
     except DTypeError as failed:
         return graph.fail(failed, op, inputs)
-    scope = ambient.current_scope.get()
-    loc = graph.provenance or capture(scope)
+    loc = graph.provenance or capture(ambient.current_scope.get())
     stops = (
         op.vjp is not None
         and not ambient.grad_enabled.get()
         and any([t.dtype.is_inexact for t in types])
     )
     # Under no_grad the name is that of what the caller gets.
-    own = ambient.join_scope(scope, name) if name and not stops else ""
+    own = ambient.join_scope(ambient.current_scope.get(), name) if name and not stops else ""
     node = Node(op, inputs, types, loc, own, graph)
     outputs = graph.append(node)
     if graph.errors:

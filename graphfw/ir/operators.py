@@ -24,7 +24,8 @@ def _operator(name: str) -> Operator:
     def operator(self: Any, other: Any) -> Tensor:
         # Quickly, what is most common.
         if not OPEN and (type(other) in _NUMBERS or isinstance(other, Operators)):
-            return typed(FUNCTIONS[name](self, other))
+            result: Tensor = FUNCTIONS[name](self, other)
+            return result
         return _asking(name, self, other)
 
     return operator
@@ -35,7 +36,8 @@ def _reflected(name: str) -> Operator:
 
     def operator(self: Any, other: Any) -> Tensor:
         if not OPEN and (type(other) in _NUMBERS or isinstance(other, Operators)):
-            return typed(FUNCTIONS[name](other, self))
+            result: Tensor = FUNCTIONS[name](other, self)
+            return result
         return _asking(name, other, self)
 
     return operator

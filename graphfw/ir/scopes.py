@@ -217,7 +217,8 @@ class Scoped(Generic[T]):
         """
         top = self._top.get()
         if top is not None and top.scope is scope and top.owner is None:
-            self._top.set(_still_open(top.below))
+            below = top.below
+            self._top.set(below if below is None or below.owner is None else _still_open(below))
             return
         entries = list(_chain(top))
         # Several generators may have entered the same context manager: each leaves its own block.

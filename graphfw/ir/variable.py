@@ -51,6 +51,8 @@ class Filled:
 
 INITIALIZERS["Filled"] = Filled
 
+_set = object.__setattr__
+
 
 class Variable(Tensor):
     """A value that lives in the session from run to run: a weight, a counter, a running mean.
@@ -104,13 +106,14 @@ class Variable(Tensor):
         shape: Sequence[int] | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
+        given: Array | Tensor | Initializer | None
         graph = open_graph("a Variable")
         loc = graph.provenance or capture(ambient.current_scope.get())
         resolved = None if dtype is None else as_dtype(dtype)
         if isinstance(initial, Tensor):
             _check_initial(initial, loc)
-            self.initial = initial if resolved is None else initial.astype(resolved)
-            kind = self.initial.type
+            given = initial if resolved is None else initial.astype(resolved)
+            kind = given.type
         elif callable(initial) and not hasattr(initial, "__array__"):
             if shape is None:
                 raise ArgumentError(
@@ -118,7 +121,7 @@ class Variable(Tensor):
                     at=loc,
                     fix="pass shape=(…), or an array instead of the initialiser",
                 )
-            self.initial = initial
+            given = initial
             kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape, loc))
         elif initial is None:
             if shape is None:
@@ -128,12 +131,12 @@ class Variable(Tensor):
                     fix="pass an array, a number or an initialiser; "
                     "or a shape, for contents that are loaded or assigned",
                 )
-            self.initial = None
+            given = None
             kind = TensorType(resolved or ambient.get_default_dtype(), _static(shape, loc))
         else:
             array = to_array(initial, resolved) if resolved else _in_default_dtype(initial, loc)
-            self.initial = array.copy()
-            self.initial.flags.writeable = False
+            given = array.copy()
+            given.flags.writeable = False
             kind = TensorType(as_dtype(array.dtype), array.shape)
         if shape is not None and tuple(shape) != kind.shape:
             raise ShapeError(
@@ -141,10 +144,12 @@ class Variable(Tensor):
                 at=loc,
                 fix="leave shape out: an initial value that is no initialiser has its own",
             )
-        self.trainable = trainable
-        self.is_transposed = False
         full = _full_name(graph, name, loc)
-        self._namer = full.__str__  # fewer objects than a function takes
+        # Quickly, for these attributes exist: see `Tensor.__setattr__`.
+        _set(self, "initial", given)
+        _set(self, "trainable", trainable)
+        _set(self, "is_transposed", False)
+        _set(self, "_namer", full.__str__)  # fewer objects than a function takes
         node = Node(shared(VariableOp, kind.shape, kind.dtype), (), (kind,), loc, "", graph)
         super().__init__(node)
         node.adopt_outputs((self,))
@@ -159,8 +164,8 @@ class Variable(Tensor):
 
     def rename(self, namer: Callable[[], str]) -> None:
         """Take the name from now on from a function: a layer's path is known only later."""
-        self._namer = namer
-        self.graph._name_variable(self)
+        _set(self, "_namer", namer)
+        self.node.graph._name_variable(self)
 
     def _own_state(self) -> Any:
         """Return the initial value, whether optimisers change it, its layout, and the name."""

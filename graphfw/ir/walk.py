@@ -43,7 +43,10 @@ def ancestors(
             continue
         found.add(node)
         if stop is None or not stop(node):
-            todo.extend([t.node for t in node.inputs if t.node not in found])
+            for tensor in node.inputs:
+                above = tensor.node
+                if above not in found:
+                    todo.append(above)
     # A node is always made after its inputs, so the order of making is a topological one.
     return sorted(found, key=_serial)
 

@@ -35,13 +35,16 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
     begins = evaluated is None and not (flag and module.training)
     layers = [] if begins else evaluated
     graph, count = current_graph(), len(current_graph().nodes) if begins else 0
-    with (
-        called(prefix, scope),
-        ambient.override(ambient.training_flag, flag),
-        ambient.override(ambient.evaluated, layers),
-    ):
+    with called(prefix, scope):
         try:
-            result = module.forward(*args, **kwargs)
+            if mode is None and not begins:
+                result = module.forward(*args, **kwargs)
+            else:
+                with (
+                    ambient.override(ambient.training_flag, flag),
+                    ambient.override(ambient.evaluated, layers),
+                ):
+                    result = module.forward(*args, **kwargs)
         except FOREIGN as error:
             raise_refusal(error, module.forward, args, kwargs, type(module).__name__)
     # Who writes training=False, or evaluates one layer of a model in training, means it.

@@ -29,6 +29,7 @@ _POSITION = ("_parent", "_attribute", "_is_named", "_names")
 """The attributes that say where a module stands."""
 
 _CONTAINERS = (list, tuple, set, frozenset, dict)
+_ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no parts
 
 
 class _ModuleType(ExplainedType):
@@ -204,8 +205,10 @@ class Module(_Plain, metaclass=_ModuleType):
             self._register(name, value)
         else:
             refuse_freezing(self, name)
-            _refuse_hidden(self, name, value)
-            self._release(name)
+            if type(value) not in _ATOMS:
+                _refuse_hidden(self, name, value)
+            if name in self._children or name in self._variables:
+                self._release(name)
         super().__setattr__(name, value)
         if name == "training":
             TrainingModes.changes += 1
@@ -221,7 +224,7 @@ class Module(_Plain, metaclass=_ModuleType):
             ArgumentError: It is no Module, or the name can't be used.
         """
         checked_module(type(self).__name__, name, module)
-        if not name or "." in name or any(c.isspace() for c in name):
+        if not name.isalnum() and (not name or "." in name or any(c.isspace() for c in name)):
             raise ArgumentError(
                 f"{type(self).__name__}: {name!r} is no name for a part: "
                 "it is empty or has dots or spaces",
@@ -230,7 +233,8 @@ class Module(_Plain, metaclass=_ModuleType):
         setattr(self, name, module)
 
     def _register(self, name: str, value: Module | Variable) -> None:
-        if hasattr(Module, name) or callable(getattr(type(self), name, None)):
+        kind = type(self)
+        if hasattr(kind, name) and (hasattr(Module, name) or callable(getattr(kind, name))):
             raise ArgumentError(
                 f"{type(self).__name__}.{name} is a method or the like: a part can't be named so",
                 fix=f"choose another name, such as {name}_",

@@ -30,13 +30,13 @@ class ModuleNames:
 
     def take(self, module: ModuleInterface, wanted: str) -> str:
         """Give a root module a name: the wanted one, numbered where it is taken."""
-        name, count = wanted, 0
-        while self.is_taken(name):
+        name, count, roots = wanted, 0, self._roots
+        while (known := roots.get(name)) is not None and known() is not None:
             count = count + 1 if count < _LOOKED_AT else max(count + 1, self._begin.get(wanted, 0))
             name = f"{wanted}_{count}"
         if count > _LOOKED_AT:
             self._begin[wanted] = count + 1
-        self._roots[name] = weakref.ref(module)
+        roots[name] = weakref.ref(module)
         self.changed += 1
         return name
 

@@ -38,7 +38,8 @@ def parameter(
     # Without a scope: the one of a module under construction is not its path yet.
     with ambient.override(ambient.current_scope, ""):
         made = Variable(initial, shape=shape, dtype=dtype, trainable=trainable)
-    made.is_transposed = is_transposed
+    if is_transposed:
+        made.is_transposed = True
     return made
 
 

@@ -115,6 +115,8 @@ def _strong(x: TensorLike) -> Tensor | None:
 def scalar_like(name: str, x: Any, dtype: DType) -> Tensor:
     """Return a Python scalar or a dim as a tensor of `dtype`, which must be able to hold it."""
     try:
+        if type(x) in _NUMBERS:  # quickly, what is most common
+            return applied(number(x, dtype), ())[0]
         return as_tensor(x, dtype)
     except DTypeError as error:
         error.summary = f"{name}: {error.summary}"

@@ -64,9 +64,10 @@ def carried_pairs(loss: Tensor) -> list[tuple[Variable, Tensor]]:
     A layer that was called several times has several updates of its variables; they follow one
     another in the order of the calls.
     """
-    above = set(ancestors([loss]))
     values: dict[Variable, Tensor] = {}
-    for update, anchor in loss.graph.carried:
+    carried = loss.graph.carried
+    above = set(ancestors([loss])) if carried else set()
+    for update, anchor in carried:
         if anchor.node not in above:
             continue
         # Of a body, several updates have one result.

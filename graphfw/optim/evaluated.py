@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
 from graphfw.ir.evaluation import Evaluation
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 from graphfw.loc import capture
@@ -15,25 +15,28 @@ from graphfw.ops.control.region_op import Region
 _SHOWN = 4
 
 
-def _evaluations(tensors: Sequence[Tensor]) -> Iterator[Evaluation]:
+def _evaluations(tensors: Sequence[Tensor], nodes: Sequence[Node]) -> Iterator[Evaluation]:
     """Yield the calls for evaluation that tensors depend on, those in bodies included."""
-    above = set(ancestors(tensors))
+    above = set(nodes)
     for graph in dict.fromkeys([t.graph for t in tensors]):
         yield from [e for e in graph.evaluations if any(t.node in above for t in e.results)]
-    bodies = [body for node in above if isinstance(node.op, Region) for body in node.op.bodies]
+    bodies = [body for node in nodes if isinstance(node.op, Region) for body in node.op.bodies]
     for body in dict.fromkeys(bodies):
-        yield from _evaluations(body.outputs)
+        yield from _evaluations(body.outputs, ancestors(body.outputs))
 
 
-def warn_of_evaluated(losses: Sequence[Tensor], parameters: Iterable[Variable]) -> None:
+def warn_of_evaluated(
+    losses: Sequence[Tensor], above: Sequence[Node], parameters: Iterable[Variable]
+) -> None:
     """Warn of models that a step trains, though they were called for evaluation.
 
     Args:
         losses: The losses of the step.
+        above: The nodes that they depend on.
         parameters: The variables that it trains.
     """
     trained = set(parameters)
-    for found in _evaluations(losses):
+    for found in _evaluations(losses, above):
         if trained.isdisjoint(found.parameters):
             continue
         more = f" and {len(found.layers) - _SHOWN} more" if len(found.layers) > _SHOWN else ""

@@ -17,8 +17,9 @@ from graphfw.optim.evaluated import warn_of_evaluated
 
 def warn_of_mistakes(losses: Sequence[Tensor], variables: Sequence[Variable]) -> None:
     """Warn of losses by which a step trains variables otherwise than was meant."""
-    warn_of_evaluated(losses, variables)
-    warn_of_crosswise(losses)
+    above = ancestors(losses)
+    warn_of_evaluated(losses, above, variables)
+    warn_of_crosswise(above)
 
 
 def differentiated(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -315,10 +315,10 @@ def _active(nodes: Sequence[Node], reached: set[Tensor]) -> dict[Node, tuple[boo
     for node in nodes:
         if node.op.vjp is None:
             continue
-        wanted = tuple([t in reached and t.dtype.is_inexact for t in node.inputs])
-        if any(wanted):
+        wanted = tuple([t in reached and t._type.dtype.is_inexact for t in node.inputs])
+        if True in wanted:
             through[node] = wanted
-            reached.update([t for t in node.outputs if t.dtype.is_inexact])
+            reached.update([t for t in node.outputs if t._type.dtype.is_inexact])
     return through
 
 
@@ -343,10 +343,11 @@ def _through(
 ) -> None:
     """Apply a node's gradient rule and add the results to its inputs' cotangents."""
     outputs = node.outputs
+    are_wanted = active[node]
     for output in outputs:
         refusal = cotangents.get(output)
         if isinstance(refusal, Refusal):
-            for x, wanted in zip(node.inputs, active[node], strict=True):
+            for x, wanted in zip(node.inputs, are_wanted, strict=True):
                 if wanted:
                     _add(cotangents, x, refusal)
             return
@@ -367,22 +368,26 @@ def _through(
     rule = node.op.vjp
     assert rule is not None
     entries = rule(ct, y, *node.inputs)
-    for x, entry, wanted in zip(node.inputs, entries, active[node], strict=True):
+    for x, entry, wanted in zip(node.inputs, entries, are_wanted, strict=True):
         if not wanted or entry is None:
             continue
         if isinstance(entry, Refusal):
             _add(cotangents, x, entry)
             continue
         value = entry if isinstance(entry, Tensor) else entry()
-        _add(cotangents, x, fitted(value, x.type, node))
+        if value._type is not x._type:
+            value = fitted(value, x._type, node)
+        _add(cotangents, x, value)
 
 
 def _add(cotangents: dict[Tensor, Cotangent], x: Tensor, value: Cotangent) -> None:
     """Add to the cotangent of a tensor; what is refused stays so."""
     before = cotangents.get(x)
-    if isinstance(before, Refusal):
+    if before is None:
+        cotangents[x] = value
+    elif isinstance(before, Refusal):
         return
-    if before is None or isinstance(value, Refusal):
+    elif isinstance(value, Refusal):
         cotangents[x] = value
     else:
         cotangents[x] = before + value

@@ -134,8 +134,10 @@ def _vjp(self: Elementwise, ct: Tensor, y: Tensor, *xs: Tensor) -> tuple[Any, ..
         return lambda: F.sum_to(rule(ct, y, *xs), x.shape)
 
     return tuple(
-        entry(rule, x) if rule and x.dtype.is_inexact else None
-        for rule, x in zip(self.rules, xs, strict=True)
+        [
+            entry(rule, x) if rule and x.dtype.is_inexact else None
+            for rule, x in zip(self.rules, xs, strict=True)
+        ]
     )
 
 
@@ -365,9 +367,12 @@ def binary(
 def binary_function(cls: type[Elementwise]) -> Callable[[TensorLike, TensorLike], Tensor]:
     """Declare the public function of an op of two tensors that other modules know by its class."""
     row = cls()
+    wants_floats = row.accepts in FLOATS_ONLY
 
     def function(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-        return apply(row, x1, x2)
+        if wants_floats:
+            return apply(row, x1, x2)
+        return applied(row, promoted_two(row.name, x1, x2), (x1, x2))[0]
 
     errors = "ShapeError: The shapes don't broadcast."
     return public(_named(function, cls.name, _documented(cls, errors)))

@@ -58,9 +58,12 @@ class MatMul(FusibleProduct):
             rows, slopes = F.conj(x1), ct
             if x1.ndim > 2 and x2.ndim == 2:  # with one matrix for all batches it is one product
                 rows, slopes = F.flatten(rows, 0, -2), F.flatten(slopes, 0, -2)
-            return F.sum_to(rows.mT @ slopes, x2.shape)
+            return F.sum_to(F.matmul(F.matrix_transpose(rows), slopes), x2.shape)
 
-        return (lambda: F.sum_to(ct @ F.conj(x2).mT, x1.shape), of_x2)
+        def of_x1() -> Tensor:
+            return F.sum_to(F.matmul(ct, F.matrix_transpose(F.conj(x2))), x1.shape)
+
+        return of_x1, of_x2
 
     def batch(self, mapped: MappedAxis, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
         if not batched[1] and x2.ndim == 2:  # with one matrix for all examples it is one product

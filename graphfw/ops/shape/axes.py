@@ -13,7 +13,7 @@ from graphfw.ir.shared_ops import shared
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, axes_in_order, axes_of, ruled
 from graphfw.ops.composed import demand
-from graphfw.ops.shape.movement import PermuteDims, broadcast_to, permute_dims, reshape
+from graphfw.ops.shape.movement import PermuteDims, Reshape, broadcast_to, permute_dims, reshape
 
 __all__ = [
     "broadcast_arrays",
@@ -148,12 +148,13 @@ def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
 @public
 def sum_to(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
     """Sum over the dims that broadcasting `shape` to x's shape adds: its gradient.  x -> shape"""
-    if x.shape == tuple(shape):
+    wanted = tuple(shape)
+    if x.shape == wanted:
         return x
     extra = x.ndim - len(shape)
     stretched = [extra + i for i, dim in enumerate(shape) if dim == 1 and x.shape[extra + i] != 1]
     total = F.sum(x, axis=(*range(extra), *stretched), keepdims=True)
-    return reshape(total, tuple(shape)) if extra else total
+    return emit(shared(Reshape, wanted), total) if extra else total
 
 
 @public

@@ -32,7 +32,7 @@ from graphfw.runtime.numpy_executor.codegen import (
     region,
     scratch_bytes,
 )
-from tests.support.kernels import TARGETS, at, function
+from tests.support.kernels import TARGETS, at, check, function
 
 k = Scalars()
 WIDTH = host().vector_bytes
@@ -137,3 +137,22 @@ def test_code_that_cannot_fail_has_no_other_result():
     index = Load(int64, 0, at(i=1))
     table = Load(float32, 0, Access(0, (("j", 1),), (Term(index, 1, Param(0)),)))
     assert "ret i32 1" in KernelCode(rows(InnerLoop((Store(1, MATRIX, table),)))).llvm("f")
+
+
+def of_functions(count):
+    """Return a kernel with so many calls of functions of the library for each element."""
+    value = Load(float32, 0, MATRIX)
+    for _ in range(count):
+        value = k.sin(k.add(value, value))
+    return rows(InnerLoop((Store(1, MATRIX, value),)))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_the_rest_of_vectors_calls_many_functions(target, rng):
+    """They are written into the loop of whole vectors alone: twice would be as long to compile."""
+    assert KernelCode(of_functions(7), target).llvm("f").count(") noinline\n") == 0
+    kernel = of_functions(8)
+    assert KernelCode(kernel, target).llvm("f").count(") noinline\n") == 8
+    for i, j in ((3, 5), (2, 16), (5, 131)):
+        x = rng.standard_normal(i * j).astype(np.float32)
+        check(kernel, [x, np.zeros_like(x)], [1, j, i, i * j], rtol=1e-5, target=target)

@@ -45,6 +45,8 @@ class Evaluator:
         writer: Of the function.
         shape: How many elements are computed side by side at this place of the text.
         masks: For each vector, which lanes are computed; empty: all.
+        calls: Whether functions of the library are called at this place of the text; else they are
+            written into it.
         index: Where each axis stands, by name; the vector axis: where its first lane does.
         transposed: Where the row at hand of an operand lies that is read across; see `Transposing`.
     """
@@ -54,6 +56,7 @@ class Evaluator:
         self.writer = writer
         self.shape = VectorShape(1, 1)
         self.masks: Registers = ()
+        self.calls = False
         self.index: dict[str, str] = {}
         self.transposed: dict[Load, str] = {}
         self._values: list[dict[Expr, Registers]] = [{}]
@@ -200,7 +203,7 @@ class Evaluator:
         result, kind = (vector(register(d), p.lanes) for d in (expr.dtype, dtype))
         operands = ", ".join([f"{kind} {arg}" for arg in args])
         symbol = mathlib.symbol(expr.function, dtype, p.lanes)
-        return p.let(f"call {result} @{symbol}({operands})")
+        return p.let(f"call {result} @{symbol}({operands}){' noinline' if self.calls else ''}")
 
     def pointer(self, buffer: int) -> str:
         """Return where a buffer lies."""

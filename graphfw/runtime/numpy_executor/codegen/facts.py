@@ -116,6 +116,12 @@ class KernelFacts:
         return tuple(self._places)
 
     @cached_property
+    def library_calls(self) -> int:
+        """How many values of the vector loops are made by functions of the library."""
+        calls = [e for e in self.exprs if isinstance(e, Call) and self._places[e].varying]
+        return len([e for e in calls if PRIMITIVES[e.function].source == "library"])
+
+    @cached_property
     def params(self) -> tuple[int, ...]:
         """The parameters in use, sorted."""
         kernel = self.kernel

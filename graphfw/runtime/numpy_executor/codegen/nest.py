@@ -50,6 +50,9 @@ from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 _REGISTER = 128
 """Bits of the smallest vector register."""
+_MANY_CALLS = 8
+"""With so many functions of the library the rest of a kernel's vectors calls them: written into it
+a second time, they would be half of what LLVM compiles."""
 
 
 def block_shape(kernel: Kernel, target: Processor) -> VectorShape:
@@ -244,11 +247,13 @@ class Nest:
             with evaluator.loop_on(axis, slot, until, str(step), asks=asks):
                 yield
         evaluator.shape = rest
+        evaluator.calls = self._facts.library_calls >= _MANY_CALLS
         with evaluator.loop_on(axis, slot, end, str(rest.lanes * rest.vectors)):
             if rest.lanes > 1:
                 evaluator.masks = self._masks(end, level + 1)
             yield
         evaluator.masks = ()
+        evaluator.calls = False
 
     def _steps(self) -> tuple[list[VectorShape], VectorShape]:
         """Return the shapes of steps, as long as enough elements are left, and the one at the end.
