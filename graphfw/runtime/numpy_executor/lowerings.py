@@ -85,7 +85,7 @@ def _scans(
 # Linear algebra.
 
 
-@lowers(Cholesky, Inv, Solve, SolveTriangular, target="numpy")
+@lowers(Cholesky, Inv, Solve, SolveTriangular, target="numpy", fills=True)
 def _small_matrices(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:

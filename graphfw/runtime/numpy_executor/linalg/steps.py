@@ -17,14 +17,19 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
 from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.planning.collapse import joint_stride
 from graphfw.runtime.planning.copies import copied
 
 SMALL = 32
-"""Rows of the largest matrices: of many such, a thread's scratch memory fits a core's cache."""
+"""Rows of the largest of many matrices: so many lanes of them fit a core's cache."""
+
+SMALL_SINGLE = 64
+"""Rows of the largest single one: a larger one is better divided into blocks."""
 
 _COLUMNS = 32
 """Right-hand sides of a work item, for many matrices; a single one has as many vectors."""
@@ -45,7 +50,7 @@ class SmallMatrices:
     """Computes with matrices that are copied to scratch memory.
 
     Operands: output, matrices, right-hand sides, if there are any. Params: `_NAMES`, then `_VIEW`
-    for each input.
+    for each.
 
     Args:
         dtype: Of all operands.
@@ -83,9 +88,9 @@ class SmallMatrices:
         inputs = 2 if self._algorithm in ("solve", "triangle") else 1
         views = [
             [f.read("%params", len(_NAMES) + len(_VIEW) * number + i) for i in range(len(_VIEW))]
-            for number in range(inputs)
+            for number in range(inputs + 1)
         ]
-        result, *arrays = [f.operand(i) for i in range(inputs + 1)]
+        arrays = [f.operand(i) for i in range(inputs + 1)]
         begin = f.mul(f.div("%work_item", n["blocks"]), n["together"])
         end = f.low(f.add(begin, n["together"]), n["count"])
         left = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
@@ -96,14 +101,11 @@ class SmallMatrices:
             sources: list[Source] = []
             for array, (offset, apart, row, column) in zip(arrays, views, strict=True):
                 first = f.add(offset, f.mul(group.index, apart))
-                if len(sources) == 1:
+                if len(sources) != 1:  # the matrices are read from their first columns on
                     first = f.add(first, f.mul(left, column))
                 start = f.at(self._lanes.one.stored, array, first)
                 sources.append(Source(start, apart, row, column))
-            apart = f.mul(size, n["columns"])
-            place = f.add(f.mul(group.index, apart), left)
-            start = f.at(self._lanes.one.stored, result, place)
-            target = Source(start, apart, n["columns"], "1")
+            target, *sources = sources
             self._compute(f, size, columns, sources, target)
         f.finish()
         module.add(HEAD.format(symbol=symbol), f)
@@ -164,17 +166,28 @@ def _set_identity(f: MatrixWriter, size: str, at: str) -> None:
         f.put(row.index, f.add(row.index, at), one.constant(1))
 
 
+def small_rows(node: Node) -> int:
+    """Return how many rows a matrix of a node may have; 0 where there is no native code for it."""
+    x = node.inputs[0]
+    if x.dtype.is_complex:
+        return 0
+    return SMALL_SINGLE if size_of(x.shape[:-2]) == 1 else SMALL
+
+
 def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the steps of a node; none where its matrices are large, or of unknown size."""
     (output,) = outputs
     dtype, size = output.storage.dtype, inputs[0].shape[-1]
-    if dtype.is_complex or not isinstance(size, int) or not 0 < size <= SMALL:
-        return []
     lead = broadcast(*[x.shape[:-2] for x in inputs])
     count = size_of(lead)
-    if count == 0:
+    if dtype.is_complex or 0 in (count, size):
         return []
     many, columns = count != 1, output.shape[-1]
+    is_small = isinstance(size, int) and size <= small_rows(node)
+    if isinstance(node.op, SolveTriangular) and not (many and is_small):
+        return triangle_steps(node, node.op, inputs, output)
+    if not is_small:
+        return []
     lanes = lanes_of(dtype)
     algorithm, upper, unit = _algorithm_of(node)
     sides = 0 if algorithm == "cholesky" else columns
@@ -189,8 +202,10 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
     together = lanes * groups if many else 1
     params = [count, together, size, columns, block, blocks, width]
     operands, copies = [], []
-    for x in inputs:
+    for number, x in enumerate((output, *inputs)):
         lying, more = _in_order(node, x, lead)
+        if number == 0 and more:
+            return []
         copies += more
         operands.append(lying.storage)
         params += [lying.offset, *lying.strides]
@@ -198,8 +213,8 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
     step = Step(
         nodes=(node,),
         code=code,
-        operands=(output.storage, *operands),
-        written=(True, *[False] * len(operands)),
+        operands=tuple(operands),
+        written=(True, *[False] * len(inputs)),
         params=tuple(params),
         work_items=ceil(count, together) * blocks,
         scratch=(size + 1) * width * (lanes if many else 1) * dtype.itemsize,
@@ -231,3 +246,46 @@ def _in_order(node: Node, x: View, lead: Sequence[DimLike]) -> tuple[View, list[
     spread = View(x.storage, x.offset, (*lead, *x.shape[-2:]), (*strides, *x.strides[-2:]))
     step, temp = copied(spread, (node,), "matrices that are not one after the other", KernelCode)
     return View(temp, 0, shape, contiguous(shape)), [step]
+
+
+def triangle_steps(
+    node: Node, op: SolveTriangular, inputs: Sequence[View], output: View
+) -> list[Step]:
+    """Return the steps that solve with triangles of any size, matrix by matrix."""
+    dtype, size, columns = output.storage.dtype, output.shape[-2], output.shape[-1]
+    lead = output.shape[:-2]
+    is_small = isinstance(size, int) and size <= SMALL_SINGLE
+    lanes, vectors = lanes_of(dtype), 4 if host().vector_bytes == 64 else 1
+    # An item has a vector at least; of few columns, as many as leave each thread some.
+    block = lanes * dim_max(1, dim_min(vectors, columns // (2 * lanes)))
+    blocks = ceil(columns, block)
+    params: list[DimLike] = [size, columns, block, blocks]
+    operands, copies = [], []
+    for number, x in enumerate((output, *inputs)):
+        lying, more = _in_order(node, x, lead)
+        if number == 0 and (more or x.strides[-1] != 1):
+            return []
+        if number == 1 and not is_small and lying.strides[-1] != 1:
+            # Of each row, a line of cache would have to be fetched for every element.
+            step, temp = copied(lying, (node,), "rows of a triangle", KernelCode)
+            lying, more = View(temp, 0, lying.shape, contiguous(lying.shape)), [*more, step]
+        copies += more
+        operands.append(lying.storage)
+        apart, row, column = lying.strides
+        offset = lying.offset
+        if op.upper:
+            offset = offset + (size - 1) * (row + (column if number == 1 else 0))
+            row = -row
+            column = -column if number == 1 else column
+        params += [offset, apart, row, column]
+    step = Step(
+        nodes=(node,),
+        code=TriangleCode(dtype, unit=op.unit_diagonal, vectors=vectors),
+        operands=tuple(operands),
+        written=(True, False, False),
+        params=tuple(params),
+        work_items=size_of(lead) * blocks,
+        scratch=size * vectors * 64,
+        can_fail=True,
+    )
+    return [*copies, step]
