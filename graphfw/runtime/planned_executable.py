@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfw.errors import ExecutionError
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Rng
+from graphfw.ir.op import ROUNDING_FAILS, Rng
 from graphfw.ops.control.effects import quiet
 from graphfw.ops.control.shape_checks import hold
 from graphfw.ops.shape.gather_scatter import names_nothing
@@ -118,14 +118,26 @@ class PlannedExecutable(Executable, Generic[L]):
         """Return the inputs of a run as NumPy arrays."""
         return inputs
 
-    def _check_by_reference(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> None:
+    def _check_by_reference(
+        self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng
+    ) -> list[Any]:
         """Run on the host, for the checks that generated code does not make at these sizes.
 
         Raises:
             ExecutionError: One fails.
         """
         with quiet():  # what there is to see is seen elsewhere
-            self._reference(self._on_host(inputs), sizes, rng, 0, None)
+            return self._reference(self._on_host(inputs), sizes, rng, 0, None)
+
+    def _instead(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> list[Any]:
+        """Return the reference path's results where generated code has refused values.
+
+        Raises:
+            ExecutionError: It refuses them, too, or it would be wrong that only one does.
+        """
+        if not any([ROUNDING_FAILS in node.op.traits for node in self.program.graph.nodes]):
+            raise self._refusal(inputs, sizes, rng)
+        return self._check_by_reference(inputs, sizes, rng)
 
     def _refused(
         self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng

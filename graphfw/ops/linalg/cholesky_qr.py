@@ -14,7 +14,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import always_ge, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.op import PURE, ROUNDING_FAILS, Case, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
@@ -29,6 +29,7 @@ from graphfw.ops.linalg.matrix_rules import (
     require_matrices,
     require_square,
 )
+from graphfw.ops.linalg.triangular_lu import SolveTriangular
 
 __all__ = ["QRResult", "cholesky", "qr"]
 
@@ -36,6 +37,8 @@ __all__ = ["QRResult", "cholesky", "qr"]
 @op("cholesky")
 class Cholesky(Decomposition):
     """The lower triangular L with x = L L*.  x: [*B, M, M]  ->  [*B, M, M]"""
+
+    traits = frozenset({PURE, ROUNDING_FAILS})
 
     def shape(self, x: Shape) -> Shape:
         return require_square(x)
@@ -53,7 +56,8 @@ class Cholesky(Decomposition):
             upper = adjoint(y)
             inner = F.tril(upper @ ct)
             inner = inner - 0.5 * diagonal_matrix(F.diagonal(inner))
-            half = adjoint(F.solve(upper, adjoint(F.solve(upper, inner))))
+            half = _upper_solved(upper, adjoint(_upper_solved(upper, inner)))
+            half = adjoint(half)
             return 0.5 * (half + adjoint(half))
 
         return (gradient,)
@@ -66,6 +70,11 @@ class Cholesky(Decomposition):
         yield bad("float32[2, 3]", match="wants square matrices: x\\[-2\\] = 2")
         yield bad("float32[3]", match="wants matrices, of 2 dims or more, not 1")
         yield bad("float16[3, 3]", match="not float16", error=DTypeError)
+
+
+def _upper_solved(upper: Tensor, x: Tensor) -> Tensor:
+    """Return the inverse of an upper triangle, times x."""
+    return emit(SolveTriangular(upper=True), upper, x)
 
 
 @public
@@ -162,7 +171,7 @@ def _qr_gradient(g_q: Tensor, g_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
     upper = F.triu(g_r @ adjoint(r) - adjoint(q) @ g_q)
     mirrored = upper + adjoint(upper) - diagonal_matrix(F.conj(F.diagonal(upper)))
     mirrored = mirrored - _imaginary_diagonal(mirrored)
-    return adjoint(F.solve(r, adjoint(g_q + q @ mirrored)))
+    return adjoint(_upper_solved(r, adjoint(g_q + q @ mirrored)))
 
 
 def _imaginary_diagonal(x: Tensor) -> Tensor | int:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node
+from graphfw.ops.linalg.cholesky_qr import Cholesky
 from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.linalg.solve import Inv, Solve
+from graphfw.ops.linalg.triangular_lu import SolveTriangular
 from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
 from graphfw.ops.nn.pooling_ops import (
@@ -30,6 +33,7 @@ from graphfw.runtime.kernels.steps import Product, Step, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
+from graphfw.runtime.numpy_executor.linalg.steps import small_matrix_steps
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here, pairs_here
 from graphfw.runtime.numpy_executor.matmul.amx import Tiles, tiles_for
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
@@ -76,6 +80,16 @@ def _scans(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
     return scan_steps(node, inputs, outputs)
+
+
+# Linear algebra.
+
+
+@lowers(Cholesky, Inv, Solve, SolveTriangular, target="numpy", fills=True)
+def _small_matrices(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return small_matrix_steps(node, inputs, outputs)
 
 
 # Attention.

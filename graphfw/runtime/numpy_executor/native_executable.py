@@ -96,7 +96,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
             if run.nbytes:
                 self.arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
-        raise self._refusal(inputs, sizes, rng)
+        return self._instead(inputs, sizes, rng)
 
     def _say(self, error: TimeOverError, call: int | None) -> None:
         """Say in an error what a native step computes, by its number, and on which line."""

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
+from graphfw.passes.block_factorisations import BlockFactorisations
 from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
+from graphfw.passes.nest_concats import NestConcats
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
     FuseMaxPoolBackward,
@@ -18,16 +20,21 @@ from graphfw.passes.sink_pooling import (
     SinkElementwiseBelowPool,
 )
 from graphfw.runtime.numpy_executor import convolution
+from graphfw.runtime.numpy_executor.linalg.steps import small_rows
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 
 _PRODUCTS = (GemvToReduction(), IntegerProductToReduction())
+
+_BLOCKS = (BlockFactorisations(small_rows), NestConcats())
 
 
 def passes() -> Sequence[Pass]:
     """Return them, in order."""
     return (
         *pipelines.DEFAULT,
+        *_BLOCKS,
+        OptimiseBodies(_BLOCKS),
         GlobalPoolToReduction(),
         SinkConvBelowPool(_sums),
         FuseConvReluPool(_pools),

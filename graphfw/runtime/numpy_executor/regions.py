@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.ir.literal import Array
-from graphfw.ir.op import Op, Rng
+from graphfw.ir.op import ROUNDING_FAILS, Op, Rng
 from graphfw.ops.control.branch_op import Branch
 from graphfw.ops.control.loop_op import Loop
 from graphfw.ops.control.region_op import Region
@@ -52,8 +52,10 @@ class CompiledRegion:
         except FailedError:  # the reference path has the message
             bound = self._op.bind(sizes)
             with np.errstate(all="ignore"):
-                bound.eval(np, *arrays, **({"rng": rng} if self._op.is_random else {}))
-            raise
+                found = bound.eval(np, *arrays, **({"rng": rng} if self._op.is_random else {}))
+            if ROUNDING_FAILS not in self._op.traits:
+                raise
+            return [np.array(array, order="C") for array in found]
 
     @property
     def fits_inside(self) -> bool:

@@ -1,0 +1,291 @@
+"""The native steps of equations, inverses and Cholesky's triangles of small matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from graphfw.ir.dim import DimLike, dim_max, dim_min
+from graphfw.ir.dtype import DType
+from graphfw.ir.shape import broadcast, size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.linalg.cholesky_qr import Cholesky
+from graphfw.ops.linalg.solve import Inv
+from graphfw.ops.linalg.triangular_lu import SolveTriangular
+from graphfw.passes.fuse_views import contiguous
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.codegen.target import host
+from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
+from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.collapse import joint_stride
+from graphfw.runtime.planning.copies import copied
+
+SMALL = 32
+"""Rows of the largest of many matrices: so many lanes of them fit a core's cache."""
+
+SMALL_SINGLE = 64
+"""Rows of the largest single one: a larger one is better divided into blocks."""
+
+_COLUMNS = 32
+"""Right-hand sides of a work item, for many matrices; a single one has as many vectors."""
+
+_WORK_ITEM = 1 << 15
+"""Changes of vectors that a work item makes about, if there are so many."""
+
+Algorithm: TypeAlias = Literal["solve", "inverse", "triangle", "cholesky"]
+
+_NAMES = ("count", "together", "size", "columns", "block", "blocks", "width")
+"""Of matrices, and how many of them a work item has; of the rows of one; of right-hand sides, how
+many of them a work item has, and of such blocks; of elements between rows in scratch memory."""
+
+_VIEW = ("offset", "apart", "row", "column")
+
+
+class SmallMatrices:
+    """Computes with matrices that are copied to scratch memory.
+
+    Operands: output, matrices, right-hand sides, if there are any. Params: `_NAMES`, then `_VIEW`
+    for each.
+
+    Args:
+        dtype: Of all operands.
+        algorithm: What is done.
+        many: Whether there are many matrices; see `Lanes`.
+        upper: Which triangle is solved with.
+        unit: Whether its diagonal is taken as ones.
+    """
+
+    def __init__(
+        self,
+        dtype: DType,
+        algorithm: Algorithm,
+        *,
+        many: bool,
+        upper: bool = False,
+        unit: bool = False,
+    ) -> None:
+        self._lanes = Lanes(dtype, many=many)
+        self._algorithm = algorithm
+        self._upper = upper
+        self._unit = unit
+
+    @property
+    def key(self) -> str:
+        lanes = self._lanes
+        traits = f"{lanes.many} {self._upper} {self._unit}"
+        return f"small matrices {self._algorithm} {lanes.dtype.name} {traits}"
+
+    def llvm(self, symbol: str) -> str:
+        module = LlvmModule()
+        f = MatrixWriter(module, self._lanes)
+        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        f.width = n["width"]
+        inputs = 2 if self._algorithm in ("solve", "triangle") else 1
+        views = [
+            [f.read("%params", len(_NAMES) + len(_VIEW) * number + i) for i in range(len(_VIEW))]
+            for number in range(inputs + 1)
+        ]
+        arrays = [f.operand(i) for i in range(inputs + 1)]
+        begin = f.mul(f.div("%work_item", n["blocks"]), n["together"])
+        end = f.low(f.add(begin, n["together"]), n["count"])
+        left = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
+        columns = f.low(n["block"], f.sub(n["columns"], left))
+        size = n["size"]
+        with f.loop(begin, end, self._lanes.unit) as group:
+            f.live(f.sub(n["count"], group.index))
+            sources: list[Source] = []
+            for array, (offset, apart, row, column) in zip(arrays, views, strict=True):
+                first = f.add(offset, f.mul(group.index, apart))
+                if len(sources) != 1:  # the matrices are read from their first columns on
+                    first = f.add(first, f.mul(left, column))
+                start = f.at(self._lanes.one.stored, array, first)
+                sources.append(Source(start, apart, row, column))
+            target, *sources = sources
+            self._compute(f, size, columns, sources, target)
+        f.finish()
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+    def _compute(
+        self, f: MatrixWriter, size: str, columns: str, sources: Sequence[Source], target: Source
+    ) -> None:
+        if self._algorithm == "cholesky":
+            _load_mean(f, sources[0], size)
+            algorithms.cholesky(f, size)
+            _store_transposed(f, target, size)
+            return
+        end = f.add(size, columns)
+        f.copy_in(sources[0], size, size, "0")
+        if self._algorithm == "inverse":
+            _set_identity(f, size, size)
+        else:
+            f.copy_in(sources[1], size, columns, size)
+        upper, unit = self._upper, self._unit
+        if self._algorithm != "triangle":
+            algorithms.eliminate(f, size, end)
+            upper = True
+        checks = self._algorithm == "triangle"
+        algorithms.substitute(f, size, end, upper=upper, unit=unit, checks=checks)
+        f.copy_out(target, size, columns, size)
+
+
+def _load_mean(f: MatrixWriter, source: Source, size: str) -> None:
+    """Load the upper triangles of the means of matrices and their transposes."""
+    one = f.lanes.one
+    half = one.constant(0.5)
+    with f.loop("0", size) as row, f.loop(row.index, size) as column:
+        above = f.read_element(source, row.index, column.index)
+        below = f.read_element(source, column.index, row.index)
+        halves = [one.multiply(f, half, x) for x in (above, below)]
+        f.put(row.index, column.index, one.add(f, *halves))
+
+
+def _store_transposed(f: MatrixWriter, target: Source, size: str) -> None:
+    """Store upper triangles as lower ones, and zeros above."""
+    zero = f.lanes.one.constant(0)
+    with f.loop("0", size) as row:
+        after = f.add(row.index, "1")
+        with f.loop("0", after) as column:
+            value = f.get(column.index, row.index)
+            f.write_element(target, row.index, column.index, value)
+        with f.loop(after, size) as column:
+            f.write_element(target, row.index, column.index, zero)
+
+
+def _set_identity(f: MatrixWriter, size: str, at: str) -> None:
+    """Put ones on a diagonal, and zeros around it."""
+    one = f.lanes.one
+    with f.loop("0", size) as row:
+        with f.loop("0", size) as column:
+            f.put(row.index, f.add(column.index, at), one.constant(0))
+        f.put(row.index, f.add(row.index, at), one.constant(1))
+
+
+def small_rows(node: Node) -> int:
+    """Return how many rows a matrix of a node may have; 0 where there is no native code for it."""
+    x = node.inputs[0]
+    if x.dtype.is_complex:
+        return 0
+    return SMALL_SINGLE if size_of(x.shape[:-2]) == 1 else SMALL
+
+
+def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the steps of a node; none where its matrices are large, or of unknown size."""
+    (output,) = outputs
+    dtype, size = output.storage.dtype, inputs[0].shape[-1]
+    lead = broadcast(*[x.shape[:-2] for x in inputs])
+    count = size_of(lead)
+    if dtype.is_complex or 0 in (count, size):
+        return []
+    many, columns = count != 1, output.shape[-1]
+    is_small = isinstance(size, int) and size <= small_rows(node)
+    if isinstance(node.op, SolveTriangular) and not (many and is_small):
+        return triangle_steps(node, node.op, inputs, output)
+    if not is_small:
+        return []
+    lanes = lanes_of(dtype)
+    algorithm, upper, unit = _algorithm_of(node)
+    sides = 0 if algorithm == "cholesky" else columns
+    block = columns
+    if algorithm in ("solve", "triangle"):
+        block = sides = dim_max(1, dim_min(columns, _COLUMNS if many else lanes * _COLUMNS))
+    blocks = ceil(columns, block)
+    width = size + sides
+    # Whole vectors reach behind a row.
+    width = width if many else lanes * (ceil(width, lanes) + 1)
+    groups = dim_max(1, _WORK_ITEM // (size * size * dim_max(1, size + sides)))
+    together = lanes * groups if many else 1
+    params = [count, together, size, columns, block, blocks, width]
+    operands, copies = [], []
+    for number, x in enumerate((output, *inputs)):
+        lying, more = _in_order(node, x, lead)
+        if number == 0 and more:
+            return []
+        copies += more
+        operands.append(lying.storage)
+        params += [lying.offset, *lying.strides]
+    code = SmallMatrices(dtype, algorithm, many=many, upper=upper, unit=unit)
+    step = Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple(operands),
+        written=(True, *[False] * len(inputs)),
+        params=tuple(params),
+        work_items=ceil(count, together) * blocks,
+        scratch=(size + 1) * width * (lanes if many else 1) * dtype.itemsize,
+        can_fail=True,
+    )
+    return [*copies, step]
+
+
+def _algorithm_of(node: Node) -> tuple[Algorithm, bool, bool]:
+    op = node.op
+    if isinstance(op, SolveTriangular):
+        return "triangle", op.upper, op.unit_diagonal
+    if isinstance(op, Cholesky):
+        return "cholesky", True, False
+    return ("inverse" if isinstance(op, Inv) else "solve"), True, False
+
+
+def _in_order(node: Node, x: View, lead: Sequence[DimLike]) -> tuple[View, list[Step]]:
+    """Return matrices as a view of three dims, and the step that copies them, if it takes one."""
+    missing = len(lead) - (len(x.shape) - 2)
+    own = [
+        0 if dim == 1 else stride for dim, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)
+    ]
+    strides = [0] * missing + own
+    apart = joint_stride(lead, strides)
+    shape = (size_of(lead), *x.shape[-2:])
+    if apart is not None:
+        return View(x.storage, x.offset, shape, (apart, *x.strides[-2:])), []
+    spread = View(x.storage, x.offset, (*lead, *x.shape[-2:]), (*strides, *x.strides[-2:]))
+    step, temp = copied(spread, (node,), "matrices that are not one after the other", KernelCode)
+    return View(temp, 0, shape, contiguous(shape)), [step]
+
+
+def triangle_steps(
+    node: Node, op: SolveTriangular, inputs: Sequence[View], output: View
+) -> list[Step]:
+    """Return the steps that solve with triangles of any size, matrix by matrix."""
+    dtype, size, columns = output.storage.dtype, output.shape[-2], output.shape[-1]
+    lead = output.shape[:-2]
+    is_small = isinstance(size, int) and size <= SMALL_SINGLE
+    lanes, vectors = lanes_of(dtype), 4 if host().vector_bytes == 64 else 1
+    # An item has a vector at least; of few columns, as many as leave each thread some.
+    block = lanes * dim_max(1, dim_min(vectors, columns // (2 * lanes)))
+    blocks = ceil(columns, block)
+    params: list[DimLike] = [size, columns, block, blocks]
+    operands, copies = [], []
+    for number, x in enumerate((output, *inputs)):
+        lying, more = _in_order(node, x, lead)
+        if number == 0 and (more or x.strides[-1] != 1):
+            return []
+        if number == 1 and not is_small and lying.strides[-1] != 1:
+            # Of each row, a line of cache would have to be fetched for every element.
+            step, temp = copied(lying, (node,), "rows of a triangle", KernelCode)
+            lying, more = View(temp, 0, lying.shape, contiguous(lying.shape)), [*more, step]
+        copies += more
+        operands.append(lying.storage)
+        apart, row, column = lying.strides
+        offset = lying.offset
+        if op.upper:
+            offset = offset + (size - 1) * (row + (column if number == 1 else 0))
+            row = -row
+            column = -column if number == 1 else column
+        params += [offset, apart, row, column]
+    step = Step(
+        nodes=(node,),
+        code=TriangleCode(dtype, unit=op.unit_diagonal, vectors=vectors),
+        operands=tuple(operands),
+        written=(True, False, False),
+        params=tuple(params),
+        work_items=size_of(lead) * blocks,
+        scratch=size * vectors * 64,
+        can_fail=True,
+    )
+    return [*copies, step]
