@@ -46,10 +46,10 @@ def search_step(node: Node, facts: FusionFacts, target: KernelTarget) -> Step:
     element = element_at(_address(wanted, lanes), node.inputs[1].dtype)
     low = Carried(int64, "low")
     left = K.shr(RunTimeSize(int64, size), IndexValue(int64, index_of(steps)))
-    behind = K.add(low, K.shr(K.add(left, 1), 1))
-    middle = ComputedIndex(K.sub(behind, 1), size)
+    next_low = K.add(low, K.shr(K.add(left, 1), 1))
+    middle = ComputedIndex(K.sub(next_low, 1), size)
     compared = element_at(_address(known, [middle]), node.inputs[0].dtype)
-    moved = K.select(_stands_before(compared, element, node.op.side), behind, low)
+    moved = K.select(_stands_before(compared, element, node.op.side), next_low, low)
     (found,) = [view(tensor, facts) for tensor in node.outputs]
     draft = Draft(
         "columns",
