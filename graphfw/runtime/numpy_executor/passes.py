@@ -10,6 +10,7 @@ from graphfw.passes.base import Pass
 from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
+from graphfw.passes.partial_sorts import SortToPartialSort
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
     FuseMaxPoolBackward,
@@ -21,7 +22,7 @@ from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 
-_PRODUCTS = (GemvToReduction(), IntegerProductToReduction())
+_REWRITES = (GemvToReduction(), IntegerProductToReduction(), SortToPartialSort())
 
 
 def passes() -> Sequence[Pass]:
@@ -33,8 +34,8 @@ def passes() -> Sequence[Pass]:
         FuseConvReluPool(_pools),
         SinkElementwiseBelowPool(_pools),
         FuseMaxPoolBackward(_routes),
-        *_PRODUCTS,
-        OptimiseBodies(_PRODUCTS),
+        *_REWRITES,
+        OptimiseBodies(_REWRITES),
     )
 
 
