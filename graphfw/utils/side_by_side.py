@@ -33,13 +33,13 @@ def both(first: Callable[[], None], second: Callable[[], None]) -> None:
         second()
         return
 
-    def alone() -> None:
+    def separate() -> None:
         with allowed(threads // 2):
             second()
 
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1, "graphfw side by side") as helper:
-        done = helper.submit(context.run, alone)
+        done = helper.submit(context.run, separate)
         with allowed(threads - threads // 2):
             first()
         done.result()

@@ -97,10 +97,10 @@ def keys_of_floats(x: Array) -> Array:
     sign = kind.type(1 << last)
     bits = np.array(x, order="C").view(kind)
     np.putmask(bits, bits == sign, 0)  # -0.0
-    # Of negative numbers all bits are turned, of others the sign.
-    turned = (bits.view(f"i{kind.itemsize}") >> last).view(kind)
-    turned |= sign
-    bits ^= turned
+    # Of negative numbers all bits are flipped, of others the sign.
+    flipped = (bits.view(f"i{kind.itemsize}") >> last).view(kind)
+    flipped |= sign
+    bits ^= flipped
     infinite = np.array(np.inf).astype(x.dtype).view(kind)
     low, high = ~(infinite | sign), infinite ^ sign
     if bits.size and (bits.max() > high or bits.min() < low):

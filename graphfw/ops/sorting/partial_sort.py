@@ -23,7 +23,8 @@ class PartialSort(Op):
 
     x: [*A]  places: [*A with K at the axis], broadcast  ->  [*A]
 
-    All places are meant of all lines. Negative ones count from the end. Zeros of two signs have no order.
+    All places are meant of all lines; negative ones count from the end. Zeros of two signs have no
+    order.
     """
 
     axis: int

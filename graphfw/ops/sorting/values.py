@@ -84,6 +84,6 @@ def _counted(lines: Array) -> Array:
     keys = keys_of_floats(lines)
     keys.sort(axis=-1, kind="stable")
     sign = np.uint16(1 << 15)
-    turned = np.where(keys & sign, sign, np.uint16(0xFFFF))
-    turned ^= keys
-    return turned.view(lines.dtype)
+    flipped = np.where(keys & sign, sign, np.uint16(0xFFFF))
+    flipped ^= keys
+    return flipped.view(lines.dtype)

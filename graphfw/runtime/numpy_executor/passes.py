@@ -18,11 +18,17 @@ from graphfw.passes.sink_pooling import (
     SinkConvBelowPool,
     SinkElementwiseBelowPool,
 )
+from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 
-_REWRITES = (GemvToReduction(), IntegerProductToReduction(), SortToPartialSort())
+_REWRITES = (
+    GemvToReduction(),
+    IntegerProductToReduction(),
+    SortToPartialSort(),
+    TopKToReductions(),
+)
 
 
 def passes() -> Sequence[Pass]:
