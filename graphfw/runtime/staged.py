@@ -21,9 +21,11 @@ from graphfw.runtime.executor import Claim, Executable, Executor, Options
 from graphfw.runtime.feeding import check_promises
 from graphfw.runtime.locations import node_table
 from graphfw.runtime.memory import MemoryReport
+from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program, without_passes
 from graphfw.runtime.stages import Measurement, Stages, cut
+from graphfw.utils.side_by_side import allowed
 
 _versions = itertools.count(-1, -1)
 """For runs that know nothing of the variables' version: none is like another."""
@@ -54,7 +56,11 @@ def loaded(
     without_passes(program)  # stages have theirs
     stages = cut(program)
     return StagedExecutable(
-        program, stages, [load(each.program) for each in stages.stages], executor
+        program,
+        stages,
+        [load(each.program) for each in stages.stages],
+        executor,
+        options.threads or default_threads(),
     )
 
 
@@ -80,11 +86,17 @@ class StagedExecutable(Executable):
     """A program in stages; what a run knows is its own, so that many may go on at once."""
 
     def __init__(
-        self, program: Program, stages: Stages, runs: Sequence[Executable], executor: Executor
+        self,
+        program: Program,
+        stages: Stages,
+        runs: Sequence[Executable],
+        executor: Executor,
+        threads: int,
     ) -> None:
         self.program = program
         self.stages = stages
         self._runs = runs
+        self._threads = threads
         self._executor = executor
         outputs = stages.outputs
         self._again = [i for i, place in enumerate(outputs) if place in outputs[:i]]
@@ -139,17 +151,19 @@ class StagedExecutable(Executable):
         begin = time.perf_counter()
         node, op = one.node, one.op
         arrays = self._executor.to_hosts([values[place] for place in one.takes])
+        is_watched = isinstance(run, DebugExecutable)
+        wanted = range(len(node.outputs)) if is_watched else one.wanted
         try:
-            with np.errstate(all="ignore"):
-                made = op.eval(np, *arrays)
+            with np.errstate(all="ignore"), allowed(self._threads):
+                results = op.eval_some(wanted, *arrays)
         except Exception as error:
             raise concrete.failed(node, arrays, error) from error
-        results = list(made) if op.multiple else [made]
         if isinstance(run, DebugExecutable):
             run.watch(node, arrays, results)
         env.update(zip(one.names, op.measured(*results), strict=True))
         for place, tensor, array in zip(one.gives, node.outputs, results, strict=True):
-            values[place] = self._executor.feed(tensor, array)
+            if array is not None:
+                values[place] = self._executor.feed(tensor, array)
         return time.perf_counter() - begin
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:

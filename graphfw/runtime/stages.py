@@ -15,7 +15,7 @@ Updates of variables are the last stage's: nothing can fail behind them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class Measurement(NamedTuple):
         names: The symbols that it finds out.
         takes: The places of its inputs.
         gives: The places of its outputs.
+        wanted: The numbers of the outputs that are read.
     """
 
     node: Node
@@ -47,6 +48,7 @@ class Measurement(NamedTuple):
     names: tuple[str, ...]
     takes: tuple[int, ...]
     gives: tuple[int, ...]
+    wanted: frozenset[int]
 
 
 class Stage(NamedTuple):
@@ -113,7 +115,7 @@ class _Cut:
         wanted: list[dict[Tensor, None]] = [{} for _ in range(self._last + 1)]
         for tensor in fetches:
             wanted[self._ready(tensor)][tensor] = None
-        measured: dict[Node, None] = {}
+        measured: dict[Node, set[int]] = {}
         found: list[tuple[Program, tuple[Tensor, ...], list[Tensor]]] = []
         for level in range(self._last, -1, -1):
             mine = [*wanted[level], *(updates if level == self._last else ())]
@@ -126,7 +128,9 @@ class _Cut:
                 part,
                 tuple(map(self._place, (*sources, *part.variables))),
                 tuple(map(self._yielded, mine)),
-                tuple([self._measurement(n) for n in measured if self._levels[n] == level]),
+                tuple(
+                    [self._measurement(*n) for n in measured.items() if self._levels[n[0]] == level]
+                ),
                 (),
             )
             for level, (part, sources, mine) in enumerate(found)
@@ -188,7 +192,7 @@ class _Cut:
         return PURE in traits and RANDOM not in traits and (ALIAS in traits or not node.inputs)
 
     def _demand(
-        self, tensor: Tensor, wanted: list[dict[Tensor, None]], measured: dict[Node, None]
+        self, tensor: Tensor, wanted: list[dict[Tensor, None]], measured: dict[Node, set[int]]
     ) -> None:
         """See that an earlier stage yields what a later one or a measurement takes."""
         node = tensor.node
@@ -196,15 +200,19 @@ class _Cut:
             return
         if MEASURES not in node.op.traits:
             wanted[self._levels[node]][tensor] = None
-        elif node not in measured:
-            measured[node] = None
+            return
+        if node not in measured:
+            measured[node] = set()
             for each in node.inputs:
                 self._demand(each, wanted, measured)
+        measured[node].add(tensor.index)
 
-    def _measurement(self, node: Node) -> Measurement:
+    def _measurement(self, node: Node, wanted: Collection[int]) -> Measurement:
         assert isinstance(node.op, Measuring)
         takes, gives = map(self._place, node.inputs), map(self._place, node.outputs)
-        return Measurement(node, node.op, node.op.names, tuple(takes), tuple(gives))
+        return Measurement(
+            node, node.op, node.op.names, tuple(takes), tuple(gives), frozenset(wanted)
+        )
 
     def _ready(self, tensor: Tensor) -> int:
         """Return the first stage that can yield a tensor."""

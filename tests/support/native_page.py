@@ -34,7 +34,7 @@ MADE_BY_EXECUTORS = {
 }
 """Modules of ops that nobody describes."""
 
-MADE_BY_PASSES = {"window_relu_sum", "window_route"}
+MADE_BY_PASSES = {"partial_sort", "window_relu_sum", "window_route"}
 """Further ops that nobody describes."""
 
 INTRODUCTION = """\

@@ -8,7 +8,7 @@ is given, the op itself, and then, as sizes are known, what uses its results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from graphfw.ir.shape import Requirement, require, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.dtypes import compute_dtype, require_indices, require_one_dtype
+from graphfw.ops.sorting.distinct import distinct
 
 
 class Measuring(Op):
@@ -42,6 +43,14 @@ class Measuring(Op):
     def measured(self, *results: Any) -> tuple[int, ...]:
         """Return the sizes of `dims`, given the results' arrays."""
         return (len(results[0]),)
+
+    def eval_some(self, wanted: Collection[int], *xs: Any) -> tuple[Any, ...]:
+        """Return the results for NumPy's arrays; those that are not wanted may be None.
+
+        The first result is there in any case: it has the sizes.
+        """
+        found = self.eval(np, *xs)
+        return tuple(found) if self.multiple else (found,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,6 +166,8 @@ class Unique(Measuring):
         return x, int64, int64, int64
 
     def eval(self, xp: Any, x: Any) -> tuple[Any, ...]:
+        if xp is np:
+            return self.eval_some((0, 1, 2, 3), x)
         values, indices, inverse, counts = xp.unique(
             x.astype(compute_dtype(xp, x.dtype), copy=False),
             return_index=True,
@@ -170,6 +181,12 @@ class Unique(Measuring):
             inverse.astype(xp.int64, copy=False).reshape(x.shape),
             counts.astype(xp.int64, copy=False),
         )
+
+    def eval_some(self, wanted: Collection[int], *xs: Any) -> tuple[Any, ...]:
+        (x,) = xs
+        values, indices, inverse, counts = distinct(x, wanted)
+        inverse = None if inverse is None else inverse.reshape(x.shape)
+        return values, indices, inverse, counts
 
 
 @op("sizes")

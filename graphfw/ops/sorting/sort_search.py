@@ -17,7 +17,6 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import Dim, DimLike, always_ge
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.literal import Array
 from graphfw.ir.op import NONDIFF, Case, Op, bad, ok, op
 from graphfw.ir.shape import normalize_axis, require, size_of
 from graphfw.ir.tensor import Tensor
@@ -27,6 +26,7 @@ from graphfw.ops.batching import MappedAxis, along_axes
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.dtypes import compute_dtype, require_one_dtype, require_ordered
 from graphfw.ops.shape.gather_scatter import Slice
+from graphfw.ops.sorting import keys, selection, values
 
 __all__ = ["TopK", "argsort", "searchsorted", "sort", "topk"]
 
@@ -62,22 +62,13 @@ def _argsort(xp: Any, x: Any, axis: int, descending: bool, kind: str | None = "s
     Descending is not ascending read backwards, which would turn equal elements around: it is the
     backwards input sorted, read backwards.
     """
+    if xp is np:
+        return keys.argsort(x, axis, descending=descending)
     values = x.astype(compute_dtype(xp, x.dtype), copy=False)
     if not descending:
         return xp.argsort(values, axis=axis, kind=kind)
     backwards = xp.argsort(xp.flip(values, axis), axis=axis, kind=kind)
     return x.shape[axis] - 1 - xp.flip(backwards, axis)
-
-
-def _are_distinct(xp: Any, values: Any) -> bool:
-    """Whether numbers that are equal differ: of the values themselves only zeros do, in sign.
-
-    NumPy sorts several times as fast where it need not keep their order.
-    """
-    if xp is not np:
-        return True  # elsewhere there is one algorithm, and asking would wait for the device
-    signs = np.signbit(values[values == 0]) if values.dtype.kind == "f" else np.empty(0, bool)
-    return bool(signs.any() and not signs.all())
 
 
 @op("sort")
@@ -88,15 +79,17 @@ class Sort(Sorting):
         return require_ordered(x)
 
     def eval(self, xp: Any, x: Any) -> Any:
+        if xp is np:
+            return values.sort(x, self.axis, descending=self.descending, stable=self.stable)
         # bfloat16's own order does not know NaN.
-        values = x.astype(compute_dtype(xp, x.dtype), copy=False)
-        kind = "stable" if self.stable and _are_distinct(xp, values) else None
+        wide = x.astype(compute_dtype(xp, x.dtype), copy=False)
+        kind = "stable" if self.stable else None
         if self.descending:
-            backwards = xp.sort(xp.flip(values, self.axis), axis=self.axis, kind=kind)
-            values = xp.flip(backwards, self.axis)
+            backwards = xp.sort(xp.flip(wide, self.axis), axis=self.axis, kind=kind)
+            wide = xp.flip(backwards, self.axis)
         else:
-            values = xp.sort(values, axis=self.axis, kind=kind)
-        return values.astype(x.dtype, copy=False)
+            wide = xp.sort(wide, axis=self.axis, kind=kind)
+        return wide.astype(x.dtype, copy=False)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -206,18 +199,10 @@ class ArgTopK(Op):
                 fix=f"use k={size} or less",
             )
         k = int(self.k)
-        is_few = 0 < 2 * k < size and x.size >= _MANY
-        if is_few and xp is np:  # CuPy's partition sorts everything, too
-            dtype = compute_dtype(np, x.dtype)
-            rows = np.moveaxis(x, self.axis, -1).astype(dtype, order="C", copy=False)
-            chosen = _first(rows, k, self.largest)
-            if chosen is not None:
-                values = np.take_along_axis(rows, chosen, -1)
-                order = _argsort(np, values, -1, self.largest)
-                places = np.moveaxis(np.take_along_axis(chosen, order, -1), -1, self.axis)
-                return np.ascontiguousarray(places, np.int64)
+        if xp is np:
+            return selection.first(x, k, self.axis, largest=self.largest)
         places = _argsort(xp, x, self.axis, self.largest)
-        chosen = places[(slice(None),) * self.axis + (slice(None, self.k),)]
+        chosen = places[(slice(None),) * self.axis + (slice(None, k),)]
         return chosen.astype(xp.int64)
 
     @staticmethod
@@ -230,30 +215,6 @@ class ArgTopK(Op):
         yield bad("float32[3]", k=1, axis=1, match="axis 1 is out of range for 1 dim")
         yield bad("bool[3]", k=1, axis=0, match="wants real tensors, not bool", error=DTypeError)
         yield bad("complex64[3]", k=1, axis=0, match="not complex64", error=DTypeError)
-
-
-_MANY = 2048
-"""Elements. Fewer are sorted as quickly as chosen from."""
-
-
-def _first(rows: Array, k: int, largest: bool) -> Array | None:
-    """Return where the first k of each row in order are, by place; None if there is a NaN.
-
-    rows: [*B, N] -> [*B, k]. That takes some passes over the rows, where sorting takes many.
-    """
-    if rows.dtype.kind == "f" and np.isnan(rows).any():
-        return None
-    size = rows.shape[-1]
-    last = size - k if largest else k - 1
-    edge = np.partition(rows, last, axis=-1)[..., last : last + 1]
-    is_chosen = rows >= edge if largest else rows <= edge
-    if np.count_nonzero(is_chosen) * size != rows.size * k:
-        # More are equal to the last one than there is room for: those at the lowest places stay.
-        is_equal = rows == edge
-        others = np.count_nonzero(is_chosen & ~is_equal, axis=-1, keepdims=True)
-        is_chosen &= ~is_equal | (np.cumsum(is_equal, axis=-1) <= k - others)
-    places: Array = np.flatnonzero(is_chosen) % size
-    return places.reshape(*rows.shape[:-1], k)
 
 
 class TopK(NamedTuple):

@@ -58,3 +58,10 @@ class IndexValue(Expr):
     """An index as a value, int64, before the kernel's axes and parameters are settled."""
 
     index: Affine
+
+
+@record(eq=False)
+class RunTimeSize(Expr):
+    """A size as a value, int64: a parameter of the kernel even where it is known before a run."""
+
+    size: DimLike

@@ -15,6 +15,7 @@ from graphfw.ir.sources import Constant
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.linalg.products import MatMul
+from graphfw.ops.sorting.sort_search import SearchSorted
 from graphfw.passes.fuse import Group, Partition
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.fuse_pools import columns_of
@@ -36,6 +37,7 @@ from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
 from graphfw.runtime.kernels.lower_numbers import with_tables
 from graphfw.runtime.kernels.lower_packed import packed
 from graphfw.runtime.kernels.lower_prologues import multiplied, prologue
+from graphfw.runtime.kernels.lower_searches import search_step
 from graphfw.runtime.kernels.lower_shared import Lowered, Structures, joined_structure
 from graphfw.runtime.kernels.lower_steps import epilogue, finished, step
 from graphfw.runtime.kernels.lower_values import (
@@ -222,6 +224,8 @@ class _Lowering:
             iterations = iteration_steps(node, self.facts, self.target)
             if iterations:
                 return [*iterations]
+        if isinstance(node.op, SearchSorted):
+            return [search_step(node, self.facts, self.target)]
         inputs = [view(tensor, self.facts) for tensor in node.inputs]
         outputs = [view(tensor, self.facts) for tensor in node.outputs]
         if is_joined(node, inputs, outputs):

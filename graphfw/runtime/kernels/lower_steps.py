@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.elements import (
     ElementAddress,
     IndexValue,
     RandomValue,
+    RunTimeSize,
 )
 from graphfw.runtime.kernels.ir import (
     Access,
@@ -354,6 +355,8 @@ class _Finisher:
             return Draw(expr.dtype, buffer, self._param(key), self._access(expr.place))
         if isinstance(expr, IndexValue):
             return self._number(expr.index)
+        if isinstance(expr, RunTimeSize):
+            return SizeValue(int64, self._param(expr.size))
         if isinstance(expr, StoredNumber):
             buffer = self._buffer(expr.table, expr.dtype, written=False)
             return Load(expr.dtype, buffer, Access(expr.place, ()))

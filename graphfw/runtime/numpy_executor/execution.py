@@ -21,6 +21,7 @@ from graphfw.runtime.numpy_executor.in_pieces import cut_of, in_pieces
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.ready_run import LoadedRecipe, Outside, ReadyRun
 from graphfw.runtime.planning.schedule import Level
+from graphfw.utils.side_by_side import allowed
 
 if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
@@ -226,5 +227,9 @@ def _evaluation(
         results: Sequence[Any] = result if op.multiple else (result,)
         return [np.array(array, order="C", copy=copy) for array in results]
 
+    def on_threads(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        with allowed(threads):
+            return compute(arrays, rng)
+
     cut = None if copy else cut_of(node, op, sizes)
-    return compute if cut is None else in_pieces(node, cut, compute, threads)
+    return on_threads if cut is None else in_pieces(node, cut, compute, threads)

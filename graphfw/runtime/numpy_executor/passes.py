@@ -12,6 +12,7 @@ from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.nest_concats import NestConcats
+from graphfw.passes.partial_sorts import SortToPartialSort
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
     FuseMaxPoolBackward,
@@ -19,12 +20,18 @@ from graphfw.passes.sink_pooling import (
     SinkConvBelowPool,
     SinkElementwiseBelowPool,
 )
+from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.linalg.steps import small_rows
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 
-_PRODUCTS = (GemvToReduction(), IntegerProductToReduction())
+_REWRITES = (
+    GemvToReduction(),
+    IntegerProductToReduction(),
+    SortToPartialSort(),
+    TopKToReductions(),
+)
 
 _BLOCKS = (BlockFactorisations(small_rows), NestConcats())
 
@@ -40,8 +47,8 @@ def passes() -> Sequence[Pass]:
         FuseConvReluPool(_pools),
         SinkElementwiseBelowPool(_pools),
         FuseMaxPoolBackward(_routes),
-        *_PRODUCTS,
-        OptimiseBodies(_PRODUCTS),
+        *_REWRITES,
+        OptimiseBodies(_REWRITES),
     )
 
 

@@ -1,0 +1,89 @@
+"""The elements of NumPy's arrays in order, as quickly as they can be.
+
+Of elements alone the order of equal ones does not show, but for that of zeros of two signs. So the
+sort need not be stable: zeros are written where zeros stand, in the order that they had.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphfw.ir.literal import Array
+from graphfw.ops.sorting.keys import COUNTED, LONG, is_half, keys_for, keys_of_floats, sort_rows
+
+
+def sort(x: Array, axis: int, *, descending: bool = False, stable: bool = True) -> Array:
+    """Return the elements in order along an axis; NaN is the largest.
+
+    Args:
+        x: What to sort.
+        axis: Along which dim.
+        descending: Whether to begin with the largest.
+        stable: Whether zeros of two signs keep their order.
+    """
+    lines = np.array(np.moveaxis(x, axis, -1), order="C")
+    if lines.size == 0:
+        return np.empty(x.shape, x.dtype)
+    zeros = _zeros(lines) if stable and has_negative_zeros(lines) else None
+    found = _ordered(lines)
+    if descending:
+        found = np.flip(found, -1)
+    if zeros is not None:
+        bits = found.view(zeros.dtype)
+        bits[_is_zero(bits)] = zeros
+    return np.moveaxis(found, -1, axis)
+
+
+def has_negative_zeros(x: Array) -> bool:
+    """Whether there is a -0.0: as an integer it is the least of all numbers' bits."""
+    if x.dtype.kind in "iub":
+        return False
+    kind = np.dtype(f"i{x.dtype.itemsize}")
+    return bool(x.view(kind).min() == np.iinfo(kind).min)
+
+
+def _zeros(x: Array) -> Array:
+    bits = x.view(f"u{x.dtype.itemsize}")
+    zeros: Array = bits[_is_zero(bits)]
+    return zeros
+
+
+def _is_zero(bits: Array) -> Array:
+    """Return where floats are 0.0 or -0.0, given their bits."""
+    size: Array = bits & bits.dtype.type(np.iinfo(bits.dtype).max >> 1)
+    return np.equal(size, 0)
+
+
+def _ordered(lines: Array) -> Array:
+    """Return sorted rows, in any order of equal elements; may write to them.  [*B, N] -> [*B, N]"""
+    if lines.dtype.itemsize <= 2:
+        return _counted(lines)
+    if lines.dtype.kind in "iu" and lines.shape[-1] > LONG:
+        bits, low, _ = keys_for(lines)
+        narrow = np.dtype(np.uint16 if bits <= COUNTED else np.uint32)
+        if bits <= 8 * narrow.itemsize < 8 * lines.dtype.itemsize:
+            lines -= lines.dtype.type(low)
+            part = lines.astype(narrow)
+            if bits <= COUNTED:
+                part.sort(axis=-1, kind="stable")
+            else:
+                sort_rows(part)
+            np.add(part, lines.dtype.type(low), out=lines, casting="unsafe", dtype=lines.dtype)
+            return lines
+    sort_rows(lines)
+    if lines.dtype.kind == "f" and np.isnan(lines[..., -1]).any():
+        np.putmask(lines, np.isnan(lines), np.nan)  # whichever NaN came first
+    return lines
+
+
+def _counted(lines: Array) -> Array:
+    """Sort numbers of up to 16 bits by counting them: NumPy does where it has to be stable."""
+    if not is_half(lines):
+        lines.sort(axis=-1, kind="stable")
+        return lines
+    keys = keys_of_floats(lines)
+    keys.sort(axis=-1, kind="stable")
+    sign = np.uint16(1 << 15)
+    flipped = np.where(keys & sign, sign, np.uint16(0xFFFF))
+    flipped ^= keys
+    return flipped.view(lines.dtype)

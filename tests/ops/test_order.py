@@ -1,0 +1,172 @@
+"""Orders of NumPy's arrays, as sorts that compare and are stable have them."""
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+from graphfw.ir.dtype import as_dtype
+from graphfw.ops.sorting import keys, selection, values
+from graphfw.ops.sorting.distinct import distinct
+from graphfw.utils.side_by_side import allowed
+
+DTYPES = (
+    "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
+)
+SHAPES = [((2500,), 0), ((5, 700), 1), ((700, 5), 0), ((3, 300, 4), 1), ((5, 8), 1), ((0, 9), 1)]
+KINDS = ("wide", "few", "extremes", "close")
+
+
+def drawn(rng, shape, dtype, kind):
+    """Return elements with ties; of floats zeros of both signs, infinities and NaN of both."""
+    numpy = as_dtype(dtype).dtype
+    if numpy.kind in "iu":
+        limits = np.iinfo(numpy)
+        if kind == "wide":
+            return rng.integers(limits.min, limits.max, shape, numpy, endpoint=True)
+        x = rng.integers(0, 5 if kind == "few" else 120, shape).astype(numpy)
+        if kind == "extremes":
+            x.flat[::3], x.flat[1::7] = limits.min, limits.max
+        return x
+    if kind == "close":  # they differ in their lowest bits
+        return (1 + rng.integers(0, 2**14, shape) * 2.0**-52).astype(numpy)
+    x = rng.normal(size=shape) * 1e3 if kind == "wide" else rng.integers(-3, 4, shape) * 1.0
+    if kind == "extremes":
+        x.flat[::3] = rng.choice([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf], x.flat[::3].shape)
+    return x.astype(numpy)
+
+
+def wide(x):
+    return x if x.dtype.kind in "iubc" else x.astype(np.float64)
+
+
+def places_of(x, axis, descending):
+    if not descending:
+        return np.argsort(wide(x), axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(wide(x), axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(backwards, axis)
+
+
+def same(found, wanted):
+    """See that arrays are the same, signs of zeros included."""
+    assert found.dtype == wanted.dtype
+    a, b = wide(found), wide(wanted)
+    np.testing.assert_array_equal(a, b, strict=True)
+    if a.dtype.kind == "f":
+        is_number = ~np.isnan(a)
+        np.testing.assert_array_equal(np.signbit(a)[is_number], np.signbit(b)[is_number])
+
+
+@pytest.fixture(params=["usual sizes", "small sizes"], autouse=True)
+def sizes(request, monkeypatch):
+    if request.param == "small sizes":
+        monkeypatch.setattr(keys, "_FEW", 1)
+        monkeypatch.setattr(keys, "_BLOCK", 100)
+        monkeypatch.setattr(keys, "_PART", 50)
+        monkeypatch.setattr(keys, "_ROUNDS", 1)
+        monkeypatch.setattr(selection, "_MANY", 100)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_orders_are_those_of_stable_sorts(rng, dtype, descending):
+    for shape, axis in SHAPES:
+        for kind in KINDS:
+            x = drawn(rng, shape, dtype, kind)
+            before = x.tobytes()
+            places = places_of(x, axis, descending)
+            found = keys.argsort(x, axis, descending=descending)
+            np.testing.assert_array_equal(found, places, strict=True)
+            ordered = np.take_along_axis(x, places, axis)
+            same(values.sort(x, axis, descending=descending), ordered)
+            unstable = values.sort(x, axis, descending=descending, stable=False)
+            np.testing.assert_array_equal(wide(unstable), wide(ordered))
+            for strided in (x[::-1], x[..., ::2]):
+                same(
+                    values.sort(strided, axis, descending=descending),
+                    np.take_along_axis(strided, places_of(strided, axis, descending), axis),
+                )
+            assert x.tobytes() == before
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_first_are_those_of_a_stable_sort(rng, dtype, largest):
+    for shape, axis in SHAPES:
+        for kind in KINDS:
+            x = drawn(rng, shape, dtype, kind)
+            for k in (0, 1, 3, 5):
+                wanted = np.take(places_of(x, axis, largest), np.arange(k), axis)
+                found = selection.first(x, k, axis, largest=largest)
+                np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_partly_sorted_rows_have_the_elements_of_sorted_ones(rng, dtype):
+    for size in (1, 2, 99, 400, 5000):
+        for kind in KINDS:
+            x = drawn(rng, (3, size), dtype, kind)
+            ordered = np.take_along_axis(x, places_of(x, 1, False), 1)
+            for places in ([0], [size - 1], [size // 2], [0, size // 3, size // 2, size - 1]):
+                found = selection.partly_sorted(x, np.array(places))
+                np.testing.assert_array_equal(wide(found)[:, places], wide(ordered)[:, places])
+
+
+@pytest.mark.parametrize("order", ["periodic", "ascending", "descending", "equal"])
+def test_a_sample_that_misleads_is_found_out(order):
+    n = 50_000
+    x = {
+        "periodic": np.where(np.arange(n) % 12 == 0, 1.0, np.arange(n)),
+        "ascending": np.arange(n) * 1.0,
+        "descending": np.arange(n)[::-1] * 1.0,
+        "equal": np.ones(n),
+    }[order]
+    for place in (0, 1, n // 10, n // 2, n - 2):
+        found = selection.partly_sorted(x, np.array([place]))
+        assert found[place] == np.sort(x)[place]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bool", "complex64"])
+def test_the_distinct_are_those_of_numpy(rng, dtype):
+    for shape in ((), (0,), (1,), (40, 50)):
+        for kind in KINDS:
+            if dtype in ("bool", "complex64"):
+                x = rng.integers(0, 2, shape).astype(dtype)
+            else:
+                x = drawn(rng, shape, dtype, kind) if shape else drawn(rng, (1,), dtype, kind)[0]
+            x = np.asarray(x)
+            returns = {f"return_{what}": True for what in ("index", "inverse", "counts")}
+            wanted = np.unique(wide(x) if dtype in DTYPES else x, **returns, equal_nan=False)
+            found = distinct(x, (0, 1, 2, 3))
+            same(found[0], np.ravel(x)[wanted[1]])
+            for a, b in zip(found[1:], wanted[1:], strict=True):
+                np.testing.assert_array_equal(a, b.reshape(-1))
+            alone = distinct(x, (0,))
+            same(alone[0], found[0])
+
+
+def test_any_number_of_threads_finds_the_same(rng):
+    for dtype in ("float32", "float64", "int64"):
+        x = drawn(rng, (3000,), dtype, "extremes")
+        found = []
+        for threads in (1, 2, 3, 8):
+            with allowed(threads):
+                found.append((values.sort(x, 0).tobytes(), keys.argsort(x, 0).tobytes()))
+        assert len(set(found)) == 1
+
+
+def test_a_whole_array_is_sorted_on_all_threads_of_a_session(rng, monkeypatch):
+    seen = set()
+    both = keys.both
+    monkeypatch.setattr(keys, "both", lambda *tasks: seen.add(1) or both(*tasks))
+    monkeypatch.setattr(keys, "_PART", 50)
+    x = rng.normal(size=5000)
+    with gf.Graph() as g:
+        tensor = gf.placeholder(x.shape, "float64")
+        outputs = [gf.sort(tensor), gf.argsort(tensor), gf.unique_values(tensor)]
+    for threads in (1, 2):
+        with gf.Session(g, threads=threads) as session:
+            ordered, places, known = session.run(outputs, {tensor: x})
+        np.testing.assert_array_equal(ordered, np.sort(x))
+        np.testing.assert_array_equal(places, np.argsort(x))
+        np.testing.assert_array_equal(known, np.unique(x))
+        assert bool(seen) is (threads == 2)
