@@ -82,6 +82,48 @@ def test_lengths_as_they_come(dtype):
         assert error(transformed(x, gf.fft.fft), np.fft.fft(wide(x))) < BOUND[dtype]
 
 
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((5, 2048), 1),
+        ((3, 512), -1),
+        ((70, 30), 1),
+        ((210, 19), 0),
+        ((2, 64, 48), 1),
+        ((3, 5, 6), 2),
+        ((7, 2), 1),
+        ((0, 8), 1),
+    ],
+)
+def test_real_numbers(dtype, shape, axis):
+    rng = np.random.default_rng()
+    z = numbers(rng, shape, dtype)
+    x, n = z.real.copy(), shape[axis]
+    half = np.take(z, np.arange(n // 2 + 1), axis)
+    for norm in ("backward", "ortho", "forward"):
+        found = transformed(x, lambda x, m=norm: gf.fft.rfft(x, axis=axis, norm=m))
+        back = transformed(half, lambda z, m=norm: gf.fft.irfft(z, n=n, axis=axis, norm=m))
+        assert (found.dtype, back.dtype) == (z.dtype, x.dtype)
+        if x.size:
+            assert error(found, np.fft.rfft(wide(z).real, axis=axis, norm=norm)) < BOUND[dtype]
+            wanted = np.fft.irfft(wide(half), n=n, axis=axis, norm=norm)
+            assert error(back, wanted) < BOUND[dtype]
+
+
+def test_gradients_are_native_too():
+    x = np.random.default_rng().standard_normal((3, 96)).astype(np.float32)
+
+    def function(x: Any) -> Any:
+        spectrum = gf.fft.rfft(x)
+        return gf.grad(gf.sum(gf.abs(spectrum) ** 2 + gf.real(spectrum)), x)
+
+    found = transformed(x, function)
+    with gf.Graph():
+        wanted = function(gf.constant(x)).numpy()
+    assert error(found, wanted) < 1e-5
+
+
 def test_batches_without_size():
     rng = np.random.default_rng()
     with gf.Graph() as graph:

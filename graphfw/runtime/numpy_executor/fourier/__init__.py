@@ -1,5 +1,5 @@
-"""Fourier transforms: `fft_steps`."""
+"""Fourier transforms: `fourier_steps`."""
 
-from graphfw.runtime.numpy_executor.fourier.lowering import fft_steps, why_no_fft
+from graphfw.runtime.numpy_executor.fourier.lowering import fourier_steps, why_no_fourier
 
-__all__ = ["fft_steps", "why_no_fft"]
+__all__ = ["fourier_steps", "why_no_fourier"]

@@ -27,7 +27,7 @@ def butterfly(x: Sequence[Parts]) -> list[Parts]:
     if n == 1:
         return list(x)
     if n == 2:
-        return [_plus(x[0], x[1]), _minus(x[0], x[1])]
+        return [plus(x[0], x[1]), minus(x[0], x[1])]
     if n % 2:
         return _odd(x)
     inner = 2 if n == 8 else 4 if n % 4 == 0 else 2
@@ -53,45 +53,47 @@ def scaled(x: Parts, factor: Expr) -> Parts:
     return Parts(_K.mul(x.real, factor), _K.mul(x.imag, factor))
 
 
-def _plus(x: Parts, y: Parts) -> Parts:
+def plus(x: Parts, y: Parts) -> Parts:
+    """Return x + y."""
     return Parts(_K.add(x.real, y.real), _K.add(x.imag, y.imag))
 
 
-def _minus(x: Parts, y: Parts) -> Parts:
+def minus(x: Parts, y: Parts) -> Parts:
+    """Return x - y."""
     return Parts(_K.sub(x.real, y.real), _K.sub(x.imag, y.imag))
 
 
-def _plus_rotated(x: Parts, y: Parts) -> Parts:
+def plus_rotated(x: Parts, y: Parts) -> Parts:
     """Return x + i y."""
     return Parts(_K.sub(x.real, y.imag), _K.add(x.imag, y.real))
 
 
-def _minus_rotated(x: Parts, y: Parts) -> Parts:
+def minus_rotated(x: Parts, y: Parts) -> Parts:
     """Return x - i y."""
     return Parts(_K.add(x.real, y.imag), _K.sub(x.imag, y.real))
 
 
 def _four(x: Sequence[Parts]) -> list[Parts]:
-    a, b = _plus(x[0], x[2]), _minus(x[0], x[2])
-    c, d = _plus(x[1], x[3]), _minus(x[1], x[3])
-    return [_plus(a, c), _minus_rotated(b, d), _minus(a, c), _plus_rotated(b, d)]
+    a, b = plus(x[0], x[2]), minus(x[0], x[2])
+    c, d = plus(x[1], x[3]), minus(x[1], x[3])
+    return [plus(a, c), minus_rotated(b, d), minus(a, c), plus_rotated(b, d)]
 
 
 def _odd(x: Sequence[Parts]) -> list[Parts]:
     """Return the transform of an odd count: of sums, and of differences, of opposite numbers."""
     n, half = len(x), len(x) // 2
-    sums = [_plus(x[j], x[n - j]) for j in range(1, half + 1)]
-    differences = [_minus(x[j], x[n - j]) for j in range(1, half + 1)]
+    sums = [plus(x[j], x[n - j]) for j in range(1, half + 1)]
+    differences = [minus(x[j], x[n - j]) for j in range(1, half + 1)]
     total = x[0]
     for term in sums:
-        total = _plus(total, term)
+        total = plus(total, term)
     result = [total] * n
     for row in range(1, half + 1):
         turns = roots([row * j for j in range(1, half + 1)], n)
         even, odd = x[0], _combined(differences, (-turns.imag).tolist())
         for term, factor in zip(sums, turns.real.tolist(), strict=True):
-            even = _plus(even, scaled(term, _constant(term, factor)))
-        result[row], result[n - row] = _minus_rotated(even, odd), _plus_rotated(even, odd)
+            even = plus(even, scaled(term, _constant(term, factor)))
+        result[row], result[n - row] = minus_rotated(even, odd), plus_rotated(even, odd)
     return result
 
 
@@ -100,7 +102,7 @@ def _combined(terms: Sequence[Parts], factors: Sequence[float]) -> Parts:
         scaled(term, _constant(term, factor)) for term, factor in zip(terms, factors, strict=True)
     ]
     for term in others:
-        first = _plus(first, term)
+        first = plus(first, term)
     return first
 
 

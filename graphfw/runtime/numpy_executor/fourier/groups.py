@@ -64,6 +64,16 @@ class StagePlace(NamedTuple):
         return self.done == 1
 
 
+class Lines(NamedTuple):
+    """The loops of a kernel that goes along the axis once, see `StageSizes`."""
+
+    batch: DimLike
+    rows: DimLike
+    positions: DimLike
+    per_item: DimLike
+    split: DimLike
+
+
 class Groups(abc.ABC):
     """How an array is cut into groups.
 
@@ -85,6 +95,15 @@ class Groups(abc.ABC):
     @abc.abstractmethod
     def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
         """Return the sizes of a stage between two arrays."""
+
+    @abc.abstractmethod
+    def lines(self, n: int) -> Lines:
+        """Return the loops over n numbers of each transform, of which one end lies outside."""
+
+    @property
+    @abc.abstractmethod
+    def strides(self) -> tuple[DimLike, DimLike, DimLike]:
+        """How scratch memory lies, as the strides of an `End`."""
 
     def scratch(self, half: int, plane: int) -> End:
         """Return the scratch memory of numbers, one half of it.
@@ -128,6 +147,13 @@ class Rows(Groups):
         batch = self._rows if is_inside else self._before
         return StageSizes(batch, rows, positions, self._rows * rows, 0, reads, writes, (0, left))
 
+    def lines(self, n: int) -> Lines:
+        return Lines(self._before, 1, n, self._rows, 0)
+
+    @property
+    def strides(self) -> tuple[DimLike, DimLike, DimLike]:
+        return self._n, 1, 0
+
 
 class Columns(Groups):
     """Groups of columns.
@@ -168,3 +194,10 @@ class Columns(Groups):
             if not source.strides:
                 reads = Strides(0, width, 1, done * width)
         return StageSizes(self._before, rows, self._after, rows, width, reads, writes)
+
+    def lines(self, n: int) -> Lines:
+        return Lines(self._before, n, self._after, n, self.apart)
+
+    @property
+    def strides(self) -> tuple[DimLike, DimLike, DimLike]:
+        return 0, self.apart, 1

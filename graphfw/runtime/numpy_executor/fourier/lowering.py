@@ -1,4 +1,4 @@
-"""The native steps of `fft`: one for each axis."""
+"""The native steps of `fft`, `rfft` and `irfft`: one for each axis."""
 
 from __future__ import annotations
 
@@ -8,45 +8,60 @@ from math import prod, sqrt
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.signal.fft_ops import FFT
+from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
 from graphfw.runtime.numpy_executor.fourier.code import Place
-from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Rows
+from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, Rows
 from graphfw.runtime.numpy_executor.fourier.plan import radices_of
-from graphfw.runtime.numpy_executor.fourier.sequence import INPUT, OUTPUT, Direction, StageSequence
+from graphfw.runtime.numpy_executor.fourier.sequence import (
+    INPUT,
+    OUTPUT,
+    Direction,
+    StageSequence,
+)
 from graphfw.runtime.numpy_executor.fourier.stages import Way
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 from graphfw.runtime.planning.copies import in_a_row
 
 
-def fft_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the steps of an `fft`; none where an axis has no form that is native."""
-    if why_no_fft(node):
+def fourier_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
+    """Return the steps of a transform; none where an axis has no form that is native."""
+    if why_no_fourier(node):
         return []
     op, (x,), (output,) = node.op, inputs, outputs
+    if isinstance(op, RFFT | IRFFT):
+        axis = op.axis % len(x.shape)
+        n = x.shape[axis] if isinstance(op, RFFT) else op.n
+        inverse = isinstance(op, IRFFT)
+        direction = Direction(inverse, _scale(op.norm, [n], inverse=inverse))
+        return _Axis(node, x, output, axis, direction).steps()
     assert isinstance(op, FFT)
     axes = sorted({axis % len(x.shape) for axis in op.axes}, reverse=True)
     steps: list[Step] = []
     for number, axis in enumerate(axes):
-        is_last = number == len(axes) - 1
-        scale = _scale(op, [x.shape[axis] for axis in axes]) if is_last else 1.0
-        to = output
-        if not is_last:
+        scale, to = 1.0, output
+        if number == len(axes) - 1:
+            scale = _scale(op.norm, [x.shape[axis] for axis in axes], inverse=op.inverse)
+        else:
             temp = Temp(output.storage.dtype, size_of(output.shape), "a transform along some axes")
             to = in_a_row(temp, output.shape)
-        steps += _along_axis(node, x, to, axis, Direction(op.inverse, scale))
+        steps += _Axis(node, x, to, axis, Direction(op.inverse, scale)).steps()
         x = to
     return steps
 
 
-def why_no_fft(node: Node) -> str:
-    """Say why an `fft` has no native code; "" where it has."""
-    op = node.op
-    assert isinstance(op, FFT)
-    shape = node.inputs[0].shape
-    sizes = [shape[axis] for axis in op.axes]
+def why_no_fourier(node: Node) -> str:
+    """Say why a transform has no native code; "" where it has."""
+    op, shape = node.op, node.inputs[0].shape
+    if isinstance(op, FFT):
+        sizes: list[DimLike] = [shape[axis] for axis in op.axes]
+    else:
+        assert isinstance(op, RFFT | IRFFT)
+        sizes = [op.n if isinstance(op, IRFFT) else shape[op.axis]]
+        if isinstance(sizes[0], int) and sizes[0] % 2:
+            return "the length is odd"
     if not all([isinstance(size, int) for size in sizes]):
         return "the length is no number"
     if any([radices_of(size, 16) is None for size in sizes if isinstance(size, int)]):
@@ -54,34 +69,58 @@ def why_no_fft(node: Node) -> str:
     return ""
 
 
-def _scale(op: FFT, sizes: Sequence[DimLike]) -> float:
+def _scale(norm: str, sizes: Sequence[DimLike], *, inverse: bool) -> float:
     """Return the factor of the results."""
     total = prod([size for size in sizes if isinstance(size, int)])
-    if op.norm == "ortho":
+    if norm == "ortho":
         return 1 / sqrt(total)
-    return 1 / total if (op.norm == "backward") == op.inverse else 1.0
+    return 1 / total if (norm == "backward") == inverse else 1.0
 
 
-def _along_axis(node: Node, x: View, output: View, axis: int, direction: Direction) -> list[Step]:
-    source, copies = collapsed_to_3d(node, x, axis, axis + 1, KernelCode)
-    target, _ = collapsed_to_3d(node, output, axis, axis + 1, KernelCode)
-    dtype, processor = output.storage.dtype.real, host()._replace(large=0)
-    lanes = processor.vector_bytes // dtype.itemsize
-    before, n, after = source.shape
-    assert isinstance(n, int)
-    first = _first_radix(n, lanes) if after == 1 else 0
-    if after == 1 and not first:
-        # Each row is a column of one matrix: vectors run across rows.
-        source, target = _beside(source), _beside(target)
-        before, _, after = source.shape
-    rest = radices_of(n // max(first, 1), _registers(processor))
-    assert rest is not None
-    groups = Rows(n, before) if first else Columns(before, n, after, lanes)
-    transform = StageSequence(groups, dtype, processor, direction)
-    along = 1 if first else 2
-    ends = _end(source, INPUT, along), _end(target, OUTPUT, along)
-    transform.run((first, *rest) if first else rest, *ends)
-    return [*copies, transform.step(node, source, target)]
+class _Axis:
+    """The transform along an axis.
+
+    An array of real numbers is taken as one of half as many complex ones.
+    """
+
+    def __init__(self, node: Node, x: View, output: View, axis: int, direction: Direction) -> None:
+        self._node = node
+        self._source, self._copies = collapsed_to_3d(node, x, axis, axis + 1, KernelCode)
+        self._target, _ = collapsed_to_3d(node, output, axis, axis + 1, KernelCode)
+        self._dtype = output.storage.dtype.real
+        self._processor = host()._replace(large=0)
+        self._direction = direction
+
+    def steps(self) -> list[Step]:
+        """Return the steps."""
+        lanes = self._processor.vector_bytes // self._dtype.itemsize
+        is_real = isinstance(self._node.op, RFFT | IRFFT)
+        real = self._target if isinstance(self._node.op, IRFFT) else self._source
+        before, n, after = real.shape
+        assert isinstance(n, int)
+        count = n // 2 if is_real else n
+        first = _first_radix(count, lanes) if after == 1 else 0
+        if after == 1 and not first:
+            # Each row is a column of one matrix: vectors run across rows.
+            self._source, self._target = _beside(self._source), _beside(self._target)
+            before, after = 1, before
+        rest = radices_of(count // max(first, 1), _registers(self._processor))
+        assert rest is not None
+        radices = (first, *rest) if first else rest
+        groups: Groups = Rows(count, before) if first else Columns(before, count, after, lanes)
+        direction = self._direction
+        if isinstance(self._node.op, RFFT):  # whose kernel computes twice the result
+            direction = direction._replace(scale=direction.scale / 2)
+        sequence = StageSequence(groups, self._dtype, self._processor, direction)
+        source = _end(self._source, INPUT, 1 if first else 2)
+        target = _end(self._target, OUTPUT, 1 if first else 2)
+        if not is_real:
+            sequence.run(radices, source, target)
+        elif isinstance(self._node.op, RFFT):
+            sequence.halves(sequence.run(radices, source), target, n)
+        else:
+            sequence.run(radices, sequence.halves(source, None, n), target)
+        return [*self._copies, sequence.step(self._node, self._source, self._target)]
 
 
 def _registers(processor: Processor) -> int:
@@ -104,15 +143,21 @@ def _beside(view: View) -> View:
 
 
 def _end(view: View, operand: int, vectors: int) -> End:
-    """Return a view of complex numbers as what stages read or write.
+    """Return a view as an array of complex numbers that stages read or write.
 
     Args:
-        view: The view.
+        view: The view. Of real numbers, those at odd places are the imaginary parts.
         operand: Of the step.
         vectors: The dim that vectors run along.
     """
-    size = view.storage.dtype.real.itemsize
-    begin = 2 * size * view.offset
-    a, b, c = [2 * stride for stride in view.strides]
-    way: Way = "complex" if view.strides[vectors] == 1 else "apart"
-    return End(way, (Place(operand, begin), Place(operand, begin + size)), (a, b, c))
+    size, width = view.storage.dtype.real.itemsize, 2 if view.storage.dtype.is_complex else 1
+    begin = size * width * view.offset
+    before, along, after = [width * stride for stride in view.strides]
+    odd = 1 if width == 2 else along
+    strides = (before, along * (3 - width), after)
+    way: Way = "apart"
+    if strides[vectors] == 2 and odd == 1:
+        way = "complex"
+    elif strides[vectors] == 1:
+        way = "planes"
+    return End(way, (Place(operand, begin), Place(operand, begin + size * odd)), strides)

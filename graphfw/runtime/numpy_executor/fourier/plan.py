@@ -81,3 +81,10 @@ def of_positions(radix: int, positions: int) -> Array:
     numbers = np.multiply.outer(np.arange(radix), np.arange(positions))
     turns = roots(numbers, radix * positions)
     return np.stack([turns.real, turns.imag], axis=1)
+
+
+@cache
+def of_halves(n: int, *, across: bool) -> Array:
+    """Return exp(-2 pi i k / n), 0 < k < n/2: in pairs, or all real parts before all others."""
+    turns = roots(np.arange(1, n // 2), n)
+    return np.stack([turns.real, turns.imag], axis=-1 if across else 0)

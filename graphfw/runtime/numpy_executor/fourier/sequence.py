@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
@@ -14,7 +15,8 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.fourier.code import Place, StageCall, code_of, params_of
 from graphfw.runtime.numpy_executor.fourier.groups import End, Groups, StagePlace
-from graphfw.runtime.numpy_executor.fourier.plan import Factors, of_positions, of_rows
+from graphfw.runtime.numpy_executor.fourier.halves import HalvesKind, HalvesSizes, halves
+from graphfw.runtime.numpy_executor.fourier.plan import Factors, of_halves, of_positions, of_rows
 from graphfw.runtime.numpy_executor.fourier.stages import StageKernel, StageKind, Turns, stage
 from graphfw.runtime.numpy_executor.special.moves import ceil
 
@@ -61,27 +63,62 @@ class StageSequence:
         self._calls: list[StageCall] = []
         # The rest keeps planes from driving each other out of the cache.
         self._plane = (groups.numbers * dtype.itemsize + 63) // 64 * 64 + 64
-        self._halves = 0
+        self._used = 0
+        """How many halves of scratch memory are in use."""
+        self._half = 1
+        """The half that was written last."""
 
-    def run(self, radices: Sequence[int], source: End, target: End) -> None:
-        """Add the stages of some radices, from one array to another."""
-        done = 1
+    def run(self, radices: Sequence[int], source: End, target: End | None = None) -> End:
+        """Add the stages of some radices, from one array to another, by default scratch memory.
+
+        Returns:
+            Where the result lies.
+        """
+        if self._direction.inverse:
+            source = source._replace(places=(source.places[1], source.places[0]))
+        done, n = 1, prod(radices)
         for number, radix in enumerate(radices):
             is_last = number == len(radices) - 1
-            following = target if is_last else self._groups.scratch(number % 2, self._plane)
-            if not is_last:
-                self._halves = max(self._halves, number % 2 + 1)
+            following = target if is_last and target else self.scratch()
+            place = StagePlace(radix, done, n // (done * radix))
+            self._stage(place, source, following, is_last=is_last)
             done *= radix
-            left = self._length(radices) // done
-            self._stage(StagePlace(radix, done // radix, left), source, following, is_last=is_last)
             source = following
+        return source
 
-    @staticmethod
-    def _length(radices: Sequence[int]) -> int:
-        n = 1
-        for radix in radices:
-            n *= radix
-        return n
+    def scratch(self) -> End:
+        """Return the half of scratch memory that was not written last."""
+        self._half = 1 - self._half
+        self._used = max(self._used, self._half + 1)
+        return self._groups.scratch(self._half, self._plane)
+
+    def halves(self, source: End, target: End | None, n: int) -> End:
+        """Add what makes the transform of n real numbers of that of n/2 complex ones, or back.
+
+        Args:
+            source: What is read: scratch memory or, with no target, what lies outside.
+            target: What is written; by default scratch memory.
+            n: How many real numbers there are.
+
+        Returns:
+            Where the result lies.
+        """
+        written = target or self.scratch()
+        half, across = n // 2, not self._groups.weaves
+        reads, writes = [end.strides or self._groups.strides for end in (source, written)]
+        for ends in (True, False):
+            count = 1 if ends else half - 1
+            if count == 0:
+                continue
+            kind = HalvesKind(
+                self._dtype, "joined" if target else "parted", ends, source.way, written.way, across
+            )
+            sizes = HalvesSizes(self._groups.lines(count), half, reads, writes)
+            table = 0 if ends else self._factors.add(of_halves(n, across=across))
+            begin = 0 if ends else writes[1]
+            steps = [begin, half * writes[1]] if ends and target else [begin]
+            self._add(halves(kind, sizes), source, written, table, steps)
+        return written
 
     def _stage(self, at: StagePlace, source: End, target: End, *, is_last: bool) -> None:
         weaves = self._groups.weaves and at.is_first
@@ -93,9 +130,11 @@ class StageSequence:
             writes="woven" if weaves else target.way,
             turns=turns,
             scaled=is_last and self._direction.scale != 1.0,
-            swapped=is_last and self._direction.inverse,
+            swapped=is_last and self._direction.inverse and target.way != "planes",
             cut=not self._groups.weaves and not (source.is_inside and target.is_inside),
         )
+        if is_last and self._direction.inverse and target.way == "planes":
+            target = target._replace(places=(target.places[1], target.places[0]))
         sizes = self._groups.sizes(at, source, target)
         table = 0
         if turns != "no":
@@ -114,19 +153,21 @@ class StageSequence:
             source: What it reads.
             target: What it writes.
             table: Where its factors are, in bytes.
-            steps: Where the buffers that have both parts begin, in elements; 0 where each part has
-                one.
+            steps: Where the buffers begin that are written, in elements from the array's begin.
+                Where the parts are for themselves, both begin at the first.
         """
         is_inside = source.is_inside and target.is_inside
         reads, writes = [self._places(end, is_inside=is_inside) for end in (source, target)]
-        if self._direction.inverse and source.strides:
-            reads.reverse()
-        if target.way != "planes":
-            begin = writes[0].begin
-            writes = [Place(OUTPUT, begin + self._dtype.itemsize * step) for step in steps]
+        if target.way == "planes":
+            writes = [self._moved(place, steps[0]) for place in writes]
+        else:
+            writes = [self._moved(writes[0], step) for step in steps]
         code = KernelCode(made.kernel, self._processor)
         places = (*reads, Place(TABLE, table), *writes)
         self._calls.append(StageCall(code, made.params, places, is_inside))
+
+    def _moved(self, place: Place, step: DimLike) -> Place:
+        return place._replace(begin=place.begin + self._dtype.itemsize * step)
 
     def _places(self, end: End, *, is_inside: bool) -> list[Place]:
         """Return the places of both parts; of a group's own memory, back by the groups before."""
@@ -148,6 +189,6 @@ class StageSequence:
             written=(True, False, False),
             params=params_of(self._calls, groups.count, each, groups.turn),
             work_items=ceil(groups.count, each),
-            scratch=2 * self._halves * self._plane,
+            scratch=2 * self._used * self._plane,
             in_place=((0, 1),) if same and size_of(source.shape) == source.storage.size else (),
         )

@@ -110,7 +110,7 @@ class StageKernel(NamedTuple):
     params: tuple[DimLike, ...]
 
 
-class _Params:
+class StageParams:
     """The run-time integers of a kernel, by name: which there are depends on its kind alone."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class _Params:
 
 def stage(kind: StageKind, sizes: StageSizes) -> StageKernel:
     """Return the kernel of a stage."""
-    params = _Params()
+    params = StageParams()
     numbers = _read(kind, sizes, params)
     results = butterfly(numbers)
     if kind.scaled:
@@ -150,7 +150,7 @@ def stage(kind: StageKind, sizes: StageSizes) -> StageKernel:
     return StageKernel(kernel, tuple(params.values.values()))
 
 
-def _read(kind: StageKind, sizes: StageSizes, params: _Params) -> list[Parts]:
+def _read(kind: StageKind, sizes: StageSizes, params: StageParams) -> list[Parts]:
     batch, rows, position, step = sizes.reads
     strides = (
         ("b", params("read batch", batch)),
@@ -164,11 +164,11 @@ def _read(kind: StageKind, sizes: StageSizes, params: _Params) -> list[Parts]:
     ]
 
 
-def _lane(way: str, params: _Params, name: str, value: DimLike) -> Size:
+def _lane(way: str, params: StageParams, name: str, value: DimLike) -> Size:
     return {"complex": 2, "planes": 1}.get(way) or params(name, value)
 
 
-def _turn(kind: StageKind, sizes: StageSizes, params: _Params, k: int) -> Parts:
+def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Parts:
     """Return the factor of the k-th result.
 
     In the table of "rows" the numbers of a row lie in a row, the parts in turn; in others the parts
@@ -188,7 +188,7 @@ def _turn(kind: StageKind, sizes: StageSizes, params: _Params, k: int) -> Parts:
 
 
 def _written(
-    kind: StageKind, sizes: StageSizes, params: _Params, results: Sequence[Parts]
+    kind: StageKind, sizes: StageSizes, params: StageParams, results: Sequence[Parts]
 ) -> list[Store]:
     batch, rows, position, step = sizes.writes
     lane = (
@@ -215,7 +215,7 @@ def _written(
     ]
 
 
-def _offset(kind: StageKind, params: _Params, k: int, step: DimLike) -> Size:
+def _offset(kind: StageKind, params: StageParams, k: int, step: DimLike) -> Size:
     if kind.writes == "woven":
         return k
     return params(f"write {k}", k * step) if k else 0
