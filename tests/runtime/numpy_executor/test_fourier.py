@@ -124,6 +124,18 @@ def test_gradients_are_native_too():
     assert error(found, wanted) < 1e-5
 
 
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("shape", [(2, 32768), (3, 60000), (1, 1 << 17)])
+def test_long_rows(dtype, shape):
+    x = numbers(np.random.default_rng(), shape, dtype)
+    for name in ("fft", "ifft"):
+        one, two = [
+            transformed(x, lambda x, f=name: getattr(gf.fft, f)(x), threads) for threads in (1, 2)
+        ]
+        assert one.tobytes() == two.tobytes()
+        assert error(one, getattr(np.fft, name)(wide(x))) < BOUND[dtype]
+
+
 def test_batches_without_size():
     rng = np.random.default_rng()
     with gf.Graph() as graph:
@@ -203,7 +215,7 @@ def test_as_accurate_as_pocketfft(dtype):
         assert error(transformed(x, gf.fft.fft), wanted) < 2 * error(fft(x), wanted)
 
 
-def test_roots_are_rounded_once():
+def test_roots_are_accurate():
     for n in (1, 2, 3, 8, 12, 1000, 1 << 20, 999_983):
         j = np.random.default_rng().integers(-n, 2 * n, 50)
         pi = np.longdouble("3.14159265358979323846264338327950288")

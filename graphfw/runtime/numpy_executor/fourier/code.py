@@ -1,9 +1,9 @@
 """`TransformCode`: the native function that runs the stages of a transform, one after the other.
 
 A work item is some groups, and a group is what goes through all stages while it is in cache: some
-rows, or some columns of one array. Params: `_HEAD`; then, for each stage, those of its kernel, and
-of each of its buffers where the first group's begins and how far apart those of groups are, in
-bytes.
+rows, or some columns of one array. Params: `_HEAD`; then, for each stage, those of its kernel, its
+`WorkItems`, and of each of its buffers where the first group's begins and how far apart those of
+groups are, in bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,20 @@ class Place(NamedTuple):
     apart: DimLike = 0
 
 
+class WorkItems(NamedTuple):
+    """The work items of a kernel that a group runs: `group * per_group + number * apart`.
+
+    Attributes:
+        many: How many there are.
+        per_group: See above; 0 for one that stays in the thread's memory.
+        apart: Likewise.
+    """
+
+    many: DimLike
+    per_group: DimLike
+    apart: DimLike
+
+
 class StageCall(NamedTuple):
     """A stage as a group runs it.
 
@@ -47,13 +61,13 @@ class StageCall(NamedTuple):
         code: Its kernel.
         params: What that is called with.
         places: Of its buffers.
-        is_inside: Whether it stays in the thread's memory; else the group is its work item.
+        items: Its work items.
     """
 
     code: KernelCode
     params: tuple[DimLike, ...]
     places: tuple[Place, ...]
-    is_inside: bool
+    items: WorkItems
 
 
 @record
@@ -64,19 +78,17 @@ class TransformCode:
         parts: The kernels of the stages, in order.
         operands: Of each stage, the operands that its buffers lie in.
         counts: Of each stage, how many params its kernel has.
-        inside: Of each stage, see `StageCall`.
     """
 
     parts: tuple[Code, ...]
     operands: tuple[tuple[int, ...], ...]
     counts: tuple[int, ...]
-    inside: tuple[bool, ...]
 
     @cached_property
     def key(self) -> str:
         """All that the code depends on."""
         called = [part.key for part in self.parts]
-        return f"transform {self.operands} {self.counts} {self.inside}\n{''.join(called)}"
+        return f"transform {self.operands} {self.counts}\n{''.join(called)}"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -87,18 +99,22 @@ class TransformCode:
         known = declared("i64 @llvm.smin.i64(i64, i64)")
         with body.loop(begin, end, asks=True) as group:
             number, place = body.rem(group, turn), len(_HEAD)
-            stages = zip(self.parts, self.operands, self.counts, self.inside, strict=True)
-            for part, operands, count, is_inside in stages:
-                buffers = self._buffers(body, operands, number, place + count)
+            for part, operands, count in zip(self.parts, self.operands, self.counts, strict=True):
                 params = body.at("%params", 8 * place)
-                item = "0" if is_inside else group
-                name = name_of(part)
-                body.line(
-                    f"call i32 @{name}(ptr {buffers}, ptr {params}, i64 {item}, ptr %scratch, "
-                    "ptr %run, i64 %thread)"
-                )
+                items = [
+                    body.array("%params", place + count + n) for n in range(len(WorkItems._fields))
+                ]
+                place += count + len(items)
+                buffers = self._buffers(body, operands, number, place)
+                place += 2 * len(operands)
+                first, name = body.mul(group, items[1]), name_of(part)
+                with body.loop(0, items[0]) as nth:
+                    item = body.add(first, body.mul(nth, items[2]))
+                    body.line(
+                        f"call i32 @{name}(ptr {buffers}, ptr {params}, i64 {item}, ptr %scratch, "
+                        "ptr %run, i64 %thread)"
+                    )
                 known[name] = f"declare i32 @{name}(ptr, ptr, i64, ptr, ptr, i64)"
-                place += count + 2 * len(operands)
         text = body.function(f"define i32 @{symbol}({WORK_ITEM})", "ret i32 0")
         return module([FunctionText(text, known | body.declarations, ())])
 
@@ -120,7 +136,6 @@ def code_of(calls: list[StageCall]) -> TransformCode:
         parts=tuple([call.code for call in calls]),
         operands=tuple([tuple([place.operand for place in call.places]) for call in calls]),
         counts=tuple([len(call.params) for call in calls]),
-        inside=tuple([call.is_inside for call in calls]),
     )
 
 
@@ -134,5 +149,6 @@ def params_of(
 def _params(calls: list[StageCall]) -> Iterator[DimLike]:
     for call in calls:
         yield from call.params
+        yield from call.items
         for place in call.places:
             yield from (place.begin, place.apart)

@@ -32,17 +32,15 @@ class End(NamedTuple):
     Attributes:
         way: How its numbers lie, along vectors.
         places: Of the real and the imaginary parts.
-        strides: Of the three dims, in elements of parts; nothing for scratch memory.
+        strides: Of the three dims, in elements of parts; None for scratch memory of a group in
+            the order in which stages leave it.
+        is_inside: Whether it is scratch memory, which has the numbers of one group.
     """
 
     way: Way
     places: tuple[Place, Place]
     strides: tuple[DimLike, DimLike, DimLike] | None = None
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether it is scratch memory, which has the numbers of one group."""
-        return self.strides is None
+    is_inside: bool = False
 
 
 class StagePlace(NamedTuple):
@@ -64,7 +62,7 @@ class StagePlace(NamedTuple):
         return self.done == 1
 
 
-class Lines(NamedTuple):
+class LineLoops(NamedTuple):
     """The loops of a kernel that goes along the axis once, see `StageSizes`."""
 
     batch: DimLike
@@ -97,8 +95,8 @@ class Groups(abc.ABC):
         """Return the sizes of a stage between two arrays."""
 
     @abc.abstractmethod
-    def lines(self, n: int) -> Lines:
-        """Return the loops over n numbers of each transform, of which one end lies outside."""
+    def lines(self, n: int, *, is_inside: bool) -> LineLoops:
+        """Return the loops over n numbers of each transform."""
 
     @property
     @abc.abstractmethod
@@ -113,7 +111,7 @@ class Groups(abc.ABC):
             plane: How many bytes the parts of a group have.
         """
         places = [Place(SCRATCH, (2 * half + part) * plane) for part in range(2)]
-        return End("planes", (places[0], places[1]))
+        return End("planes", (places[0], places[1]), is_inside=True)
 
 
 class Rows(Groups):
@@ -145,10 +143,12 @@ class Rows(Groups):
             item, along, _ = target.strides
             writes = Strides(item, 0, along, done * along)
         batch = self._rows if is_inside else self._before
-        return StageSizes(batch, rows, positions, self._rows * rows, 0, reads, writes, (0, left))
+        return StageSizes(
+            batch, rows, positions, self._rows * rows, 0, reads, writes, (0, 2 * left, left)
+        )
 
-    def lines(self, n: int) -> Lines:
-        return Lines(self._before, 1, n, self._rows, 0)
+    def lines(self, n: int, *, is_inside: bool) -> LineLoops:
+        return LineLoops(self._before, 1, n, self._rows, 0)
 
     @property
     def strides(self) -> tuple[DimLike, DimLike, DimLike]:
@@ -171,17 +171,32 @@ class Columns(Groups):
         self._before, self._n, self._after = before, n, after
         vectors = max(1, min(_VECTORS, _COLUMNS // (n * lanes)))
         if isinstance(after, int):
-            vectors = min(vectors, max(1, -(-after // lanes)))
+            whole = max(1, -(-after // lanes))
+            # Groups of as many columns, where that can be.
+            vectors = max([n for n in range(1, vectors + 1) if whole % n == 0])
         self.apart = vectors * lanes
-        self.numbers = n * self.apart
+        # The transforms of real numbers have one number more.
+        self.numbers = (n + 1) * self.apart
         self.turn = ceil(after, self.apart)
         self.count = before * self.turn
+
+    def beside(self, half: int, plane: int, itemsize: int) -> End:
+        """Return scratch memory with a row of real parts, then of imaginary ones, by turns.
+
+        Args:
+            half: Which half of it.
+            plane: See `scratch`.
+            itemsize: Of a part.
+        """
+        begin = 2 * half * plane
+        places = Place(SCRATCH, begin), Place(SCRATCH, begin + self.apart * itemsize)
+        return End("planes", places, (0, 2 * self.apart, 1), is_inside=True)
 
     def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
         (radix, done, left), width = at, self.apart
         reads = Strides(0, done * width, 1, left * done * width)
         writes = Strides(0, radix * done * width, 1, done * width)
-        if source.is_inside and target.is_inside:
+        if not source.strides and not target.strides:
             return StageSizes(1, left, done * width, left, 0, reads, writes)
         rows = left
         if source.strides:
@@ -193,10 +208,14 @@ class Columns(Groups):
             writes, rows = Strides(item, along, position, done * along), done
             if not source.strides:
                 reads = Strides(0, width, 1, done * width)
+        if source.is_inside and target.is_inside:
+            return StageSizes(1, rows, width, rows, 0, reads, writes)
         return StageSizes(self._before, rows, self._after, rows, width, reads, writes)
 
-    def lines(self, n: int) -> Lines:
-        return Lines(self._before, n, self._after, n, self.apart)
+    def lines(self, n: int, *, is_inside: bool) -> LineLoops:
+        if is_inside:
+            return LineLoops(1, n, self.apart, n, 0)
+        return LineLoops(self._before, n, self._after, n, self.apart)
 
     @property
     def strides(self) -> tuple[DimLike, DimLike, DimLike]:

@@ -32,7 +32,7 @@ from graphfw.runtime.numpy_executor.fourier.butterflies import (
     plus,
     plus_rotated,
 )
-from graphfw.runtime.numpy_executor.fourier.groups import Lines
+from graphfw.runtime.numpy_executor.fourier.groups import LineLoops
 from graphfw.runtime.numpy_executor.fourier.stages import (
     FACTORS,
     IMAG,
@@ -56,6 +56,7 @@ class HalvesKind(NamedTuple):
         reads: How the numbers lie that it reads, along vectors, and
         writes: those that it writes.
         across: Whether vectors run across the axis: then one row of them has one k.
+        cut: Whether a work item has a part of them.
     """
 
     dtype: DType
@@ -64,6 +65,7 @@ class HalvesKind(NamedTuple):
     reads: Way
     writes: Way
     across: bool
+    cut: bool
 
 
 class HalvesSizes(NamedTuple):
@@ -76,7 +78,7 @@ class HalvesSizes(NamedTuple):
         writes: Likewise what is written.
     """
 
-    lines: Lines
+    lines: LineLoops
     half: int
     reads: tuple[DimLike, DimLike, DimLike]
     writes: tuple[DimLike, DimLike, DimLike]
@@ -99,7 +101,9 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
     strides = _strides(kind, params, "write", sizes.writes, kind.writes, 1)
     if kind.writes == "planes":
         stores = [
-            Store(FACTORS + 1 + part, Access(0, strides), results[0][part]) for part in (REAL, IMAG)
+            Store(FACTORS + 1 + 2 * number + part, Access(0, strides), result[part])
+            for number, result in enumerate(results)
+            for part in (REAL, IMAG)
         ]
     else:
         stores = [
@@ -114,7 +118,7 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
         outer=(Axis("b", params("batch", lines.batch)), Axis("p", params("rows", lines.rows))),
         inner=(Axis("q", params("positions", lines.positions)),),
         per_item=params("per_item", lines.per_item),
-        split=params("split", lines.split) if kind.across else None,
+        split=params("split", lines.split) if kind.cut else None,
         buffers=tuple([Buffer(kind.dtype, n > FACTORS) for n in range(FACTORS + 1 + written)]),
         params=len(params.values),
         body=(InnerLoop(tuple(stores)),),
@@ -168,7 +172,7 @@ def _between(kind: HalvesKind, near: Parts, far: Parts, factor: Parts) -> Parts:
 
 
 def _ends(kind: HalvesKind, near: Parts, far: Parts) -> list[Parts]:
-    """Return what is at 0 and at h, which the one end of Z has, or the other way around."""
+    """Return the numbers at 0 and at h, which are one end of Z, or that of these."""
     if kind.makes == "parted":
         return [Parts(_K.add(near.real, far.real), _K.sub(near.real, far.real))]
     total, difference = _K.add(near.real, near.imag), _K.sub(near.real, near.imag)

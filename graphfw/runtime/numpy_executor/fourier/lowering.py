@@ -14,7 +14,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
 from graphfw.runtime.numpy_executor.fourier.code import Place
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, Rows
-from graphfw.runtime.numpy_executor.fourier.plan import radices_of
+from graphfw.runtime.numpy_executor.fourier.plan import cut_in_two, radices_of
 from graphfw.runtime.numpy_executor.fourier.sequence import (
     INPUT,
     OUTPUT,
@@ -24,6 +24,9 @@ from graphfw.runtime.numpy_executor.fourier.sequence import (
 from graphfw.runtime.numpy_executor.fourier.stages import Way
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 from graphfw.runtime.planning.copies import in_a_row
+
+_LONG = 1 << 15
+"""Numbers of a row of which several threads have a part."""
 
 
 def fourier_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
@@ -98,9 +101,13 @@ class _Axis:
         real = self._target if isinstance(self._node.op, IRFFT) else self._source
         before, n, after = real.shape
         assert isinstance(n, int)
+        cut = cut_in_two(n, lanes) if n >= _LONG and after == 1 and not is_real else None
+        if cut is not None:
+            return [*self._copies, *self._long_steps(*cut, lanes)]
         count = n // 2 if is_real else n
         first = _first_radix(count, lanes) if after == 1 else 0
-        if after == 1 and not first:
+        is_beside = after == 1 and not first
+        if is_beside:
             # Each row is a column of one matrix: vectors run across rows.
             self._source, self._target = _beside(self._source), _beside(self._target)
             before, after = 1, before
@@ -112,15 +119,54 @@ class _Axis:
         if isinstance(self._node.op, RFFT):  # whose kernel computes twice the result
             direction = direction._replace(scale=direction.scale / 2)
         sequence = StageSequence(groups, self._dtype, self._processor, direction)
-        source = _end(self._source, INPUT, 1 if first else 2)
-        target = _end(self._target, OUTPUT, 1 if first else 2)
-        if not is_real:
-            sequence.run(radices, source, target)
-        elif isinstance(self._node.op, RFFT):
-            sequence.halves(sequence.run(radices, source), target, n)
+        if is_beside and self._source.strides[1] == 1:
+            source = sequence.rows_in(_across(self._source))
         else:
-            sequence.run(radices, sequence.halves(source, None, n), target)
+            source = _end(self._source, INPUT, 1 if first else 2)
+        target = None if is_beside else _end(self._target, OUTPUT, 1 if first else 2)
+        if not is_real:
+            result = sequence.run(radices, source, target or sequence.beside)
+        elif isinstance(self._node.op, RFFT):
+            spectrum = sequence.run(radices, source, sequence.scratch)
+            result = sequence.halves(spectrum, target or sequence.beside(), n)
+        else:
+            parts = sequence.halves(source, None, n)
+            result = sequence.run(radices, parts, target or sequence.beside)
+        if is_beside:
+            sequence.rows_out(result, _across(self._target))
         return [*self._copies, sequence.step(self._node, self._source, self._target)]
+
+    def _long_steps(self, first: int, second: int, lanes: int) -> list[Step]:
+        """Return the steps of rows that are taken as matrices of so many rows and columns.
+
+        The columns are transformed, and their results turned; then the columns of the transposed
+        matrix, which are the rows. So several threads have a part of one row.
+        """
+        (before, n, _), (row, along, _) = self._source.shape, self._source.strides
+        matrix = View(
+            self._source.storage,
+            self._source.offset,
+            (before, first, second),
+            (row, second * along, along),
+        )
+        temp = Temp(self._target.storage.dtype, before * n, "half of a long transform")
+        middle = in_a_row(temp, (before, second, first))
+        groups = Columns(before, first, second, lanes)
+        sequence = StageSequence(
+            groups, self._dtype, self._processor, self._direction._replace(scale=1.0)
+        )
+        sizes = [radices_of(size, _registers(self._processor)) for size in (first, second)]
+        assert sizes[0] is not None
+        assert sizes[1] is not None
+        source = _end(matrix, INPUT, 2)
+        result = sequence.run(sizes[0], source, sequence.beside, columns=second)
+        sequence.rows_out(result, middle)
+        steps = [sequence.step(self._node, matrix, middle)]
+        groups = Columns(before, second, first, lanes)
+        sequence = StageSequence(groups, self._dtype, self._processor, self._direction)
+        target = in_a_row(self._target.storage, middle.shape)
+        sequence.run(sizes[1], _end(middle, INPUT, 2), _end(target, OUTPUT, 2))
+        return [*steps, sequence.step(self._node, middle, target)]
 
 
 def _registers(processor: Processor) -> int:
@@ -140,6 +186,13 @@ def _beside(view: View) -> View:
     before, n, _ = view.shape
     row, along, _ = view.strides
     return View(view.storage, view.offset, (1, n, before), (0, along, row))
+
+
+def _across(view: View) -> View:
+    """Return the columns of matrices as rows."""
+    batch, n, columns = view.shape
+    apart, along, position = view.strides
+    return View(view.storage, view.offset, (batch, columns, n), (apart, position, along))
 
 
 def _end(view: View, operand: int, vectors: int) -> End:

@@ -40,6 +40,12 @@ def radices_of(n: int, registers: int) -> tuple[int, ...] | None:
     return tuple(found) or (1,)
 
 
+def cut_in_two(n: int, width: int) -> tuple[int, int] | None:
+    """Return two lengths whose product is n, about equal; the second is a multiple of `width`."""
+    found = [(n // second, second) for second in range(width, n // 2 + 1, width) if n % second == 0]
+    return min(found, key=sum, default=None)
+
+
 class Factors:
     """The table of a transform: what its stages multiply by, one after the other.
 
@@ -80,6 +86,13 @@ def of_positions(radix: int, positions: int) -> Array:
     """Return the factors of the results at each position: for each k the real parts first."""
     numbers = np.multiply.outer(np.arange(radix), np.arange(positions))
     turns = roots(numbers, radix * positions)
+    return np.stack([turns.real, turns.imag], axis=1)
+
+
+@cache
+def of_columns(rows: int, columns: int) -> Array:
+    """Return exp(-2 pi i j k / n) for each row j and column k: first all real parts of a row."""
+    turns = roots(np.multiply.outer(np.arange(rows), np.arange(columns)), rows * columns)
     return np.stack([turns.real, turns.imag], axis=1)
 
 

@@ -90,7 +90,7 @@ class StageSizes(NamedTuple):
         reads: The strides of `batch`, `rows`, positions and k of what is read.
         writes: Likewise what is written; where the parts lie in turn, each k has a buffer of its
             own.
-        turns: The strides of `rows` and k of the table, where these are no fixed numbers.
+        turns: The strides of `rows`, k and parts of the table, where these are no fixed numbers.
     """
 
     batch: DimLike
@@ -100,7 +100,7 @@ class StageSizes(NamedTuple):
     split: DimLike
     reads: Strides
     writes: Strides
-    turns: tuple[DimLike, DimLike] = (0, 0)
+    turns: tuple[DimLike, DimLike, DimLike] = (0, 0, 0)
 
 
 class StageKernel(NamedTuple):
@@ -172,17 +172,17 @@ def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Pa
     """Return the factor of the k-th result.
 
     In the table of "rows" the numbers of a row lie in a row, the parts in turn; in others the parts
-    are for themselves, first all real ones of a k, then all imaginary ones.
+    are for themselves.
     """
     if kind.turns == "rows":
         width = 2 * (kind.radix - 1)
         at = [Access(2 * k - 2 + part, (("p", width),)) for part in (REAL, IMAG)]
     else:
-        row, step = sizes.turns
+        row, step, apart = sizes.turns
         strides: tuple[tuple[str, Size], ...] = (("q", 1),)
         if kind.turns == "each":
             strides = (("p", params("turn row", row)), *strides)
-        places = [params(f"turn {k} {part}", (2 * k + part) * step) for part in (REAL, IMAG)]
+        places = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
         at = [Access(place, strides) for place in places]
     return Parts(*[Load(kind.dtype, FACTORS, access) for access in at])
 
