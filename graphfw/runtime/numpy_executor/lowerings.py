@@ -28,11 +28,13 @@ from graphfw.ops.shape.concat import Concat
 from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Slice, SliceSet
 from graphfw.ops.shape.scatter_extremes import IndexMax, IndexMin
+from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT
 from graphfw.runtime.kernels.lowerings import lowers, multiplies
 from graphfw.runtime.kernels.steps import Product, Step, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor import attention, convolution
 from graphfw.runtime.numpy_executor.choice import Choose, by_estimate
+from graphfw.runtime.numpy_executor.fourier import fourier_steps, why_no_fourier
 from graphfw.runtime.numpy_executor.linalg.steps import small_matrix_steps
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here, pairs_here
 from graphfw.runtime.numpy_executor.matmul.amx import Tiles, tiles_for
@@ -90,6 +92,16 @@ def _small_matrices(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
     return small_matrix_steps(node, inputs, outputs)
+
+
+# Fourier transforms.
+
+
+@lowers(FFT, IRFFT, RFFT, target="numpy", why_not=why_no_fourier)
+def _transforms(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return fourier_steps(node, inputs, outputs)
 
 
 # Attention.

@@ -13,6 +13,7 @@ from graphfw.runtime.kernels.ir import Size, Store
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.facts import VectorShape
 from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
+from graphfw.runtime.numpy_executor.codegen.transpose import Let, transposed
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 NEAR = 8
@@ -113,20 +114,39 @@ def _interleaved(
 ) -> list[str]:
     """Write vectors of the elements of others in turn: as many dense ones as there are values."""
     count, kind = len(values), vector(element, lanes)
-    found = []
-    for number in range(count):
-        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]
-        result = "poison"
-        for value, content in enumerate(values):
-            taken = [
-                lanes + row if of == value else lane if of < value else None
-                for lane, (row, of) in enumerate(places)
-            ]
-            order = ", ".join(["i32 poison" if n is None else f"i32 {n}" for n in taken])
-            text = f"shufflevector {kind} {result}, {kind} {content}, <{lanes} x i32> <{order}>"
-            result = writer.pure(text, level)
-        found.append(result)
-    return found
+
+    def let(text: str) -> str:
+        return writer.pure(text, level)
+
+    if count == lanes:
+        return transposed(let, kind, lanes, values)
+    if count % 2:
+        return [_woven(let, kind, lanes, values, number) for number in range(count)]
+    if count == 2:
+        halves = [[value] for value in values]
+    else:
+        halves = [_interleaved(writer, element, lanes, values[n::2], level) for n in range(2)]
+    in_turn = [f"i32 {lane // 2 + lanes * (lane % 2)}" for lane in range(2 * lanes)]
+    orders = [", ".join(in_turn[begin : begin + lanes]) for begin in (0, lanes)]
+    return [
+        let(f"shufflevector {kind} {a}, {kind} {b}, <{lanes} x i32> <{order}>")
+        for a, b in zip(*halves, strict=True)
+        for order in orders
+    ]
+
+
+def _woven(let: Let, kind: str, lanes: int, values: Sequence[str], number: int) -> str:
+    """Write the `number`-th vector of the elements of others in turn."""
+    places = [divmod(number * lanes + lane, len(values)) for lane in range(lanes)]
+    result = "poison"
+    for value, content in enumerate(values):
+        taken = [
+            lanes + row if of == value else lane if of < value else None
+            for lane, (row, of) in enumerate(places)
+        ]
+        order = ", ".join(["i32 poison" if n is None else f"i32 {n}" for n in taken])
+        result = let(f"shufflevector {kind} {result}, {kind} {content}, <{lanes} x i32> <{order}>")
+    return result
 
 
 def split(writer: Writer, element: str, shape: VectorShape, row: str, level: int) -> Registers:
