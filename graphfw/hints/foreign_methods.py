@@ -261,9 +261,11 @@ write python -m graphfw doctor
     list_devices
 """
 
-MEMORY_TEXTS = """
+REPORT_TEXTS = """
 write per_iteration
     per_trip
+write location
+    place
 """
 
 GRAPH_TEXTS = """

@@ -102,7 +102,7 @@ Kind = Literal[
     "Session",
     "Graph",
     "Plan",
-    "MemoryReport",
+    "Report",
     "Function",
 ]
 """The kinds of objects for whose attributes there are tables."""

@@ -236,6 +236,7 @@ class Op:
     reductions: what joins two elements. `source_index(index, x, y)`, for ops that only rename
     elements: which element of the input the element `index` of the output is, given the shapes of
     both; as `ir.affine` expressions, or None where it is no affine function.
+    `earlier_fields`: names of fields in texts that earlier versions wrote, and the present names.
     `cases()`: samples from which the contract tests are made.
     """
 
@@ -245,6 +246,7 @@ class Op:
     traits: ClassVar[frozenset[Trait]] = frozenset({PURE})
     multiple: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()
+    earlier_fields: ClassVar[dict[str, str]] = {}
     labels: ClassVar[tuple[str, ...]] = ()
     remainders: ClassVar[tuple[int, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}

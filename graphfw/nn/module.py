@@ -452,7 +452,7 @@ def _is_module(value: object) -> TypeGuard[Module]:
     return isinstance(value, _Plain)
 
 
-def checked_module(owner: str, place: str, value: Any) -> Module:
+def checked_module(owner: str, path: str, value: Any) -> Module:
     """Return a value that should be a module.
 
     Raises:
@@ -466,7 +466,7 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
     elif not callable(value):
         fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
     shown = getattr(value, "__name__", repr(value))
-    raise ArgumentError(f"{owner}: {shown} (at {place}) is no Module", fix=fix)
+    raise ArgumentError(f"{owner}: {shown} (at {path}) is no Module", fix=fix)
 
 
 def _refuse_hidden(module: Module, name: str, value: Any) -> None:

@@ -112,9 +112,9 @@ class _Layer(Recurrent):
                 sequence = dropout(sequence, self.dropout, training=drops)
             stacks = []
             for suffix in self._suffixes(layer):
-                w, place = self._weights(suffix), len(ends)
-                z = self._kind.projected(sequence, w) if place else first
-                start = tuple([s[place] for s in begin])
+                w, number = self._weights(suffix), len(ends)
+                z = self._kind.projected(sequence, w) if number else first
+                start = tuple([s[number] for s in begin])
                 end, hs = self._steps(z, start, w, seen, suffix.endswith("_reverse"))
                 ends.append(end)
                 stacks.append(hs)

@@ -170,15 +170,15 @@ class Builder:
 
         Where ONNX Runtime has no kernel for the dtype, a wider one is computed with.
         """
-        place = 1 if kind == "Where" else 0  # its first is the condition
-        operand = inputs[place]
+        index = 1 if kind == "Where" else 0  # its first is the condition
+        operand = inputs[index]
         assert operand is not None
         lacked = operand.dtype
         if not self._lacks(kind, lacked):
             return self.many(kind, inputs, [dtype or lacked], **attributes)[0]
         wide = _WIDER[lacked.name]
         converted = [
-            x if x is None or i < place or x.dtype is not lacked else self.cast(x, wide)
+            x if x is None or i < index or x.dtype is not lacked else self.cast(x, wide)
             for i, x in enumerate(inputs)
         ]
         if dtype is not None and dtype is not lacked:

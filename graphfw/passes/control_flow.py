@@ -109,7 +109,10 @@ def _merged(group: Sequence[Node], inputs: tuple[Tensor, ...]) -> dict[OutputOf 
     for node in group:
         assert isinstance(node.op, Scan)
         stacked.update(dict.fromkeys(node.op.body.output_key[op.carries :]))
-    outputs = [*op.body.outputs[: op.carries], *[op.body.tensor_at(place) for place in stacked]]
+    outputs = [
+        *op.body.outputs[: op.carries],
+        *[op.body.tensor_at(position) for position in stacked],
+    ]
     body = Body(op.body.parameters, outputs)
     found = emit_all(Scan(body, op.length, op.carries, op.sequences, op.backwards), *inputs)
     return dict(zip((*range(op.carries), *stacked), found, strict=True))
@@ -240,8 +243,8 @@ class ConvertIfs(Pass):
         hits["selected"] += 1
         with current_graph().located(None):  # what is inside keeps its own places
             first, *others = [body.inline(*given) for body in bodies]
-        for place, body in enumerate(others, 1):
-            is_before = number < place
+        for index, body in enumerate(others, 1):
+            is_before = number < index
             pairs = zip(first, body, strict=True)
             first = tuple([a if a is b else F.where(is_before, a, b) for a, b in pairs])
         return first

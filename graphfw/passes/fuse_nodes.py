@@ -122,11 +122,11 @@ class RowGather(NamedTuple):
     """A gather or index_add that names one place along the last axis of x for each row of x.
 
     Attributes:
-        place: The tensor that says the place.
+        index: The tensor that says the place.
         dims: For each dim of the indices' common shape the dim of x that it runs along, or None.
     """
 
-    place: Tensor
+    position: Tensor
     dims: tuple[int | None, ...]
 
 
@@ -258,8 +258,8 @@ class FusionFacts:
             return None
         lost = [LoopVariable("short", x.shape[axis]) for axis in gone]
         out, _ = standard_index(node.outputs[0])
-        places = [index_of(variable) for variable in lost]
-        index = unreduced(out, node.types[0].shape, x.shape, gone, places)
+        positions = [index_of(variable) for variable in lost]
+        index = unreduced(out, node.types[0].shape, x.shape, gone, positions)
 
         def can_repeat(one: Node, inside: Collection[Node]) -> bool:
             if not self.is_plain(one) or self.waits(one):
@@ -338,13 +338,13 @@ class FusionFacts:
         variables = [LoopVariable(f"n{i}", d) for i, d in enumerate(named)]
         index = tuple([ZERO if v.extent == 1 else index_of(v) for v in variables])
         dims: list[int | None] = [None] * len(named)
-        for place, tensor in enumerate(indices[:-1], axis):
+        for number, tensor in enumerate(indices[:-1], axis):
             root, at = self.follow(tensor, broadcast_index(index, tensor.shape))
             counted = None if at is None else iota_value(root, at)
             used = None if counted is None else counted.lone_variable
-            if used is None or used.extent != x.shape[place]:
+            if used is None or used.extent != x.shape[number]:
                 return None
-            dims[variables.index(used)] = place
+            dims[variables.index(used)] = number
         known = [dim for dim in dims if dim is not None]
         is_whole = all(d == 1 or dims[i] is not None for i, d in enumerate(named))
         if not is_whole or known != sorted(known) or len(known) < len(indices) - 1:
@@ -438,8 +438,8 @@ class FusionFacts:
         picking, x = self.picking(node), node.inputs[0]
         assert picking is not None
         index, axes = standard_index(x)
-        place = tuple([ZERO if d is None else index[d] for d in picking.dims])
-        picked = self._read(picking.place, broadcast_index(place, picking.place.shape))
+        position = tuple([ZERO if d is None else index[d] for d in picking.dims])
+        picked = self._read(picking.position, broadcast_index(position, picking.position.shape))
         out = tuple([axes[a] for a, d in enumerate(x.shape[:-1]) if d != 1])
         return Space(_sizes(x.shape), out, (self._read(x, index), picked))
 
@@ -447,11 +447,11 @@ class FusionFacts:
         picking, values = self.picking(node), node.inputs[1]
         assert picking is not None
         index, _ = standard_index(node.outputs[0])
-        place = tuple([ZERO if d is None else index[d] for d in picking.dims])
+        position = tuple([ZERO if d is None else index[d] for d in picking.dims])
         assert isinstance(node.op, IndexAdd)
         reads = (
-            self._read(values, (*index[: node.op.axis], *place)),
-            self._read(picking.place, broadcast_index(place, picking.place.shape)),
+            self._read(values, (*index[: node.op.axis], *position)),
+            self._read(picking.position, broadcast_index(position, picking.position.shape)),
         )
         sizes = _sizes(node.types[0].shape)
         return Space(sizes, tuple(range(len(sizes))), reads)
@@ -470,10 +470,10 @@ class FusionFacts:
         if at is None:
             return Read(root, None, "a reshape mixes axes")
         axes: list[int] = []
-        for place, dim in zip(at, root.shape, strict=True):
+        for position, dim in zip(at, root.shape, strict=True):
             if dim == 1:
                 continue
-            variable = place.lone_variable
+            variable = position.lone_variable
             if variable is None:
                 return Read(root, None, "it is sliced, flipped or broadcast before")
             if variable.extent != dim:

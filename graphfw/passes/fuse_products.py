@@ -81,7 +81,7 @@ def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
     if not after or not reads.isdisjoint(after) or clusters.picks & set(reader.nodes):
         return False
     reductions = [
-        GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_place)
+        GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_index)
         for r in reader.reductions
     ]
     along = [one for one in reductions if is_along(one, order, lines)]
@@ -159,7 +159,7 @@ def _prefix(
     found: list[Node] = []
     # What has been computed from the product and has readers that are not in the cone yet.
     live: dict[Tensor, int] = {product: len(clusters.readers[product])}
-    for node in sorted(reader.nodes, key=clusters.places.__getitem__):
+    for node in sorted(reader.nodes, key=clusters.positions.__getitem__):
         mine = [read for read in clusters.reads[node] if read.root in live]
         if not mine:
             continue

@@ -46,4 +46,4 @@ def lines_of(product: Node, order: Sequence[int]) -> Axes:
 def is_along(one: GroupReduction, order: Sequence[int], lines: Axes) -> bool:
     """Whether a reduction is one over whole rows, of which there are several."""
     is_of_rows = one.source == frozenset(order) and one.result == lines
-    return is_of_rows and bool(lines) and not one.is_place
+    return is_of_rows and bool(lines) and not one.is_index

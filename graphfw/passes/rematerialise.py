@@ -131,7 +131,7 @@ class ForwardBackward:
     def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
         nodes = live_nodes(graph)
         self.sizes = sizes
-        self.order = {node: place for place, node in enumerate(nodes)}
+        self.order = {node: index for index, node in enumerate(nodes)}
         kinds = dict.fromkeys([kind for node in nodes for kind in node.types])
         room = {kind: self.number(kind.nbytes) for kind in kinds}
         self.nbytes = {n: sum([room[kind] for kind in n.types]) for n in nodes}
@@ -270,31 +270,31 @@ class _BudgetedChoice:
         share = sum(sizes) / max(segments, 1)
         ends: set[Node] = set()
         first, filled = 0, 0
-        for place, size in enumerate(sizes):
+        for index, size in enumerate(sizes):
             filled += size
-            if filled >= share and place > first:
-                end = min(range(first + 1, place + 1), key=lambda n: (rooms[n], -n))
+            if filled >= share and index > first:
+                end = min(range(first + 1, index + 1), key=lambda n: (rooms[n], -n))
                 ends |= live[end]
-                first, filled = end, sum(sizes[end + 1 : place + 1])
+                first, filled = end, sum(sizes[end + 1 : index + 1])
         return ends
 
     def _live(self) -> list[frozenset[Node]]:
         """Return for each node whose results the forward part behind it reads, through views."""
         last: dict[Node, int] = {}
         root: dict[Node, Node] = {}
-        for place, node in enumerate(self._nodes):
+        for index, node in enumerate(self._nodes):
             is_given = node in self._parts.given
             seen = is_view(node) and not is_given
             root[node] = root[node.inputs[0].node] if seen else node
-            last.setdefault(root[node], place)
+            last.setdefault(root[node], index)
             if not is_given and node.loc.grad_of is None:
-                last.update({root[t.node]: place for t in node.inputs})
+                last.update({root[t.node]: index for t in node.inputs})
         found: list[frozenset[Node]] = []
         now: set[Node] = set()
-        for place, node in enumerate(self._nodes):
+        for index, node in enumerate(self._nodes):
             if root[node] is node and node not in self._parts.given:
                 now.add(node)
-            now = {one for one in now if last[one] > place}
+            now = {one for one in now if last[one] > index}
             found.append(frozenset(now))
         return found
 

@@ -167,14 +167,14 @@ class _ElementwiseChoice:
 
         What they read besides is there anyway, so that whatever makes the root makes them, too.
         """
-        place = {node: number for number, node in enumerate(nodes)}
-        inside = [[place[t.node] for t in node.inputs if t.node in place] for node in nodes]
+        index_of = {node: number for number, node in enumerate(nodes)}
+        inside = [[index_of[t.node] for t in node.inputs if t.node in index_of] for node in nodes]
         best = 0
         for number, node in enumerate(nodes[1:], 1):
-            if not all([t.node in place or _is_source(t.node) for t in node.inputs]):
+            if not all([t.node in index_of or _is_source(t.node) for t in node.inputs]):
                 break
             later = [read for reads in inside[number + 1 :] for read in reads]
-            is_end = min([*later, *[place[n] for n in wanted]], default=number) >= number
+            is_end = min([*later, *[index_of[n] for n in wanted]], default=number) >= number
             if is_end and self._parts.nbytes[node] <= self._parts.nbytes[nodes[0]]:
                 best = number
         return nodes[best:]

@@ -137,11 +137,11 @@ def _operand_slice(node: Node, concat: Node, hits: Counter[str]) -> Tensor | Non
     """Return a slice that lies in one part of a concatenation, made of that part."""
     axis, sizes = _cuts(concat)
     starts, lengths, steps = node.op.values
-    place = _operand_of(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
-    if place is None:
+    position = _operand_of(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
+    if position is None:
         return None
     hits["taken"] += 1
-    number, first = place
+    number, first = position
     part = concat.inputs[number]
     if lengths == part.shape and set(steps) == {1}:
         return part

@@ -274,11 +274,11 @@ def _sees_itself(conv: Node, pool: Node) -> bool:
     """Whether each place of a convolution, all of whose dims are pooled, sees that of the image."""
     op = conv.op
     assert isinstance(pool.op, WindowReduction)
-    if not isinstance(op, Conv) or len(op.places) != len(pool.op.window):
+    if not isinstance(op, Conv) or len(op.output_sizes) != len(pool.op.window):
         return False
     x, weight = conv.inputs
-    steps = {*weight.shape[2:], *op.strides, *op.spreads}
-    return steps == {1} and set(op.before) == {0} and op.places == x.shape[2:]
+    steps = {*weight.shape[2:], *op.strides, *op.input_dilations}
+    return steps == {1} and set(op.before) == {0} and op.output_sizes == x.shape[2:]
 
 
 def _steps(pool: Node, readers: _Readers) -> tuple[list[int], Node]:

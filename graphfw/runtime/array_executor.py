@@ -38,7 +38,7 @@ class NodeCall(NamedTuple):
     Attributes:
         call: What computes it.
         pick: Picks its inputs from the slots.
-        place: The slot of its (first) output.
+        slot: The slot of its (first) output.
         width: The number of outputs where the op has several, else 0.
         random: Whether `call` takes `rng=`.
         freed: The slots that nothing needs after it.
@@ -48,7 +48,7 @@ class NodeCall(NamedTuple):
 
     call: Callable[..., Any]
     pick: Callable[[list[Any]], tuple[Any, ...]]
-    place: int
+    slot: int
     width: int
     random: bool
     freed: tuple[int, ...]
@@ -105,16 +105,16 @@ class ArrayExecutable(Executable):
         try:
             with np.errstate(all="ignore"):
                 for step in time_limits.each(steps, _NODE):
-                    call, pick, place, width, random, freed, into, _ = step
+                    call, pick, position, width, random, freed, into, _ = step
                     arrays = pick(values)
                     if into is not None:
                         result = call(*arrays, out=arrays[into])
                     else:
                         result = call(*arrays, rng=rng) if random else call(*arrays)
                     if width:
-                        values[place : place + width] = result
+                        values[position : position + width] = result
                     else:
-                        values[place] = result
+                        values[position] = result
                     for slot in freed:
                         values[slot] = None
         except RecursionError:  # the caller's depth, and no fault of a node
@@ -145,7 +145,7 @@ class ArrayExecutable(Executable):
             for step in self._layouts.get(sizes) or self._layout(sizes):
                 node, arrays = step.node, step.pick(values)
                 results = evaluated(node, node.op.bind(env), self.xp, arrays, rng, watch)
-                values[step.place : step.place + len(results)] = results
+                values[step.slot : step.slot + len(results)] = results
         return values
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:

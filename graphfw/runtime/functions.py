@@ -147,7 +147,7 @@ class Function(Answering):
         self._given = session
         self._executor = executor
         self._seed = seed
-        self._places = {name: i for i, name in enumerate(self._signature.parameters)}
+        self._parameter_index = {name: i for i, name in enumerate(self._signature.parameters)}
         self._ready: dict[Hashable, list[_Ready]] = {}
         self._known_calls: dict[Hashable, tuple[_Ready, tuple[int, ...]]] = {}
         self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
@@ -194,11 +194,11 @@ class Function(Answering):
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
         """Whether a call may be run at a glance: on the arrays of `call_key`, as they are."""
-        places = [self._places.get(name, len(self._places)) for name in kwargs]
+        indices = [self._parameter_index.get(name, len(self._parameter_index)) for name in kwargs]
         return (
             len(self._known_calls) < _KNOWN_CALLS
             and len(arrays) == len(fed)  # there may be arrays among the defaults
-            and places == sorted(places)
+            and indices == sorted(indices)
             and all(type(a) is np.ndarray for a in fed)
             and [a.dtype for a in arrays] == [a.dtype for a in fed]
         )
@@ -328,8 +328,8 @@ class Function(Answering):
         build = self._traced(call)
         warn_of_large_constants(build.graph, self._warned)
         ready = self._compiled(build)
-        place = call.key, build.fixed, call.sizes_of(build.fixed)
-        self._ready.setdefault(place, []).append(ready)
+        key = call.key, build.fixed, call.sizes_of(build.fixed)
+        self._ready.setdefault(key, []).append(ready)
         known = self._fixed.setdefault(call.key, [])
         if build.fixed not in known:
             known.append(build.fixed)

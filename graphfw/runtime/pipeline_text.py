@@ -109,9 +109,9 @@ def _lower(compilation: Compilation, names: _Names) -> Iterator[str]:
 def _facts(step: Step, names: _Names) -> Iterator[str]:
     kernel = getattr(step.code, "kernel", None)
     if isinstance(kernel, Kernel):
-        yield _listed({f"b{place}": names(s) for place, s in enumerate(step.operands)})
+        yield _listed({f"b{index}": names(s) for index, s in enumerate(step.operands)})
         if step.params:
-            yield _listed({f"p{place}": size for place, size in enumerate(step.params)})
+            yield _listed({f"p{index}": size for index, size in enumerate(step.params)})
     yield (
         f"work items {step.work_items}, workspace {step.scratch} bytes"
         if step.scratch

@@ -72,12 +72,12 @@ class Stages(NamedTuple):
 
     Attributes:
         stages: Its parts, in order.
-        places: How many places there are; the first are those of the program's feeds and variables.
+        slots: How many places there are; the first are those of the program's feeds and variables.
         outputs: The places of the program's outputs.
     """
 
     stages: tuple[Stage, ...]
-    places: int
+    slots: int
     outputs: tuple[int, ...]
 
 
@@ -98,12 +98,12 @@ class _Cut:
         self._levels = _levels(program)
         outputs = program.source.outputs
         self._last = max([self._ready(t) for t in outputs])
-        self._places: dict[tuple[Node, int], int] = {}
+        self._slots: dict[tuple[Node, int], int] = {}
         given = (*program.feeds, *program.variables)
         self._given = {t.node for t in given}
         self._rewritten = {v.node for v in program.updated}
         for tensor in given:
-            self._place(tensor)
+            self._slot(tensor)
 
     def stages(self) -> Stages:
         """Return the stages: found from the last one on, as each says what it needs of others."""
@@ -124,7 +124,7 @@ class _Cut:
         stages = [
             Stage(
                 part,
-                tuple(map(self._place, (*sources, *part.variables))),
+                tuple(map(self._slot, (*sources, *part.variables))),
                 tuple(map(self._yielded, mine)),
                 tuple([self._measurement(n) for n in measured if self._levels[n] == level]),
                 (),
@@ -138,7 +138,7 @@ class _Cut:
     ) -> Stages:
         """Give the new contents of variables places of their own, and say what is dropped when."""
         final = stages[-1]
-        count = len(self._places)
+        count = len(self._slots)
         new = tuple(range(count, count + len(updates)))
         kept = len(final.gives) - len(updates)
         stages[-1] = final._replace(gives=(*final.gives[:kept], *new))
@@ -203,7 +203,7 @@ class _Cut:
 
     def _measurement(self, node: Node) -> Measurement:
         assert isinstance(node.op, Measuring)
-        takes, gives = map(self._place, node.inputs), map(self._place, node.outputs)
+        takes, gives = map(self._slot, node.inputs), map(self._slot, node.outputs)
         return Measurement(node, node.op, node.op.names, tuple(takes), tuple(gives))
 
     def _ready(self, tensor: Tensor) -> int:
@@ -213,11 +213,11 @@ class _Cut:
     def _yielded(self, tensor: Tensor) -> int:
         """Return the place of what a stage yields; of what is given, it yields copies."""
         if tensor.node not in self._given:
-            return self._place(tensor)
-        return self._places.setdefault((tensor.node, _COPY), len(self._places))
+            return self._slot(tensor)
+        return self._slots.setdefault((tensor.node, _COPY), len(self._slots))
 
-    def _place(self, tensor: Tensor) -> int:
-        return self._places.setdefault((tensor.node, tensor.index), len(self._places))
+    def _slot(self, tensor: Tensor) -> int:
+        return self._slots.setdefault((tensor.node, tensor.index), len(self._slots))
 
 
 _COPY = -1

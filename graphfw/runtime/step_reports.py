@@ -61,11 +61,11 @@ def entry(
 ) -> MemoryEntry:
     """Return the line of a storage in a report of memory."""
     if isinstance(storage, Temp):
-        name, place = storage.why, ""
+        name, location = storage.why, ""
     else:
         shown = f'"{storage.name}" ' if storage.name else ""
-        name, place = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
-    return MemoryEntry(name, kind, bytes_at(storage, sizes), first, last, place)
+        name, location = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
+    return MemoryEntry(name, kind, bytes_at(storage, sizes), first, last, location)
 
 
 def entries(

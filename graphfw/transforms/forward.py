@@ -130,9 +130,9 @@ def _moved(x: Tensor, tangent: Tensor | None) -> Tensor:
 
 
 def _one_at_a_time(inputs: Sequence[Tensor], given: Tangents) -> Iterable[list[Tensor]]:
-    for place, tangent in enumerate(given):
+    for index, tangent in enumerate(given):
         if tangent is not None:
-            yield [*inputs[:place], tangent, *inputs[place + 1 :]]
+            yield [*inputs[:index], tangent, *inputs[index + 1 :]]
 
 
 def _sum(values: Iterable[Tensor]) -> Tensor | None:
@@ -153,13 +153,13 @@ def _elementwise(node: Node, y: Tensor, inputs: Sequence[Tensor], given: Tangent
     ]
 
     def parts() -> Iterable[Tensor]:
-        for place, tangent in enumerate(given):
+        for index, tangent in enumerate(given):
             if tangent is None:
                 continue
-            entry = _entries(node, F.broadcast_to(F.conj(tangent), y.shape), y, whole)[place]
+            entry = _entries(node, F.broadcast_to(F.conj(tangent), y.shape), y, whole)[index]
             if entry is not None:
                 value = entry if isinstance(entry, Tensor) else entry()
-                value = F.conj(fitted(value, whole[place].type, node))
+                value = F.conj(fitted(value, whole[index].type, node))
                 yield value if y.dtype.is_complex else F.real(value)
 
     return _sum(parts())

@@ -102,7 +102,7 @@ def vmap(
         found = zip(outputs[: len(body.outputs)], batched, strict=False)
         results = _spread("out_axes", out_axes, returned[-1], "result")
         made = [
-            None if leaf.value is None else _placed(mapped_axis, leaf, *next(found))
+            None if leaf.value is None else _with_mapped_axis(mapped_axis, leaf, *next(found))
             for leaf in results
         ]
         happens([token for token, _ in found])
@@ -270,7 +270,9 @@ def _shown(nodes: Mapping[Node, None]) -> list[Any]:
     return [describe(node.op.name, node.outputs[0]) for node in nodes]
 
 
-def _placed(mapped_axis: MappedAxis, leaf: _Leaf, tensor: Tensor, is_batched: bool) -> Tensor:
+def _with_mapped_axis(
+    mapped_axis: MappedAxis, leaf: _Leaf, tensor: Tensor, is_batched: bool
+) -> Tensor:
     """Return a result with its examples where they are to lie."""
     if leaf.axis is None:
         demand(

@@ -93,7 +93,7 @@ def test_each_attribute_exists_or_is_answered(path):
     assert not silent, f"no answer for {path}'s {silent}: add rows to hints/foreign_methods.py"
 
 
-EARLIER = {"per_trip"}
+EARLIER = {"per_trip", "place"}
 """Names that graphfw itself had."""
 
 
@@ -384,3 +384,10 @@ def test_earlier_names_answer_with_the_present_ones(monkeypatch):
         g.place()
     with gf.Session(g) as session, pytest.raises(AttributeError, match="per_iteration"):
         session.compile(y, feeds=[x]).memory((3,)).per_trip  # noqa: B018 - it raises
+    with gf.Session(g) as session:
+        plan = session.compile(y, feeds=[x])
+        rows = plan.memory((3,)).entries[0], plan.profile([1.0, 2.0, 3.0]).timings[0]
+    for row in rows:
+        assert "test_foreign_names.py" in row.location
+        with pytest.raises(AttributeError, match="write location"):
+            row.place  # noqa: B018 - it raises

@@ -171,10 +171,10 @@ def _probabilities(
     node.require(len(a) == len(b) == len(pairs), f"prob_a and prob_b are not {len(pairs)} each")
     one = gf.sigmoid(-(scores * gf.constant(a) + gf.constant(b)))
     one = gf.clip(one, _LEAST, 1 - _LEAST)
-    places = np.zeros((classes, classes), np.int64)  # row: of which class, column: against which
+    indices = np.zeros((classes, classes), np.int64)  # row: of which class, column: against which
     for number, (i, j) in enumerate(pairs):
-        places[i, j], places[j, i] = number, len(pairs) + number
-    both = gf.concat([one, 1 - one], axis=1)[:, gf.constant(places)]
+        indices[i, j], indices[j, i] = number, len(pairs) + number
+    both = gf.concat([one, 1 - one], axis=1)[:, gf.constant(indices)]
     apart = gf.constant(~np.eye(classes, dtype=bool))
     other = gf.where(apart, gf.swapaxes(both, 1, 2), 0.0)
     squares = gf.sum(gf.square(other), axis=2, keepdims=True)

@@ -119,8 +119,8 @@ def _group_query(
         node.require(cos is not None and sin is not None, "its cos_cache or sin_cache is missing")
         assert cos is not None
         assert sin is not None
-        places = gf.expand_dims(gf.arange(q.shape[2]) + before, 0)
-        q, k = (rotated(node, t, places, cos, sin) for t in (q, k))
+        positions = gf.expand_dims(gf.arange(q.shape[2]) + before, 0)
+        q, k = (rotated(node, t, positions, cos, sin) for t in (q, k))
     if past_key is not None and past_value is not None:
         k, v = gf.concat([past_key, k], axis=2), gf.concat([past_value, v], axis=2)
     seen = gf.expand_dims(gf.arange(k.shape[2]), 0) <= gf.expand_dims(

@@ -77,20 +77,20 @@ def _resized(
     node.require(enough, "it has too few scales or sizes")
     by_size: dict[int, DimLike] = {}
     by_factor: dict[int, float] = {}
-    for place, axis in enumerate(axes):
-        old, factor = x.shape[axis], None if factors is None else factors[place]
-        new: Any = 0 if sizes is None else sizes[place]
+    for index, axis in enumerate(axes):
+        old, factor = x.shape[axis], None if factors is None else factors[index]
+        new: Any = 0 if sizes is None else sizes[index]
         if isinstance(factor, Ratio):
-            new = by_size[place] = _whole(node, x, axis, factor)
+            new = by_size[index] = _whole(node, x, axis, factor)
         elif factor is not None:
             node.require(0 < factor < _LARGEST, f"a scale is {factor}")
-            by_factor[place] = factor
+            by_factor[index] = factor
             new = old * factor if isinstance(old, int) else 0
         node.require(isinstance(new, Dim) or new <= _LARGEST, f"it would have a dim of {new}")
 
-    def made(x: Tensor, places: Iterable[int], sizes: Any, scales: Any) -> Tensor:
-        chosen = [axes[p] for p in places]
-        roi = None if parts is None else [parts[p] for p in places]
+    def made(x: Tensor, indices: Iterable[int], sizes: Any, scales: Any) -> Tensor:
+        chosen = [axes[p] for p in indices]
+        roi = None if parts is None else [parts[p] for p in indices]
         return gf.resize(x, sizes, scales=scales, axes=chosen, roi=roi, **options)
 
     if not by_size:

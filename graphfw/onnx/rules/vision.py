@@ -75,13 +75,13 @@ def _roi_align(node: ModelNode, x: Tensor, rois: Tensor, batches: Tensor) -> Ten
     bins = node.attr("output_height", 1), node.attr("output_width", 1)
     ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
     usual = "half_pixel" if node.version >= 16 else "output_half_pixel"
-    places = node.choice(
+    convention = node.choice(
         "coordinate_transformation_mode", usual, ("half_pixel", "output_half_pixel")
     )
     is_max = node.choice("mode", "avg", ("avg", "max")) == "max"
     node.require(min(bins) > 0, f"the output has {bins[0]}×{bins[1]} places")
     node.require(x.ndim == 4 and rois.ndim == 2, f"x and rois are {x.shape} and {rois.shape}")
-    shift = 0.5 if places == "half_pixel" else 0.0
+    shift = 0.5 if convention == "half_pixel" else 0.0
     low = rois[:, :2] * scale - shift  # x1, y1
     size = rois[:, 2:] * scale - shift - low
     if not shift:
@@ -141,8 +141,8 @@ def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
     number = gf.astype(gf.arange(bins), low.dtype)
     first = gf.expand_dims(gf.floor(number * step) + gf.expand_dims(low, -1), -1)
     end = gf.expand_dims(gf.ceil((number + 1) * step) + gf.expand_dims(low, -1), -1)
-    place = gf.astype(gf.arange(limit), low.dtype)
-    return gf.logical_and(place >= first, place < end)
+    position = gf.astype(gf.arange(limit), low.dtype)
+    return gf.logical_and(position >= first, position < end)
 
 
 @reads("ImageDecoder")

@@ -94,8 +94,8 @@ class Branch(Region):
         last = len(self.choices) - 1
         chosen = F.astype(F.maximum(F.minimum(number, last), 0), int64)
         results: Sequence[Tensor] = ()
-        for place, body in enumerate(self.choices):
-            mask = chosen == place
+        for index, body in enumerate(self.choices):
+            mask = chosen == index
             found = _for_some(mapped, mask, body, flags, inputs)
             results = [
                 F.where(lifted(mask, y.ndim), y, other)

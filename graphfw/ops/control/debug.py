@@ -88,10 +88,10 @@ def print(
     is_count = summarize is None or (is_whole(summarize) and summarize > 0)
     demand(is_count, f"print: summarize={summarize!r} is no number of elements", fix="use 3")
     effect = Print(next(_numbers), _parts("print", text, values, list(named)), summarize)
-    places = {number for _, number, _ in effect.parts if number is not None}
+    positions = {number for _, number, _ in effect.parts if number is not None}
     demand(
-        len(places) == len(values),
-        f"print: {text!r} has places for {len(places)} of {counted(len(values), 'value')}",
+        len(positions) == len(values),
+        f"print: {text!r} has places for {len(positions)} of {counted(len(values), 'value')}",
         fix="write {} for each",
     )
     _happening(effect, values, "gf.print")

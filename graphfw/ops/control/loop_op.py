@@ -317,8 +317,8 @@ class _MappedLoop:
             if number == 0:
                 handed.insert(0, active & self.asked(carry, given[1 + own :]))
         # `active` stands behind the carry of the first pass.
-        place = 1 + loop.carries[0] + (own if number else 0)
-        return Body([*given[:place], active, *given[place:]], [*carry, *handed])
+        position = 1 + loop.carries[0] + (own if number else 0)
+        return Body([*given[:position], active, *given[position:]], [*carry, *handed])
 
 
 class _Adjoint:
@@ -343,7 +343,7 @@ class _Adjoint:
         index, *rest = both.parameters
         split = len(rest) - captures
         # What it carries or reads of earlier passes leads to all other gradients.
-        refused = [x for place, x in both.refused.items() if place <= split]
+        refused = [x for carried_index, x in both.refused.items() if carried_index <= split]
         self.refusal = refused[0] if refused else None
         own, read, taken = rest[:count], rest[count:split], rest[split:]
         summed = [t for t in taken if t.dtype.is_inexact]
@@ -372,8 +372,8 @@ class _Adjoint:
                 for one, record in zip(after.values(), later, strict=True)
             ]
             effects = [list(values) for values in zip(*said, strict=True)]
-            for place, seed in enumerate(seeds[carried:], carried):
-                new[seed] = _sum(effects[place]) if effects else zeros_like(seed.type)
+            for carried_index, seed in enumerate(seeds[carried:], carried):
+                new[seed] = _sum(effects[carried_index]) if effects else zeros_like(seed.type)
             found = [*[g for g in both.gradients if g is not None], *both.tokens]
             made = dict(zip(found, copied(found, new), strict=True))
             gradient = {
@@ -383,7 +383,9 @@ class _Adjoint:
             }
             state = [gradient[t] for t in own if t.dtype.is_inexact]
             if effects:
-                state = [_sum([g, *effects[place]]) for place, g in enumerate(state)]
+                state = [
+                    _sum([g, *effects[carried_index]]) for carried_index, g in enumerate(state)
+                ]
             state += [total + gradient[t] for total, t in zip(totals, summed, strict=False)]
             state += [totals[-1] & made[token] for token in both.tokens]
             handed = [gradient[t] for t in read if t.dtype.is_inexact]

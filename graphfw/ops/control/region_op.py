@@ -173,7 +173,7 @@ class Reverse(NamedTuple):
             entries: What the rule gives for its inputs.
             first: The number of the parameter that takes the first of these inputs.
         """
-        return [self.refused.get(place, x) for place, x in enumerate(entries, first)]
+        return [self.refused.get(index, x) for index, x in enumerate(entries, first)]
 
 
 def reverse(body: Body, what: str) -> Reverse:
@@ -189,7 +189,7 @@ def reverse(body: Body, what: str) -> Reverse:
         found = iter(own)
         entries = [next(found) if t.dtype.is_inexact else None for t in parameters]
         tokens = [joined(graph.effects)] if graph.effects else []
-    refused = {place: x for place, x in enumerate(entries) if isinstance(x, Refusal)}
+    refused = {index: x for index, x in enumerate(entries) if isinstance(x, Refusal)}
     gradients = [None if isinstance(x, Refusal) else x for x in entries]
     return Reverse(graph, parameters, outputs, seeds, gradients, refused, tokens)
 

@@ -255,7 +255,7 @@ class _Backward:
     @property
     def refusal(self) -> Refusal | None:
         """The stand-in for all gradients if that of a carry is refused: it leads to all others."""
-        refused = [x for place, x in self.both.refused.items() if place <= self.scan.carries]
+        refused = [x for position, x in self.both.refused.items() if position <= self.scan.carries]
         return refused[0] if refused else None
 
     def entries(self, ct: Sequence[Tensor]) -> list[Any]:

@@ -61,8 +61,8 @@ def carrying_on(
     return taken._replace(outputs=(*made[:outputs], *after, *made[outputs:]))
 
 
-def taking(variables: Sequence[Variable], traced: Traced, place: int) -> Traced:
-    """Return a body that is given the contents of variables, behind `place` other parameters."""
+def taking(variables: Sequence[Variable], traced: Traced, index: int) -> Traced:
+    """Return a body that is given the contents of variables, behind `index` other parameters."""
     graph = traced.graph
     own = []
     with graph:
@@ -71,7 +71,7 @@ def taking(variables: Sequence[Variable], traced: Traced, place: int) -> Traced:
             read = graph.captured.pop(source, None)  # what it captured is what it is given now
             own.append(graph.parameter(v.type) if read is None else read)
     given = traced.parameters
-    return traced._replace(parameters=(*given[:place], *own, *given[place:]))
+    return traced._replace(parameters=(*given[:index], *own, *given[index:]))
 
 
 def settle(

@@ -23,7 +23,7 @@ from graphfw.ops.nn.spatial_arguments import (
     each,
     read_windows,
 )
-from graphfw.ops.nn.window import Window, fields_of, places_of
+from graphfw.ops.nn.window import Window, fields_of, output_sizes_of
 
 __all__ = ["conv", "conv_transpose"]
 
@@ -94,7 +94,7 @@ def conv(
     )
     windows = read_windows("conv", a.shape[2:], w.shape[2:], stride, dilation, padding)
     check_room("conv", {"x": a, "weight": w}, windows)
-    return _shifted("conv", emit(_sliding(windows, places_of(windows), count), a, w), rest)
+    return _shifted("conv", emit(_sliding(windows, output_sizes_of(windows), count), a, w), rest)
 
 
 @public
@@ -155,10 +155,10 @@ def conv_transpose(
     return _shifted(name, forward.backward(a, w, sizes), rest)
 
 
-def _sliding(windows: Sequence[Window], places: Shape, groups: int) -> Conv:
+def _sliding(windows: Sequence[Window], output_sizes: Shape, groups: int) -> Conv:
     """Return the convolution by windows that are in so many places."""
     _, strides, dilations, before, _ = fields_of(windows)
-    return Conv(places, before, strides, dilations, (1,) * len(windows), groups)
+    return Conv(output_sizes, before, strides, dilations, (1,) * len(windows), groups)
 
 
 def _length(x: Tensor, window: Window, extra: int) -> DimLike:

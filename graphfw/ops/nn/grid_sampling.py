@@ -61,21 +61,21 @@ def grid_sample(
     >>> gf.grid_sample([[[1.0, 3.0]]], [[[0.0], [0.5]]])
     Tensor([[[2., 3.]]], dtype=float32)
     """
-    tensor, places = floats("grid_sample", x), floats("grid_sample", grid)
+    tensor, coordinates = floats("grid_sample", x), floats("grid_sample", grid)
     demand_one_of("grid_sample", "mode", mode, _MODES)
     demand_one_of("grid_sample", "padding_mode", padding_mode, _PADDING)
     rank = spatial_rank("grid_sample", tensor)
     wanted = (tensor.shape[0], rank)
     demand(
-        places.ndim == tensor.ndim and (places.shape[0], places.shape[-1]) == wanted,
+        coordinates.ndim == tensor.ndim and (coordinates.shape[0], coordinates.shape[-1]) == wanted,
         f"grid_sample: the grid must be [{wanted[0]}, *P, {rank}], with "
         f"{counted(rank, 'dim')} of places; "
-        f"it is {shape_text(places.shape)}",
-        {"x": tensor, "grid": places},
+        f"it is {shape_text(coordinates.shape)}",
+        {"x": tensor, "grid": coordinates},
         fix=f"give {rank} numbers from -1 to 1 for each place",
         error=ShapeError,
     )
-    values, numbers = wide(tensor), wide(places)
+    values, numbers = wide(tensor), wide(coordinates)
     # For each spatial dim the elements that count: where they are, and with what weight.
     taps = []
     for axis in range(rank):
@@ -152,11 +152,11 @@ def _cubic(part: Tensor) -> list[Tensor]:
     return [far(part + 1), near(part), near(1 - part), far(2 - part)]
 
 
-def _picked(x: Tensor, places: Sequence[Tensor], sizes: Sequence[DimLike]) -> Tensor:
+def _picked(x: Tensor, positions: Sequence[Tensor], sizes: Sequence[DimLike]) -> Tensor:
     """Return elements of x, and zeros for places outside.  [N, C, *S], [N, *P] … -> [N, C, *P]"""
     inside: Any = None
     index = []
-    for where, size in zip(places, sizes, strict=True):
+    for where, size in zip(positions, sizes, strict=True):
         fits = (where >= 0) & (where <= size - 1)
         inside = fits if inside is None else inside & fits
         # Also in place of NaN.
@@ -200,7 +200,7 @@ def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False)
         error=ShapeError,
     )
     matrix = wide(tensor)
-    places = F.reshape(matrix[:, :, rank], (dims[0], *[1] * rank, rank))
+    coordinates = F.reshape(matrix[:, :, rank], (dims[0], *[1] * rank, rank))
     for axis, dim in enumerate(dims[2:]):
         n = F.astype(F.positions(dim), matrix.dtype)
         if align_corners:
@@ -209,8 +209,8 @@ def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False)
         else:
             units = (n * 2 + 1) / dim - 1
         column = F.reshape(matrix[:, :, rank - 1 - axis], (dims[0], *[1] * rank, rank))
-        places = places + F.reshape(units, (dim, *[1] * (rank - axis))) * column
-    return converted(places, tensor.dtype)
+        coordinates = coordinates + F.reshape(units, (dim, *[1] * (rank - axis))) * column
+    return converted(coordinates, tensor.dtype)
 
 
 @public

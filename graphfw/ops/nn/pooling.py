@@ -61,9 +61,9 @@ def _read(
     if not ceil_mode:
         check_room(name, {"x": x}, windows)
         return windows, windows
-    places = [w.begun for w in windows]
-    check_room(name, {"x": x}, windows, places)
-    ways = zip(windows, places, strict=True)
+    output_sizes = [w.begun for w in windows]
+    check_room(name, {"x": x}, windows, output_sizes)
+    ways = zip(windows, output_sizes, strict=True)
     return windows, [w.padded_by(w.before, dim_max(w.padding_after(p), 0)) for w, p in ways]
 
 
@@ -110,10 +110,10 @@ def max_pool(
     largest = emit(WindowMax(*fields_of(windows)), tensor)
     if not return_indices:
         return largest
-    return largest, _places(emit(WindowArgmax(*fields_of(windows)), tensor), windows)
+    return largest, _indices(emit(WindowArgmax(*fields_of(windows)), tensor), windows)
 
 
-def _places(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
+def _indices(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
     """Return where elements of windows, given by their numbers, are in x's spatial dims as one."""
     flat = F.zeros_like(numbers)
     rest, strides = numbers, math.prod([w.kernel for w in windows])
@@ -121,9 +121,9 @@ def _places(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
         strides //= window.kernel
         steps = F.positions(numbers.shape[axis]) * window.stride - window.before
         start = F.reshape(steps, (*steps.shape, *[1] * (numbers.ndim - axis - 1)))
-        place = start + rest // strides * window.dilation
+        position = start + rest // strides * window.dilation
         # Where all are the least there is, the first may be one that was added.
-        flat = flat * window.size + F.minimum(F.maximum(place, 0), window.size - 1)
+        flat = flat * window.size + F.minimum(F.maximum(position, 0), window.size - 1)
         rest = rest % strides
     return flat
 
@@ -188,7 +188,9 @@ def _added_up(x: Tensor, windows: Sequence[Window]) -> Tensor:
     return emit(WindowSum(*fields_of(windows)), x)
 
 
-def _count(window: Window, given: Window, places: DimLike, with_padding: bool) -> Tensor | DimLike:
+def _count(
+    window: Window, given: Window, output_sizes: DimLike, with_padding: bool
+) -> Tensor | DimLike:
     """Return along one dim how many elements count in each place, or in all alike."""
     if window.padding == (given.padding if with_padding else (0, 0)):
         return window.kernel
@@ -198,7 +200,9 @@ def _count(window: Window, given: Window, places: DimLike, with_padding: bool) -
     seen = window.padded_by(before, dim_max(after, 0))
     count = emit(WindowSum(*fields_of([seen])), F.ones(counted))
     # Where windows may not begin beyond the end, not all of the padding is seen.
-    return count if count.shape == (places,) else emit(Slice((0,), (places,), (1,)), count)
+    return (
+        count if count.shape == (output_sizes,) else emit(Slice((0,), (output_sizes,), (1,)), count)
+    )
 
 
 @public
@@ -321,7 +325,7 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
         kernel: Any = [lengths.get(axis, 1) for axis in range(2, tensor.ndim)]
         return max_pool(tensor, kernel, return_indices=return_indices)
     numbers = F.reshape(F.positions(size_of(tensor.shape[2:])), tensor.shape[2:])
-    values, places = tensor, F.broadcast_to(numbers, tensor.shape)
+    values, indices = tensor, F.broadcast_to(numbers, tensor.shape)
     for axis, size in wanted:
         parts, inside = _blocks(values, axis, size)
         if inside is not None:
@@ -329,9 +333,9 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
         choice = F.argmax(parts, axis=axis + 1, keepdims=True)
         values = F.squeeze(F.take_along_axis(parts, choice, axis=axis + 1), axis + 1)
         if return_indices:
-            chosen = F.take_along_axis(_blocks(places, axis, size)[0], choice, axis=axis + 1)
-            places = F.squeeze(chosen, axis + 1)
-    return (values, places) if return_indices else values
+            chosen = F.take_along_axis(_blocks(indices, axis, size)[0], choice, axis=axis + 1)
+            indices = F.squeeze(chosen, axis + 1)
+    return (values, indices) if return_indices else values
 
 
 def _outputs(name: str, x: Tensor, output_size: Any) -> list[tuple[int, int]]:

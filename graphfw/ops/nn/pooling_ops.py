@@ -85,7 +85,7 @@ class WindowReduction(Padded):
     """The base of ops that reduce what a window sees.  x: [*B, *S]  ->  [*B, *P]"""
 
     def shape(self, x: Shape) -> Shape:
-        return self.placed(x)
+        return self.output_shape(x)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         flops = outputs[0].size * math.prod(self.window)
@@ -99,8 +99,8 @@ class WindowReduction(Padded):
         """Yield each element of the window, in all places, as what is computed with."""
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
         values = self.widened(xp, values, self.neutral(as_dtype(x.dtype)))
-        places = self.places(x.shape[x.ndim - len(self.window) :])
-        for _, key in self.taps(places):
+        output_sizes = self.output_sizes(x.shape[x.ndim - len(self.window) :])
+        for _, key in self.taps(output_sizes):
             yield values[key]
 
 
@@ -207,12 +207,12 @@ class WindowArgmax(WindowChoice):
         first, *others = self.seen(xp, x)
         largest = xp.array(first)
         kind = xp.uint8 if len(others) < 256 else xp.int64
-        place = xp.zeros(largest.shape, kind)
+        position = xp.zeros(largest.shape, kind)
         for number, values in enumerate(others, 1):
             better = (values > largest) | (values != values)  # of several NaNs the last
             xp.maximum(largest, values, out=largest)
-            xp.maximum(place, better * kind(number), out=place)  # numbers only grow
-        return place.astype(xp.int64, copy=False)
+            xp.maximum(position, better * kind(number), out=position)  # numbers only grow
+        return position.astype(xp.int64, copy=False)
 
 
 def _only(mask: Any, values: Any) -> Any:
@@ -232,10 +232,10 @@ class WindowTake(Padded):
     mixed_precision = "follows"
 
     def shape(self, x: Shape, number: Shape) -> Shape:
-        places = self.placed(x)
-        message = f"there must be a number for each place, {shape_text(places)}"
-        require(number == places, message, fix="use what window_argmax returns")
-        return places
+        output_sizes = self.output_shape(x)
+        message = f"there must be a number for each place, {shape_text(output_sizes)}"
+        require(number == output_sizes, message, fix="use what window_argmax returns")
+        return output_sizes
 
     def dtype(self, x: DType, number: DType) -> DType:
         require_indices(number)
@@ -281,10 +281,10 @@ class WindowPut(Padded):
 
     def shape(self, x: Shape, number: Shape) -> Shape:
         self.check(self.dims)
-        places = self.places(self.dims)
-        lead = len(x) - len(places)
-        fits = x == number and lead >= 0 and x[lead:] == places
-        message = f"both must end in the places, {shape_text(places)}"
+        output_sizes = self.output_sizes(self.dims)
+        lead = len(x) - len(output_sizes)
+        fits = x == number and lead >= 0 and x[lead:] == output_sizes
+        message = f"both must end in the places, {shape_text(output_sizes)}"
         require(fits, message, fix="use what window_argmax returns")
         return (*x[:lead], *self.dims)
 
@@ -323,10 +323,10 @@ class WindowReluSum(Padded, FusiblePool):
     vjp = NONDIFF
 
     def shape(self, x: Shape, y: Shape) -> Shape:
-        places = self.placed(x)
+        output_sizes = self.output_shape(x)
         fits = len(x) == len(self.window) + 2 and y == x[1:2]
         require(fits, "y must be one for each channel of x, [N, C, *S]", fix="give y [C]")
-        return places
+        return output_sizes
 
     def dtype(self, x: DType, y: DType) -> DType:
         require(x is y, "x and y must be of one dtype", fix="convert y", error=DTypeError)
@@ -365,9 +365,9 @@ class WindowRoute(Padded):
     vjp = NONDIFF
 
     def shape(self, x: Shape, y: Shape) -> Shape:
-        places = self.placed(y)
-        message = f"x must be one for each place, {shape_text(places)}"
-        require(x == places, message, fix="give what window_max would return")
+        output_sizes = self.output_shape(y)
+        message = f"x must be one for each place, {shape_text(output_sizes)}"
+        require(x == output_sizes, message, fix="give what window_max would return")
         return y
 
     def dtype(self, x: DType, y: DType) -> DType:

@@ -30,7 +30,7 @@ from graphfw.ops.nn.spatial_arguments import (
     read_windows,
     spatial_rank,
 )
-from graphfw.ops.nn.window import Pairs, Window, fields_of, places_of, windows_of
+from graphfw.ops.nn.window import Pairs, Window, fields_of, output_sizes_of, windows_of
 from graphfw.ops.shape.movement import Movement
 
 __all__ = ["fold", "unfold"]
@@ -58,9 +58,9 @@ class Windowed(Op):
         """Return the window along each dim of some sizes."""
         return windows_of(sizes, self.window, self.strides, self.dilations, self.pairs)
 
-    def places(self, sizes: Shape) -> Shape:
+    def output_sizes(self, sizes: Shape) -> Shape:
         """Return in how many places the window fits, along each dim."""
-        return places_of(self.windows(sizes))
+        return output_sizes_of(self.windows(sizes))
 
     @property
     def pairs(self) -> Pairs:
@@ -76,16 +76,16 @@ class Windowed(Op):
         require(len(x) >= rank, message, fix="give it one int for each of the last dims")
         return x[: len(x) - rank], x[len(x) - rank :]
 
-    def placed(self, x: Shape) -> Shape:
+    def output_shape(self, x: Shape) -> Shape:
         """Return the leading dims and the places."""
         lead, sizes = self.check(x)
-        return (*lead, *self.places(sizes))
+        return (*lead, *self.output_sizes(sizes))
 
-    def taps(self, places: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    def taps(self, output_sizes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         """Yield each element of the window with a key of what it is in all places."""
         for tap in itertools.product(*[range(size) for size in self.window]):
             starts = [k * dilation for k, dilation in zip(tap, self.dilations, strict=True)]
-            yield tap, (..., *map(_every, starts, self.strides, places))
+            yield tap, (..., *map(_every, starts, self.strides, output_sizes))
 
 
 def _every(start: int, step: int, count: int) -> slice:
@@ -99,13 +99,13 @@ class Windows(Windowed, Movement):
 
     def shape(self, x: Shape) -> Shape:
         lead, sizes = self.check(x)
-        return (*lead, *self.window, *self.places(sizes))
+        return (*lead, *self.window, *self.output_sizes(sizes))
 
     def eval(self, xp: Any, x: Any) -> Any:
         lead = x.ndim - len(self.window)
-        places = self.places(x.shape[lead:])
-        if 0 in places:
-            return xp.empty((*x.shape[:lead], *self.window, *places), x.dtype)
+        output_sizes = self.output_sizes(x.shape[lead:])
+        if 0 in output_sizes:
+            return xp.empty((*x.shape[:lead], *self.window, *output_sizes), x.dtype)
         axes = tuple(range(lead, x.ndim))
         extents = tuple([window.extent for window in self.windows(x.shape[lead:])])
         seen = xp.lib.stride_tricks.sliding_window_view(x, extents, axes)
@@ -115,8 +115,8 @@ class Windows(Windowed, Movement):
     def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
         rank = len(self.window)
         lead = len(x) - rank
-        inside, place = index[lead : lead + rank], index[lead + rank :]
-        steps = zip(place, self.strides, inside, self.dilations, strict=True)
+        inside, position = index[lead : lead + rank], index[lead + rank :]
+        steps = zip(position, self.strides, inside, self.dilations, strict=True)
         return (*index[:lead], *[p * stride + k * dilation for p, stride, k, dilation in steps])
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
@@ -142,7 +142,7 @@ class Fold(Windowed):
 
     def shape(self, x: Shape) -> Shape:
         self.check(self.dims)
-        wanted = (*self.window, *self.places(self.dims))
+        wanted = (*self.window, *self.output_sizes(self.dims))
         lead = len(x) - len(wanted)
         message = f"{shape_text(x)} does not end in the window and the places, {shape_text(wanted)}"
         require(lead >= 0 and x[lead:] == wanted, message, fix="see gf.fold")
@@ -153,9 +153,9 @@ class Fold(Windowed):
 
     def eval(self, xp: Any, x: Any) -> Any:
         rank = len(self.window)
-        lead, places = x.ndim - 2 * rank, x.shape[x.ndim - rank :]
+        lead, output_sizes = x.ndim - 2 * rank, x.shape[x.ndim - rank :]
         total = xp.zeros((*x.shape[:lead], *self.dims), compute_dtype(xp, x.dtype))
-        for tap, key in self.taps(places):
+        for tap, key in self.taps(output_sizes):
             total[key] += x[(..., *tap, *[slice(None)] * rank)].astype(total.dtype, copy=False)
         return total.astype(x.dtype, copy=False)
 
@@ -273,8 +273,8 @@ def fold(
     sizes = dims_of("fold", output_size)
     kernel = each("fold", "kernel_size", kernel_size, len(sizes))
     windows = read_windows("fold", sizes, kernel, stride, dilation, padding)
-    places = places_of(windows)
-    taps, count = size_of(kernel), size_of(places)
+    output_sizes = output_sizes_of(windows)
+    taps, count = size_of(kernel), size_of(output_sizes)
     fits = tensor.ndim == 3 and tensor.shape[2] == count
     divides = fits and (not isinstance(tensor.shape[1], int) or tensor.shape[1] % taps == 0)
     demand(
@@ -287,7 +287,7 @@ def fold(
         error=ShapeError,
     )
     channels = tensor.shape[1] // taps
-    parted = F.reshape(tensor, (tensor.shape[0], channels, *kernel, *places))
+    parted = F.reshape(tensor, (tensor.shape[0], channels, *kernel, *output_sizes))
     padded = tuple([w.padded for w in windows])
     _, strides, dilations, *_ = fields_of(windows)
     total = emit(Fold(kernel, strides, dilations, padded), parted)

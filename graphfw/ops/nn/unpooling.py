@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.errors import AxisError, ShapeError
 from graphfw.ir.build import emit
@@ -30,18 +30,19 @@ class MaxUnpool(IndexSet):
     It is computed as any `index_set`; formats that have an operator for it want the fields.
 
     Attributes:
-        places: The spatial dims of the values.
+        pooled_sizes: The spatial dims of the values.
         dims: Those of the planes.
         strides: How far the windows of the pooling moved.
     """
 
-    places: Shape = ()
+    pooled_sizes: Shape = ()
     dims: Shape = ()
     strides: tuple[int, ...] = ()
+    earlier_fields: ClassVar[dict[str, str]] = {"places": "pooled_sizes"}
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        sizes: dict[str, Any] = {"places": (1, 2), "dims": (3, 5), "strides": (2, 3)}
+        sizes: dict[str, Any] = {"pooled_sizes": (1, 2), "dims": (3, 5), "strides": (2, 3)}
         inputs = "float32[4, 15]", "float32[4, 2]", "int64[4, 2]", "int64[4, 2]"
         yield ok(*inputs, axis=0, ints=(0, 4), **sizes)
         yield bad(*inputs[:3], axis=2, match="axes 2 to 2", error=AxisError, **sizes)

@@ -49,7 +49,7 @@ class Window:
         return self.dilation * (self.kernel - 1) + 1
 
     @property
-    def places(self) -> DimLike:
+    def output_sizes(self) -> DimLike:
         """In how many places the window fits."""
         return dim_max((self.padded - self.extent) // self.stride + 1, 0)
 
@@ -64,9 +64,9 @@ class Window:
         """The size that a transposed convolution makes of the dim, before its padding is cut."""
         return (self.size - 1) * self.stride + self.extent
 
-    def padding_after(self, places: DimLike) -> DimLike:
+    def padding_after(self, output_size: DimLike) -> DimLike:
         """Return the padding at the end that so many places read; below 0 if elements are left."""
-        return (places - 1) * self.stride + self.extent - self.before - self.size
+        return (output_size - 1) * self.stride + self.extent - self.before - self.size
 
     def padded_by(self, before: DimLike, after: DimLike) -> Window:
         """Return the window with other padding."""
@@ -78,8 +78,8 @@ class Window:
         Args:
             odd_first: Whether the odd element is added before the others, rather than behind them.
         """
-        places = (self.size + self.stride - 1) // self.stride
-        total = dim_max(self.padded_by(0, 0).padding_after(places), 0)
+        output_size = (self.size + self.stride - 1) // self.stride
+        total = dim_max(self.padded_by(0, 0).padding_after(output_size), 0)
         small = total // 2
         return self.padded_by(*((total - small, small) if odd_first else (small, total - small)))
 
@@ -96,9 +96,9 @@ def windows_of(
     return tuple([Window(n, k, s, d, *pair) for n, k, s, d, pair in facts])
 
 
-def places_of(windows: Iterable[Window]) -> Shape:
+def output_sizes_of(windows: Iterable[Window]) -> Shape:
     """Return in how many places a window fits, along each dim."""
-    return tuple([window.places for window in windows])
+    return tuple([window.output_sizes for window in windows])
 
 
 def fields_of(windows: Sequence[Window]) -> tuple[tuple[Any, ...], ...]:

@@ -329,8 +329,8 @@ class ArgExtreme(Op):
     def eval(self, xp: Any, x: Any) -> Any:
         check_elements(self.name, x, (self.axis,))
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
-        places = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
-        return places.astype(xp.int64)
+        indices = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
+        return indices.astype(xp.int64)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return super().cost(outputs, *inputs)._replace(flops=inputs[0].size)
@@ -399,8 +399,8 @@ def argmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
 def _arg_extreme(cls: type[ArgExtreme], x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
     tensor = as_tensor(x)
     if axis is not None:
-        place = ruled(cls.name, tensor, normalize_axis, axis, tensor.ndim)
-        return emit(cls(place, keepdims), tensor)
+        axis_index = ruled(cls.name, tensor, normalize_axis, axis, tensor.ndim)
+        return emit(cls(axis_index, keepdims), tensor)
     found = emit(cls(0), F.reshape(tensor, (tensor.size,)))
     return F.reshape(found, (1,) * tensor.ndim) if keepdims else found
 

@@ -76,10 +76,10 @@ def ravel_multi_index(
         fix="give one tensor of indices for each dim",
         error=ShapeError,
     )
-    place = as_tensor(0, int64)
+    position = as_tensor(0, int64)
     for index, dim in zip(indices, dims, strict=True):
-        place = place * dim + _checked("ravel_multi_index", index, dim)
-    return place
+        position = position * dim + _checked("ravel_multi_index", index, dim)
+    return position
 
 
 def _checked(name: str, indices: TensorLike, size: DimLike) -> Tensor:

@@ -157,8 +157,8 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
         AxisError,
         f"give {x.ndim} at most; None adds a dim",
     )
-    place = dots[0] + 1 if dots else len(items)
-    items[place:place] = [_Item(slice(None))] * (x.ndim - taken)
+    position = dots[0] + 1 if dots else len(items)
+    items[position:position] = [_Item(slice(None))] * (x.ndim - taken)
     axes = iter(range(x.ndim))
     aligned = [
         item if item.value is None or item.value is Ellipsis else item._replace(axis=next(axes))
@@ -347,34 +347,34 @@ def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[IndexStep
     indices = tuple([item.value for item in items if item.is_array])
     axes = [item.axis for item in items if item.is_array and item.axis is not None]
     rest = [axis for axis in range(len(shape)) if axis not in axes]
-    place = sum(1 for axis in rest if axis < axes[0]) if _are_together(items) else 0
-    order = (*rest[:place], *axes, *rest[place:])
+    position = sum(1 for axis in rest if axis < axes[0]) if _are_together(items) else 0
+    order = (*rest[:position], *axes, *rest[position:])
     moved = permuted(shape, order)
-    result = (*moved[:place], *named, *moved[place + len(axes) :])
-    gather = IndexStep(Gather(place), indices, moved, result)
+    result = (*moved[:position], *named, *moved[position + len(axes) :])
+    gather = IndexStep(Gather(position), indices, moved, result)
     is_moved = order != tuple(range(len(shape)))
     return [IndexStep(PermuteDims(order), (), shape, moved), gather] if is_moved else [gather]
 
 
 def _are_together(items: list[_Item]) -> bool:
     """Say whether the ints and arrays of a key stand side by side; any `...` parts them."""
-    places = [i for i, item in enumerate(items) if item.is_advanced]
-    return places[-1] - places[0] == len(places) - 1
+    positions = [i for i, item in enumerate(items) if item.is_advanced]
+    return positions[-1] - positions[0] == len(positions) - 1
 
 
 def _layout(items: list[_Item], lengths: list[DimLike], named: Shape | None) -> Shape:
     """Return the result's shape: new axes in, ints' axes out, arrays' dims where NumPy has them."""
     result: list[DimLike] = []
-    place = None if named is None or _are_together(items) else 0
+    position = None if named is None or _are_together(items) else 0
     for item in items:
         if item.value is None:
             result.append(1)
         elif isinstance(item.value, slice) and item.axis is not None:
             result.append(lengths[item.axis])
-        elif item.is_advanced and place is None:
-            place = len(result)
+        elif item.is_advanced and position is None:
+            position = len(result)
     if named is not None:
-        result[place:place] = named
+        result[position:position] = named
     return tuple(result)
 
 
@@ -408,19 +408,19 @@ def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
         fix="gf.expand_dims adds a dim; gf.take has indices of any shape",
         error=ShapeError,
     )
-    place = ruled(name, x, normalize_axis, axis, x.ndim)
-    others = [(*t.shape[:place], *t.shape[place + 1 :]) for t in (x, index)]
+    axis_index = ruled(name, x, normalize_axis, axis, x.ndim)
+    others = [(*t.shape[:axis_index], *t.shape[axis_index + 1 :]) for t in (x, index)]
     try:
         broadcast(*others)
     except Requirement:
         shapes = f"indices {shape_text(index.shape)} and x {shape_text(x.shape)}"
         raise ShapeError(
-            f"{name}: {shapes} don't fit together beside axis {place}",
+            f"{name}: {shapes} don't fit together beside axis {axis_index}",
             operands=[describe("x", x), describe("indices", index)],
             fix="their other dims must be equal, or 1",
         ) from None
     rows = [reshape(positions(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
-    rows[place] = index
+    rows[axis_index] = index
     return rows
 
 
@@ -455,10 +455,10 @@ def one_hot(
         fix=INDICES_FIX,
         error=DTypeError,
     )
-    place = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
+    axis_index = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
     (classes,) = dims_of("one_hot", num_classes)
-    numbers = reshape(positions(classes), (classes, *[1] * (index.ndim - place)))
-    hot = expand_dims(index, axis=place) == numbers
+    numbers = reshape(positions(classes), (classes, *[1] * (index.ndim - axis_index)))
+    hot = expand_dims(index, axis=axis_index) == numbers
     return converted(hot, dtype_or(dtype, ambient.get_default_dtype()))
 
 

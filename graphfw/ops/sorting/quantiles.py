@@ -217,22 +217,22 @@ def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tenso
     count: DimLike = ordered.shape[-1]
     is_nan = F.isnan(ordered)
     skips_nan = name.startswith("nan")
-    places: Any
+    positions: Any
     if skips_nan:
         last = F.sum(~is_nan, axis=-1, keepdims=True) - 1
-        places = parts * converted(F.maximum(last, 0), float64)
+        positions = parts * converted(F.maximum(last, 0), float64)
     else:
-        places = parts * as_tensor(count - 1, float64)
+        positions = parts * as_tensor(count - 1, float64)
     # NaN is sorted behind all others: if the first element is NaN, all are.
     telling = as_tensor(0 if skips_nan else count - 1, int64)
     refusal = f"{name}: the axis {NO_ELEMENTS}\n{ONE_ELEMENT}"
     result_is_nan = emit(Gather(ordered.ndim - 1, refusal), is_nan, telling)
     bad = F.expand_dims(result_is_nan, axis=-1) | ~((parts >= 0) & (parts <= 1))
-    places = F.where((parts >= 0) & (parts <= 1), places, 0)
-    before = F.floor(places)
+    positions = F.where((parts >= 0) & (parts <= 1), positions, 0)
+    before = F.floor(positions)
 
-    def at(place: Tensor) -> Tensor:
-        index = converted(place, int64)
+    def at(position: Tensor) -> Tensor:
+        index = converted(position, int64)
         if skips_nan:
             return F.take_along_axis(ordered, index, axis=-1)
         return F.take(ordered, index, axis=-1)
@@ -240,12 +240,12 @@ def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tenso
     if method == "lower":
         found = at(before)
     elif method == "higher":
-        found = at(F.ceil(places))
+        found = at(F.ceil(positions))
     elif method == "nearest":
-        found = at(F.round(places))
+        found = at(F.round(positions))
     else:
-        low, high = at(before), at(F.ceil(places))
-        weight = converted(places - before, ordered.dtype) if method == "linear" else 0.5
+        low, high = at(before), at(F.ceil(positions))
+        weight = converted(positions - before, ordered.dtype) if method == "linear" else 0.5
         # Both are weighed, since the difference of two large ones may not fit; equal ones stay.
         found = F.where(low == high, low, low * (1 - weight) + high * weight)
     return F.where(bad, np.nan, found)

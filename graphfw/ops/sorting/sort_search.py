@@ -101,8 +101,8 @@ class Sort(Sorting):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
             # Sorting the places gives where each element went: its gradient is there.
-            places = emit(ArgSort(self.axis, self.descending), x)
-            went = emit(ArgSort(self.axis), places)
+            indices = emit(ArgSort(self.axis, self.descending), x)
+            went = emit(ArgSort(self.axis), indices)
             return F.take_along_axis(ct, went, axis=self.axis)
 
         return (gradient,)
@@ -146,8 +146,8 @@ def sort(
     Tensor([3, 2, 1], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("sort", tensor, normalize_axis, axis, tensor.ndim)
-    return emit(Sort(place, descending, stable), tensor)
+    axis_index = ruled("sort", tensor, normalize_axis, axis, tensor.ndim)
+    return emit(Sort(axis_index, descending, stable), tensor)
 
 
 @public
@@ -167,8 +167,8 @@ def argsort(
     Tensor([0, 2, 1], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("argsort", tensor, normalize_axis, axis, tensor.ndim)
-    return emit(ArgSort(place, descending, stable), tensor)
+    axis_index = ruled("argsort", tensor, normalize_axis, axis, tensor.ndim)
+    return emit(ArgSort(axis_index, descending, stable), tensor)
 
 
 @op("topk")
@@ -214,10 +214,10 @@ class ArgTopK(Op):
             if chosen is not None:
                 values = np.take_along_axis(rows, chosen, -1)
                 order = _argsort(np, values, -1, self.largest)
-                places = np.moveaxis(np.take_along_axis(chosen, order, -1), -1, self.axis)
-                return np.ascontiguousarray(places, np.int64)
-        places = _argsort(xp, x, self.axis, self.largest)
-        chosen = places[(slice(None),) * self.axis + (slice(None, self.k),)]
+                indices = np.moveaxis(np.take_along_axis(chosen, order, -1), -1, self.axis)
+                return np.ascontiguousarray(indices, np.int64)
+        indices = _argsort(xp, x, self.axis, self.largest)
+        chosen = indices[(slice(None),) * self.axis + (slice(None, self.k),)]
         return chosen.astype(xp.int64)
 
     @staticmethod
@@ -252,8 +252,8 @@ def _first(rows: Array, k: int, largest: bool) -> Array | None:
         is_equal = rows == edge
         others = np.count_nonzero(is_chosen & ~is_equal, axis=-1, keepdims=True)
         is_chosen &= ~is_equal | (np.cumsum(is_equal, axis=-1) <= k - others)
-    places: Array = np.flatnonzero(is_chosen) % size
-    return places.reshape(*rows.shape[:-1], k)
+    indices: Array = np.flatnonzero(is_chosen) % size
+    return indices.reshape(*rows.shape[:-1], k)
 
 
 class TopK(NamedTuple):
@@ -290,10 +290,10 @@ def topk(
     Tensor([1, 2], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("topk", tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = ruled("topk", tensor, normalize_axis, axis, tensor.ndim)
     count = _count(tensor, k)
-    indices = emit(ArgTopK(count, place, largest), tensor)
-    return TopK(F.take_along_axis(tensor, indices, axis=place), indices)
+    indices = emit(ArgTopK(count, axis_index, largest), tensor)
+    return TopK(F.take_along_axis(tensor, indices, axis=axis_index), indices)
 
 
 def _count(x: Tensor, k: DimLike) -> DimLike:
@@ -328,8 +328,8 @@ class SearchSorted(Op):
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
         dtype = compute_dtype(xp, x1.dtype)
-        places = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
-        return xp.asarray(places, dtype=xp.int64)
+        indices = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
+        return xp.asarray(indices, dtype=xp.int64)
 
     def batch(self, mapped: MappedAxis, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
         if not batched[0]:
@@ -341,8 +341,8 @@ class SearchSorted(Op):
         both = F.concat([wanted, x1] if is_left else [x1, wanted], axis=1)
         start = 0 if is_left else x1.shape[1]
         window = Slice((0, start), wanted.shape, (1, 1))
-        places = emit(window, _ranks(both)) - _ranks(wanted)
-        return F.reshape(places, found.shape)
+        indices = emit(window, _ranks(both)) - _ranks(wanted)
+        return F.reshape(indices, found.shape)
 
     @staticmethod
     def cases() -> Iterator[Case]:

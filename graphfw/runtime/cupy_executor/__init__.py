@@ -207,9 +207,9 @@ _CUDA = 2
 
 
 def _is_on_gpu(value: Any) -> bool:
-    place = getattr(value, "__dlpack_device__", None)
-    if callable(place):
-        return bool(place()[0] == _CUDA)
+    device_of = getattr(value, "__dlpack_device__", None)
+    if callable(device_of):
+        return bool(device_of()[0] == _CUDA)
     return hasattr(value, "__cuda_array_interface__")
 
 

@@ -117,7 +117,7 @@ def read_by(segments: Sequence[Segment]) -> set[int]:
     """Return the slots whose addresses launches are given."""
     waves = [wave for segment in segments if isinstance(segment, list) for wave in segment]
     steps = [one for wave in waves for one in wave]
-    return {place.slot for one in steps for place in getattr(one, "operands", ())} - {-1}
+    return {address.slot for one in steps for address in getattr(one, "operands", ())} - {-1}
 
 
 def _divided(wave: Wave) -> list[Wave]:

@@ -41,13 +41,13 @@ def unfused_steps(node: Node, storages: Mapping[str, Storage]) -> list[Step]:
     op = node.op
     assert isinstance(op, FusedProduct)
     rest = _rest(op, node.types[0], tuple([tensor.type for tensor in node.inputs]))
-    place: dict[Storage, Storage] = {t: storages[name] for t, name in rest.names.items()}
+    storage_of: dict[Storage, Storage] = {t: storages[name] for t, name in rest.names.items()}
     steps = []
     for step in rest.steps:
         for storage in step.operands:
-            if storage not in place:
-                place[storage] = Temp(storage.dtype, storage.size, "what follows a product")
-        operands = tuple([place[storage] for storage in step.operands])
+            if storage not in storage_of:
+                storage_of[storage] = Temp(storage.dtype, storage.size, "what follows a product")
+        operands = tuple([storage_of[storage] for storage in step.operands])
         steps.append(replace(step, nodes=(node,), operands=operands))
     return steps
 

@@ -293,8 +293,8 @@ class GpuLayouts:
         offsets, total = memory.offsets([evaluate(size, env) for size in plan.nbytes])
         if 0 in [evaluate(size, env) for size in plan.nonzero]:
             raise ArithmeticError
-        place = partial(self._place, plan, offsets)
-        ready = [self._ready(one, env, place, loose) for one in plan.work]
+        address_of = partial(self._address_of, plan, offsets)
+        ready = [self._ready(one, env, address_of, loose) for one in plan.work]
         steps = [
             (level, number, one)
             for number, (some, level) in enumerate(zip(ready, plan.level_of, strict=True))
@@ -355,7 +355,7 @@ class GpuLayouts:
         return count + count % 2
 
     def _ready(
-        self, one: Work, env: dict[str, int], place: _Where, loose: frozenset[int] = _NONE
+        self, one: Work, env: dict[str, int], address_of: _Where, loose: frozenset[int] = _NONE
     ) -> list[Native | Evaluated]:
         """Return the launches and calls of some work at these sizes; none where there is none."""
         if isinstance(one, Node):
@@ -363,14 +363,14 @@ class GpuLayouts:
             xp = np if runs_on_host(one) else self.device.cupy
             return [Evaluated(one, op.kernel(xp, *[t.dtype for t in one.inputs]))]
         params = [evaluate(size, env) for size in one.step.params]
-        operands = [place(storage) for storage in one.step.operands]
+        operands = [address_of(storage) for storage in one.step.operands]
         if isinstance(one, GemmStep):
-            return self._ready_product(one, params, operands, env, place)
+            return self._ready_product(one, params, operands, env, address_of)
         if isinstance(one, CudnnStep):
             assert self._cudnn is not None
             plan = self._cudnn.plan(one.code, params)
             others = one.fallback if isinstance(plan, str) else one.epilogue
-            after = [ready for other in others for ready in self._ready(other, env, place)]
+            after = [ready for other in others for ready in self._ready(other, env, address_of)]
             return after if isinstance(plan, str) else [BoundCudnn(plan, operands), *after]
         if isinstance(one, RegionStep):
             pairs = zip(operands, one.step.operands, params, strict=False)
@@ -392,7 +392,7 @@ class GpuLayouts:
         params: Sequence[int],
         operands: list[StorageAddress],
         env: dict[str, int],
-        place: _Where,
+        address_of: _Where,
     ) -> list[Native | Evaluated]:
         m, n, k, batch, *_ = params
         if 0 in (m, n, batch):
@@ -404,14 +404,16 @@ class GpuLayouts:
         sizes = [*params[:-3], 0, 0, 0]  # what follows finds the plain product in a row
         plain = products.product(one.code.plain, sizes) if k else None
         operands[RESULT] = operands[one.code.apart]
-        after = [ready for other in one.fallback for ready in self._ready(other, env, place)]
+        after = [ready for other in one.fallback for ready in self._ready(other, env, address_of)]
         return [BoundProduct(plain, operands, nbytes), *after]
 
-    def place(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
+    def address_of(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
         """Return where a storage lies in a run, given where the blocks of the arena do."""
-        return self._place(self.build, offsets, storage)
+        return self._address_of(self.build, offsets, storage)
 
-    def _place(self, plan: GpuSteps, offsets: Sequence[int], storage: Storage) -> StorageAddress:
+    def _address_of(
+        self, plan: GpuSteps, offsets: Sequence[int], storage: Storage
+    ) -> StorageAddress:
         slot = self.slot_of.get(storage)
         return (
             StorageAddress(-1, offsets[plan.block_of[storage]])

@@ -150,27 +150,27 @@ def product_steps(
     out = node.outputs[0]
     if out.dtype not in _DTYPES or any(t.dtype is not out.dtype for t in node.inputs):
         return []
-    place = _result(outputs[0])
-    if place is None or not (is_whole(place.view) or always_ge(node.inputs[0].shape[-1], 1)):
+    target = _result(outputs[0])
+    if target is None or not (is_whole(target.view) or always_ge(node.inputs[0].shape[-1], 1)):
         return []
     *dims, rows, columns = out.shape
     steps: list[Step] = []
     a, b = [_operand(with_batch(one, dims), node, steps) for one in inputs]
     depth, batch = a.view.shape[-1], size_of(dims)
-    if b.batch == 0 and _is_tall(a, dims, rows) and _is_tall(place, dims, rows):
+    if b.batch == 0 and _is_tall(a, dims, rows) and _is_tall(target, dims, rows):
         rows, batch = rows * batch, 1  # all rows as those of one matrix
     step = Step(
         nodes=(node,),
         code=ProductCode(out.dtype, out.dtype, a.is_across, b.is_across, precision),
-        operands=(a.view.storage, b.view.storage, place.view.storage),
+        operands=(a.view.storage, b.view.storage, target.view.storage),
         written=(False, False, True),
         params=ProductSizes(
             *(rows, columns, depth, batch),
             *(a.view.offset, a.lead, a.batch),
             *(b.view.offset, b.lead, b.batch),
-            result=place.view.offset,
-            result_lead=place.lead,
-            result_batch=place.batch,
+            result=target.view.offset,
+            result_lead=target.lead,
+            result_batch=target.batch,
         ),
         work_items=1,
     )
@@ -187,8 +187,8 @@ def fused_product_steps(
     op = node.op
     assert isinstance(op, FusedProduct)
     *dims, rows, columns = node.types[0].shape
-    place = _result(outputs[0])
-    if place is None or not (size_of(dims) == 1 or _is_tall(place, dims, rows)):
+    target = _result(outputs[0])
+    if target is None or not (size_of(dims) == 1 or _is_tall(target, dims, rows)):
         return []
     if not all(map(is_whole, outputs[1:])):
         return []
@@ -202,8 +202,8 @@ def fused_product_steps(
         *(size_of((*dims, rows)), columns, a.view.shape[-1], 1),
         *(a.view.offset, a.lead, 0),
         *(b.view.offset, b.lead, 0),
-        result=place.view.offset,
-        result_lead=place.lead,
+        result=target.view.offset,
+        result_lead=target.lead,
     )
     for name in op.others:
         if name == "residual":
@@ -214,13 +214,13 @@ def fused_product_steps(
             storages[name] = _whole(given[name], node, steps)
     whole = {**storages, "b": _whole(given["b"], node, steps)} if op.sums else {**storages}
     apart: list[Storage] = []
-    if not is_whole(place.view):
+    if not is_whole(target.view):
         why = "a product that is not yet where it belongs"
-        apart.append(Temp(place.view.storage.dtype, size_of(node.types[0].shape), why))
+        apart.append(Temp(target.view.storage.dtype, size_of(node.types[0].shape), why))
         whole["result"] = apart[0]
     fallback = unfused_steps(node, whole)
     if apart:
-        fallback.append(put(apart[0], place.view, (node,), CudaCode))
+        fallback.append(put(apart[0], target.view, (node,), CudaCode))
     code = ProductCode(
         node.inputs[0].dtype,
         node.types[0].dtype,

@@ -99,9 +99,9 @@ class RunMemory:
         begin = self.layout.inside + offset
         return GpuAddress(self.base + begin, self.memory, begin)
 
-    def address_of(self, place: StorageAddress) -> GpuAddress:
+    def address_of(self, address: StorageAddress) -> GpuAddress:
         """Return where something lies."""
-        slot, offset = place
+        slot, offset = address
         if slot < 0:
             return GpuAddress(self.base + offset, self.memory, offset)
         if self.arrays[slot] is not None:
@@ -307,8 +307,8 @@ class Worker:
             RefusedError: A check of the run has failed, so it may be any number.
         """
         stream = self._xp.cuda.get_current_stream()
-        places = [(address, dtype), *([(run.flags, int32)] if run.flags else [])]
-        found, *flags = self._device.staging.numbers(places, stream)
+        addresses = [(address, dtype), *([(run.flags, int32)] if run.flags else [])]
+        found, *flags = self._device.staging.numbers(addresses, stream)
         if any(flags):
             raise RefusedError
         return found
@@ -377,7 +377,7 @@ class Worker:
         return self._device.viewed(self._held(storage, run), evaluate(offset, env), dims, steps)
 
     def _held(self, storage: Storage, run: RunMemory) -> Any:
-        slot, begin = run.layout.of.place(storage, run.layout.offsets)
+        slot, begin = run.layout.of.address_of(storage, run.layout.offsets)
         if slot >= 0:
             return run.flat(slot, array_dtype(storage.dtype))
         nbytes = bytes_at(storage, run.layout.sizes)

@@ -66,18 +66,18 @@ class InPlaceConcats:
             self._put(x, TensorLayout(whole.root, offset, whole.strides, 0))
             begin = begin + x.shape[axis]
 
-    def _put(self, tensor: Tensor, place: TensorLayout) -> None:
+    def _put(self, tensor: Tensor, at: TensorLayout) -> None:
         """Let a tensor lie at a place, if what computes it can write it there."""
         facts = self._facts
         while tensor in facts.layout:
-            source = source_of(tensor, place)
+            source = source_of(tensor, at)
             if source is None:
                 return
-            tensor, place = tensor.node.inputs[0], source
+            tensor, at = tensor.node.inputs[0], source
         is_free = tensor not in self._demanded and tensor not in facts.inside
-        if not is_free or not self._is_written_anywhere(tensor) or not _is_worth(tensor, place):
+        if not is_free or not self._is_written_anywhere(tensor) or not _is_worth(tensor, at):
             return
-        found = {tensor: place}
+        found = {tensor: at}
         for view in self._views.get(tensor, ()):
             if isinstance(view.node.op, Barrier):
                 found[view] = found[view.node.inputs[view.index]]
@@ -104,10 +104,10 @@ def _is_join(group: Group) -> bool:
     return group.kind == "reference" and isinstance(group.nodes[0].op, Concat)
 
 
-def _is_worth(tensor: Tensor, place: TensorLayout) -> bool:
+def _is_worth(tensor: Tensor, layout: TensorLayout) -> bool:
     """Whether enough elements lie in a row."""
     run: DimLike = 1
-    for dim, stride in zip(reversed(tensor.shape), reversed(place.strides), strict=True):
+    for dim, stride in zip(reversed(tensor.shape), reversed(layout.strides), strict=True):
         if dim == 1:
             continue
         if stride != run:

@@ -18,11 +18,11 @@ class StoredNumber(Expr):
 
     Attributes:
         table: Where it lies.
-        place: Its place among the numbers there.
+        index: Its place among the numbers there.
     """
 
     table: Table
-    place: int
+    index: int
 
 
 _ALIKE = 8

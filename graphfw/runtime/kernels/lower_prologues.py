@@ -105,5 +105,7 @@ def _reads_across(draft: Draft) -> bool:
     assert draft.inner is not None
     (axis,) = draft.inner
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    places = [leaf.place for leaf in postorder(roots, lambda _: False) if isinstance(leaf, Element)]
-    return any([dict(place.strides).get(axis, 0) not in (0, 1) for place in places])
+    addresses = [
+        leaf.address for leaf in postorder(roots, lambda _: False) if isinstance(leaf, Element)
+    ]
+    return any([dict(address.strides).get(axis, 0) not in (0, 1) for address in addresses])

@@ -159,13 +159,13 @@ def _register(
         known = registry.setdefault(cls, {})
         before = known.get(target)
         # The same definition may be run again, as in a notebook.
-        if before is not None and _place(before.steps) != _place(made.steps):
+        if before is not None and _module_and_name(before.steps) != _module_and_name(made.steps):
             raise GraphError(
                 f"the op {cls.name!r} has native code for {target} already: "
-                f"{'.'.join(_place(before.steps))}"
+                f"{'.'.join(_module_and_name(before.steps))}"
             )
         known[target] = made
 
 
-def _place(function: Callable[..., Any]) -> tuple[str, str]:
+def _module_and_name(function: Callable[..., Any]) -> tuple[str, str]:
     return function.__module__, function.__qualname__

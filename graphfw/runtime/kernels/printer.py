@@ -131,11 +131,11 @@ class _Names:
         elif isinstance(statement, BoundsCheck):
             text = f"check {value} below {_size(statement.bound)}"
         else:
-            place = f"b{statement.buffer}{self._access(statement.access)}"
-            text = f"{place} = {value}"
+            element = f"b{statement.buffer}{self._access(statement.access)}"
+            text = f"{element} = {value}"
             if isinstance(statement, Accumulate):
                 line = "line " if statement.inner else ""
-                text = f"{line}{place} {statement.kind}= {value}"
+                text = f"{line}{element} {statement.kind}= {value}"
         return [*self._lines, text]
 
     def _count(self, root: Expr) -> None:

@@ -205,11 +205,11 @@ class Epilogue(NamedTuple):
         """Return `params` for a block in which rows and parts of the product are so far apart."""
         params = list(self.params)
         params[self.row_stride] = row
-        for number, place in self.begins:
-            params[place] = number * section
+        for number, index in self.begins:
+            params[index] = number * section
         if self.member is not None:
-            place, rows = self.member
-            params[place] = rows * row
+            index, rows = self.member
+            params[index] = rows * row
         return tuple(params)
 
 

@@ -95,7 +95,7 @@ class Compiled:
         """The carries that an iteration may write over what it is given."""
         return frozenset(self.made.loaded.recipe.carried)
 
-    def place(self, array: int) -> int:
+    def address_slot(self, array: int) -> int:
         """Return where the address of an input goes; outputs come after the inputs."""
         return self.made.loaded.recipe.fixed + array
 

@@ -90,7 +90,7 @@ class Build:
         given = [*program.feeds, *program.variables, *drawing]
         arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
-        self.array_of = {storage: place for place, storage in enumerate(arrays)}
+        self.array_of = {storage: index for index, storage in enumerate(arrays)}
         memory = stages.memory
         self.block_of = memory.block_of
         for storage, output in memory.homes.items():

@@ -170,8 +170,8 @@ class Iterations:
         for word, move in enumerate(moves):
             rows.append((move.array, move.offset, here + 8 * (first_move + 3 * word + 1)))
         for word, carry in enumerate(carries):
-            places = enumerate((carry.begin, *carry.rooms), first_carry + 5 * word + 2)
-            rows += [(array, 0, here + 8 * place) for place, array in places]
+            indices = enumerate((carry.begin, *carry.rooms), first_carry + 5 * word + 2)
+            rows += [(array, 0, here + 8 * index) for index, array in indices]
         work.run.bases[number] = here + 8 * _NUMBER
         asked = asked_bases = 0
         if condition is not None:

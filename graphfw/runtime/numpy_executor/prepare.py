@@ -127,11 +127,11 @@ class Preparation:
         run.held = list(lasting.values())
         own = Run(tables, self._threads)
         read: list[tuple[int, int]] = []
-        for place, number in enumerate(numbers):
+        for index, number in enumerate(numbers):
             if number in lasting:
-                own.bases[place] = lasting[number].ctypes.data
+                own.bases[index] = lasting[number].ctypes.data
             else:
-                word = own.bases.ctypes.data + 8 * place
+                word = own.bases.ctypes.data + 8 * index
                 read.append((number - self._recipe.fixed, word))
         for number, array in made.items():
             run.run.bases[number] = array.ctypes.data
@@ -149,7 +149,7 @@ class Preparation:
         numbers: list[int] = []
         calls: list[StepCall] = []
         for step in steps:
-            refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(step.operands))]
+            refs = [(index, 0) for index in range(len(numbers), len(numbers) + len(step.operands))]
             numbers.extend(step.operands)
             address = self._addresses[step.function]
             calls.append(StepCall(address, refs, step.params, step.work_items, step.scratch))

@@ -240,8 +240,8 @@ def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
     """
     end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     facts: dict[str, Any] = json.loads(content[_LENGTH:end])
-    parameters, texts, places = map(tuple, facts["sizes"])
-    sizes = SizeTexts(parameters, texts, places)
+    parameters, texts, indices = map(tuple, facts["sizes"])
+    sizes = SizeTexts(parameters, texts, indices)
     sizes.check()
     arrays = _Arrays(content, end)
     constants = {

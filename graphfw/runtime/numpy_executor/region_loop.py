@@ -120,14 +120,14 @@ class NativeLoop:
         captures = range(first, given)
         self._make_iterations = Iterations(
             self._body.work,
-            body.place(0),
-            {i: body.place(1 + i) for i in captures},
+            body.address_slot(0),
+            {i: body.address_slot(1 + i) for i in captures},
             (),
             [
                 IterationCarry(
-                    body.place(1 + i),
-                    body.place(1 + given + i),
-                    condition.place(i),
+                    body.address_slot(1 + i),
+                    body.address_slot(1 + given + i),
+                    condition.address_slot(i),
                     i,
                     (given + i, self._even.get(i, given + i)),
                 )
@@ -137,8 +137,8 @@ class NativeLoop:
             iterations=None,
             condition=Condition(
                 self._condition.run,
-                {i: condition.place(i) for i in captures},
-                condition.place(given),
+                {i: condition.address_slot(i) for i in captures},
+                condition.address_slot(given),
             ),
         )
 

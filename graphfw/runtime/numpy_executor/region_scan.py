@@ -105,8 +105,8 @@ class ScanRegion:
         for number in range(len(self.rest) + len(self._stacked)):
             if number in self._stacked:
                 _, i, is_new = self._stacked[number]
-                place = self.histories.index(i)
-                found.append(history_from(place, int(is_new != self.op.backwards)))
+                index = self.histories.index(i)
+                found.append(history_from(index, int(is_new != self.op.backwards)))
             else:
                 found.append(next(others))
         return found
@@ -168,27 +168,33 @@ class NativeScan:
         histories = stacks + len(self._stacks)
         ends = histories + len(self._histories)
         turns = ends + len(self._ends)
-        moves = [Move(body.place(1 + i), i, 0, rows[i]) for i in range(first, last)]
+        moves = [Move(body.address_slot(1 + i), i, 0, rows[i]) for i in range(first, last)]
         if body.is_random:
             moves.append(
-                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(NO_RNG).nbytes)
+                Move(body.address_slot(1 + given), given, 0, body.made.loaded.drawn(NO_RNG).nbytes)
             )
         for number, _ in enumerate(scan.rest):
             nbytes = rows[given + first + number]
-            moves.append(Move(body.place(outputs + first + number), stacks + number, 0, nbytes))
+            moves.append(
+                Move(body.address_slot(outputs + first + number), stacks + number, 0, nbytes)
+            )
         for number, i in enumerate(scan.histories, histories):
-            moves.append(Move(body.place(1 + i), number, rows[i] * backwards, rows[i]))
-            moves.append(Move(body.place(outputs + i), number, rows[i] * (not backwards), rows[i]))
+            moves.append(Move(body.address_slot(1 + i), number, rows[i] * backwards, rows[i]))
+            moves.append(
+                Move(body.address_slot(outputs + i), number, rows[i] * (not backwards), rows[i])
+            )
         carries = []
         for number, i in enumerate(self._held):
             end = ends + number
             rooms = (end, turns + self._turning[i] if i in self._turning else end)
             turn = rooms if iterations % 2 else rooms[::-1]
-            carries.append(IterationCarry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
+            carries.append(
+                IterationCarry(body.address_slot(1 + i), body.address_slot(outputs + i), 0, i, turn)
+            )
         self._make_iterations = Iterations(
             self._body.work,
-            body.place(0),
-            {i: body.place(1 + i) for i in range(last, given)},
+            body.address_slot(0),
+            {i: body.address_slot(1 + i) for i in range(last, given)},
             moves,
             carries,
             arrays=turns + len(turning),

@@ -57,11 +57,11 @@ def in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
 def copying(source: View, target: View) -> Draft:
     """Return the loops that copy a view to where another is."""
     axes = [LoopVariable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
-    read, place = [
+    read, written = [
         ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
         for view in (source, target)
     ]
-    stored = Stored(place, Element(source.storage.dtype, read))
+    stored = Stored(written, Element(source.storage.dtype, read))
     return Draft("rows", axes, None, loops=[[stored]])
 
 
@@ -98,32 +98,32 @@ def held(
     """
     free = set(free)
     found: list[Storage] = []
-    for node, place in outputs:
-        if is_whole(place) and place.storage in free:
-            free.remove(place.storage)
-            found.append(place.storage)
+    for node, view in outputs:
+        if is_whole(view) and view.storage in free:
+            free.remove(view.storage)
+            found.append(view.storage)
         else:
-            step, temp = copied(place, (node,), why, code)
+            step, temp = copied(view, (node,), why, code)
             items.append(step)
             found.append(temp)
     return found
 
 
 def whole(
-    node: Node, place: View, items: list[Item], why: str, code: Callable[[Kernel], Code]
+    node: Node, view: View, items: list[Item], why: str, code: Callable[[Kernel], Code]
 ) -> Storage:
     """Return a storage that holds the elements of a view and no others, in their order.
 
     Args:
         node: What has made it.
-        place: The view.
+        view: The view.
         items: What a run does; a step that copies is added.
         why: What reports call a copy.
         code: What a step's code is made by.
     """
-    if is_whole(place):
-        return place.storage
-    step, temp = copied(place, (node,), why, code)
+    if is_whole(view):
+        return view.storage
+    step, temp = copied(view, (node,), why, code)
     items.append(step)
     return temp
 

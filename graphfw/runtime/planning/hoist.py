@@ -116,11 +116,11 @@ def _late(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         for storage in written(step):
             makers.setdefault(storage, []).append(step)
-    place = {step: number for number, step in enumerate(steps)}
+    index_of = {step: number for number, step in enumerate(steps)}
     needed: dict[Step, int] = {}
     for step in reversed(steps):
-        needed.setdefault(step, place[step])
+        needed.setdefault(step, index_of[step])
         for storage in _read_by(step):
             for maker in makers.get(storage, ()):
                 needed[maker] = min(needed.get(maker, len(steps)), needed[step])
-    return sorted(steps, key=lambda step: (needed[step], place[step]))
+    return sorted(steps, key=lambda step: (needed[step], index_of[step]))

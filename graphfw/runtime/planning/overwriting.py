@@ -175,4 +175,4 @@ def _reads_before(
     """Whether a step reads each element of all operands that it is given before it writes it."""
     operands = step.operands
     safe = {old for new, old in step.in_place if homes.get(operands[new], operands[new]) is made}
-    return safe >= {place for place, storage in enumerate(operands) if storage is given}
+    return safe >= {index for index, storage in enumerate(operands) if storage is given}

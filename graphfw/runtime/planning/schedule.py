@@ -165,9 +165,9 @@ def _direct(
         made = written(item)
         if new.keys().isdisjoint(made) or not wanted.isdisjoint(made):
             continue
-        place = {storage: number for number, storage in enumerate(item.operands)}
+        index_of = {storage: number for number, storage in enumerate(item.operands)}
         fits = all(
-            old[s] in place and (place[old[s]], number) in item.in_place
+            old[s] in index_of and (index_of[old[s]], number) in item.in_place
             for number, s in enumerate(item.operands)
             if isinstance(s, Variable) and s in old
         )
@@ -201,10 +201,10 @@ def _numbers(
         read_at.update({s: max(read_at.get(s, 0), number) for s in read})
         if apart or isinstance(item, ReferenceStep) or item.can_fail:
             safe = max(safe, number + 1)
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if isinstance(item, Step) and item in last:
             free = [read_at.get(variable, -1) + 1 for variable in last[item]]
-            numbers[place] = max(numbers[place], safe, *free)
+            numbers[index] = max(numbers[index], safe, *free)
     return numbers
 
 

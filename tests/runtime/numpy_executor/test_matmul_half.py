@@ -145,7 +145,7 @@ def test_where_pairs_are_used(monkeypatch):
 
     notes = [code(*of).note for of in [("float32",), ("float16",), ("bfloat16",), ("bfloat16", 4)]]
     assert notes == ["", "", "dot products of pairs of bfloat16", ""]
-    assert code("bfloat16").work_item.shape.places == 2
+    assert code("bfloat16").work_item.shape.k_pack == 2
     assert code("bfloat16").key != code("bfloat16", pairs=False).key
     with gf.Graph() as g:
         x, y = (gf.placeholder((64, 64), "bfloat16", name=n) for n in "xy")

@@ -66,7 +66,7 @@ def test_the_largest_and_what_is_chosen(rng, facts, dtype):
 def test_sums_where_the_chosen_lie(rng, facts, dtype):
     sizes = sizes_for(rng, facts[0])
     put = WindowPut(*facts, sizes[2:])
-    shape = (*sizes[:2], *put.places(sizes[2:]))
+    shape = (*sizes[:2], *put.output_sizes(sizes[2:]))
     y, numbers = drawn(rng, shape, dtype), rng.integers(0, np.prod(facts[0]), shape)
     wanted, most = put.eval(np, y, numbers), put.eval(np, np.abs(y), numbers)
     for layout in LAYOUTS:
@@ -79,7 +79,7 @@ def test_sums_where_the_chosen_lie(rng, facts, dtype):
 def test_windows_added_up(rng, facts, dtype):
     sizes = sizes_for(rng, facts[0])
     fold = Fold(*facts[:3], sizes[2:])
-    y = drawn(rng, (*sizes[:2], *facts[0], *fold.places(sizes[2:])), dtype)
+    y = drawn(rng, (*sizes[:2], *facts[0], *fold.output_sizes(sizes[2:])), dtype)
     for layout in LAYOUTS:
         close(computed(fold, [y], [layout]), fold.eval(np, y), fold.eval(np, np.abs(y)))
 

@@ -39,7 +39,7 @@ class GpuSpatialDim(NamedTuple):
 
     size: DimLike
     gap: DimLike
-    places: DimLike
+    output_sizes: DimLike
     kernel: DimLike
     stride: int
     dilation: int
@@ -48,7 +48,7 @@ class GpuSpatialDim(NamedTuple):
 
 def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
     """Return what multiplies for a node; None where there are no kernels for it."""
-    if not 1 <= len(correlation(node).places) <= RANK:
+    if not 1 <= len(correlation(node).output_sizes) <= RANK:
         return None
     return engine(node.types[0].dtype, rounds=precision == "high")
 
@@ -97,11 +97,13 @@ def spatial_dims(
     op: Correlation,
     sizes: Sequence[DimLike],
     gaps: Sequence[DimLike],
-    places: Sequence[DimLike],
+    output_sizes: Sequence[DimLike],
     kernels: Sequence[DimLike],
 ) -> list[GpuSpatialDim]:
     """Return the spatial dims of an op."""
-    facts = zip(sizes, gaps, places, kernels, op.strides, op.dilations, op.before, strict=True)
+    facts = zip(
+        sizes, gaps, output_sizes, kernels, op.strides, op.dilations, op.before, strict=True
+    )
     return [GpuSpatialDim(*fact) for fact in facts]
 
 

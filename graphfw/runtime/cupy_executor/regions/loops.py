@@ -79,8 +79,8 @@ class BoundLoop(BoundRegion):
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op = self._code.op
         inputs = len(self.node.inputs)
-        given = [run.address_of(place) for place in self.operands[:inputs]]
-        ends, _ = op.split([run.address_of(place) for place in self.operands[inputs:]])
+        given = [run.address_of(address) for address in self.operands[:inputs]]
+        ends, _ = op.split([run.address_of(address) for address in self.operands[inputs:]])
         carries, captures = op.split(given)
         rooms: dict[int, list[Sequence[GpuAddress]]] = {}  # of the passes that have begun
 

@@ -89,7 +89,7 @@ def _sorted(
     assert isinstance(node.op, Putting)
     dims, lying = in_common(indices)
     count = size_of(dims)
-    places, numbers, keys, order = [
+    positions, numbers, keys, order = [
         Temp(int64, count, what)
         for what in ("places that indices name", "their numbers", "places in order", "their order")
     ]
@@ -100,7 +100,7 @@ def _sorted(
     first = Step(
         nodes=(node,),
         code=_sort_code(dtypes, len(dims), from_end=not node.op.refusal),
-        operands=(places, numbers, *[view.storage for view in indices]),
+        operands=(positions, numbers, *[view.storage for view in indices]),
         written=(True, True, *[False for _ in indices]),
         params=tuple(params),
         work_items=1,
@@ -109,7 +109,7 @@ def _sorted(
     second = Step(
         nodes=(node,),
         code=_JOIN,
-        operands=(places, numbers, keys, order),
+        operands=(positions, numbers, keys, order),
         written=(False, False, True, True),
         params=(count,),
         work_items=1,
@@ -150,8 +150,8 @@ def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> Handw
     for number, dtype in enumerate(dtypes):
         begin = rank + number * (rank + 2)
         terms = [f"i{axis} * (gf_index)w{begin + 2 + axis}" for axis in range(rank)]
-        place = " + ".join([f"(gf_index)w{begin + 1}", *terms])
-        lines.append(f"            gf_i64 at{number} = (gf_i64)b{number + 2}[{place}];")
+        position = " + ".join([f"(gf_index)w{begin + 1}", *terms])
+        lines.append(f"            gf_i64 at{number} = (gf_i64)b{number + 2}[{position}];")
         if from_end and dtype.kind == "int":
             lines.append(f"            if (at{number} < 0) at{number} += w{begin};")
         lines += [

@@ -92,21 +92,21 @@ class _Backward(ScoresKernel):
         block = str(QUERIES * block_length(t))
         at = "%scratch"
 
-        def place(size: str) -> str:
+        def take(size: str) -> str:
             nonlocal at
             here = at
             at = f.at(t.kind, at, size)
             return here
 
-        self.weights, self.d_scores = place(block), place(block)
-        self.bias_rows = place("0" if self.bias is None else block)
-        self.rows = {name: place(str(QUERIES)) for name in _ROWS}
-        self.key_panels = place(f.mul(str(KEYS), n["width"]))
-        self.value_panels = place(f.mul(str(KEYS), n["value_width"]))
+        self.weights, self.d_scores = take(block), take(block)
+        self.bias_rows = take("0" if self.bias is None else block)
+        self.rows = {name: take(str(QUERIES)) for name in _ROWS}
+        self.key_panels = take(f.mul(str(KEYS), n["width"]))
+        self.value_panels = take(f.mul(str(KEYS), n["value_width"]))
         of_keys, of_queries = f.mul(str(KEYS), self.padded), f.mul(str(QUERIES), self.padded)
-        self.k, self.d_k, self.q = place(of_keys), place(of_keys), place(of_queries)
-        self.d_v = place(f.mul(str(KEYS), self.value_padded))
-        self.d_out = place(f.mul(str(QUERIES), self.value_padded))
+        self.k, self.d_k, self.q = take(of_keys), take(of_keys), take(of_queries)
+        self.d_v = take(f.mul(str(KEYS), self.value_padded))
+        self.d_out = take(f.mul(str(QUERIES), self.value_padded))
 
     def _keys(self, key: str, keys: str) -> None:
         """Compute a block of d_k and d_v."""
@@ -215,16 +215,16 @@ class _Backward(ScoresKernel):
             line = f.mul(r.index, str(length))
             end = f.mul(panels, columns)
             with f.loop("0", end, t.lanes) as at:
-                place = f.add(line, at.index)
-                score = t.load(f, f.at(kind, weights, place))
-                score = self.score(score, f.at(kind, bias, place), at.index, limit)
+                element = f.add(line, at.index)
+                score = t.load(f, f.at(kind, weights, element))
+                score = self.score(score, f.at(kind, bias, element), at.index, limit)
                 less = f.let(f"fsub {t.vector} {score}, {lse}")
                 weight = exp(f, t, f.let(f"fsub {t.vector} {less}, {rest}"))
-                t.store(f, weight, f.at(kind, weights, place))
-                d_weight = t.load(f, f.at(kind, d_scores, place))
+                t.store(f, weight, f.at(kind, weights, element))
+                d_weight = t.load(f, f.at(kind, d_scores, element))
                 centred = f.let(f"fsub {t.vector} {d_weight}, {delta}")
                 d_score = f.let(f"fmul {t.vector} {weight}, {centred}")
-                t.store(f, d_score, f.at(kind, d_scores, place))
+                t.store(f, d_score, f.at(kind, d_scores, element))
 
     def _row_value(self, of: str, row: str) -> str:
         """Return a vector of a row's number."""

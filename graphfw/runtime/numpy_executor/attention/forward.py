@@ -185,8 +185,8 @@ class _Forward(ScoresKernel):
         t.store(f, f.let(f"fadd {kind} {total}, {added}"), at_total, 1)
         result = f.at(kind, self.result, f.mul(row, self.value_padded))
         with f.loop("0", self.value_padded, t.lanes) as at:
-            place = f.at(kind, result, at.index)
-            t.store(f, f.let(f"fmul {t.vector} {t.load(f, place)}, {shrink}"), place)
+            address = f.at(kind, result, at.index)
+            t.store(f, f.let(f"fmul {t.vector} {t.load(f, address)}, {shrink}"), address)
 
     def _finish(self, row: str) -> None:
         """Divide a row by its sum and write it, its lse and its rest."""
@@ -199,6 +199,6 @@ class _Forward(ScoresKernel):
         sizes = f"i64 1, i64 {n['value_width']}, i64 {self.value_padded}, i64 0"
         to = self.address("out", query)
         f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes}, {kind} {inverse})")
-        place = f.add(f.mul(self.head, n["queries"]), query)
+        offset = f.add(f.mul(self.head, n["queries"]), query)
         for name, x in (("lse", lse), ("rest", rest)):
-            t.store(f, x, f.at(kind, self.operand[name], place), 1)
+            t.store(f, x, f.at(kind, self.operand[name], offset), 1)

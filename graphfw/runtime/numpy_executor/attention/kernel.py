@@ -106,10 +106,10 @@ class ScoresKernel:
             element = memory(self.code.mask)
         elif name in ("lse", "rest", "delta"):
             element = self.tile.kind
-        place = f.add(self.start[name], f.mul(row, n[f"{name}.row"]))
+        offset = f.add(self.start[name], f.mul(row, n[f"{name}.row"]))
         if col != "0":
-            place = f.add(place, f.mul(col, n[f"{name}.col"]))
-        return f.at(element, self.operand[name], place)
+            offset = f.add(offset, f.mul(col, n[f"{name}.col"]))
+        return f.at(element, self.operand[name], offset)
 
     def copy(self, to: str, name: str, row: str, rows: str, total: str, padded: str) -> None:
         """Copy rows of an operand to scratch memory.
@@ -171,10 +171,10 @@ class ScoresKernel:
         with f.loop("0", width, t.columns, [(t.vector, t.constant(-math.inf))] * 2) as at:
             for j in range(2):
                 column = f.add(at.index, str(j * t.lanes))
-                place = f.at(t.kind, products, column)
-                score = t.load(f, place)
+                address = f.at(t.kind, products, column)
+                score = t.load(f, address)
                 score = self.score(score, f.at(t.kind, bias, column), column, limit)
-                t.store(f, score, place)
+                t.store(f, score, address)
                 at.following.append(greater(f, t.vector, score, at.values[j]))
         return folded(f, t, greater(f, t.vector, *at.values), "max")
 
@@ -185,9 +185,9 @@ class ScoresKernel:
         width = f.whole(keys, t.columns)
         with f.loop("0", width, t.columns, [(t.vector, t.constant(0.0))] * 2) as at:
             for j in range(2):
-                place = f.at(t.kind, scores, f.add(at.index, str(j * t.lanes)))
-                weight = exp(f, t, f.let(f"fsub {t.vector} {t.load(f, place)}, {top}"))
-                t.store(f, weight, place)
+                address = f.at(t.kind, scores, f.add(at.index, str(j * t.lanes)))
+                weight = exp(f, t, f.let(f"fsub {t.vector} {t.load(f, address)}, {top}"))
+                t.store(f, weight, address)
                 at.following.append(f.let(f"fadd {t.vector} {at.values[j]}, {weight}"))
         return folded(f, t, f.let(f"fadd {t.vector} {at.values[0]}, {at.values[1]}"), "add")
 

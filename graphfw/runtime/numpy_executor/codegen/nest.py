@@ -394,7 +394,7 @@ class Nest:
     def _store(self, store: Store) -> None:
         evaluator = self._evaluator
         address = evaluator.address(store.buffer, store.access)
-        varying = self._facts.place(store.value).varying
+        varying = self._facts.loop_of(store.value).varying
         if varying and not address.varying:
             raise ValueError("a store whose value differs along vectors, but not its place")
         values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)

@@ -118,13 +118,13 @@ class Accumulators:
             masks: For each of them which lanes do; empty: all.
             level: Where it is written.
         """
-        for place, value in enumerate(values):
-            number = first + place
+        for index, value in enumerate(values):
+            number = first + index
             p = Primitives(self._writer, self.lanes[number], level)
             old = self.state(number, level)
             new = self.combiner.join(p, old, value)
             if masks:
-                new = self.combiner.choose(p, masks[place], new, old)
+                new = self.combiner.choose(p, masks[index], new, old)
             self._store(number, new, level)
 
     def state(self, number: int, level: int) -> State:

@@ -55,8 +55,8 @@ def load(
         ]
         if stride < 0 and until == lanes:
             picked.reverse()
-        places = ", ".join([f"i32 {place}" for place in picked])
-        text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{places}>"
+        pattern = ", ".join([f"i32 {lane_number}" for lane_number in picked])
+        text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{pattern}>"
         found, taken = writer.pure(text, level), until
     return found
 
@@ -77,7 +77,7 @@ def neighbours(statements: Sequence[object], axis: str) -> list[list[Store]]:
     for (_, strides), stores in rows.items():
         width = dict(strides).get(axis)
         if isinstance(width, int) and width > 1 and sorted(stores) == [*range(width)]:
-            found.append([stores[place] for place in range(width)])
+            found.append([stores[lane_number] for lane_number in range(width)])
     return found
 
 
@@ -103,8 +103,8 @@ def store(
     """
     start = writer.pure(f"extractelement {vector('ptr', lanes)} {pointers}, i64 0", level)
     for number, row in enumerate(_interleaved(writer, element, lanes, values, level)):
-        place = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
-        address = writer.pure(place, level)
+        pointer = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
+        address = writer.pure(pointer, level)
         writer.line(f"store {vector(element, lanes)} {row}, ptr {address}, align {align}", level)
 
 
@@ -115,12 +115,12 @@ def _interleaved(
     count, kind = len(values), vector(element, lanes)
     found = []
     for number in range(count):
-        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]
+        sources = [divmod(number * lanes + lane, count) for lane in range(lanes)]
         result = "poison"
         for value, content in enumerate(values):
             taken = [
                 lanes + row if of == value else lane if of < value else None
-                for lane, (row, of) in enumerate(places)
+                for lane, (row, of) in enumerate(sources)
             ]
             order = ", ".join(["i32 poison" if n is None else f"i32 {n}" for n in taken])
             text = f"shufflevector {kind} {result}, {kind} {content}, <{lanes} x i32> <{order}>"

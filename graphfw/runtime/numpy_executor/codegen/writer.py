@@ -115,8 +115,8 @@ class Writer:
 
     def ask(self, level: int) -> None:
         """Leave the function, which computes a work item, with 1 if the run should end."""
-        place = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
-        poll = self.let(f"load ptr, ptr {place}", level)
+        address = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
+        poll = self.let(f"load ptr, ptr {address}", level)
         answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)", level)
         self.fail_if(self.let(f"icmp ne i32 {answer}, 0", level), level)
 

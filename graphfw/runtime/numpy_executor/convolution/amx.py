@@ -142,9 +142,9 @@ class _AmxConv:
         self.gap = body.add(body.mul(layout.columns, 4), GAP)
         self.block = body.at(self.square, body.mul(self.gap, SIDE))
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
         """Find the work item's rows, outputs and images; go through them in this order."""
@@ -270,8 +270,10 @@ class _AmxConv:
         """Write what has been computed where it belongs; then do to it what is to be done."""
         body, kept = self.body, self.calls.kept
         column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
-        places = self.param(ConvParams.POSITIONS)
-        gap = body.mul(body.select(kept, places, body.mul(self.layout.rows, self.width)), self.item)
+        positions = self.param(ConvParams.POSITIONS)
+        gap = body.mul(
+            body.select(kept, positions, body.mul(self.layout.rows, self.width)), self.item
+        )
         before = body.add(body.mul(row, gap), body.mul(column, self.item))
         whole = body.at(body.array("%buffers", 5, "ptr"), before)
         to = body.select(kept, whole, self.block, "ptr")
@@ -298,10 +300,10 @@ class _AmxConv:
             word = body.sub(self.layout.row(body.add(rows.first, row)), rows.start)
             source = body.at(self.square, body.mul(body.select(by_tiles, word, done), 4))
             there = body.at(to, body.mul(done, self.item))
-            with body.loop(0, self.width, shape.lanes) as place:
-                kept = stored.mask(body.sub(self.width, place))
-                here = body.at(source, body.mul(place, 4))
-                goal = body.at(there, body.mul(place, self.item))
+            with body.loop(0, self.width, shape.lanes) as position:
+                kept = stored.mask(body.sub(self.width, position))
+                here = body.at(source, body.mul(position, 4))
+                goal = body.at(there, body.mul(position, self.item))
                 with body.loop(0, outputs) as output:
                     value = computed.load(body.at(here, body.mul(output, self.gap)))
                     value = body.let(f"fmul {v} {value}, {factor}")

@@ -91,10 +91,10 @@ class Extent(NamedTuple):
     @staticmethod
     def of(dim: SpatialDim) -> Extent:
         """Return what the windows see; all sizes are known."""
-        assert isinstance(dim.places, int)
+        assert isinstance(dim.output_size, int)
         assert isinstance(dim.dilation, int)
         cycle = dim.stride // math.gcd(dim.stride, dim.dilation)
-        size = dim.places + (dim.kernel - 1) * dim.dilation // dim.stride
+        size = dim.output_size + (dim.kernel - 1) * dim.dilation // dim.stride
         return Extent(size, min(dim.kernel, cycle), cycle)
 
 
@@ -300,18 +300,18 @@ class _Image:
         high = body.select(is_outside, "0", high)
         x = body.at(x, body.mul(firsts[-1], body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)))
         step = body.mul(body.mul(dim[Spatial.STRIDE], dim[Spatial.ELEMENT_STRIDE]), self.item)
-        with body.loop(0, width, SIDE) as place:
-            masks = self.masks(body.sub(low, place), body.sub(high, place))
-            here = body.at(x, body.mul(place, step))
+        with body.loop(0, width, SIDE) as position:
+            masks = self.masks(body.sub(low, position), body.sub(high, position))
+            here = body.at(x, body.mul(position, step))
             split = []
             for n in range(2):
                 exists = body.test("slt", body.add(body.mul(pair, 2), n), self.channels)
                 there = body.at(here, self.channel) if n else here
                 value = self.read(there, step, [self.where(exists, mask) for mask in masks])
                 split.append(self.splitter.split(value))
-            kept = self.before(body.sub(width, place))
+            kept = self.before(body.sub(width, position))
             for number, (even, odd) in enumerate(zip(*split, strict=True)):
-                at = body.at(body.at(to, body.mul(place, 4)), body.mul(layout.part, number))
+                at = body.at(body.at(to, body.mul(position, 4)), body.mul(layout.part, number))
                 words = self.splitter.paired(even, odd)
                 body.line(
                     f"call void @llvm.masked.store.v32i32.p0({_WORDS} {words}, ptr {at}, i32 4, "
@@ -347,13 +347,13 @@ class _Image:
         """Return a mask where a bit is set, else none."""
         return self.body.let(f"select i1 {bit}, {_MASK} {mask}, {_MASK} zeroinitializer")
 
-    def read(self, place: str, step: str, masks: list[str]) -> str:
+    def read(self, position: str, step: str, masks: list[str]) -> str:
         """Read what neighbouring places see, `step` bytes apart, as float32."""
         if not self.code.step:
-            return self.splitter.gather(place, step, masks[0])
+            return self.splitter.gather(position, step, masks[0])
         item = SIDE * self.item
         vectors = [
-            self.lanes.load_some(self.body.at(place, n * item), mask)
+            self.lanes.load_some(self.body.at(position, n * item), mask)
             for n, mask in enumerate(masks)
         ]
         if self.code.step == 1:

@@ -91,9 +91,9 @@ class RowsCode(SharedFunction):
             with body.loop(0, "%rows") as row:
                 source = body.at(first, body.mul(row, output))
                 to = body.at("%to", body.mul(row, DEPTH * shape.size))
-                with body.loop(begin, end) as place:
-                    here = body.at(source, body.mul(body.sub(place, before), channel))
-                    there = body.at(to, body.mul(body.sub(place, "%k"), shape.size))
+                with body.loop(begin, end) as position:
+                    here = body.at(source, body.mul(body.sub(position, before), channel))
+                    there = body.at(to, body.mul(body.sub(position, "%k"), shape.size))
                     body.line(f"store {shape.element} {stored.load(here, 1)}, ptr {there}")
         head = f"define fastcc void @{symbol}(ptr %from, ptr %numbers, i64 %rows, i64 %k, i64 %n, "
         return module([FunctionText(body.function(f"{head}ptr %to)"), declarations(shape), ())])

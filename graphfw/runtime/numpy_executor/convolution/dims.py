@@ -17,7 +17,7 @@ class SpatialDim(NamedTuple):
     Attributes:
         size: Of the image.
         in_memory: How far apart its elements are, in elements.
-        places: The size of the result.
+        output_size: The size of the result.
         kernel: That of the window.
         stride: How far the window moves.
         dilation: How far the window's elements are apart.
@@ -26,7 +26,7 @@ class SpatialDim(NamedTuple):
 
     size: DimLike
     in_memory: DimLike
-    places: DimLike
+    output_size: DimLike
     kernel: int
     stride: int
     dilation: DimLike
@@ -35,7 +35,9 @@ class SpatialDim(NamedTuple):
     @property
     def is_still(self) -> bool:
         """Whether each place sees the element of the same number."""
-        return self.kernel == self.stride == 1 and self.before == 0 and self.places == self.size
+        return (
+            self.kernel == self.stride == 1 and self.before == 0 and self.output_size == self.size
+        )
 
     @property
     def step(self) -> DenseStride:
@@ -58,7 +60,7 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
             found[-1] = SpatialDim(
                 last.size * width,
                 dim.in_memory,
-                last.places * width,
+                last.output_size * width,
                 last.kernel,
                 1,
                 last.dilation * width,

@@ -105,13 +105,13 @@ class _MaxPoolGradient:
         self.seen_line = self.bytes(PoolGradParams.IMAGE_ROW)
         self.line = self.bytes(PoolGradParams.WIDTH)
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
-    def bytes(self, place: int) -> str:
+    def bytes(self, index: int) -> str:
         """Read a distance."""
-        return self.body.mul(self.param(place), self.item)
+        return self.body.mul(self.param(index), self.item)
 
     def text(self, symbol: str) -> str:
         body = self.body
@@ -150,33 +150,39 @@ class _MaxPoolGradient:
         at = body.at(at, body.mul(body.div(plane, each), self.bytes(first + 1)))
         return body.at(at, body.mul(body.rem(plane, each), self.bytes(first + 2)))
 
-    def clear(self, place: str, nbytes: str) -> None:
-        self.body.line(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {nbytes}, i1 false)")
+    def clear(self, address: str, nbytes: str) -> None:
+        self.body.line(
+            f"call void @llvm.memset.p0.i64(ptr {address}, i8 0, i64 {nbytes}, i1 false)"
+        )
 
     def row(self, row: _Row) -> None:
         """Do a row of places, vector by vector; the last one may do some once more."""
-        body, lanes, places = self.body, self.code.shape.lanes, self.param(PoolGradParams.POSITIONS)
-        few = body.test("slt", places, lanes)
+        body, lanes, positions = (
+            self.body,
+            self.code.shape.lanes,
+            self.param(PoolGradParams.POSITIONS),
+        )
+        few = body.test("slt", positions, lanes)
         with body.where(few):
-            self.strip(row, "0", places)
+            self.strip(row, "0", positions)
         with body.where(body.opposite(few)):
-            last = body.sub(places, lanes)
-            with body.loop(0, places, lanes) as place:
-                self.strip(row, body.min(place, last), "")
-        done = body.mul(places, 2 * self.item)
+            last = body.sub(positions, lanes)
+            with body.loop(0, positions, lanes) as position:
+                self.strip(row, body.min(position, last), "")
+        done = body.mul(positions, 2 * self.item)
         with body.where(body.test("sgt", self.line, done)):
             for n in range(self.code.rows):
                 here = body.at(row.result, body.mul(self.line, n))
                 self.clear(body.at(here, done), body.sub(self.line, done))
 
-    def strip(self, row: _Row, place: str, count: str) -> None:
+    def strip(self, row: _Row, position: str, count: str) -> None:
         """Do a vector of places, or some of one."""
         body, memory, lanes = self.body, self.memory, self.code.shape.lanes
         kept, masks = "", ["", ""]
         if count:
             kept = memory.mask(count)
             masks = [memory.mask(body.mul(count, 2), n) for n in range(2)]
-        along = body.mul(place, 2 * self.item)
+        along = body.mul(position, 2 * self.item)
         taps: list[str] = []
         for n in range(self.code.rows):
             here = body.at(body.at(row.seen, body.mul(self.seen_line, n)), along)
@@ -186,7 +192,7 @@ class _MaxPoolGradient:
             ]
             taps += [self.shuffled(pair, [2 * i + odd for i in range(lanes)]) for odd in range(2)]
         chosen = self.chosen(taps)
-        given = self.load(body.at(row.given, body.mul(place, self.item)), kept)
+        given = self.load(body.at(row.given, body.mul(position, self.item)), kept)
         kind, bits = self.code.shape.vector, f"<{lanes} x i1>"
         # What is added to 0 is never -0.
         given = body.let(f"fadd {kind} {given}, zeroinitializer")
@@ -208,8 +214,8 @@ class _MaxPoolGradient:
                 else:
                     memory.store(value, there)
 
-    def load(self, place: str, mask: str) -> str:
-        return self.memory.load_some(place, mask) if mask else self.memory.load(place)
+    def load(self, address: str, mask: str) -> str:
+        return self.memory.load_some(address, mask) if mask else self.memory.load(address)
 
     def shuffled(self, pair: Sequence[str], order: Sequence[int]) -> str:
         """A vector of lanes of two."""
@@ -263,15 +269,15 @@ def max_pool_gradient_steps(
     if not (has_max_pool_gradient(node) and len(lead) <= 2 and is_along and is_whole and is_one):
         return _in_two(op, node, given, seen, result)
     height, width = (1, *seen.shape[start:])[-2:]
-    rows, places = (1, *given.shape[start:])[-2:]
+    rows, positions = (1, *given.shape[start:])[-2:]
     (slow, *slow_gaps), (each, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
     planes = slow * each
     together = dim_max(1, _WORK_ITEM // dim_max(1, size_of((height, width))))
-    params: list[DimLike] = [planes, together, each, height, width, rows, places]
+    params: list[DimLike] = [planes, together, each, height, width, rows, positions]
     for n, view in enumerate(inputs):
         line = view.strides[-2] if rank == 2 else 0
         params += [view.offset, slow_gaps[n], gaps[n], line]
-    shape = _narrow(shape_for(seen.storage.dtype, host()), places)
+    shape = _narrow(shape_for(seen.storage.dtype, host()), positions)
     code = MaxPoolGradientCode(shape, (1, *op.window)[-2], host())
     operands = (given.storage, seen.storage, result.storage)
     work_items = (planes + together - 1) // together
@@ -288,9 +294,9 @@ def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> li
     return [*found, *sent] if found and sent else []
 
 
-def _narrow(shape: TileShape, places: DimLike) -> TileShape:
+def _narrow(shape: TileShape, positions: DimLike) -> TileShape:
     """Return vectors that are not wider than a row of places, where that is known."""
     lanes = shape.lanes
-    while isinstance(places, int) and lanes > max(places, _FEWEST):
+    while isinstance(positions, int) and lanes > max(positions, _FEWEST):
         lanes //= 2
     return shape._replace(lanes=lanes)

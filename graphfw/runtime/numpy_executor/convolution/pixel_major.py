@@ -81,10 +81,10 @@ class TransposeCode(SharedFunction):
         computed = Elements(body, shape, shape.dtype)
         stored = Elements(body, shape, shape.stored)
         line, lanes, item = shape.columns * shape.size, shape.lanes, shape.stored.itemsize
-        with body.loop(0, "%places", lanes) as place:
-            kept = stored.mask(body.sub("%places", place))
-            start = body.at("%block", body.mul(place, line))
-            there = body.at("%to", body.mul(place, item))
+        with body.loop(0, "%places", lanes) as position:
+            kept = stored.mask(body.sub("%places", position))
+            start = body.at("%block", body.mul(position, line))
+            there = body.at("%to", body.mul(position, item))
             with body.loop(0, "%outputs", lanes) as output:
                 here = body.at(start, body.mul(output, shape.size))
                 rows = [computed.load(body.at(here, n * line)) for n in range(lanes)]
@@ -187,9 +187,9 @@ class PixelMajorWriter:
         room = body.mul(body.ceil(room, code.shape.lanes), self.line)
         self.turned = body.at(self.result.block, body.mul(room, code.shape.lanes))
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def result_block(self) -> Result:
         """Return what is transposed at last."""
@@ -244,14 +244,14 @@ class PixelMajorWriter:
         gap = body.mul(self.param(PixelMajor.X_CHANNEL), self.size)
         taps = body.div(self.k, body.max(channels, 1))
         with body.loop(0, taps) as tap:
-            begin = self.place(tap, PixelMajorDim.TAPS, PixelMajorDim.TAP_STRIDE, self.dims)
+            begin = self.address_of(tap, PixelMajorDim.TAPS, PixelMajorDim.TAP_STRIDE, self.dims)
             to = body.at(self.list, body.mul(tap, 8))
             with body.loop(0, channels) as channel:
                 offset = body.add(begin, body.mul(channel, gap))
                 there = body.at(to, body.mul(channel, body.mul(taps, 8)))
                 body.line(f"store i64 {offset}, ptr {there}")
 
-    def place(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
+    def address_of(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
         """How many bytes an index of several dims joined lies behind the first."""
         body, total = self.body, "0"
         for number, dim in reversed(list(enumerate(dims))):
@@ -285,7 +285,7 @@ class PixelMajorWriter:
             with body.loop(*rows) as row:
                 here = body.at(
                     x,
-                    self.place(
+                    self.address_of(
                         row, PixelMajorDim.POSITIONS, PixelMajorDim.POSITION_STRIDE, self.dims[:-1]
                     ),
                 )

@@ -134,17 +134,17 @@ class _PixelMajorPool(PixelMajorWriter):
             seen = [self.row_block(index, "0") for index in self.seen(0, row, self.rows)]
             before = body.mul(body.sub(row, rows[0]), self.result.width)
             to = body.at(self.result.block, body.mul(before, self.line))
-            with body.loop(0, self.result.width) as place:
-                columns = [body.mul(c, self.line) for c in self.seen(1, place, self.width)]
+            with body.loop(0, self.result.width) as position:
+                columns = [body.mul(c, self.line) for c in self.seen(1, position, self.width)]
                 taps = [body.at(*tap) for tap in itertools.product(seen, columns)]
-                there = body.at(to, body.mul(place, self.line))
+                there = body.at(to, body.mul(position, self.line))
                 for vector in range(self.shape.columns // lanes):
                     offset = vector * lanes * self.size
                     values = [self.computed.load(body.at(tap, offset)) for tap in taps]
                     made = self.total(values, added[vector]) if added else self.largest(values)
                     self.computed.store(made, body.at(there, offset))
 
-    def seen(self, axis: int, place: str, size: str) -> list[str]:
+    def seen(self, axis: int, position: str, size: str) -> list[str]:
         """Return the elements that a window sees along an axis.
 
         Beyond the places of the convolution it sees nothing. The last one there is, it sees anyhow:
@@ -154,7 +154,7 @@ class _PixelMajorPool(PixelMajorWriter):
         stride, before = (
             self.window_param(axis, which) for which in (PoolWindow.STRIDE, PoolWindow.PADDING)
         )
-        first, last = body.sub(body.mul(place, stride), before), body.sub(size, 1)
+        first, last = body.sub(body.mul(position, stride), before), body.sub(size, 1)
         indices = [body.add(first, tap) for tap in range(self.window[axis])]
         return [body.min(body.max(index, "0"), last) for index in indices]
 

@@ -29,7 +29,7 @@ from graphfw.runtime.numpy_executor.matmul.amx import Tiles
 _SEEN = 16
 """The most elements that a window sees: each of them is code."""
 
-_PLACES = 256
+_ASSUMED_POSITIONS = 256
 """The most places of what is reduced while it is computed: all of them stay in the L1 cache."""
 
 _POOLS = (WindowMax, WindowSum, WindowReluSum)
@@ -90,9 +90,9 @@ def reduced_while_computed(
     if not isinstance(op, Conv) or why_not(conv):
         return False
     x, weight = conv.inputs
-    places = size_of(op.places)
-    is_known = all([isinstance(size, int) for size in (*x.shape[1:], places)])
-    if not is_known or not isinstance(places, int) or not 0 < places <= _PLACES:
+    positions = size_of(op.output_sizes)
+    is_known = all([isinstance(size, int) for size in (*x.shape[1:], positions)])
+    if not is_known or not isinstance(positions, int) or not 0 < positions <= _ASSUMED_POSITIONS:
         return False
     it = convolution((), op, _as_made(x), _as_made(weight))
     m, n, _ = it.assumed
@@ -172,9 +172,9 @@ def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
     rule = pool.op
     assert isinstance(rule, _POOLS)
     sizes = conv.types[0].shape[2:]
-    strides, places = contiguous(sizes), rule.places(sizes)
+    strides, positions = contiguous(sizes), rule.output_sizes(sizes)
     facts = zip(
-        *(sizes, strides, places, rule.window, rule.strides, rule.dilations, rule.before),
+        *(sizes, strides, positions, rule.window, rule.strides, rule.dilations, rule.before),
         strict=True,
     )
     return [SpatialDim(*fact) for fact in facts]
@@ -182,7 +182,7 @@ def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
 
 def _sees_something(dim: SpatialDim) -> bool:
     """Whether each window sees an element."""
-    first, last = -dim.before, (dim.places - 1) * dim.stride - dim.before
+    first, last = -dim.before, (dim.output_size - 1) * dim.stride - dim.before
     return first + dim.kernel > 0 and last < dim.size
 
 

@@ -93,7 +93,7 @@ def convolution(
 ) -> Convolution:
     """Return what is computed; arguments are those of `conv_steps`."""
     facts = zip(
-        *(x.shape[2:], x.strides[2:], op.places, weight.shape[2:]),
+        *(x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:]),
         *(op.strides, op.dilations, op.before),
         strict=True,
     )

@@ -106,7 +106,7 @@ class _Operand(NamedTuple):
     start: str
     lead: list[str]
     window: list[str]
-    places: list[str]
+    strides: list[str]
 
 
 class _Along(NamedTuple):
@@ -155,13 +155,13 @@ class _WindowArgmax(WindowBounds):
     def _operands(self) -> list[_Operand]:
         """Read where the operands lie."""
         name, rank, body = self.code.name, self.code.rank, self.body
-        places = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
+        positions = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
         for number in range(1 if name in ("window_argmax", "fold") else 2):
             item = 8 if number else self.given.dtype.itemsize
             window = rank if name == "fold" else 0
             first, *gaps = [
-                body.mul(body.array("%params", next(places)), item)
+                body.mul(body.array("%params", next(positions)), item)
                 for _ in range(3 + window + rank)
             ]
             start = body.at(body.array("%buffers", number, "ptr"), first)
@@ -184,7 +184,7 @@ class _WindowArgmax(WindowBounds):
         each = body.max(body.array("%params", ArgmaxParams.EACH), 1)
         lead = (body.div(plane, each), body.rem(plane, each))
         starts = [self.offset(one.start, one.lead, lead) for one in self.operands]
-        rows, places = "1", self.dims[-1][Spatial.POSITIONS]
+        rows, positions = "1", self.dims[-1][Spatial.POSITIONS]
         for dim in self.dims[:-1]:
             rows = body.mul(rows, dim[Spatial.POSITIONS])
         result = body.array("%buffers", len(self.operands), "ptr")
@@ -192,21 +192,21 @@ class _WindowArgmax(WindowBounds):
         if not self.adds:
             image = starts[0]
             line = 8 if code.name == "window_argmax" else item
-            result = body.at(result, body.mul(body.mul(plane, body.mul(rows, places)), line))
+            result = body.at(result, body.mul(body.mul(plane, body.mul(rows, positions)), line))
         else:
             result = body.at(result, body.mul(body.mul(plane, size), item))
             image = "%scratch" if code.shape.converts else result
             nbytes = body.mul(size, self.shape.size)
             body.line(f"call void @llvm.memset.p0.i64(ptr {image}, i8 0, i64 {nbytes}, i1 false)")
-        with body.loop(0, places, lanes if code.step else 1) as place:
-            run = body.min(body.sub(places, place), lanes) if code.step else "1"
-            for some in self.groups(place, run):
+        with body.loop(0, positions, lanes if code.step else 1) as position:
+            run = body.min(body.sub(positions, position), lanes) if code.step else "1"
+            for some in self.groups(position, run):
                 with body.loop(0, rows) as row:
-                    self.strip(image, starts, result, (row, place, run), some)
+                    self.strip(image, starts, result, (row, position, run), some)
         if self.adds and code.shape.converts:
             self.rounded(result, size)
 
-    def groups(self, place: str, run: str) -> list[list[_Along]]:
+    def groups(self, position: str, run: str) -> list[list[_Along]]:
         """Return what a strip sees along a row: what is done at a time for all rows of a plane.
 
         An image that is added to is read soon after it was written, which is slow where the vectors
@@ -214,20 +214,20 @@ class _WindowArgmax(WindowBounds):
         """
         width = self.code.width
         if not self.adds or not width:
-            return [[self.along(place, run, (str(k),)) for k in range(width)]]
+            return [[self.along(position, run, (str(k),)) for k in range(width)]]
         together = 2 if self.code.step == 2 and self.code.is_dense else 1
         taps = [
             tuple(map(str, range(k, min(k + together, width)))) for k in range(0, width, together)
         ]
-        return [[self.along(place, run, some)] for some in taps]
+        return [[self.along(position, run, some)] for some in taps]
 
-    def along(self, place: str, run: str, taps: tuple[str, ...]) -> _Along:
+    def along(self, position: str, run: str, taps: tuple[str, ...]) -> _Along:
         """Find what a strip sees along a row."""
         body, size = self.body, self.dims[-1][Spatial.SIZE]
-        offset, low, high = self.seen_along(place, taps[0])
+        offset, low, high = self.seen_along(position, taps[0])
         if len(taps) == 1:
             return _Along(taps, offset, self.masks(low, body.min(high, run), 1))
-        index, _ = self.index(self.dims[-1], place, taps[0])
+        index, _ = self.index(self.dims[-1], position, taps[0])
         low = body.max(body.sub("0", index), "0")
         high = body.min(body.sub(size, index), body.mul(run, 2))
         lanes = self.shape.lanes
@@ -242,13 +242,13 @@ class _WindowArgmax(WindowBounds):
         known: Sequence[_Along],
     ) -> None:
         """Do the places of a strip, in one row."""
-        body, name, (row, place, run) = self.body, self.code.name, where
+        body, name, (row, position, run) = self.body, self.code.name, where
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
-        there = [self.offset(start, one.places, [*outer, place]) for start, one in pairs]
+        there = [self.offset(start, one.strides, [*outer, position]) for start, one in pairs]
         kept, item = self.stored.mask(run), self.given.dtype.itemsize
-        taps = self.elements(image, outer, (place, run), known)
-        flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), place)
+        taps = self.elements(image, outer, (position, run), known)
+        flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), position)
         if name == "window_argmax":
             chosen = self.largest(taps)
             self.store_numbers(chosen, body.at(result, body.mul(flat, 8)), kept)
@@ -266,8 +266,8 @@ class _WindowArgmax(WindowBounds):
         else:
             gaps = self.operands[0].window
             for tap in taps:
-                places = [self.offset(there[0], gaps, indices) for indices in tap.indices]
-                self.add(tap, [self.given.load_some(at, kept) for at in places])
+                addresses = [self.offset(there[0], gaps, indices) for indices in tap.indices]
+                self.add(tap, [self.given.load_some(at, kept) for at in addresses])
 
     def elements(
         self,
@@ -394,12 +394,12 @@ class _WindowArgmax(WindowBounds):
     def rounded(self, result: str, size: str) -> None:
         """Write a plane from scratch memory."""
         body, lanes = self.body, self.shape.lanes
-        with body.loop(0, size, lanes) as place:
-            mask = self.stored.mask(body.sub(size, place))
+        with body.loop(0, size, lanes) as position:
+            mask = self.stored.mask(body.sub(size, position))
             value = self.stored.load_some(
-                body.at("%scratch", body.mul(place, self.shape.size)), mask
+                body.at("%scratch", body.mul(position, self.shape.size)), mask
             )
-            to = body.at(result, body.mul(place, self.given.dtype.itemsize))
+            to = body.at(result, body.mul(position, self.given.dtype.itemsize))
             self.given.store_some(value, to, mask)
 
 
@@ -428,18 +428,18 @@ def steps_of(
     if cut is None:
         return []
     sizes = image.shape[lead:]
-    places = op.places(sizes)
+    positions = op.output_sizes(sizes)
     facts = zip(
-        *(sizes, image.strides[lead:], places, op.window, op.strides, op.dilations),
+        *(sizes, image.strides[lead:], positions, op.window, op.strides, op.dilations),
         [before for before, _ in op.pairs],
         strict=True,
     )
     dims = [SpatialDim(*fact) for fact in facts]
     beside = [view for view in inputs if view is not image]
-    is_dense = all([view.strides[-1] == 1 or places[-1] == 1 for view in beside])
+    is_dense = all([view.strides[-1] == 1 or positions[-1] == 1 for view in beside])
     shape = shape_for(first.storage.dtype, host())
     size, planes = size_of(sizes), size_of(image.shape[:lead])
-    together = dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, size_of(places))))
+    together = dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, size_of(positions))))
     params: list[DimLike] = [planes, together, size_of(image.shape[cut:lead]), size]
     params += numbers(dims)
     for view in inputs:

@@ -73,19 +73,19 @@ class WindowBounds:
             index = self.body.div(index, dim[which])
         return [index, *found] if dims else []
 
-    def seen(self, image: str, place: list[str], tap: list[str]) -> tuple[str, str, str]:
+    def seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str, str]:
         """Where the element is that the first place of a run sees, and which places see any.
 
         The address may be one that is not in memory; `high` is not above the places of the image.
         """
-        row, is_outside = self.row_seen(image, place[:-1], tap[:-1])
-        offset, low, high = self.seen_along(place[-1], tap[-1])
+        row, is_outside = self.row_seen(image, position[:-1], tap[:-1])
+        offset, low, high = self.seen_along(position[-1], tap[-1])
         return self.body.at(row, offset), low, self.body.select(is_outside, "0", high)
 
-    def row_seen(self, image: str, place: list[str], tap: list[str]) -> tuple[str, str]:
+    def row_seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str]:
         """Where the row of the image begins that a row of places sees; whether there is none."""
         body, is_outside = self.body, "false"
-        for dim, p, k in zip(self.dims, place, tap, strict=False):
+        for dim, p, k in zip(self.dims, position, tap, strict=False):
             index, offset = self.index(dim, p, k)
             image = body.at(image, offset)
             # As an unsigned number a negative one is large.
@@ -93,35 +93,37 @@ class WindowBounds:
             is_outside = body.let(f"or i1 {is_outside}, {off}")
         return image, is_outside
 
-    def taps(self, dim: list[str], places: tuple[str, str]) -> AbstractContextManager[str]:
+    def taps(self, dim: list[str], positions: tuple[str, str]) -> AbstractContextManager[str]:
         """Repeat for the taps of a window along a dim; gives the tap.
 
         Args:
             dim: Its run-time integers.
-            places: The first and the last of those that see something. Of a long window, the taps
-                at which no place from one to the other sees an element are left out: it may be far
-                larger than the image.
+            positions: The first and the last of those that see something. Of a long window, the
+                taps at which no place from one to the other sees an element are left out: it may
+                be far larger than the image.
         """
         body = self.body
         if not self.is_long:
             return body.loop(0, dim[Spatial.TAPS])
-        (first, _), (last, _) = [self.index(dim, place, "0") for place in places]
+        (first, _), (last, _) = [self.index(dim, position, "0") for position in positions]
         begin = body.ceil(body.max(body.sub("0", last), "0"), dim[Spatial.DILATION])
         end = body.ceil(body.max(body.sub(dim[Spatial.SIZE], first), "0"), dim[Spatial.DILATION])
         return body.long_loop(begin, body.min(end, dim[Spatial.TAPS]))
 
-    def seen_along(self, place: str, tap: str) -> tuple[str, str, str]:
+    def seen_along(self, position: str, tap: str) -> tuple[str, str, str]:
         """The same along a row, of an offset in bytes: place l of a run sees index + l * stride."""
         body, dim = self.body, self.dims[-1]
-        index, offset = self.index(dim, place, tap)
+        index, offset = self.index(dim, position, tap)
         stride = self.step or dim[Spatial.STRIDE]
         low = body.ceil(body.max(body.sub("0", index), "0"), stride)
         return offset, low, body.ceil(body.max(body.sub(dim[Spatial.SIZE], index), "0"), stride)
 
-    def index(self, dim: list[str], place: str, tap: str) -> tuple[str, str]:
+    def index(self, dim: list[str], position: str, tap: str) -> tuple[str, str]:
         """Return the element that a place sees along a dim, and its offset in bytes."""
         body = self.body
-        index = body.add(body.mul(place, dim[Spatial.STRIDE]), body.mul(tap, dim[Spatial.DILATION]))
+        index = body.add(
+            body.mul(position, dim[Spatial.STRIDE]), body.mul(tap, dim[Spatial.DILATION])
+        )
         index = body.sub(index, dim[Spatial.PADDING])
         distance = body.mul(dim[Spatial.ELEMENT_STRIDE], self.shape.stored.itemsize)
         return index, body.mul(index, distance)
@@ -150,10 +152,10 @@ class WindowBounds:
         Where a mask is "", all of a vector is read.
         """
         shape, item = self.shape, self.shape.stored.itemsize
-        places = [self.body.at(here, n * shape.lanes * item) for n in range(len(masks))]
+        addresses = [self.body.at(here, n * shape.lanes * item) for n in range(len(masks))]
         values = [
-            self.stored.load_some(place, mask, others) if mask else self.stored.load(place)
-            for place, mask in zip(places, masks, strict=True)
+            self.stored.load_some(address, mask, others) if mask else self.stored.load(address)
+            for address, mask in zip(addresses, masks, strict=True)
         ]
         return values if self.step == 1 else self.every_second(values)
 

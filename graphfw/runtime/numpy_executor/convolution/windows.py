@@ -60,26 +60,26 @@ class _Windows(WindowBounds):
         self.plane = self.body.mul(plane, shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:
-        body, places = self.body, self.dims[-1][Spatial.POSITIONS]
+        body, positions = self.body, self.dims[-1][Spatial.POSITIONS]
         end = body.add("%column", "%columns")
-        first = body.div("%column", places)
-        with body.loop(first, body.ceil(end, places)) as row:
-            begin = body.max(body.mul(row, places), "%column")
-            stop = body.min(body.mul(body.add(row, 1), places), end)
+        first = body.div("%column", positions)
+        with body.loop(first, body.ceil(end, positions)) as row:
+            begin = body.max(body.mul(row, positions), "%column")
+            stop = body.min(body.mul(body.add(row, 1), positions), end)
             to = body.at("%to", body.mul(body.sub(begin, "%column"), self.shape.size))
-            along = body.sub(begin, body.mul(row, places))
-            place = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), along]
+            along = body.sub(begin, body.mul(row, positions))
+            position = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), along]
             run = body.sub(stop, begin)
             few = body.test("sle", run, self.shape.lanes)
             for vectors, bit in ((1, few), (2, body.opposite(few))):
                 with body.where(bit):
-                    self.run(place, run, to, vectors)
+                    self.run(position, run, to, vectors)
         return body.function(
             f"define fastcc void @{symbol}(ptr %image, ptr %params, i64 %k, i64 %n, i64 %column, "
             "i64 %columns, ptr %to)"
         )
 
-    def run(self, place: list[str], run: str, to: str, vectors: int) -> None:
+    def run(self, position: list[str], run: str, to: str, vectors: int) -> None:
         """Lay out a run: for each element of the window that is wanted, all channels wanted."""
         body = self.body
         last = body.add("%k", "%n")
@@ -90,7 +90,9 @@ class _Windows(WindowBounds):
             before = body.mul(tap, self.channels)
             begin = body.max(body.sub("%k", before), "0")
             end = body.min(body.sub(last, before), self.channels)
-            source, low, high = self.seen("%image", place, self.split(tap, Spatial.TAPS, self.dims))
+            source, low, high = self.seen(
+                "%image", position, self.split(tap, Spatial.TAPS, self.dims)
+            )
             source = body.at(source, body.mul(begin, self.plane))
             line = body.sub(body.add(before, begin), "%k")
             there = body.at(to, body.mul(line, self.shape.columns * self.shape.size))
@@ -116,10 +118,11 @@ class _Windows(WindowBounds):
             here = body.at(source, body.mul(channel, self.plane))
             to = body.at(there, body.mul(channel, line))
             later = body.at(here, ahead)
-            places = range(0, len(read) * shape.lanes * item, shape.lanes * item)
-            for place in places:
+            offsets = range(0, len(read) * shape.lanes * item, shape.lanes * item)
+            for offset in offsets:
                 body.line(
-                    f"call void @llvm.prefetch.p0(ptr {body.at(later, place)}, i32 0, i32 3, i32 1)"
+                    f"call void @llvm.prefetch.p0(ptr {body.at(later, offset)}, i32 0, i32 3, i32 "
+                    "1)"
                 )
             for n, (value, mask) in enumerate(zip(self.read(here, read), kept, strict=True)):
                 self.computed.store_some(value, body.at(to, n * shape.lanes * shape.size), mask)
@@ -137,5 +140,5 @@ class _Windows(WindowBounds):
                     value = "0.0"
                     if is_read:
                         value = self.stored.load(body.at(here, body.mul(i, distance)), 1)
-                    place = body.at(to, body.mul(i, shape.size))
-                    body.line(f"store {shape.element} {value}, ptr {place}")
+                    address = body.at(to, body.mul(i, shape.size))
+                    body.line(f"store {shape.element} {value}, ptr {address}")

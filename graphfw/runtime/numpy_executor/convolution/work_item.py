@@ -194,9 +194,9 @@ class _ConvItem:
         self.line = code.shape.columns * code.shape.size
         self.panel = body.mul(self.k, self.line)
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
         """Find the work item's part of the result; go through it in chunks of columns."""
@@ -250,7 +250,7 @@ class _ConvItem:
             self.compute(operands, rows, column, columns, (self.block, block_row))
             self.images(block_row, row, rows, column, columns)
             return
-        to = self.place(block_row, row, column, self.block)
+        to = self.address_of(block_row, row, column, self.block)
         if code.rounds:
             self.compute(operands, rows, column, columns, (self.block, block_row))
             self.copy((self.block, block_row), to, rows, columns)
@@ -261,16 +261,16 @@ class _ConvItem:
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
         """Take a chunk with places of several images apart; `row` counts over one image."""
-        body, places = self.body, self.param(ConvParams.POSITIONS)
+        body, positions = self.body, self.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
-        with body.loop(body.div(column, places), body.ceil(end, places)) as image:
-            before = body.mul(image, places)
+        with body.loop(body.div(column, positions), body.ceil(end, positions)) as image:
+            before = body.mul(image, positions)
             begin = body.max(before, column)
-            count = body.sub(body.min(body.add(before, places), end), begin)
+            count = body.sub(body.min(body.add(before, positions), end), begin)
             part = body.at(self.block, body.mul(body.sub(begin, column), self.size))
             here = body.add(body.mul(image, self.m), row)
             first = body.sub(begin, before)
-            to = self.place(block_row, here, first, part)
+            to = self.address_of(block_row, here, first, part)
             is_moved = body.let(
                 f"or i1 {self.calls.kept}, {'true' if self.code.rounds else 'false'}"
             )
@@ -279,7 +279,7 @@ class _ConvItem:
             with body.where(self.calls.has_epilogue):
                 self.follow(to, here, rows, first, count)
 
-    def place(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
+    def address_of(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
         """Where a part of the result goes, to a block if not kept; the bytes from row to row."""
         body, kept = self.body, self.calls.kept
         gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)

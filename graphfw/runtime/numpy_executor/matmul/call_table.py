@@ -96,8 +96,8 @@ class CallTable:
         body.set(done, 0)
         which = body.select(narrow, str(_FIRST + 2), str(_FIRST + 3))
         with body.loop(0, self._heights) as number:
-            place = body.mul(number, _EACH)
-            height, least = (body.array("%calls", body.add(place, _FIRST + i)) for i in range(2))
-            function = body.array("%calls", body.add(place, which), "ptr")
+            offset = body.mul(number, _EACH)
+            height, least = (body.array("%calls", body.add(offset, _FIRST + i)) for i in range(2))
+            function = body.array("%calls", body.add(offset, which), "ptr")
             with body.whole(done, rows, height, least) as row:
                 yield function, row

@@ -94,8 +94,8 @@ def dots(
             f"call reassoc {shape.element} @llvm.vector.reduce.fadd.{shape.suffix}("
             f"{shape.element} 0.0, {v} {body.get(slot, v)})"
         )
-        place = body.at(body.at("%c", body.mul("%cs", r)), c * size)
-        body.line(f"store {shape.element} {total}, ptr {place}, align {size}")
+        address = body.at(body.at("%c", body.mul("%cs", r)), c * size)
+        body.line(f"store {shape.element} {total}, ptr {address}, align {size}")
     its = "ptr %b, i64 %ns" if operand is None else COMPUTED
     text = body.function(
         f"define fastcc void @{symbol}(ptr %a, i64 %rs, {its}, ptr %c, i64 %cs, i64 %n)"

@@ -434,7 +434,7 @@ def _suits(shape: TileShape, few: GemvPolicy, m: DimLike) -> bool:
 
 def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
     """Return what the parts of the work take."""
-    if by_tiles or shape.places == 2:
+    if by_tiles or shape.k_pack == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN
 

@@ -50,13 +50,13 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
         to = body.at("%to", body.mul(k, width * new))
         with body.loop(0, panels) as panel:
             offset = body.mul(panel, width * old)
-            place = body.at(to, body.mul(panel, "%gap"))
+            address = body.at(to, body.mul(panel, "%gap"))
             for n in range(2):
                 lane = n * shape.lanes
                 here = body.at(body.at(row, offset), lane * old)
                 ahead(body, here, "%ks")
                 value = stored.load(here)
-                computed.store(value, body.at(place, lane * new))
+                computed.store(value, body.at(address, lane * new))
         with body.where(is_rest):
             for n in range(2):
                 lane = n * shape.lanes
@@ -64,9 +64,9 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
                 computed.store(value, body.at(body.at(to, rest_to), lane * new))
 
 
-def ahead(body: FunctionBody, place: str, gap: str) -> None:
+def ahead(body: FunctionBody, position: str, gap: str) -> None:
     """Ask for memory that lies some rows behind a place."""
-    there = body.at(place, body.mul(gap, _AHEAD))
+    there = body.at(position, body.mul(gap, _AHEAD))
     body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
 
 
@@ -79,19 +79,19 @@ def columns(body: FunctionBody, shape: TileShape, stored: Elements, n: str) -> N
     q, lanes, size = 16 // shape.size, shape.lanes, shape.size
     computed, item = Elements(body, shape, shape.dtype), stored.dtype.itemsize
     last = body.sub("%columns", 1)
-    places = body.mul(body.div(n, q), q)
+    whole = body.mul(body.div(n, q), q)
     with body.loop(0, "%columns", lanes) as column:
         numbers = [body.min(body.add(column, c), last) for c in range(lanes)]
         starts = [body.at("%b", body.mul(number, "%ns")) for number in numbers]
-        to = place_of(body, shape, column)
-        with body.loop(0, places, q) as k:
+        to = address_of_column(body, shape, column)
+        with body.loop(0, whole, q) as k:
             offset = body.mul(k, item)
             pieces = [stored.load(body.at(c, offset), q) for c in starts]
             registers = [_joined(body, shape.element, q, pieces[i::q]) for i in range(q)]
             row = body.at(to, body.mul(k, shape.columns * size))
-            for place, value in enumerate(transposed_pieces(body, shape, q, registers)):
-                computed.store(value, body.at(row, place * shape.columns * size))
-        with body.loop(places, n) as k:
+            for index, value in enumerate(transposed_pieces(body, shape, q, registers)):
+                computed.store(value, body.at(row, index * shape.columns * size))
+        with body.loop(whole, n) as k:
             row = body.at(to, body.mul(k, shape.columns * size))
             offset = body.mul(k, item)
             for c, source in enumerate(starts):
@@ -133,7 +133,7 @@ def transposed_pieces(
     return registers
 
 
-def place_of(body: FunctionBody, shape: TileShape, column: str) -> str:
+def address_of_column(body: FunctionBody, shape: TileShape, column: str) -> str:
     """Where the first place of a column goes."""
     panel = body.div(column, shape.columns)
     within = body.mul(body.rem(column, shape.columns), shape.size)
@@ -144,12 +144,12 @@ def _elements(body: FunctionBody, shape: TileShape) -> None:
     """Element by element."""
     stored = Elements(body, shape, shape.stored)
     with body.loop(0, "%columns") as column:
-        to = place_of(body, shape, column)
+        to = address_of_column(body, shape, column)
         start = body.at("%b", body.mul(column, "%ns"))
         with body.loop(0, "%n") as k:
             value = stored.load(body.at(start, body.mul(k, "%ks")), 1)
-            place = body.at(to, body.mul(k, shape.columns * shape.size))
-            body.line(f"store {shape.element} {value}, ptr {place}")
+            address = body.at(to, body.mul(k, shape.columns * shape.size))
+            body.line(f"store {shape.element} {value}, ptr {address}")
 
 
 def widening(symbol: str, shape: TileShape) -> str:
@@ -197,8 +197,8 @@ def rounding(symbol: str, shape: TileShape) -> str:
         with body.loop(0, "%columns", shape.lanes) as column:
             mask = computed.mask(body.sub("%columns", column))
             value = computed.load_some(body.at(source, body.mul(column, shape.size)), mask)
-            place = body.at(to, body.mul(column, shape.stored.itemsize))
-            stored.store_some(value, place, mask)
+            address = body.at(to, body.mul(column, shape.stored.itemsize))
+            stored.store_some(value, address, mask)
     return body.function(
         f"define fastcc void @{symbol}(ptr %from, i64 %fs, ptr %to, i64 %ts, i64 %rows, "
         "i64 %columns)"

@@ -47,7 +47,7 @@ class PackPanelsCode:
         columns = body.min(body.sub(n, column), per_item)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
         b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
-        gap = body.mul(body.ceil(k, self.shape.places), self.shape.columns * self.shape.size)
+        gap = body.mul(body.ceil(k, self.shape.k_pack), self.shape.columns * self.shape.size)
         panels = body.mul(body.div(column, self.shape.columns), gap)
         body.line(
             f"call fastcc void @{pack.name}(ptr {body.at(b, body.mul(column, n_bytes))}, "
@@ -65,7 +65,7 @@ def prepacked(
     """Return panels of all of b, computed once."""
     (k, n), width = b.shape, shape.columns
     panels = (n + width - 1) // width
-    steps = (k + shape.places - 1) // shape.places
+    steps = (k + shape.k_pack - 1) // shape.k_pack
     memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
     step = Step(
         nodes,

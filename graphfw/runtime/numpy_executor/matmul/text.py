@@ -108,8 +108,8 @@ class FunctionBody:
 
     def array(self, pointer: str, index: str | int, kind: str = "i64") -> str:
         """Read an element of an array of i64 or of pointers."""
-        place = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
-        return self.let(f"load {kind}, ptr {place}")
+        address = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
+        return self.let(f"load {kind}, ptr {address}")
 
     @contextmanager
     def loop(

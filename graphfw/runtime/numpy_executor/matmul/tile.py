@@ -46,7 +46,7 @@ class TileShape(NamedTuple):
         dtype: The dtype that is computed in: float32 for floats of 16 bits.
         lanes: How many elements a vector register holds.
         rows: The rows of the largest tile.
-        places: How many places of k a multiplication takes: two by dot products of pairs, of
+        k_pack: How many places of k a multiplication takes: two by dot products of pairs, of
             bfloat16 as it is.
     """
 
@@ -54,17 +54,17 @@ class TileShape(NamedTuple):
     dtype: DType
     lanes: int
     rows: int
-    places: int = 1
+    k_pack: int = 1
 
     @property
     def key(self) -> str:
         """All of it in one text."""
-        return f"{self.stored} {self.lanes} {self.rows}{' in pairs' * (self.places == 2)}"
+        return f"{self.stored} {self.lanes} {self.rows}{' in pairs' * (self.k_pack == 2)}"
 
     @property
     def words(self) -> str:
         """The LLVM type of a vector of what is multiplied."""
-        return self.vector if self.places == 1 else f"<{2 * self.lanes} x bfloat>"
+        return self.vector if self.k_pack == 1 else f"<{2 * self.lanes} x bfloat>"
 
     @property
     def sums(self) -> int:
@@ -109,8 +109,8 @@ def shape_for(dtype: DType, target: Processor, *, pairs: bool = False) -> TileSh
     """
     computed = float32 if dtype.is_low_precision else dtype
     lanes = target.vector_bytes // computed.itemsize
-    places = 2 if pairs and dtype is bfloat16 and target.masked else 1
-    return TileShape(dtype, computed, lanes, 14 if target.masked else 6, places)
+    k_pack = 2 if pairs and dtype is bfloat16 and target.masked else 1
+    return TileShape(dtype, computed, lanes, 14 if target.masked else 6, k_pack)
 
 
 def chains_for(shape: TileShape, rows: int, vectors: int) -> int:
@@ -206,15 +206,15 @@ class _Tile:
         name: str,
         before: str,
         count: str,
-        places: int,
+        k_pack: int,
         start: dict[str, str],
         sums: dict[str, str],
     ) -> list[str]:
-        """The loop over k, `places` at a time, each with sums of its own.
+        """The loop over k, `k_pack` at a time, each with sums of its own.
 
         Its values are named for it: `%acc0.1.0.many` when the loop is over.
         """
-        v, used = self.shape.vector, [f"{c}.{n}" for c in range(places) for n in self.names]
+        v, used = self.shape.vector, [f"{c}.{n}" for c in range(k_pack) for n in self.names]
         body, head = f"{name}.body", [f"br label %{name}", f"{name}:"]
         head.append(f"%k.{name} = phi i64 [ {count}, %{before} ], [ %kn.{name}, %{body} ]")
         head += [
@@ -231,24 +231,24 @@ class _Tile:
             f"{body}:",
         ]
         current = {p: f"{p}.{name}" for p in self.pointers}
-        for place in range(places):
-            head += self._place(name, place, current)
+        for index in range(k_pack):
+            head += self._add_product(name, index, current)
             for p in self.pointers:
                 step = {"%b": "%bs", "%list": "8"}.get(p, "%ks")
-                new = f"{p}n.{name}" if place == places - 1 else f"{p}.{place}.{name}"
+                new = f"{p}n.{name}" if index == k_pack - 1 else f"{p}.{index}.{name}"
                 head.append(f"{new} = getelementptr i8, ptr {current[p]}, i64 {step}")
                 current[p] = new
         return [*head, f"%kn.{name} = sub i64 %k.{name}, 1", f"br label %{name}", f"{name}.end:"]
 
-    def _place(self, name: str, place: int, current: dict[str, str]) -> list[str]:
+    def _add_product(self, name: str, index: int, current: dict[str, str]) -> list[str]:
         """One place of k: load vectors of b, spread elements of a, multiply and add."""
         shape, lines = self.shape, []
         v, w, lanes = shape.vector, shape.words, shape.lanes
         # A pair is moved as one number.
-        e, many = ("i32", f"<{lanes} x i32>") if shape.places == 2 else (shape.element, v)
-        multiply = DOT_OF_PAIRS if shape.places == 2 else f"llvm.fmuladd.{shape.suffix}"
-        align = shape.size // shape.places
-        end = f"{place}.{name}"
+        e, many = ("i32", f"<{lanes} x i32>") if shape.k_pack == 2 else (shape.element, v)
+        multiply = DOT_OF_PAIRS if shape.k_pack == 2 else f"llvm.fmuladd.{shape.suffix}"
+        align = shape.size // shape.k_pack
+        end = f"{index}.{name}"
         if self.ahead == "list":
             # Both step from place to place: a line of memory is eight offsets long.
             lines += [
@@ -291,10 +291,10 @@ class _Tile:
                 f"%z{row}.{end} = bitcast {many} %s{row}.{end} to {w}",
             ]
             for n in range(self.vectors):
-                acc = f"{place}.{row}.{n}"
+                acc = f"{index}.{row}.{n}"
                 factors = f"{w} %z{row}.{end}, {w} %bv{n}.{end}"
                 total = f"{v} %acc{acc}.{name}"
-                order = f"{total}, {factors}" if shape.places == 2 else f"{factors}, {total}"
+                order = f"{total}, {factors}" if shape.k_pack == 2 else f"{factors}, {total}"
                 lines.append(f"%new{acc}.{name} = call {v} @{multiply}({order})")
         return lines
 

@@ -69,7 +69,7 @@ class IndexCode:
             for axis in reversed(range(rank)):
                 at.append(f.rem(left, dims[axis]) if axis else left)
                 left = f.div(left, dims[axis]) if axis else left
-            wrong, place = loop.values[0], "0"
+            wrong, position = loop.values[0], "0"
             for (x, size, offset, strides), dtype in zip(indices, self._dtypes, strict=True):
                 element = offset
                 for index, stride in zip(at, reversed(strides), strict=True):
@@ -78,8 +78,8 @@ class IndexCode:
                 # As unsigned numbers those below 0 are large.
                 outside = f.let(f"icmp uge i64 {value}, {size}")
                 wrong = f.let(f"or i1 {wrong}, {outside}")
-                place = f.add(f.mul(place, size) if place != "0" else "0", value)
-            f.do(f"store i64 {place}, ptr {f.at('i64', y, loop.index)}")
+                position = f.add(f.mul(position, size) if position != "0" else "0", value)
+            f.do(f"store i64 {position}, ptr {f.at('i64', y, loop.index)}")
             loop.following = [wrong]
         (wrong,) = loop.values
         f.do(f"ret i32 {f.let(f'zext i1 {wrong} to i32')}")
@@ -106,8 +106,8 @@ class IndexCode:
         sizes = all_lanes(f, size)
         mask = f"<{SCAN} x i1>"
         with f.loop(begin, vectors, SCAN, carried=[(mask, "zeroinitializer")]) as loop:
-            place = f.add(offset, loop.index)
-            value = load_index(f, dtype, x, place, sizes, from_end=self._from_end, lanes=SCAN)
+            position = f.add(offset, loop.index)
+            value = load_index(f, dtype, x, position, sizes, from_end=self._from_end, lanes=SCAN)
             outside = f.let(f"icmp uge <{SCAN} x i64> {value}, {sizes}")
             f.do(f"store <{SCAN} x i64> {value}, ptr {f.at('i64', y, loop.index)}, align 8")
             loop.following = [f.let(f"or {mask} {loop.values[0]}, {outside}")]

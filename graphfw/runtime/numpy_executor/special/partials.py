@@ -42,7 +42,7 @@ _CHUNKS = 16
 _JOINED = 1 << 14
 """Elements of the output that a work item joins, about."""
 
-_FEW_PLACES = 1 << 14
+_FEW_ROWS = 1 << 14
 """So many places at most, where it is not known how many indices there are."""
 
 _LONG = 1 << 12
@@ -156,15 +156,15 @@ class PartialsCode:
         given = f.at(item, values, f.add(given, f.mul(begin, n["values.middle"])))
         first = f.add(n["index.offset"], f.mul(begin, n["index.stride"]))
         with f.when(f.let(f"icmp ne i64 {n['after']}, 1")):
-            with self._valid(f, n, index, first, count) as (number, place):
+            with self._valid(f, n, index, first, count) as (number, row):
                 a = f.at(item, given, f.mul(number, n["values.middle"]))
-                b = f.at(item, out, f.mul(place, n["after"]))
+                b = f.at(item, out, f.mul(row, n["after"]))
                 lie = f"i64 {n['values.last']}, i64 {n['after']}"
                 f.do(f"call void @join(ptr {b}, ptr {a}, {lie})")
         # A call would take longer than all else.
-        with self._valid(f, n, index, first, count) as (number, place):
+        with self._valid(f, n, index, first, count) as (number, row):
             a = f.at(item, given, f.mul(number, n["values.middle"]))
-            choice.write(f, f.at(item, out, place), a, 1)
+            choice.write(f, f.at(item, out, row), a, 1)
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
@@ -178,12 +178,12 @@ class PartialsCode:
         """
         with f.walk(count, carried=[("i1", "false")], asks=True) as loop:
             at = f.add(first, f.mul(loop.index, n["index.stride"]))
-            place = load_index(f, self._index, index, at, n["size"], from_end=self._from_end)
+            row = load_index(f, self._index, index, at, n["size"], from_end=self._from_end)
             # As unsigned numbers those below 0 are large.
-            outside = f.let(f"icmp uge i64 {place}, {n['size']}")
+            outside = f.let(f"icmp uge i64 {row}, {n['size']}")
             wrong = f.let(f"or i1 {loop.values[0]}, {outside}")
             with f.when(f.let(f"xor i1 {outside}, true")):
-                yield loop.index, place
+                yield loop.index, row
             loop.following = [wrong]
         f.leave(f"ret i32 {f.let(f'zext i1 {loop.values[0]} to i32')}")
 
@@ -242,8 +242,8 @@ def _fill(f: BranchWriter, out: str, length: str, choice: _Choice) -> None:
     whole = f.let(f"and i64 {length}, {-lanes}")
     with f.loop("0", whole, lanes) as loop:
         vector = ", ".join([f"{kind} {value}"] * lanes)
-        place = f.at(kind, out, loop.index)
-        f.do(f"store <{lanes} x {kind}> <{vector}>, ptr {place}, align {alignment(choice.dtype)}")
+        row = f.at(kind, out, loop.index)
+        f.do(f"store <{lanes} x {kind}> <{vector}>, ptr {row}, align {alignment(choice.dtype)}")
     with f.loop(whole, length) as loop:
         f.do(f"store {kind} {value}, ptr {f.at(kind, out, loop.index)}")
 
@@ -266,7 +266,7 @@ def suits(node: Node, x: View, values: View) -> bool:
     if not x.storage.dtype.is_integer or not isinstance(after, int) or not isinstance(size, int):
         return False
     if not isinstance(count, int):
-        return size * after <= _FEW_PLACES
+        return size * after <= _FEW_ROWS
     return count >= 2 * size and count * after >= _LONG
 
 

@@ -101,7 +101,7 @@ class ScatterCode:
             self._add_turn(module, "rounded", widen=False)
         f = BranchWriter(module)
         n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
-        y, x, values, places = (f.operand(i) for i in range(4))
+        y, x, values, positions = (f.operand(i) for i in range(4))
         kind = f"i{8 * self._dtype.itemsize}"
         left = f.div("%work_item", n["blocks"])
         column = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
@@ -134,8 +134,8 @@ class ScatterCode:
             narrow = f.let(f"icmp eq i64 {width}, 1")
             with f.when(narrow), f.walk(n["count"], asks=True) as one:
                 # Those that are elsewhere go to scratch memory: to go round them takes longer.
-                place = f.let(f"load i64, ptr {f.at('i64', places, one.index)}, align 8")
-                at = f.sub(place, row)
+                position = f.let(f"load i64, ptr {f.at('i64', positions, one.index)}, align 8")
+                at = f.sub(position, row)
                 here = f.let(f"icmp ult i64 {at}, {height}")
                 b = f.at(single, total, f.mul(at, stride))
                 b = f.let(f"select i1 {here}, ptr {b}, ptr {aside}")
@@ -147,7 +147,7 @@ class ScatterCode:
                     f.do(f"store {kind} {value}, ptr {b}, align {alignment(self._dtype)}")
             with (
                 f.when(f.let(f"xor i1 {narrow}, true")),
-                self._named(f, n, places, row, height) as (at, number),
+                self._named(f, n, positions, row, height) as (at, number),
             ):
                 a = f.at(kind, given, f.mul(number, n["values.middle"]))
                 b = f.at(single, total, f.mul(at, stride))
@@ -191,7 +191,7 @@ class ScatterCode:
 
     @contextmanager
     def _named(
-        self, f: BranchWriter, n: dict[str, str], places: str, row: str, height: str
+        self, f: BranchWriter, n: dict[str, str], positions: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over what is named in the work item's part of the middle.
 
@@ -200,7 +200,7 @@ class ScatterCode:
         kind = f"<{SCAN} x i64>"
         low, span = all_lanes(f, row), all_lanes(f, height)
         with f.walk(n["count"], SCAN, asks=True) as chunk:
-            some = f.let(f"load {kind}, ptr {f.at('i64', places, chunk.index)}, align 8")
+            some = f.let(f"load {kind}, ptr {f.at('i64', positions, chunk.index)}, align 8")
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
             found = f.let(f"zext i{SCAN} {packed} to i64")
@@ -213,8 +213,8 @@ class ScatterCode:
                 (bits,) = hit.values
                 first = f.call("i64", "llvm.cttz.i64", ("i64", bits), ("i1", "true"))
                 number = f.add(chunk.index, first)
-                place = f.let(f"load i64, ptr {f.at('i64', places, number)}, align 8")
-                yield f.sub(place, row), number
+                position = f.let(f"load i64, ptr {f.at('i64', positions, number)}, align 8")
+                yield f.sub(position, row), number
                 rest = f.let(f"sub i64 {bits}, 1")
                 hit.following = [f.let(f"and i64 {bits}, {rest}")]
 
@@ -242,8 +242,8 @@ class ScatterCode:
             if not widen:
                 source, target = target, source
             with f.loop(begin, end, lanes) as loop:
-                place = f.mul(loop.index, "%stride")
-                value = source.load(f, f.at(source.stored, "%from", place))
+                offset = f.mul(loop.index, "%stride")
+                value = source.load(f, f.at(source.stored, "%from", offset))
                 target.store(f, value, f.at(target.stored, "%to", loop.index))
         f.do("ret void")
         module.add(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
@@ -280,7 +280,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     steps += more
     if suits(node, x, values):
         return [*steps, *partial_steps(node, x, values, indices, output)]
-    naming, places = index_step(node, indices, sizes, from_end=not refuses)
+    naming, positions = index_step(node, indices, sizes, from_end=not refuses)
     steps.append(naming)
     before, size, after = x.shape
     if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
@@ -299,7 +299,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
         return Step(
             nodes=(node,),
             code=code,
-            operands=(output.storage, x.storage, values.storage, places),
+            operands=(output.storage, x.storage, values.storage, positions),
             written=(True, False, False, False),
             params=(*known, x.offset, *x.strides, values.offset, *values.strides),
             work_items=ceil(before, group) * ranges * blocks,

@@ -41,7 +41,7 @@ class Algorithm:
         return len(self.points) + 1
 
     @property
-    def places(self) -> int:
+    def positions(self) -> int:
         """How many places of the result a tile has, along each dim."""
         return self.size - TAPS + 1
 
@@ -73,9 +73,9 @@ class Algorithm:
     @cached_property
     def of_result(self) -> Matrix:
         """`At`: powers of the points."""
-        ends = _unit(self.places)
+        ends = _unit(self.positions)
         return tuple(
-            [(*[point**i for point in self.points], ends[i]) for i in range(self.places)],
+            [(*[point**i for point in self.points], ends[i]) for i in range(self.positions)],
         )
 
 

@@ -35,7 +35,7 @@ class WinogradResultsCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"winograd results {self.shape.stored} {self.shape.lanes} {self.algorithm.places}"
+        return f"winograd results {self.shape.stored} {self.shape.lanes} {self.algorithm.positions}"
 
     @property
     def types(self) -> str:
@@ -44,9 +44,9 @@ class WinogradResultsCode(SharedFunction):
 
     def scratch(self, rows: int, columns: int) -> int:
         """Return how many bytes of scratch memory it takes."""
-        m, lanes = self.algorithm.places, self.shape.lanes
-        places = rows * m * columns * m + max(m, lanes)
-        return places * lanes * self.shape.size
+        m, lanes = self.algorithm.positions, self.shape.lanes
+        positions = rows * m * columns * m + max(m, lanes)
+        return positions * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -88,15 +88,15 @@ class _Results:
         body, algorithm = self.body, self.algorithm
         number = body.add(body.mul(row, "%columns"), column)
         source = body.at("%from", body.mul(number, "%gap"))
-        n, m = algorithm.size, algorithm.places
+        n, m = algorithm.size, algorithm.positions
         products = (
             [self.elements.load(body.at(source, body.mul("%plane", i * n + j))) for j in range(n)]
             for i in range(n)
         )
         first = body.add(body.mul(body.mul(row, m), "%width"), body.mul(column, m))
         to = body.at("%scratch", body.mul(first, self.line))
-        places = mapped_twice(body, self.shape, algorithm.of_result, products)
-        for i, values in enumerate(places):
+        positions = mapped_twice(body, self.shape, algorithm.of_result, products)
+        for i, values in enumerate(positions):
             there = body.at(to, body.mul("%width", i * self.line))
             for j, value in enumerate(values):
                 self.elements.store(value, body.at(there, j * self.line))
@@ -105,12 +105,12 @@ class _Results:
         """Write a run of places, output by output."""
         body, shape = self.body, self.shape
         is_whole = body.test("sge", "%outputs", shape.lanes)
-        with body.loop(0, length, shape.lanes) as place:
-            here = body.at(strip, body.mul(place, self.line))
+        with body.loop(0, length, shape.lanes) as position:
+            here = body.at(strip, body.mul(position, self.line))
             vectors = [self.elements.load(body.at(here, n * self.line)) for n in range(shape.lanes)]
             turned = transposed(body, shape, vectors)
-            there = body.at(to, body.mul(place, shape.size))
-            left = body.sub(length, place)
+            there = body.at(to, body.mul(position, shape.size))
+            left = body.sub(length, position)
             is_full = body.let(f"and i1 {is_whole}, {body.test('sge', left, shape.lanes)}")
             with body.where(is_full):
                 for output, vector in enumerate(turned):

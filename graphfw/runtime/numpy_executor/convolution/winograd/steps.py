@@ -70,7 +70,7 @@ def _suits(it: Convolution) -> bool:
 def _sizes(it: Convolution, algorithm: Algorithm) -> WinogradSizes:
     """Return the sizes that are cut; likely ones for those that only a run knows."""
     down, across = [
-        -(-dim.places // algorithm.places) if isinstance(dim.places, int) else _TILES
+        -(-dim.output_size // algorithm.positions) if isinstance(dim.output_size, int) else _TILES
         for dim in it.dims
     ]
     channels = it.weight.shape[1]
@@ -88,7 +88,7 @@ def winograd_steps(
     fixed: bool,
 ) -> list[Step]:
     """Return the steps of a convolution by an algorithm, cut as `plan` says."""
-    shape, x, m = it.shape, it.x, algorithm.places
+    shape, x, m = it.shape, it.x, algorithm.positions
     channels, outputs = it.weight.shape[1], it.outputs
     assert isinstance(channels, int)
     down, across = it.dims
@@ -106,14 +106,14 @@ def winograd_steps(
     blocks: DimLike = 1
     for total, each in (
         (it.images, how.images),
-        ((down.places + m - 1) // m, how.down),
-        ((across.places + m - 1) // m, how.across),
+        ((down.output_size + m - 1) // m, how.down),
+        ((across.output_size + m - 1) // m, how.across),
     ):
         blocks = blocks * ((total + each - 1) // each)
     params: tuple[DimLike, ...] = (
         *(channels, outputs, it.images),
         *(x.offset, *x.strides[:2], down.in_memory),
-        *(down.size, across.size, down.before, across.before, down.places, across.places),
+        *(down.size, across.size, down.before, across.before, down.output_size, across.output_size),
         *(how.images, how.down, how.across, how.tiles, how.output_blocks, how.chunk),
         *(seen, products, rows, line, int(how.is_ahead)),
     )
@@ -126,10 +126,10 @@ def winograd_steps(
         steps.append(Step(it.nodes, ahead, operands, (False, True), params, blocks * groups, seen))
     given = operands_of([source, kernels], product, epilogue)
     if epilogue is not None:
-        params += epilogue.params_with(it.places if product is not None else line)
+        params += epilogue.params_with(it.output_size if product is not None else line)
     code = WinogradCode(
         work_item=work_item,
-        target=with_stores(it.target, it.images * outputs * it.places),
+        target=with_stores(it.target, it.images * outputs * it.output_size),
         heights=how.heights,
         ragged=True,
         vectors=vectors(shape, outputs),
