@@ -184,7 +184,7 @@ def _elements(argument: Argument, kind: str) -> dict[str, str] | None:
 
 
 class _Filling(ast.NodeTransformer):
-    """Puts texts of expressions in the places of names; of several, after a star."""
+    """Replaces names by texts of expressions; a starred name by several."""
 
     def __init__(self, texts: Mapping[str, str | tuple[str, ...]], missing: set[str]) -> None:
         self.texts = texts

@@ -16,9 +16,9 @@ losses are functions in gf.nn: gf.nn.cross_entropy, gf.nn.mse
     losses
 functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)
     functional ops lax numpy scipy
-write x[i : i + n], or gf.take(x, i + gf.arange(n), axis=axis) for a place that a run computes
+write x[i : i + n], or gf.take(x, i + gf.arange(n), axis=axis) for an index that a run computes
     dynamic_slice dynamic_slice_in_dim
-write x.at[i : i + n].set(values), or x.at[i + gf.arange(n)] for a place that a run computes
+write x.at[i : i + n].set(values), or x.at[i + gf.arange(n)] for an index that a run computes
     dynamic_update_slice dynamic_update_slice_in_dim
 write gf.einsum(equation, x, y)
     dot_general

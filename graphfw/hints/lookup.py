@@ -43,7 +43,7 @@ _OWN_SENSE = {
 
 @functools.cache
 def look_up(name: str, owner: str = "gf") -> Answer:
-    """Return the answer to a name that a place does not have.
+    """Return the answer to a name that an owner does not have.
 
     Args:
         name: What another framework calls it.
@@ -126,7 +126,7 @@ def _by_letters(name: str, owner: str) -> Answer:
 
 @functools.cache
 def _seen_from(owner: str) -> list[tuple[str, str]]:
-    """Return the public names that may be meant at a place, those of the place itself first."""
+    """Return the public names that may be meant of an owner, those of the owner itself first."""
     names = [
         (path, name)
         for path, name in public.everything()

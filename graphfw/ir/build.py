@@ -1,4 +1,4 @@
-"""`emit`, the one way in which nodes come to be: infer the type, check, attach the place."""
+"""`emit`, the one way in which nodes come to be: infer the type, check, attach the location."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from graphfw.loc import Loc
 from graphfw.utils.records import record
 
 FILE = "<graph text>"
-"""The file of nodes whose line has no place."""
+"""The file of nodes whose line has no location."""
 
 
 @explained
@@ -83,7 +83,7 @@ def parse(
 
 @record
 class Line:
-    """A line of the text, as the place of an error."""
+    """A line of the text, as the location of an error."""
 
     line: int
     text: str

@@ -19,9 +19,9 @@ parts have names: `(t0 := max(n, 1), t0*t0)[-1]`),
 is the node's name; no op has a field of that name. A variable's `initial` is an array, a tensor, or
 `initializer("HeNormal(mode='fan_in')")`.
 
-A comment holds the place in the user's code. For a node that differentiation made, `| grad` follows
-(`| grad of …` where the forward node is elsewhere), and `| also …` for each node that was merged
-into it. A quoted word in a place is one with unusual signs.
+A comment holds the location in the user's code. For a node that differentiation made, `| grad`
+follows (`| grad of …` where the forward node is elsewhere), and `| also …` for each node that was
+merged into it. A quoted word in a location is one with unusual signs.
 
 The bodies of loops and branches stand before the line that they belong to, with numbers of their
 own:
@@ -74,7 +74,7 @@ def graph_text(graph: Graph, locations: bool = True) -> str:
 
     Args:
         graph: What to print.
-        locations: Whether to write each line's place in the user's code, as a comment.
+        locations: Whether to write each line's location in the user's code, as a comment.
     """
     return "\n".join(_Printer(graph, locations).lines())
 
@@ -308,14 +308,14 @@ def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
     return f"[{', '.join(rows)}]"
 
 
-# Places.
+# Locations.
 
 _PLAIN_FILE = re.compile(r"(?!.*:\d)[\w.<~/\\](?:[\w./\\<>\[\]()+~@: -]*[\w.>/\\)\]])?")
 _PLAIN_WORD = re.compile(r"[\w.<>\[\]:/-]+")
 
 
 def loc_text(loc: Loc) -> str:
-    """Return a place on one line; `parse` reads it back."""
+    """Return a location on one line; `parse` reads it back."""
     parts = [_location_with_gradient(loc)]
     parts += [f"also {_location_with_gradient(other)}" for other in loc.merged]
     return " | ".join(parts)

@@ -39,7 +39,7 @@ class Node(Unset):
         loc: Where the user made it.
         name: The name the user gave it, or "".
         graph: The graph it was made in. Compiled graphs share untouched nodes with it.
-        serial: Its place in the order in which nodes are made.
+        serial: Its index in the order in which nodes are made.
     """
 
     __slots__ = ()

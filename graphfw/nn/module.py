@@ -460,7 +460,7 @@ def checked_module(owner: str, path: str, value: Any) -> Module:
     """
     if _is_module(value):
         return value
-    fix = "functions have no place here: use a layer such as gf.nn.ReLU(), or write a Module"
+    fix = "a function is no layer: use a layer such as gf.nn.ReLU(), or write a Module"
     if isinstance(value, type) and issubclass(value, Module):
         fix = f"make one: {value.__name__}(…)"
     elif not callable(value):

@@ -126,7 +126,7 @@ def _trailing(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
 
 
 def _quantised(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
-    """Scales and zero points may be one for each place along an axis."""
+    """Scales and zero points may be one for each position along an axis."""
     x, *others = xs
     if x is None:
         return ()
@@ -159,7 +159,7 @@ def _scatter_nd(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels
     x, indices, updates = xs
     if x is None or indices is None or updates is None or not indices.ndim:
         return ()
-    positions: list[Hashable] = [f"place {i}" for i in range(indices.ndim - 1)]
+    positions: list[Hashable] = [f"position {i}" for i in range(indices.ndim - 1)]
     dims: list[Hashable] = [f"dim {i}" for i in range(x.ndim)]
     count = indices.shape[-1]
     whole = [*positions, *dims[count:]] if isinstance(count, int) else []

@@ -92,7 +92,7 @@ class Context:
     depth: int
 
     def inside(self) -> Context:
-        """Return the place of a graph inside of a node of this one."""
+        """Return the location of a graph inside of a node of this one."""
         if self.depth >= _DEEPEST:
             raise OnnxError(f"functions and bodies are nested more than {_DEEPEST} deep")
         return Context(self.opsets, self.attributes, self.depth + 1)

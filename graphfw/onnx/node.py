@@ -33,7 +33,7 @@ class Strings:
         array: Of Python's str, of dtype object.
         shape: Its shape.
         table: [K] All strings that there are, of dtype object.
-        indices: The place of each element in the table, int64.
+        indices: The index of each element in the table, int64.
     """
 
     def __init__(self, array: Any) -> None:
@@ -57,7 +57,7 @@ class Strings:
 
     @property
     def indices(self) -> Tensor:
-        """The place of each element in the table."""
+        """The index of each element in the table."""
         return gf.constant(np.arange(self._array.size).reshape(self._array.shape))
 
 
@@ -66,7 +66,7 @@ class Chosen(Strings):
 
     Attributes:
         labels: The strings, as a list.
-        tensor: Their places, which a run computes in their stead.
+        tensor: Their indices, which a run computes in their stead.
     """
 
     def __init__(self, table: Any, indices: Tensor, facts: Facts) -> None:
@@ -99,7 +99,7 @@ class Chosen(Strings):
 
     @property
     def indices(self) -> Tensor:
-        """The place of each element in the table."""
+        """The index of each element in the table."""
         return self.tensor
 
     def of(self, tensor: Tensor) -> Chosen:
@@ -107,7 +107,7 @@ class Chosen(Strings):
         return Chosen(self.labels, tensor, self._facts)
 
     def decoded(self, array: Any) -> Any:
-        """Return the strings of places that a run has computed."""
+        """Return the strings of indices that a run has computed."""
         return self.table[array]
 
 
@@ -304,7 +304,7 @@ class ModelNode:
         return output < len(self.outputs) and bool(self.outputs[output])
 
     def strings(self, table: Any, indices: Tensor) -> Strings:
-        """Return the strings of a table at these places."""
+        """Return the strings of a table at these indices."""
         known = self.facts.value(indices)
         if known is None or known.dtype == object:
             return Chosen(table, indices, self.facts)

@@ -357,7 +357,7 @@ def _raise(problems: Sequence[Problem]) -> None:
             locations.append(problem.loc.short())
     texts = [
         f"{op}{f' ({reason})' if reason else ''} at {', '.join(locations[:3])}"
-        + (f" and {len(locations) - 3} other places" if len(locations) > 3 else "")
+        + (f" and {len(locations) - 3} other locations" if len(locations) > 3 else "")
         for (op, reason), locations in sorted(found.items())
     ]
     fixes = {problem.fix for problem in problems}

@@ -235,7 +235,7 @@ def _without_broadcasts(b: Any, node: Node, xs: Sequence[Any]) -> list[Any]:
 
 
 def _moving(read: Read) -> Read:
-    """Return a reader for strings as well: it moves their places in a table."""
+    """Return a reader for strings as well: it moves their indices in a table."""
 
     @functools.wraps(read)
     def moved(node: ModelNode, *inputs: Value) -> Any:

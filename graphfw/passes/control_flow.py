@@ -55,7 +55,7 @@ class InlineCheckpoints(Pass):
     def _inlined(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if not isinstance(node.op, Checkpoint):
             return None
-        with current_graph().located(None):  # what is inside keeps its own places
+        with current_graph().located(None):  # what is inside keeps its own locations
             return node.op.body.inline(*inputs)
 
 
@@ -241,7 +241,7 @@ class ConvertIfs(Pass):
         elif not self._is_small(op):
             return None
         hits["selected"] += 1
-        with current_graph().located(None):  # what is inside keeps its own places
+        with current_graph().located(None):  # what is inside keeps its own locations
             first, *others = [body.inline(*given) for body in bodies]
         for index, body in enumerate(others, 1):
             is_before = number < index

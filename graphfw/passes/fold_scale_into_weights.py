@@ -2,7 +2,7 @@
 
 A trained network's batch norm multiplies and shifts each channel of a convolution by constants:
 conv(x, w) * f + s is conv(x, w * f) + s, which goes over the data once less. The numbers are
-rounded at other places, so they differ in their last bits.
+rounded at other positions, so they differ in their last bits.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Clusters:
     # Growing.
 
     def add(self, node: Node) -> None:
-        """Give a node a place: a group of those that it reads from, or one of its own."""
+        """Assign a node to a group: one of those that it reads from, or one of its own."""
         single = self._single_role(node)
         if not single and isinstance(node.op, Gather) and self._add_pick(node):
             return
@@ -156,7 +156,7 @@ class Clusters:
     def _add_pick(self, node: Node) -> bool:
         """Put a gather into the group that computes what it picks from, if that goes."""
         source, x = self.of(self.facts.root_of(node.inputs[0]).node), node.inputs[0]
-        # Rows of one place have no loop along it, in which what is picked from would be at hand.
+        # Rows of one position have no loop along it, in which what is picked from would be at hand.
         if source is None or x.shape[-1] == 1 or self.facts.picking(node) is None:
             return False
         cluster = self._new(node, self.facts.space(node, pick=True))

@@ -80,7 +80,7 @@ def loops_of(
             return "it is a reduction over other axes"
     if not rows:
         size = size_of([sizes[a] for a in order])
-        # Places can't be joined from parts: argmax over everything is one row whatever its size.
+        # Positions can't be joined from parts: argmax over everything is one row whatever its size.
         forced = all(r.is_index for r in inside) and inside
         if not forced and not (isinstance(size, int) and size <= _ONE_ROW):
             return "it needs all rows"

@@ -119,10 +119,10 @@ class Space(NamedTuple):
 
 
 class RowGather(NamedTuple):
-    """A gather or index_add that names one place along the last axis of x for each row of x.
+    """A gather or index_add that names one position along the last axis of x for each row of x.
 
     Attributes:
-        index: The tensor that says the place.
+        index: The tensor that says the position.
         dims: For each dim of the indices' common shape the dim of x that it runs along, or None.
     """
 
@@ -328,7 +328,7 @@ class FusionFacts:
         return tensor, found
 
     def picking(self, node: Node) -> RowGather | None:
-        """Return how a gather or index_add picks one place of each row, if that is what it does."""
+        """Return how a gather or index_add picks one position of each row, or None."""
         x, indices = node.inputs[0], node.inputs[1 if isinstance(node.op, Gather) else 2 :]
         assert isinstance(node.op, Gathering)
         axis = node.op.axis

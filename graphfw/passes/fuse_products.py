@@ -10,7 +10,8 @@ one tensor in place of the product and whatever else that part reads. What other
 moves along: gradients of an activation leave its result, computed once more, beside their own.
 
 A group that reads equal parts of a product's columns, the gates of a recurrent layer, joins it too;
-and one that reduces its rows, where they are whole, as in a mean over all places of a convolution.
+and one that reduces its rows, where they are whole, as in a mean over all positions of a
+convolution.
 """
 
 from __future__ import annotations

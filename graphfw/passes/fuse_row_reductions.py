@@ -1,6 +1,6 @@
-"""Products whose epilogues reduce their rows: a mean over all places behind a convolution.
+"""Products whose epilogues reduce their rows: a mean over all positions behind a convolution.
 
-Rows of a convolution are its outputs, columns its places. Where work items have whole rows, what
+Rows of a convolution are its outputs, columns its positions. Where work items have whole rows, what
 follows may go through each as any kernel does; what leaves it are few numbers.
 """
 

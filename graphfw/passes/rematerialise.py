@@ -118,7 +118,7 @@ class ForwardBackward:
     """The forward and the backward part of a graph.
 
     Attributes:
-        order: The places of the nodes.
+        order: The positions of the nodes.
         nbytes: What the nodes' results take.
         given: The nodes whose results are there anyway, or are small.
         forward: The nodes that need no gradient: also what gradients compute from values of the

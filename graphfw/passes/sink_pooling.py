@@ -271,7 +271,7 @@ def _is_whole(node: Node) -> bool:
 
 
 def _sees_itself(conv: Node, pool: Node) -> bool:
-    """Whether each place of a convolution, all of whose dims are pooled, sees that of the image."""
+    """Whether each position of a convolution reads that of the image, and all dims are pooled."""
     op = conv.op
     assert isinstance(pool.op, WindowReduction)
     if not isinstance(op, Conv) or len(op.output_sizes) != len(pool.op.window):

@@ -466,7 +466,7 @@ class _Ready(NamedTuple):
 
     Attributes:
         plan: Yields the results that are not None, then what happens besides.
-        slots: For each leaf of the result its place among the values that the plan computes, or
+        slots: For each leaf of the result its index among the values that the plan computes, or
             None where it has no value; None where the leaves are the first values.
         pack: Puts the leaves into the structure that the function returned.
         modes: Which modules it serves for training, and which for evaluation.

@@ -16,7 +16,7 @@ def location_of(node: Node) -> str:
 
 
 def locations_of(nodes: Sequence[Node]) -> str:
-    """Return where some nodes were made: the first two places."""
+    """Return where some nodes were made: the first two locations."""
     locations = list(dict.fromkeys(map(location_of, nodes)))
     more = f" and {len(locations) - 2} more" if len(locations) > 2 else ""
     return ", ".join(locations[:2]) + more

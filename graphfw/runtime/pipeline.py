@@ -208,7 +208,7 @@ class Compilation:
 
     @cached_property
     def levels(self) -> Sequence[Level]:
-        """The levels of a run, with the steps that take the places of those that are in place."""
+        """The levels of a run, with the in-place variants of steps that may be in place."""
         return [
             level._replace(
                 steps=[

@@ -38,8 +38,8 @@ class Measurement(NamedTuple):
         node: The node.
         op: Its op.
         names: The symbols that it finds out.
-        takes: The places of its inputs.
-        gives: The places of its outputs.
+        takes: The slots of its inputs.
+        gives: The slots of its outputs.
     """
 
     node: Node
@@ -50,14 +50,14 @@ class Measurement(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A part of a program that is run in one go. Values have places, numbered for the whole run.
+    """A part of a program that is run in one go. Values have slots, numbered for the whole run.
 
     Attributes:
         program: The part as a program of its own.
-        takes: The places of its feeds and variables.
-        gives: The places of its outputs.
+        takes: The slots of its feeds and variables.
+        gives: The slots of its outputs.
         measurements: What is measured behind it.
-        drops: The places that nothing needs any more then.
+        drops: The slots that nothing needs any more then.
     """
 
     program: Program
@@ -72,8 +72,8 @@ class Stages(NamedTuple):
 
     Attributes:
         stages: Its parts, in order.
-        slots: How many places there are; the first are those of the program's feeds and variables.
-        outputs: The places of the program's outputs.
+        slots: How many slots there are; the first are those of the program's feeds and variables.
+        outputs: The slots of the program's outputs.
     """
 
     stages: tuple[Stage, ...]
@@ -136,7 +136,7 @@ class _Cut:
     def _numbered(
         self, stages: list[Stage], fetches: Sequence[Tensor], updates: Sequence[Tensor]
     ) -> Stages:
-        """Give the new contents of variables places of their own, and say what is dropped when."""
+        """Give the new contents of variables slots of their own, and say what is dropped when."""
         final = stages[-1]
         count = len(self._slots)
         new = tuple(range(count, count + len(updates)))
@@ -211,7 +211,7 @@ class _Cut:
         return self._levels[tensor.node] + (MEASURES in tensor.node.op.traits)
 
     def _yielded(self, tensor: Tensor) -> int:
-        """Return the place of what a stage yields; of what is given, it yields copies."""
+        """Return the slot of what a stage yields; of what is given, it yields copies."""
         if tensor.node not in self._given:
             return self._slot(tensor)
         return self._slots.setdefault((tensor.node, _COPY), len(self._slots))

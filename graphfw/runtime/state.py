@@ -68,7 +68,7 @@ class State:
     """Holds the current snapshot.
 
     Readers pin the snapshot and go on undisturbed. Writers queue for `writing`; a writer's new
-    snapshot takes the old one's place in a single assignment, after everything that can fail has
+    snapshot takes the old one's position in a single assignment, after everything that can fail has
     run: a signal at any moment finds the old one or the new one. What its handler writes is not
     lost: that the old one is still there is asked right before, and no signal comes between.
 

@@ -123,7 +123,7 @@ def _can_keep(op: Op) -> bool:
 
 
 def _moved(x: Tensor, tangent: Tensor | None) -> Tensor:
-    """Return the operand that takes an input's place where an op is applied to the tangents."""
+    """Return the operand that takes an input's position where an op is applied to the tangents."""
     if tangent is not None or not x.dtype.is_inexact:
         return x if tangent is None else tangent
     return F.zeros(x.shape, dtype=x.dtype)

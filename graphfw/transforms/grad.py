@@ -291,7 +291,7 @@ def _backward(
                 made = ancestors([result], stop=known.__contains__)
                 passed = [node for node in made if node not in known]
                 active |= _active(passed, reached)
-            if node.loc is not last:  # what a line or a layer makes has one place
+            if node.loc is not last:  # what a line or a layer makes has one location
                 last = node.loc
                 location = last.as_gradient()
             graph.provenance = location

@@ -175,7 +175,7 @@ SAMPLES = {
     **{"histogram_bin_edges.range": (0.0, 1.0), "histc.min": 0, "histc.max": 1, "d": X},
     **{"power": 0.5, "binom.n": X, "comb.n": X, "factorial.n": X, "multigammaln.d": 2, "delta": 1},
     **{
-        "place": X.at[0],
+        "selected": X.at[0],
         **{"lr": 0.1, "steps": 10, "decay_steps": 20, "transition_steps": 10, "warmup": 5},
         **{"decay_rate": 0.9, "optimizer": gf.optim.SGD(0.1), "factor": 0.9, "every": 10},
         **{
@@ -205,7 +205,7 @@ LISTS = {
     "shape": "[2, 2]",
     "sizes": "[1, 1]",
     "axes": "(1, 0)",
-    "places": "[0]",
+    "indices": "[0]",
     "mask": "[True, False]",
     "operands": "[x, x]",
     "choose.arrays": "[v, v]",

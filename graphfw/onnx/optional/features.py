@@ -188,7 +188,7 @@ def _linear(node: ModelNode, x: Tensor, count: int) -> Tensor:
 
 
 def labelled(node: ModelNode, indices: Tensor, labels: Sequence[Any]) -> Value:
-    """Return the labels at places."""
+    """Return the labels at indices."""
     node.require(len(labels), "it has no labels")
     if isinstance(labels[0], str):
         return node.strings(labels, indices)

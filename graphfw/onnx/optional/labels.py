@@ -78,7 +78,7 @@ def _mapped(node: ModelNode, x: Tensor | Strings, keys: Any, values: Any, defaul
 
 
 def _found(x: Tensor, keys: Any) -> Tensor:
-    """Return the last place of each number among the keys; where there is none, their count."""
+    """Return the last index of each number among the keys; where there is none, their count."""
     missing = np.isnan(keys)
     order = np.argsort(keys, kind="stable")[: len(keys) - missing.sum()]
     indices = gf.full(x.shape, len(keys), dtype=gf.int64)

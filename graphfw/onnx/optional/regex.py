@@ -85,7 +85,7 @@ class _Set:
 
 @dataclass(frozen=True)
 class _At:
-    """A place in the text: "begin", "end", "line begin", "line end", "word", "no word"."""
+    """A position in the text: "begin", "end", "line begin", "line end", "word", "no word"."""
 
     where: str
 
@@ -333,7 +333,7 @@ def _is_count(text: str) -> bool:
 
 @dataclass
 class _State:
-    """A state of the automaton: it takes a character, or waits for a place, or for nothing.
+    """A state of the automaton: it takes a character, or waits for a position, or for nothing.
 
     Attributes:
         takes: What it takes on its way to the next states; None for nothing.

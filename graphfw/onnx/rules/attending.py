@@ -96,8 +96,9 @@ def _group_query(
 ) -> tuple[Tensor, ...]:
     """Attend causally, several query heads to each head of keys.
 
-    query: [B, T, D]; key, value: [B, T, KV]; past: [B, heads, P, E]; ends: [B] places of the last
-    keys -> [B, T, D], present key, present value. The past is taken to be as long as its tensor.
+    query: [B, T, D]; key, value: [B, T, KV]; past: [B, heads, P, E]; ends: [B] positions of the
+    last keys -> [B, T, D], present key, present value. The past is taken to be as long as its
+    tensor.
     """
     heads, shared = node.attr("num_heads", 0), node.attr("kv_num_heads", 0)
     node.require(

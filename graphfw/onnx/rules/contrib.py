@@ -185,7 +185,7 @@ def _embed(
     mask: Tensor | None = None,
     positions: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Add the embeddings of words, places and segments.
+    """Add the embeddings of words, positions and segments.
 
     words: [B, T] -> what is standardised [B, T, D], the lengths [B], the sums [B, T, D]
     """
@@ -220,9 +220,9 @@ def _rotary(node: ModelNode, x: Tensor, positions: Tensor, cos: Tensor, sin: Ten
 
 
 def rotated(node: ModelNode, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn pairs of elements by their place.
+    """Turn pairs of elements by their position.
 
-    x: [B, heads, T, D]; places: [B, T], or [1] with the first; cos, sin: [places, D / 2]
+    x: [B, heads, T, D]; positions: [B, T], or [1] with the first; cos, sin: [positions, D / 2]
     """
     node.require(node.attr("scale", 1.0) == 1, "a scale is not supported")
     if positions.ndim == 1:

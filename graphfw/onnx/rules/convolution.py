@@ -129,7 +129,7 @@ def _check(op: Any) -> None:
 
 
 def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Shape) -> Val:
-    """Write a Conv whose windows begin `before` x and are in as many places as wanted."""
+    """Write a Conv whose windows begin `before` x and are at as many positions as wanted."""
     windows = _windows(op, sizes, kernel)
     ends = [_end(*axis) for axis in zip(windows, op.output_sizes, strict=True)]
     pads: Sequence[int]
@@ -168,7 +168,7 @@ def _padded(b: Builder, x: Val, windows: Sequence[Window]) -> Val:
 
 
 def _end(window: Window, output_size: DimLike) -> int | None:
-    """Return a number of zeros behind x with which the windows have so many places, or None."""
+    """Return a number of zeros behind x with which the windows have so many positions, or None."""
     extent, stride = window.extent, window.stride
     if isinstance(window.after, int):
         return max(window.after, 0) if window.after > -stride else None

@@ -211,7 +211,7 @@ def _write_shift(b: Builder, node: Node, x: Val, by: Val) -> Val:
     bits = 8 * x.dtype.itemsize
     left = node.op.name == "bitwise_left_shift"
     wide, shift = b.cast(x, uint64), b.cast(by, uint64)
-    # As a number without a sign, a negative place is large.
+    # As a number without a sign, a negative position is large.
     far = b("GreaterOrEqual", shift, b.scalar(bits, uint64), dtype=bool_)
     near = b("Where", far, b.scalar(0, uint64), shift)
     zero = b.scalar(0, x.dtype)

@@ -146,17 +146,17 @@ def write_put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val
 
 
 def _scattered(b: Builder, node: Node, x: Val, position: Val, values: Val) -> Val:
-    """Scatter rows.  x: [J, *R], place: [*I, 1], values: [*I, *R] -> [J, *R]"""
+    """Scatter rows.  x: [J, *R], position: [*I, 1], values: [*I, *R] -> [J, *R]"""
     if node.op.name != "index_set":
         how = node.op.name.removeprefix("index_")
         if how != "add" and b.opset < 18:
-            raise needs_opset(f"the {how} of what is put at one place", 18)
+            raise needs_opset(f"the {how} of what is put at one position", 18)
         return b("ScatterND", x, position, values, reduction=how)
     if _names_each_once(node.inputs[2:]):
         return b("ScatterND", x, position, values)
     if b.opset < 18:
-        raise needs_opset("which of two values is put at one place", 18)
-    # Of those put at one place the last counts: find which that is, then take it from there.
+        raise needs_opset("which of two values is put at one position", 18)
+    # Of those put at one position the last counts: find which that is, then take it from there.
     index, shape = node.inputs[2:], node.inputs[0].shape
     axis = fields(node).axis
     named = node.inputs[1].shape[axis : node.inputs[1].ndim - (len(shape) - axis - len(index))]
@@ -187,7 +187,7 @@ def _names_each_once(indices: Sequence[Tensor]) -> bool:
 def _tensor_scatter(
     node: ModelNode, past: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
-    """Write an update into a cache along an axis, from each example's own place on.
+    """Write an update into a cache along an axis, from each example's own position on.
 
     past: [B, ..., S, ...], update: [B, ..., T, ...], starts: [B]
     """

@@ -59,7 +59,7 @@ def _first_indices(x: Tensor, sizes: Sequence[DimLike]) -> Tensor:
 
 
 def _columns_first(indices: Tensor, sizes: Sequence[DimLike]) -> Tensor:
-    """Return places among so many rows, columns, … as they count where the first dim runs first."""
+    """Return indices in row-major order as indices in column-major order."""
     made = gf.zeros_like(indices)
     for size in reversed(sizes):
         made, indices = made * size + indices % size, indices // size
@@ -142,7 +142,7 @@ def _max_unpool(node: ModelNode, x: Tensor, indices: Tensor, shape: Tensor | Non
     pads = padding(node, x.shape[2:], kernel, stride, dilation)
     windows = windows_of(x.shape[2:], kernel, stride, (1,) * len(kernel), tuple(pads))
     sizes = [window.transposed - window.before - window.after for window in windows]
-    # The places count through the tensor that was pooled, which has the sizes of the kernel.
+    # The indices count through the tensor that was pooled, which has the sizes of the kernel.
     inside = indices - _first_indices(x, sizes)
     y = gf.max_unpool(x, inside, kernel, stride=stride, padding=pads)
     if shape is None:
@@ -195,7 +195,7 @@ def _indices(op: Any, axis_index: int, size: Any) -> Tensor:
 
 
 def _seen(op: Any, x: Tensor, outside: float = 0) -> Tensor:
-    """Return the elements of the window in all places.  [*B, *S] -> [*B, K, *P]"""
+    """Return the elements of the window at all positions.  [*B, *S] -> [*B, K, *P]"""
     lead = x.ndim - len(op.window)
     x = gf.pad(x, [*[(0, 0)] * lead, *op.pairs], constant_values=outside)
     seen = emit(Windows(op.window, op.strides, op.dilations), x)
@@ -249,7 +249,7 @@ def _write_fold(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     rank = len(op.window)
     lead, indices = shape[: len(shape) - 2 * rank], shape[len(shape) - rank :]
-    # ONNX Runtime's Col2Im puts dilated windows in the wrong places but where there are two dims.
+    # ONNX Runtime's Col2Im puts dilated windows at wrong positions but where there are two dims.
     spread = rank != 2 and set(op.dilations) != {1}
     if x.dtype.name not in _POOLED or b.opset < 18 or 0 in indices or spread:
         return b.expand(lambda t: _by_products(op, t), [x], [node.inputs[0].type])[0]

@@ -134,7 +134,7 @@ def _factors(node: ModelNode, scales: Tensor | None) -> list[float | Ratio] | No
     values = node.facts.value(scales)
     if values is None:
         values = node.known(scales, "the scales")
-    # A float32 is taken for what it is written as: with 1.2 and not a bit more, place 6 is 5.
+    # A float32 is taken for what it is written as: with 1.2 and not a bit more, position 6 is 5.
     return [v if isinstance(v, Ratio) else float(str(v)) for v in values.reshape(-1)]
 
 

@@ -34,17 +34,17 @@ def _insert(
     node: ModelNode, items: list[Value], item: Value, position: Tensor | None = None
 ) -> tuple[Value]:
     count = len(items)
-    at = count if position is None else node.integer(position, "the place")
+    at = count if position is None else node.integer(position, "the position")
     if not -count <= at <= count:
-        raise OnnxError(f"SequenceInsert: there is no place {at} in a sequence of {count}")
+        raise OnnxError(f"SequenceInsert: there is no position {at} in a sequence of {count}")
     at += count if at < 0 else 0
     return ([*items[:at], item, *items[at:]],)
 
 
 def _position(node: ModelNode, position: Tensor, count: int) -> int:
-    at = node.integer(position, "the place")
+    at = node.integer(position, "the position")
     if not -count <= at < count:
-        raise OnnxError(f"{node.op_type}: there is no place {at} in a sequence of {count}")
+        raise OnnxError(f"{node.op_type}: there is no position {at} in a sequence of {count}")
     return at % count
 
 

@@ -79,7 +79,7 @@ def _roi_align(node: ModelNode, x: Tensor, rois: Tensor, batches: Tensor) -> Ten
         "coordinate_transformation_mode", usual, ("half_pixel", "output_half_pixel")
     )
     is_max = node.choice("mode", "avg", ("avg", "max")) == "max"
-    node.require(min(bins) > 0, f"the output has {bins[0]}×{bins[1]} places")
+    node.require(min(bins) > 0, f"the output has {bins[0]}×{bins[1]} positions")
     node.require(x.ndim == 4 and rois.ndim == 2, f"x and rois are {x.shape} and {rois.shape}")
     shift = 0.5 if convention == "half_pixel" else 0.0
     low = rois[:, :2] * scale - shift  # x1, y1
@@ -136,7 +136,7 @@ def _max_roi_pool(node: ModelNode, x: Tensor, rois: Tensor) -> Tensor:
 
 
 def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
-    """Return which places belong to the parts of a region along one axis.  -> [R, bins, limit]"""
+    """Return the positions in each bin of a region along one axis.  -> [R, bins, limit]"""
     step = gf.expand_dims(gf.maximum(high - low + 1, 1.0) / bins, -1)
     number = gf.astype(gf.arange(bins), low.dtype)
     first = gf.expand_dims(gf.floor(number * step) + gf.expand_dims(low, -1), -1)

@@ -154,7 +154,7 @@ class Reverse(NamedTuple):
         outputs: The body's outputs.
         seeds: The parameters for the outputs' cotangents; None for an output that is no float.
         gradients: The parameters' cotangents; None where there is none.
-        refused: The parameters whose cotangent nobody says, by their places.
+        refused: The parameters whose cotangent nobody says, by their indices.
         tokens: One token for all effects of gradient rules, or none.
     """
 

@@ -1,4 +1,4 @@
-"""Convolutions of images that lie pixel by pixel: the channels of a place side by side.
+"""Convolutions of images that lie pixel by pixel: the channels of a position side by side.
 
 Nobody writes these ops, and nothing differentiates them: the CuPy executor makes them of `conv` and
 `conv_weight`, after all other passes (`runtime/cupy_executor/convolution/channels_last.py`).
@@ -71,7 +71,7 @@ class PixelCorrelation(Correlation):
 
 @op("pixel_conv")
 class PixelConv(PixelCorrelation, FusibleProduct):
-    """`conv` pixel by pixel.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *places, O]"""
+    """`conv` pixel by pixel.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *positions, O]"""
 
     plain = Conv
     labels = Conv.labels
@@ -90,7 +90,7 @@ class PixelConv(PixelCorrelation, FusibleProduct):
 
 @op("pixel_conv_weight")
 class PixelConvWeight(PixelCorrelation):
-    """`conv_weight` pixel by pixel.  x: [N, *S, C]  y: [N, *P, O]  ->  [O, *places, C/G]"""
+    """`conv_weight` pixel by pixel.  x: [N, *S, C]  y: [N, *P, O]  ->  [O, *positions, C/G]"""
 
     plain = ConvWeight
     labels = ConvWeight.labels

@@ -54,8 +54,9 @@ def conv(
         bias: What is added to each channel of the result.
         stride: How far the window moves: one int, or one for each spatial dim.
         padding: How many zeros to add at both ends: one number, one for each spatial dim, or a pair
-            (before, after) for each; "valid" for none; "same" for S/stride places, rounded up, with
-            the odd zero at the end. Numbers may be symbolic dims. For other modes use `gf.pad`.
+            (before, after) for each; "valid" for none; "same" for S/stride positions, rounded up,
+            with the odd zero at the end. Numbers may be symbolic dims. For other modes use
+            `gf.pad`.
         dilation: How far the kernel's elements are apart.
         groups: Into how many groups the channels are divided; with C groups each channel has
             kernels of its own ("depthwise").
@@ -156,7 +157,7 @@ def conv_transpose(
 
 
 def _sliding(windows: Sequence[Window], output_sizes: Shape, groups: int) -> Conv:
-    """Return the convolution by windows that are in so many places."""
+    """Return the convolution by windows that are at so many positions."""
     _, strides, dilations, before, _ = fields_of(windows)
     return Conv(output_sizes, before, strides, dilations, (1,) * len(windows), groups)
 

@@ -81,7 +81,7 @@ class Correlation(Op):
         return 1 if channels == self.groups else channels // self.groups
 
     def taps(self, kernel: Shape, source: Shape, result: Shape) -> Iterator[tuple[Any, ...]]:
-        """Yield each place of the kernel with what it ties: slices of the result, and of x."""
+        """Yield each position of the kernel with what it ties: slices of the result, and of x."""
         facts = list(
             zip(
                 result,
@@ -101,7 +101,7 @@ class Correlation(Op):
             yield tap, tuple([p for p, _ in pairs]), tuple([i for _, i in pairs])
 
     def backward(self, y: Tensor, weight: Tensor, sizes: Shape) -> Tensor:
-        """Return for each place of x what the results that it is part of have in y."""
+        """Return for each position of x what the results that it is part of have in y."""
         before = self.before_reversed(weight.shape[2:])
         reverse = Conv(
             sizes, before, self.input_dilations, self.dilations, self.strides, self.groups
@@ -173,7 +173,7 @@ def _outside(x: Tensor, axis: int, groups: DimLike, mapped: DimLike) -> Tensor:
 
 @op("conv")
 class Conv(Correlation, FusibleProduct):
-    """Sums of products over windows.  x: [N, C, *S]  weight: [O, C/G, *K]  ->  [N, O, *places]"""
+    """Sums of products over windows.  x: [N, C, *S]  weight: [O, C/G, *K]  ->  [N, O, *P]"""
 
     columns = 2
 
@@ -302,9 +302,9 @@ def _block(line: int, taps: int) -> tuple[int, int]:
 
 
 def _laid_out(xp: Any, x: Any, pairs: Sequence[tuple[Any, Any]], sizes: Shape) -> Any:
-    """Lay out what of x there is for each tap, at the places of the other side.
+    """Lay out what of x there is for each tap, at the positions of the other side.
 
-    x: [G, C, N, *S], pairs: keys of the places and of x, for each tap -> [G, T * C, N * sizes]
+    x: [G, C, N, *S], pairs: keys of the positions and of x, for each tap -> [G, T * C, N * sizes]
     """
     groups, channels, batch = x.shape[:3]
     seen = xp.zeros((groups, len(pairs), channels, batch, *sizes), x.dtype)
@@ -350,7 +350,7 @@ def _scatter(xp: Any, source: Any, rows: Any, taps: Sequence[tuple[Any, ...]], t
 
 @op("conv_weight")
 class ConvWeight(Correlation):
-    """The gradient of a kernel.  x: [N, C, *S]  y: [N, O, *P]  ->  [O, C/G, *places]"""
+    """The gradient of a kernel.  x: [N, C, *S]  y: [N, O, *P]  ->  [O, C/G, *K]"""
 
     def shape(self, x: Shape, y: Shape) -> Shape:
         self.check(x, y)

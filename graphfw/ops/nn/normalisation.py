@@ -277,7 +277,7 @@ def _laid_along(
         tensor.shape == wanted,
         f"{message} {shown}, not {shape_text(tensor.shape)}",
         {"x": x, label: tensor},
-        fix="give one number for each place along the axis",
+        fix="give one number for each position along the axis",
         error=ShapeError,
     )
     dims = tuple(dim if i in axes else 1 for i, dim in enumerate(x.shape))

@@ -79,10 +79,10 @@ def max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """Take the largest of what a window sees in each of its places.
+    """Take the largest of what a window sees at each of its positions.
 
-    x: [N, C, *S] -> [N, C, *P], and with `return_indices` their places as well, int64. Real dtypes.
-    One NaN makes the result NaN. The gradient goes to the first of those that tie.
+    x: [N, C, *S] -> [N, C, *P], and with `return_indices` their positions as well, int64. Real
+    dtypes. One NaN makes the result NaN. The gradient goes to the first of those that tie.
 
     Args:
         x: The images, sequences or volumes.
@@ -141,7 +141,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: float | None = None,
 ) -> Tensor:
-    """Take the mean of what a window sees in each of its places.  x: [N, C, *S] -> [N, C, *P]
+    """Take the mean of what a window sees at each of its positions.  x: [N, C, *S] -> [N, C, *P]
 
     Floats; integers become the default dtype. float16 and bfloat16 are computed in float32.
 
@@ -191,7 +191,7 @@ def _added_up(x: Tensor, windows: Sequence[Window]) -> Tensor:
 def _count(
     window: Window, given: Window, output_sizes: DimLike, with_padding: bool
 ) -> Tensor | DimLike:
-    """Return along one dim how many elements count in each place, or in all alike."""
+    """Return along one dim how many elements count at each position, or in all alike."""
     if window.padding == (given.padding if with_padding else (0, 0)):
         return window.kernel
     counted, before, after = window.size, *window.padding
@@ -217,7 +217,7 @@ def lp_pool(
     dilation: Ints = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Take the norm of what a window sees in each of its places.  x: [N, C, *S] -> [N, C, *P]
+    """Take the norm of what a window sees at each of its positions.  x: [N, C, *S] -> [N, C, *P]
 
     (sum of abs(x) ** ord) ** (1 / ord). Floats; integers become the default dtype. float16 and
     bfloat16 are computed in float32. Where the norm is 0 the gradient is 0.
@@ -302,7 +302,7 @@ def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
 def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: bool = False) -> Any:
     """Take the largest of so many parts of each spatial dim, equal to one element.
 
-    x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their places as well, int64.
+    x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their positions as well, int64.
     Real dtypes. The parts are those of `adaptive_avg_pool`. The gradient goes to the first of those
     that tie.
 

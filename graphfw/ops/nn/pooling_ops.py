@@ -96,7 +96,7 @@ class WindowReduction(Padded):
         return 0
 
     def seen(self, xp: Any, x: Any) -> Iterator[Any]:
-        """Yield each element of the window, in all places, as what is computed with."""
+        """Yield each element of the window, at all positions, as what is computed with."""
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
         values = self.widened(xp, values, self.neutral(as_dtype(x.dtype)))
         output_sizes = self.output_sizes(x.shape[x.ndim - len(self.window) :])
@@ -129,7 +129,7 @@ def _none(rank: int) -> dict[str, Any]:
 
 @op("window_sum")
 class WindowSum(WindowReduction):
-    """The sum of what a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
+    """The sum of what a window sees at each position.  x: [*B, *S]  ->  [*B, *P]"""
 
     linear = "jointly"
 
@@ -175,7 +175,7 @@ class WindowChoice(WindowReduction):
 
 @op("window_max")
 class WindowMax(WindowChoice, FusiblePool):
-    """The largest that a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
+    """The largest that a window sees at each position.  x: [*B, *S]  ->  [*B, *P]"""
 
     def eval(self, xp: Any, x: Any) -> Any:
         first, *others = self.seen(xp, x)
@@ -223,7 +223,7 @@ def _only(mask: Any, values: Any) -> Any:
 
 @op("window_take")
 class WindowTake(Padded):
-    """The element of a number in each place.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]
+    """The element of a number at each position.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]
 
     Outside of x it is 0.
     """
@@ -233,7 +233,7 @@ class WindowTake(Padded):
 
     def shape(self, x: Shape, number: Shape) -> Shape:
         output_sizes = self.output_shape(x)
-        message = f"there must be a number for each place, {shape_text(output_sizes)}"
+        message = f"there must be a number for each position, {shape_text(output_sizes)}"
         require(number == output_sizes, message, fix="use what window_argmax returns")
         return output_sizes
 
@@ -265,7 +265,7 @@ class WindowTake(Padded):
             **_none(2),
             ints=(0, 6),
         )
-        yield bad("float32[5]", "int32[2]", match="a number for each place, \\[6\\]", **_PADDED)
+        yield bad("float32[5]", "int32[2]", match="a number for each position, \\[6\\]", **_PADDED)
         yield bad("float32[5]", "float32[6]", match="integers", error=DTypeError, **_PADDED)
 
 
@@ -284,7 +284,7 @@ class WindowPut(Padded):
         output_sizes = self.output_sizes(self.dims)
         lead = len(x) - len(output_sizes)
         fits = x == number and lead >= 0 and x[lead:] == output_sizes
-        message = f"both must end in the places, {shape_text(output_sizes)}"
+        message = f"both must end in the positions, {shape_text(output_sizes)}"
         require(fits, message, fix="use what window_argmax returns")
         return (*x[:lead], *self.dims)
 
@@ -308,7 +308,7 @@ class WindowPut(Padded):
     def cases() -> Iterator[Case]:
         yield ok("float32[n, 6]", "int64[n, 6]", dims=(5,), ints=(0, 2), **_PADDED)
         yield ok("int32[3]", "int8[3]", dims=(5,), ints=(0, 2), **SAMPLE, **_none(1))
-        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the places", **_PADDED)
+        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the positions", **_PADDED)
         bools: dict[str, Any] = {"dims": (5,), "match": "wants real", "error": DTypeError}
         yield bad("bool[6]", "int64[6]", **bools, **_PADDED)
 
@@ -366,7 +366,7 @@ class WindowRoute(Padded):
 
     def shape(self, x: Shape, y: Shape) -> Shape:
         output_sizes = self.output_shape(y)
-        message = f"x must be one for each place, {shape_text(output_sizes)}"
+        message = f"x must be one for each position, {shape_text(output_sizes)}"
         require(x == output_sizes, message, fix="give what window_max would return")
         return y
 
@@ -383,5 +383,5 @@ class WindowRoute(Padded):
     def cases() -> Iterator[Case]:
         yield ok("float32[n, 6]", "float32[n, 5]", **_PADDED)
         yield ok("float32[3]", "float32[5]", **SAMPLE, **_none(1))
-        yield bad("float32[2]", "float32[5]", match="one for each place, \\[6\\]", **_PADDED)
+        yield bad("float32[2]", "float32[5]", match="one for each position, \\[6\\]", **_PADDED)
         yield bad("float32[6]", "bool[5]", match="wants real", error=DTypeError, **_PADDED)

@@ -61,7 +61,7 @@ def _pytorch_half_pixel(xp: Any, n: Any, axis: _Axis) -> Any:
 def _align_corners(xp: Any, n: Any, axis: _Axis) -> Any:
     if axis.scale is None or not isinstance(axis.size, int):
         return n * (axis.size - 1) / dim_max(axis.new - 1, 1)
-    # ONNX takes the last place of the length before it is rounded to a size.
+    # ONNX takes the last position of the length before it is rounded to a size.
     last = axis.size * axis.scale - 1
     return n * (axis.size - 1) / last if last > 0 and axis.new > 1 else n * 0.0
 
@@ -280,7 +280,7 @@ def _scaled(size: DimLike, scale: float) -> DimLike:
 
 
 def _resized(xp: Any, x: Tensor, axis_index: int, where: Any, axis: _Axis, how: _How) -> Tensor:
-    """Resize one dim; `where` says for each place of the result where in x it lies."""
+    """Resize one dim; `where` says for each position of the result where in x it lies."""
     if how.mode == "nearest":
         return _taken(x, axis_index, _ROUNDING[how.rounding](xp, where), axis)
     reach, spread = _REACH[how.mode], 1.0

@@ -59,7 +59,7 @@ class Windowed(Op):
         return windows_of(sizes, self.window, self.strides, self.dilations, self.pairs)
 
     def output_sizes(self, sizes: Shape) -> Shape:
-        """Return in how many places the window fits, along each dim."""
+        """Return in how many positions the window fits, along each dim."""
         return output_sizes_of(self.windows(sizes))
 
     @property
@@ -77,12 +77,12 @@ class Windowed(Op):
         return x[: len(x) - rank], x[len(x) - rank :]
 
     def output_shape(self, x: Shape) -> Shape:
-        """Return the leading dims and the places."""
+        """Return the leading dims and the positions."""
         lead, sizes = self.check(x)
         return (*lead, *self.output_sizes(sizes))
 
     def taps(self, output_sizes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Yield each element of the window with a key of what it is in all places."""
+        """Yield each element of the window with a key of what it is at all positions."""
         for tap in itertools.product(*[range(size) for size in self.window]):
             starts = [k * dilation for k, dilation in zip(tap, self.dilations, strict=True)]
             yield tap, (..., *map(_every, starts, self.strides, output_sizes))
@@ -95,7 +95,7 @@ def _every(start: int, step: int, count: int) -> slice:
 
 @op("windows")
 class Windows(Windowed, Movement):
-    """The elements that a window sees in each place.  x: [*B, *S]  ->  [*B, *window, *P]"""
+    """The elements that a window sees at each position.  x: [*B, *S]  ->  [*B, *window, *P]"""
 
     def shape(self, x: Shape) -> Shape:
         lead, sizes = self.check(x)
@@ -144,7 +144,9 @@ class Fold(Windowed):
         self.check(self.dims)
         wanted = (*self.window, *self.output_sizes(self.dims))
         lead = len(x) - len(wanted)
-        message = f"{shape_text(x)} does not end in the window and the places, {shape_text(wanted)}"
+        message = (
+            f"{shape_text(x)} does not end in the window and the positions, {shape_text(wanted)}"
+        )
         require(lead >= 0 and x[lead:] == wanted, message, fix="see gf.fold")
         return (*x[:lead], *self.dims)
 
@@ -184,7 +186,7 @@ class Fold(Windowed):
             strides=(1,),
             dilations=(2,),
             dims=(5,),
-            match="does not end in the window and the places, \\[2, 3\\]",
+            match="does not end in the window and the positions, \\[2, 3\\]",
         )
 
 
@@ -206,10 +208,10 @@ def unfold(
     padding: Padding = 0,
     dilation: Ints = 1,
 ) -> Tensor:
-    """Lay out what a window sees in each of its places (im2col).
+    """Lay out what a window sees at each of its positions (im2col).
 
     x: [N, C, *S] -> [N, C * K, P]: the K elements of the kernel, for each channel, in each of the P
-    places. Any dtype.
+    positions. Any dtype.
 
     Args:
         x: The images, sequences or volumes.
@@ -254,7 +256,7 @@ def fold(
     x: [N, C * K, P] -> [N, C, *output_size]. Numeric dtypes.
 
     Args:
-        x: For each channel and each place the K elements of a window.
+        x: For each channel and each position the K elements of a window.
         output_size: The sizes of the spatial dims, a sequence of ints or symbolic dims.
         kernel_size: The window's size: one int, or one for each spatial dim.
         stride: How far the window moves.
@@ -262,7 +264,7 @@ def fold(
         dilation: How far the window's elements are apart.
 
     Raises:
-        ShapeError: x has not three dims, or not as many as there are places and elements.
+        ShapeError: x has not three dims, or not as many as there are positions and elements.
         ArgumentError: An argument does not fit the spatial dims.
 
     >>> import graphfw as gf
@@ -280,7 +282,7 @@ def fold(
     demand(
         divides,
         f"fold: x must be [N, C * {taps}, {count}], for "
-        f"{counted(taps, 'element')} in {counted(count, 'place')}; "
+        f"{counted(taps, 'element')} in {counted(count, 'position')}; "
         f"it is {shape_text(tensor.shape)}",
         {"x": tensor},
         fix="use the arguments of the unfold that it came from, and x's sizes there",

@@ -25,7 +25,7 @@ __all__ = ["max_unpool"]
 class MaxUnpool(IndexSet):
     """Planes of zeros with values put into them, which remembers that planes have several dims.
 
-    x: [B, size of dims]  values: [B, size of places]  indices: [B, 1], [B, size of places]  ->  x's
+    x: [B, size of dims]  values: [B, P]  indices: [B, 1], [B, P]  ->  x's
 
     It is computed as any `index_set`; formats that have an operator for it want the fields.
 
@@ -82,8 +82,8 @@ def max_unpool(
         ExecutionError: When run: an index is negative or beyond the end of its plane.
 
     >>> import graphfw as gf
-    >>> y, places = gf.max_pool(gf.asarray([[[1, 5, 2, 3]]]), 2, return_indices=True)
-    >>> gf.max_unpool(y, places, 2)
+    >>> y, indices = gf.max_pool(gf.asarray([[[1, 5, 2, 3]]]), 2, return_indices=True)
+    >>> gf.max_unpool(y, indices, 2)
     Tensor([[[0, 5, 0, 3]]], dtype=int64)
     """
     name = "max_unpool"

@@ -50,7 +50,7 @@ class Window:
 
     @property
     def output_sizes(self) -> DimLike:
-        """In how many places the window fits."""
+        """In how many positions the window fits."""
         return dim_max((self.padded - self.extent) // self.stride + 1, 0)
 
     @property
@@ -65,7 +65,7 @@ class Window:
         return (self.size - 1) * self.stride + self.extent
 
     def padding_after(self, output_size: DimLike) -> DimLike:
-        """Return the padding at the end that so many places read; below 0 if elements are left."""
+        """Return the padding after the dim for a number of positions; below 0 to leave some out."""
         return (output_size - 1) * self.stride + self.extent - self.before - self.size
 
     def padded_by(self, before: DimLike, after: DimLike) -> Window:
@@ -73,7 +73,7 @@ class Window:
         return Window(self.size, self.kernel, self.stride, self.dilation, before, after)
 
     def same(self, *, odd_first: bool = False) -> Window:
-        """Return the window with the padding for size/stride places, rounded up.
+        """Return the window with the padding for size/stride positions, rounded up.
 
         Args:
             odd_first: Whether the odd element is added before the others, rather than behind them.
@@ -97,7 +97,7 @@ def windows_of(
 
 
 def output_sizes_of(windows: Iterable[Window]) -> Shape:
-    """Return in how many places a window fits, along each dim."""
+    """Return in how many positions a window fits, along each dim."""
     return tuple([window.output_sizes for window in windows])
 
 

@@ -164,7 +164,7 @@ def nanmin(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Te
 
 @public
 def nanargmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the largest element along an axis that is not NaN: see `argmax`.
+    """Find the index of the largest element along an axis that is not NaN: see `argmax`.
 
     x: [*A] real -> [*A without axis] int64. Where all elements are NaN it is -1; NumPy raises.
 
@@ -182,7 +182,7 @@ def nanargmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = Fal
 
 @public
 def nanargmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the smallest element along an axis that is not NaN: see `nanargmax`.
+    """Find the index of the smallest element along an axis that is not NaN: see `nanargmax`.
 
     x: [*A] real -> [*A without axis] int64
 

@@ -349,23 +349,23 @@ class ArgExtreme(Op):
 
 @op("argmax")
 class ArgMax(ArgExtreme):
-    """The place of the largest along an axis."""
+    """The index of the largest along an axis."""
 
     combine = "argmax"
 
 
 @op("argmin")
 class ArgMin(ArgExtreme):
-    """The place of the smallest along an axis."""
+    """The index of the smallest along an axis."""
 
     combine = "argmin"
 
 
 @public
 def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the largest along an axis, the first of those that tie.
+    """Find the index of the largest along an axis, the first of those that tie.
 
-    x: [*A] real -> [*A without axis] int64. Without an axis, the place in the flattened tensor.
+    x: [*A] real -> [*A without axis] int64. Without an axis, the index in the flattened tensor.
     NaN counts as the largest.
 
     Raises:
@@ -382,7 +382,7 @@ def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
 
 @public
 def argmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the smallest along an axis, the first of those that tie.
+    """Find the index of the smallest along an axis, the first of those that tie.
 
     x: [*A] real -> [*A without axis] int64. Otherwise as `argmax`; NaN counts as the smallest here.
 

@@ -106,7 +106,7 @@ def swapaxes(x: TensorLike, /, axis1: int, axis2: int) -> Tensor:
 def moveaxis(
     x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int], /
 ) -> Tensor:
-    """Move dims to other places; the rest keep their order.  x: [*A] -> [*A in another order]
+    """Move dims to other positions; the rest keep their order.  x: [*A] -> [*A in another order]
 
     Raises:
         AxisError: There is no such axis, or one stands twice.
@@ -124,7 +124,7 @@ def moveaxis(
         f"moveaxis: {counted(len(sources), 'source')} for "
         f"{counted(len(axis_indices), 'destination')}",
         {"x": tensor},
-        fix="give each dim that moves one place to go to",
+        fix="give each dim that moves one position to go to",
         error=ShapeError,
     )
     order = [axis for axis in range(tensor.ndim) if axis not in sources]

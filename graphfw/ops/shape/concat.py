@@ -167,13 +167,13 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
 
     Args:
         x: What to take apart.
-        parts: The number of equal parts, or the places to cut at, as for `np.split`: `(2, 5)` makes
-            x[:2], x[2:5] and x[5:]. Places may be symbolic dims.
+        parts: The number of equal parts, or the positions to cut at, as for `np.split`: `(2, 5)`
+            makes x[:2], x[2:5] and x[5:]. Positions may be symbolic dims.
         axis: The axis.
 
     Raises:
         ShapeError: The dim does not divide into equal parts, or can't be shown to.
-        ArgumentError: The places are not in order, or lie outside.
+        ArgumentError: The positions are not in order, or lie outside.
         ExecutionError: When run: the same, of a symbolic dim.
 
     >>> import graphfw as gf
@@ -190,14 +190,14 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
         raise ArgumentError(
             f"split: can't make {counted(count, 'part')}",
             operands=[describe("x", tensor)],
-            fix="pass how many equal parts to make, 1 or more, or the places to cut at",
+            fix="pass how many equal parts to make, 1 or more, or the positions to cut at",
         )
     each = exact_div(dim, count)
     if each is None:
         raise ShapeError(
             f"split: dim {axis_index} of size {dim} doesn't divide into {count} equal parts",
             operands=[describe("x", tensor)],
-            fix=f"pass the places to cut at{_even(dim, count)}",
+            fix=f"pass the positions to cut at{_even(dim, count)}",
         )
     return emit_all(Split((each,) * count, axis_index), tensor)
 
@@ -211,13 +211,13 @@ def _even(dim: DimLike, count: int) -> str:
 
 
 def _between(x: Tensor, positions: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:
-    """Return the lengths between the places to cut at."""
-    cuts = [whole("split", "the place", position) for position in positions]
+    """Return the lengths between the positions to cut at."""
+    cuts = [whole("split", "the position", position) for position in positions]
     ends = [dim + cut if isinstance(cut, int) and cut < 0 else cut for cut in cuts]
     lengths = tuple(b - a for a, b in zip([0, *ends], [*ends, dim], strict=True))
     in_order = not any(always_le(length, -1) for length in lengths)
-    message = f"split: the places {tuple(positions)} are not in order between 0 and {dim}"
-    demand(in_order, message, {"x": x}, fix=f"write places from 0 to {dim}, the smallest first")
+    message = f"split: the positions {tuple(positions)} are not in order between 0 and {dim}"
+    demand(in_order, message, {"x": x}, fix=f"write positions from 0 to {dim}, the smallest first")
     return lengths
 
 

@@ -364,8 +364,10 @@ class Putting(Gathering):
 
     def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
         indexed = self.picked(x, indices, 2)
-        message = f"values {shape_text(values)} don't fill the places, {shape_text(indexed)}"
-        require(values == indexed, message, fix="broadcast the values to the places first")
+        message = (
+            f"values {shape_text(values)} don't fill the indexed elements, {shape_text(indexed)}"
+        )
+        require(values == indexed, message, fix="broadcast the values to the indices first")
         return x
 
     def dtype(self, x: DType, values: DType, *indices: DType) -> DType:

@@ -380,7 +380,7 @@ def _layout(items: list[_Item], lengths: list[DimLike], named: Shape | None) -> 
 
 @public
 def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) -> Tensor:
-    """Return along an axis, for each place in the other dims, the elements that its indices name.
+    """Return along an axis, for each index in the other dims, the elements that its indices name.
 
     x: [*A, N, *B], indices: [*A, K, *B] -> [*A, K, *B]; the other dims broadcast. Negative indices
     count from the end.
@@ -400,7 +400,7 @@ def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) ->
 
 
 def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
-    """Return an index for each axis of x: `index` for one, for the others the places themselves."""
+    """Return an index for each axis of x: `index` for one, positions for the others."""
     demand(
         x.ndim == index.ndim,
         f"{name}: x has {counted(x.ndim, 'dim')} and indices {index.ndim}: they must be as many",

@@ -108,7 +108,7 @@ _MIRRORS = {"edge": _edge, "reflect": _reflect, "symmetric": _symmetric, "wrap":
 
 
 def _mirrored(x: Tensor, axis: int, before: DimLike, after: DimLike, mode: str) -> Tensor:
-    """Return for each place of a padded axis the place of x that its element comes from."""
+    """Return for each position of a padded axis the position of x that its element comes from."""
     size = x.shape[axis]
     demand(
         size != 0,

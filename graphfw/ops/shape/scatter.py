@@ -138,9 +138,9 @@ def index_min(x: TensorLike, key: Any, values: TensorLike, /) -> Tensor:
 def scatter_add(
     x: TensorLike, indices: TensorLike, updates: TensorLike, /, *, axis: int = -1
 ) -> Tensor:
-    """Return x with updates added along an axis, at the places that `take_along_axis` would read.
+    """Return x with updates added along an axis, at the indices that `take_along_axis` would read.
 
-    x: [*A, N, *B], indices and updates: [*A, K, *B] -> [*A, N, *B]. Updates at one place add up.
+    x: [*A, N, *B], indices and updates: [*A, K, *B] -> [*A, N, *B]. Updates at one index add up.
 
     Raises:
         ShapeError: The shapes don't fit.
@@ -160,9 +160,9 @@ def scatter_add(
 def put_along_axis(
     x: TensorLike, indices: TensorLike, values: TensorLike, /, *, axis: int = -1
 ) -> Tensor:
-    """Return x with other values along an axis, at the places that `take_along_axis` would read.
+    """Return x with other values along an axis, at the indices that `take_along_axis` would read.
 
-    x: [*A, N, *B], indices and values: [*A, K, *B] -> [*A, N, *B]. Of values at one place the last
+    x: [*A, N, *B], indices and values: [*A, K, *B] -> [*A, N, *B]. Of values at one index the last
     counts, and gets the gradient.
 
     Raises:
@@ -228,13 +228,14 @@ def _fitting(name: str, x: Tensor, values: TensorLike) -> Tensor:
 
 def _spread(name: str, values: Tensor, indexed: Shape) -> Tensor:
     shapes = (
-        f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(indexed)}"
+        f"values {shape_text(values.shape)} don't broadcast to the indexed elements, "
+        f"{shape_text(indexed)}"
     )
     demand(
         can_broadcast(values.shape, indexed),
         f"{name}: {shapes}",
         {"values": values},
-        fix="each dim of the values must be that of the places, or 1",
+        fix="each dim of the values must be that of the indexed elements, or 1",
         error=ShapeError,
     )
     return broadcast_to(values, indexed)

@@ -40,7 +40,7 @@ class IndexExtreme(Putting):
         choose = getattr(xp, self.better)
         if xp is np:
             choose.at(flat, positions, put)
-        elif positions.size:  # CuPy's `at` is for few dtypes: the best of each place stands last
+        elif positions.size:  # CuPy's `at` is for few dtypes: the best of each index stands last
             order = xp.lexsort(xp.stack([self._rank(xp, put), positions]))
             put, positions = put[order], positions[order]
             is_last = xp.concatenate([positions[1:] != positions[:-1], xp.ones(1, dtype=bool)])

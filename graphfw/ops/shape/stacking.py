@@ -334,7 +334,7 @@ def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any] | Tenso
 
 
 def _repeated(x: Tensor, times: Tensor, dim: DimLike) -> Tensor:
-    """Return the places of what is repeated, each as often as a run says.  -> [total]"""
+    """Return the positions of what is repeated, each as often as a run says.  -> [total]"""
     counts = ruled("repeat", x, broadcast, times.shape, (dim,))
     demand(
         counts == (dim,),

@@ -146,14 +146,14 @@ def gradient(
     Args:
         x: The samples.
         spacing: Nothing, for samples at distance 1; a number for all axes; or for each axis a
-            number or the places of its samples.  [N]
+            number or the positions of its samples.  [N]
         axis: Along which dims, all by default.
         edge_order: 1 for a difference of two samples at the ends; 2 for one of three.
 
     Raises:
         AxisError: There is no such axis.
         ArgumentError: There are not as many spacings as axes; `edge_order` is something else.
-        ShapeError: There are too few samples, or not as many places as samples.
+        ShapeError: There are too few samples, or not as many positions as samples.
 
     >>> import graphfw as gf
     >>> gf.gradient(gf.asarray([1.0, 4.0, 9.0, 16.0]))
@@ -197,10 +197,10 @@ def _slope(x: Tensor, axis: int, spacing: TensorLike, edge_order: int) -> Tensor
     else:
         demand(
             step.shape == (count,),
-            f"gradient: places {shape_text(step.shape)} for {counted(count, 'sample')} along "
+            f"gradient: positions {shape_text(step.shape)} for {counted(count, 'sample')} along "
             f"axis {axis}",
             {"x": x, "spacing": step},
-            fix="give one place for each sample, or the distance as a number",
+            fix="give one position for each sample, or the distance as a number",
             error=ShapeError,
         )
         indices = step

@@ -87,7 +87,7 @@ def istft(
         window: As for `stft`, and so are hop, n and centred.
         hop: How far the pieces are apart.
         n: How many elements each piece had when it was transformed; by default W.
-        centred: Whether the pieces are around their places.
+        centred: Whether the pieces are around their positions.
         onesided: Whether they are halves of the transforms of real numbers.
         length: How long the signal was: the result is cut off, or filled up with zeros. By default
             it ends with the last piece, or, with `centred`, in its middle.

@@ -102,7 +102,7 @@ def _length(x: Tensor, minlength: DimLike) -> DimLike:
 
 
 def _added_up(name: str, positions: Tensor, added: Tensor, size: DimLike) -> Tensor:
-    """Add up weights at places, which must be 0 or more and below the size.  -> [size]"""
+    """Add up weights at positions, which must be 0 or more and below the size.  -> [size]"""
     refusal = (
         f"{name}: an element is {{index}}, and there are {{size}} counts\n"
         "elements count from 0: give a length above the largest one"

@@ -1,4 +1,4 @@
-"""Quantiles and medians: what stands at a place when the elements are sorted."""
+"""Quantiles and medians: what stands at a position when the elements are sorted."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def quantile(
 ) -> Tensor:
     """Find the numbers that parts of the elements along axes are below.
 
-    x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at place q * (N - 1).
-    Real floating-point; integers become the default dtype. One NaN makes the result NaN.
+    x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at position q * (N -
+    1). Real floating-point; integers become the default dtype. One NaN makes the result NaN.
 
     Args:
         x: The samples.
@@ -46,7 +46,7 @@ def quantile(
         keepdims: Whether to keep the axes, as size 1.
         method: What to take between two elements: a mean weighted by distance ("linear"), the
             smaller, the larger, the mean of both ("midpoint"), or the one that is nearer (halfway
-            the one at an even place).
+            the one at an even position).
 
     Raises:
         AxisError: There is no such axis.
@@ -190,7 +190,7 @@ def _quantile(
 
 
 def _fractions(name: str, q: TensorLike, whole: int) -> Tensor:
-    """Return q as parts of 1 in float64, in which a place among many elements is exact."""
+    """Return q as parts of 1 in float64, in which a position among many elements is exact."""
     is_python = isinstance(q, (int, float, list, tuple))
     tensor = F.asarray(q, dtype=float64) if is_python else floats(name, q)
     values = concrete.value_to_check(tensor)

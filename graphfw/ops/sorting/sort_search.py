@@ -1,7 +1,7 @@
 """Order: sort, argsort, the largest k, and search in what is sorted.
 
 One total order for all: NaN is larger than any number (as in NumPy), and equal elements stand in
-the order of their places, in descending order too.
+the order of their indices, in descending order too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sorting(Op):
 
 
 def _argsort(xp: Any, x: Any, axis: int, descending: bool, kind: str | None = "stable") -> Any:
-    """Return the places in sorted order.
+    """Return the indices in sorted order.
 
     Descending is not ascending read backwards, which would turn equal elements around: it is the
     backwards input sorted, read backwards.
@@ -100,7 +100,7 @@ class Sort(Sorting):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
-            # Sorting the places gives where each element went: its gradient is there.
+            # Sorting the indices gives where each element went: its gradient is there.
             indices = emit(ArgSort(self.axis, self.descending), x)
             went = emit(ArgSort(self.axis), indices)
             return F.take_along_axis(ct, went, axis=self.axis)
@@ -110,7 +110,7 @@ class Sort(Sorting):
 
 @op("argsort")
 class ArgSort(Sorting):
-    """The places of the elements in order along an axis."""
+    """The indices of the elements in order along an axis."""
 
     vjp = NONDIFF
 
@@ -154,7 +154,7 @@ def sort(
 def argsort(
     x: TensorLike, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
-    """Find the places of the elements along an axis in order.  x: [*A] real -> [*A] int64
+    """Find the indices of the elements along an axis in order.  x: [*A] real -> [*A] int64
 
     Takes the arguments of `sort`: `take_along_axis(x, argsort(x))` is `sort(x)`.
 
@@ -173,7 +173,7 @@ def argsort(
 
 @op("topk")
 class ArgTopK(Op):
-    """The places of the k largest or smallest along an axis.  x: [*A]  ->  [*A with k at axis]"""
+    """The indices of the k largest or smallest along an axis.  x: [*A]  ->  [*A with k at axis]"""
 
     k: DimLike
     axis: int
@@ -237,7 +237,7 @@ _MANY = 2048
 
 
 def _first(rows: Array, k: int, largest: bool) -> Array | None:
-    """Return where the first k of each row in order are, by place; None if there is a NaN.
+    """Return where the first k of each row in order are, by index; None if there is a NaN.
 
     rows: [*B, N] -> [*B, k]. That takes some passes over the rows, where sorting takes many.
     """
@@ -248,7 +248,7 @@ def _first(rows: Array, k: int, largest: bool) -> Array | None:
     edge = np.partition(rows, last, axis=-1)[..., last : last + 1]
     is_chosen = rows >= edge if largest else rows <= edge
     if np.count_nonzero(is_chosen) * size != rows.size * k:
-        # More are equal to the last one than there is room for: those at the lowest places stay.
+        # More are equal to the last one than there is room for: those at the lowest indices stay.
         is_equal = rows == edge
         others = np.count_nonzero(is_chosen & ~is_equal, axis=-1, keepdims=True)
         is_chosen &= ~is_equal | (np.cumsum(is_equal, axis=-1) <= k - others)
@@ -257,7 +257,7 @@ def _first(rows: Array, k: int, largest: bool) -> Array | None:
 
 
 class TopK(NamedTuple):
-    """The result of `topk`: the elements, and their places along the axis."""
+    """The result of `topk`: the elements, and their indices along the axis."""
 
     values: Tensor
     indices: Tensor
@@ -267,10 +267,10 @@ class TopK(NamedTuple):
 def topk(
     x: TensorLike, k: DimLike, /, *, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> TopK:
-    """Take the k largest elements along an axis and their places, the largest first.
+    """Take the k largest elements along an axis and their indices, the largest first.
 
     x: [*A] real -> values: [*A with k at axis], indices: the same, int64. Of equal elements those
-    at the lowest places are taken, in that order. NaN counts as the largest.
+    at the lowest indices are taken, in that order. NaN counts as the largest.
 
     Args:
         x: What to choose from.
@@ -370,8 +370,8 @@ def searchsorted(
     Args:
         x1: The sorted elements. That they are is not checked.
         x2: What to look for.
-        side: "left" gives the first place among equal elements, "right" the one behind the last.
-        sorter: Where x1 is not sorted, the places that sort it: `argsort(x1)`.
+        side: "left" gives the first index among equal elements, "right" the one behind the last.
+        sorter: Where x1 is not sorted, the indices that sort it: `argsort(x1)`.
 
     Raises:
         ShapeError: x1 has not 1 dim.

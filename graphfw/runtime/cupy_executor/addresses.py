@@ -1,4 +1,4 @@
-"""Places in the GPU's memory, and in that of a run."""
+"""Addresses in the GPU's memory, and in that of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WELL = 16
 
 
 class GpuAddress(NamedTuple):
-    """A place in the GPU's memory.
+    """An address in the GPU's memory.
 
     Attributes:
         address: Its address.
@@ -22,7 +22,7 @@ class GpuAddress(NamedTuple):
     offset: int
 
     def offset_by(self, nbytes: int) -> GpuAddress:
-        """Return the place so many bytes behind it."""
+        """Return the address so many bytes behind it."""
         return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
 
 
@@ -38,5 +38,5 @@ class StorageAddress(NamedTuple):
     offset: int
 
     def offset_by(self, nbytes: int) -> StorageAddress:
-        """Return the place so many bytes behind it."""
+        """Return the address so many bytes behind it."""
         return StorageAddress(self.slot, self.offset + nbytes)

@@ -56,7 +56,7 @@ class HoistedRuns:
     """Makes once what runs of a program need; see `HoistBackend`.
 
     Where new contents of variables went over the old ones nobody needs what was made of those, and
-    it goes where that was: CUDA graphs know the place. Where they are in other arrays, runs that
+    it goes where that was: CUDA graphs know the address. Where they are in other arrays, runs that
     have begun may still need it; so it gets other memory.
 
     Args:

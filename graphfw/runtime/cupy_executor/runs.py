@@ -95,7 +95,7 @@ class RunMemory:
         return found
 
     def inside(self, offset: int) -> GpuAddress:
-        """Return a place behind the arena, where bodies lie."""
+        """Return an address behind the arena, where bodies lie."""
         begin = self.layout.inside + offset
         return GpuAddress(self.base + begin, self.memory, begin)
 
@@ -314,7 +314,7 @@ class Worker:
         return found
 
     def send(self, array: Array, spot: GpuAddress) -> None:
-        """Bring an array of the host to a place in the GPU's memory."""
+        """Bring an array of the host to an address in the GPU's memory."""
         stream = self._xp.cuda.get_current_stream()
         self._device.staging.send([HostArray(array, 0)], spot.address, stream)
 

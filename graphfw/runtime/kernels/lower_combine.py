@@ -70,7 +70,7 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     """
     first = lines[0]
     parts = LoopVariable("work_item", first.work_items)
-    axes = [LoopVariable("place", first.output.size)] if first.inner else []
+    axes = [LoopVariable("position", first.output.size)] if first.inner else []
     if after is not None:
         axes = list(after.outer)
     steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))

@@ -31,7 +31,7 @@ class InPlaceConcats:
         graph: The graph.
         partition: Its groups.
         fills: Whether the steps of a node that is computed by itself write any view, and what a
-            join finds at its place it leaves there.
+            concat finds at its address it leaves there.
     """
 
     def __init__(self, graph: Graph, partition: Partition, fills: Callable[[Node], bool]) -> None:
@@ -48,7 +48,7 @@ class InPlaceConcats:
             if facts.role[node] is Role.VIEW:
                 for tensor in node.outputs:
                     self._views.setdefault(facts.root_of(tensor), []).append(tensor)
-        for node in reversed(joins):  # a join is in its place before its parts are
+        for node in reversed(joins):  # a concat has its address before its inputs do
             self._join(node)
 
     def drop(self, tensor: Tensor) -> None:
@@ -67,7 +67,7 @@ class InPlaceConcats:
             begin = begin + x.shape[axis]
 
     def _put(self, tensor: Tensor, at: TensorLayout) -> None:
-        """Let a tensor lie at a place, if what computes it can write it there."""
+        """Let a tensor lie at an address, if what computes it can write it there."""
         facts = self._facts
         while tensor in facts.layout:
             source = source_of(tensor, at)

@@ -53,7 +53,7 @@ def in_place(
 
 
 def _same_element(a: ElementAddress, b: ElementAddress) -> bool:
-    """Whether two places, of which the second has no two elements in one, always agree."""
+    """Whether two addresses, of which the second has no two elements in one, always agree."""
     return (
         a.offset == b.offset == 0
         and dict(a.strides) == dict(b.strides)

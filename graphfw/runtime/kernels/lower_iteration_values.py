@@ -202,13 +202,13 @@ class IterationValues:
             sizes = x.shape[axis : axis + len(indices)]
             positions = [self._named(node, *one) for one in zip(values, sizes, strict=True)]
             found = _through_views(x, (*index[:axis], *positions, *index[axis + count :]))
-            if found[0] not in self._parameter_index:  # whose place is not in memory is not checked
+            if found[0] not in self._parameter_index:  # only positions in memory are checked
                 raise _not_elementwise(node)
             self._gathered[entry] = found
         return [*names, self._gathered[entry]] if entry in self._gathered else names
 
     def _named(self, node: Node, value: Expr, size: DimLike) -> Affine:
-        """Return the place along a dim of a size that a value names."""
+        """Return the position along a dim of a size that a value names."""
         is_number = isinstance(value, IndexValue) and value.index == self.number
         if is_number and always_ge(size, self._op.length):
             return self.number

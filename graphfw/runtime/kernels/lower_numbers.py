@@ -18,7 +18,7 @@ class StoredNumber(Expr):
 
     Attributes:
         table: Where it lies.
-        index: Its place among the numbers there.
+        index: Its index among the numbers there.
     """
 
     table: Table

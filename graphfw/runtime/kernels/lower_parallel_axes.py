@@ -3,7 +3,7 @@
 A kernel of columns has vectors along its last axis alone. Where that is short, and something that
 is the same along the axes before keeps it from being joined with these, most of each vector would
 be empty. So all lanes are numbered in a row, and what is not read in a row is looked up by the
-places along the axes, which are computed from the number.
+positions along the axes, which are computed from the number.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class ExpressionBuilder:
         return self.value(x, at)
 
     def _named(self, node: Node, tensor: Tensor, index: Index, size: DimLike) -> Affine:
-        """Return the place along a dim of a size that an element of an index tensor names."""
+        """Return the position along a dim of a size that an element of an index tensor names."""
         root, at = self.facts.follow(tensor, index)
         position = None if at is None else iota_value(root, at)
         if position is not None and tensor.dtype.is_integer:
@@ -353,7 +353,7 @@ class ExpressionBuilder:
         return result
 
     def _added(self, node: Node, index: Index) -> Expr:
-        """Return the base, with the value added at the one place of a row that the index names."""
+        """Return the base with the value added at the position of a row that the index names."""
         picking = self.facts.picking(node)
         assert picking is not None
         x, values = node.inputs[:2]
@@ -414,7 +414,7 @@ def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
 
 
 def named_position(node: Node, value: Expr, size: DimLike) -> Affine:
-    """Return the place along a dim of a size that an index is, of a gather or the like."""
+    """Return the position along a dim of a size that an index is, of a gather or the like."""
     assert isinstance(node.op, Gathering)
     position = K.cast(value, int64)
     if not node.op.refusal and value.dtype.kind == "int":

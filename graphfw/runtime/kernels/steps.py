@@ -179,12 +179,12 @@ class Epilogue(NamedTuple):
         product: Which buffer is the product.
         row_stride: Which of `params` is the distance between rows of the product, and nothing else:
             a piece of the product lies in a block of its own, whose rows are as far apart as it is
-            wide. What stands at this place in `params` is not used.
+            wide. What stands at this index in `params` is not used.
         in_place: Pairs of buffers, (written, read), that may be one array: see `Step`.
         sections: Into how many equal parts the columns of the product are divided: the kernel's
             columns are those of a part, and it reads elements of each.
         begins: Pairs of a part's number, not 0, and which of `params` is how far it lies behind
-            the first, and nothing else: what stands at that place is not used.
+            the first, and nothing else: what stands at that index is not used.
         member: Where the rows are not one axis of the kernel but two: which of `params` is the
             distance between rows of the first of these, and how many rows the other has.
         is_whole: Whether a piece must have all columns of its rows: they are reduced.

@@ -44,7 +44,7 @@ class Build:
         bases: The number of the address of each storage that is not in the arena; see `Recipe`. The
             arrays of a call are the inputs, what random nodes draw from, the direct outputs, the
             updates.
-        array_of: For storages of the latter kind, the place among the arrays.
+        array_of: For storages of the latter kind, the index among the arrays.
         block_of: For storages in the arena, the block.
         constants: What the constants are.
         prepared: The prepared operands.

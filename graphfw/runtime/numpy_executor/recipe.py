@@ -104,7 +104,7 @@ class Recipe:
         constants: What lies at addresses that stay. What is computed of the program's own constants
             is computed again where it is needed again.
         prepared: What computes the prepared operands.
-        overwritten: For each update the place of the variable among the arrays.
+        overwritten: For each update the index of the variable among the arrays.
         direct: The numbers of the outputs that native steps write for the caller.
         carried: The numbers of the outputs that may lie where a loop gives the body what it makes
             them of: what lies there is read no more when they are written.

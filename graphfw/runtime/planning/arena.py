@@ -18,11 +18,11 @@ class Block(NamedTuple):
 
 
 class Arena:
-    """Places blocks so that those needed at the same time do not overlap.
+    """Positions blocks so that those needed at the same time do not overlap.
 
-    The places are found once, for the sizes of the first run. What is kept of that is which block
-    lies directly above which; for other sizes the blocks are stacked in the same way, which takes
-    two steps a block.
+    The positions are found once, for the sizes of the first run. What is kept of that is which
+    block lies directly above which; for other sizes the blocks are stacked in the same way, which
+    takes two steps a block.
 
     Args:
         blocks: The blocks.

@@ -43,7 +43,7 @@ class ScanLayout(NamedTuple):
         params: Of each input where it begins, and its strides.
         in_place: As of a `Step` with these operands.
         reverse: Whether it walks from the end.
-        exclusive: Whether each result leaves out the element at its own place.
+        exclusive: Whether each result leaves out the element at its own position.
         copies: What comes before.
     """
 

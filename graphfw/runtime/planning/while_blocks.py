@@ -56,7 +56,7 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
 
 
 def _line(loop: Loop) -> Loc:
-    """Return the line that the nodes of a block show: an op has no place of its own."""
+    """Return the line that the nodes of a block show: an op has no location of its own."""
     return loop.condition.outputs[0].node.loc
 
 

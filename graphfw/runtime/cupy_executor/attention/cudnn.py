@@ -3,7 +3,7 @@
 It knows [B, H, T, D] with any strides, where several heads of queries may share one of keys or
 values. Its `stats` are what `attention` calls lse: the natural log of the sum of exp(score). Masks
 that are operands stay with graphfw's own kernels: of scores of about -1e9, as they make them, one
-float32 does not hold that log, and cuDNN has no place for `rest`, which holds what is missing.
+float32 does not hold that log, and cuDNN has no output for `rest`, which holds what is missing.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def kept_size(keep: Keep) -> int:
 
 
 def joined_size(s: Reduce | Accumulate) -> int:
-    """Return the bytes of what one thread has found for a reduction; of some, with its place."""
+    """Return the bytes of what one thread has found for a reduction; of some, with its position."""
     return PARTIAL if s.kind in ("argmax", "argmin") else _in_registers(s.value.dtype)
 
 

@@ -294,7 +294,7 @@ class _Rewriting:
         return made
 
     def _from_sums(self) -> set[Node]:
-        """Return the nodes outside that depend on what is summed up in regions, over places.
+        """Return the nodes outside that depend on what is summed up in regions, over positions.
 
         In batch norm, one kernel that adds up the channels of all pixels, and then does something
         to all of them, would have few columns: no work for many threads. So what follows such

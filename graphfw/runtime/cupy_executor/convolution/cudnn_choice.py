@@ -36,7 +36,7 @@ def with_cudnn(
     """Return one step that does what some steps do, which it has for where cuDNN does not.
 
     These themselves are returned where that is known before sizes are: for products by cuBLASLt,
-    and where each output sees one channel, which kernels read once for all places.
+    and where each output sees one channel, which kernels read once for all positions.
 
     Args:
         node: A convolution, or the gradient of its kernels.

@@ -38,8 +38,8 @@ def cudnn_epilogue(
 
     Args:
         epilogue: The epilogue.
-        shape: [N, O, *places], of the convolution's result.
-        by_pixel: Whether the outputs of a place lie side by side.
+        shape: [N, O, *positions], of the convolution's result.
+        by_pixel: Whether the outputs of a position lie side by side.
     """
     kernel = epilogue.kernel
     body = kernel.body[0] if len(kernel.body) == 1 else None

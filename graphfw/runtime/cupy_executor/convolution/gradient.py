@@ -58,8 +58,8 @@ def conv_weight_steps(
         gaps: tuple[DimLike, ...] = (0, rows * sees * taps, sees * taps, apart, along)
         wide, kept = x, y
     else:
-        # The same relation read from the other side: places are those of x, windows see y, and the
-        # kernel is reversed.
+        # The same relation read from the other side: positions are those of x, windows see y, and
+        # the kernel is reversed.
         facts = zip(
             *(y.shape[2:], y.strides[2:], x.shape[2:], op.output_sizes),
             *(op.input_dilations, op.dilations, op.before_reversed(op.output_sizes)),
@@ -100,7 +100,7 @@ def conv_weight_steps(
 
 
 def _with_rows(view: View, node: Node, steps: list[Step]) -> View:
-    """Return a view whose places lie in a row, copied first if they don't."""
+    """Return a view whose positions lie in a row, copied first if they don't."""
     if view.strides[2:] == contiguous(view.shape[2:]) or size_of(view.shape[2:]) == 1:
         return view
     step, temp = copied(view, (node,), "an operand of a convolution", CudaCode)

@@ -123,7 +123,7 @@ def fused_conv_steps(
         assert product is not None
         sizes: tuple[DimLike, ...] = (1, 1, size, 1)
         gaps: tuple[DimLike, ...] = (0, 0, 1, 0)
-        if is_by_pixel(node):  # images, outputs and their places
+        if is_by_pixel(node):  # images, outputs and their positions
             output_sizes = size_of(op.output_sizes)
             sizes, gaps = (x.shape[0], row, output_sizes, 1), (output_sizes * row, 1, row, 0)
         steps.append(added(node, found, parts, product, pieces, sizes, gaps))
@@ -275,7 +275,7 @@ def _matrix(
     as_is = _as_it_lies(op, found, weight)
     if as_is is not None:
         return as_is, []
-    # The most that places of a class see.
+    # The most that positions of a class see.
     taps = size_of([(k + s[2] - 1) // s[2] for k, s in zip(weight.shape[2:], spreads, strict=True)])
     depth = taps * channels
     lines, along = (outputs, depth) if found.by_depth else (depth, outputs)

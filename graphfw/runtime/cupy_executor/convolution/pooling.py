@@ -211,7 +211,7 @@ def _code(
 ) -> HandwrittenCode:
     """Return the code of a kernel; `more`: of how many run-time integers besides.
 
-    With `is_back` elements of the result are those of dims, not places.
+    With `is_back` elements of the result are those of dims, not positions.
     """
 
     def launching(params: Sequence[int]) -> Launch:

@@ -103,7 +103,7 @@ class BoundLoop(BoundRegion):
     def _rooms(
         self, worker: Worker, run: RunMemory, number: int, ends: Sequence[GpuAddress]
     ) -> list[Sequence[GpuAddress]]:
-        """Return the places that iterations of a pass write to in turn; none if each is kept."""
+        """Return the addresses that iterations of a pass write to in turn; none if each is kept."""
         last = len(self._code.op.passes) - 1
         if not last:
             turns = [

@@ -1,8 +1,8 @@
 """`index_add` and `index_set`, without atomics: the same results in every run.
 
-What indices name is sorted, equal places in the indices' order: chunks by one block each, then all
-chunks are joined, each place finding where it belongs by looking into the others. Then each line of
-the output takes up what is there for it, in that order, which is the reference's.
+What indices name is sorted, equal positions in the indices' order: chunks by one block each, then
+all chunks are joined, each position finding where it belongs by looking into the others. Then each
+line of the output takes up what is there for it, in that order, which is the reference's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from graphfw.runtime.planning.common import in_common
 _TEXT = (Path(__file__).parent / "scatter.cuh").read_text("utf-8")
 
 _CHUNK = 1024
-"""Places that one block sorts."""
+"""Positions that one block sorts."""
 
 _VECTOR = 16
 """How many bytes a thread reads and writes at once."""
@@ -85,13 +85,13 @@ def scatter_steps(
 def _sorted(
     node: Node, indices: Sequence[View], sizes: Sequence[DimLike]
 ) -> tuple[list[Step], Temp, Temp]:
-    """Return steps that sort places, and where these are, and the numbers of their indices."""
+    """Return steps that sort positions, and where these are, and the numbers of their indices."""
     assert isinstance(node.op, Putting)
     dims, lying = in_common(indices)
     count = size_of(dims)
     positions, numbers, keys, order = [
         Temp(int64, count, what)
-        for what in ("places that indices name", "their numbers", "places in order", "their order")
+        for what in ("named positions", "their numbers", "sorted positions", "their order")
     ]
     params: list[DimLike] = [*dims]
     for view, size, strides in zip(indices, sizes, lying, strict=True):
@@ -118,7 +118,7 @@ def _sorted(
 
 
 def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> HandwrittenCode:
-    """Return the kernel that joins indices along axes to places along all of them, and sorts these.
+    """Return the kernel that joins indices along axes to flat positions, and sorts these.
 
     Args:
         dtypes: Of the indices.

@@ -87,7 +87,7 @@ class _Backward(ScoresKernel):
             self._keys(block.index, f.low(str(KEYS), f.sub(end, block.index)))
 
     def _lay_out_scratch(self) -> None:
-        """Give each array its place: `scratch_size` has the sum of the sizes."""
+        """Give each array its offset: `scratch_size` has the sum of the sizes."""
         f, t, n = self.f, self.tile, self.n
         block = str(QUERIES * block_length(t))
         at = "%scratch"

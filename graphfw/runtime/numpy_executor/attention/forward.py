@@ -165,7 +165,7 @@ class _Forward(ScoresKernel):
         """Make a row's products weights, and move its maximum, sum and result on.
 
         Args:
-            row: The query's place in the work item.
+            row: The query's position in the work item.
             line: Where its products begin in the strip.
             keys: How many there are.
             limit: How many of these keys it sees.

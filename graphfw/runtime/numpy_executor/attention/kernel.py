@@ -147,8 +147,8 @@ class ScoresKernel:
         Args:
             product: The products of a query and some keys.
             bias: Where what `write_bias` wrote for them lies.
-            column: The place of the first of these keys.
-            limit: From which place on the query sees no key.
+            column: The position of the first of these keys.
+            limit: From which position on the query sees no key.
         """
         f, t = self.f, self.tile
         if self.bias is None:

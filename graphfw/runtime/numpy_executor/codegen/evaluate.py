@@ -43,7 +43,7 @@ class Evaluator:
     Attributes:
         facts: Of the kernel.
         writer: Of the function.
-        shape: How many elements are computed side by side at this place of the text.
+        shape: How many elements are computed side by side at this position of the text.
         masks: For each vector, which lanes are computed; empty: all.
         index: Where each axis stands, by name; the vector axis: where its first lane does.
         transposed: Where the row at hand of an operand lies that is read across; see `Transposing`.
@@ -339,7 +339,7 @@ class Evaluator:
         return Address(self._in_a_row(pointer, element, depth), False, True, depth)
 
     def reserve_keeps(self, block: int) -> None:
-        """Give each kept row its place in the scratch memory.
+        """Give each kept row its position in the scratch memory.
 
         Args:
             block: How many elements lie there for each inner position.

@@ -396,7 +396,7 @@ class Nest:
         address = evaluator.address(store.buffer, store.access)
         varying = self._facts.loop_of(store.value).varying
         if varying and not address.varying:
-            raise ValueError("a store whose value differs along vectors, but not its place")
+            raise ValueError("a store whose value differs along vectors, but not its address")
         values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)
         dtype = self.kernel.buffers[store.buffer].dtype
         past_caches = store in self._past_caches

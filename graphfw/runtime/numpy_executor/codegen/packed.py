@@ -49,12 +49,12 @@ class Packed:
         return self.one_at(*self.address_of(pointer, number))
 
     def one_at(self, address: str, bit: str) -> str:
-        """Write the load of one element, from a place: see `address_of`."""
+        """Write the load of one element, from an address: see `address_of`."""
         read = self._let(f"load i8, ptr {address}, align 1")
         return self._masked(read, self._let(f"trunc i32 {bit} to i8"), 1)
 
     def row_at(self, address: str, bit: str, lanes: int) -> str:
-        """Write the load of elements in a row, from a place on. What is read may end behind them.
+        """Write the load of elements in a row, from an address on. It may read more after them.
 
         Args:
             address: See `address_of`.

@@ -1,9 +1,9 @@
 """`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
 
 The left operand is the parts of the kernels, the right one those of the image as they lie, see
-`amx_image`: columns are words one behind the other, from the first of some rows of places to the
-last. What belongs to no place is computed for nothing. Where a number of the image, or of a block
-of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
+`amx_image`: columns are words one behind the other, from the first of some rows of positions to the
+last. What belongs to no position is computed for nothing. Where a number of the image, or of a
+block of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ GAP = 64
 
 @record
 class AmxConvCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and rows of places, of images and groups.
+    """How a work item is computed: some outputs and rows of positions, of images and groups.
 
     Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
     work item of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which
-    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `AmxImageParams`
-    and `AmxWeightParams`.
+    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
+    `AmxImageParams` and `AmxWeightParams`.
 
     Attributes:
         tiles: How products are made of parts.
@@ -98,7 +98,7 @@ class AmxConvCode(WithWindows, SharedFunction):
 
 
 class _Rows:
-    """Some rows of places, of a group of an image.
+    """Some rows of positions, of a group of an image.
 
     Attributes:
         first: The first of them.
@@ -202,7 +202,7 @@ class _AmxConv:
         return body.get(found)
 
     def compute(self, member: str, block: str, rows: _Rows, fits: str) -> None:
-        """Compute a block of outputs in some rows of places; then what is done to its elements."""
+        """Compute a block of outputs in some rows of positions, then its epilogue."""
         body, groups = self.body, self.param(ConvParams.GROUPS)
         group, first = body.rem(member, groups), body.mul(block, SIDE)
         count = body.min(body.sub(self.m, first), SIDE)
@@ -237,7 +237,7 @@ class _AmxConv:
                 )
 
     def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
-        """Multiply numbers as they are, some places of k at a time, which are laid out now."""
+        """Multiply numbers as they are, some positions of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
         image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
         kernels = kernels_at(body, self.shape, self.weight, output, 2)
@@ -291,7 +291,7 @@ class _AmxConv:
             )
 
     def put(self, to: str, gap: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
-        """Take rows of places out of the words; scale what tiles have computed; round it."""
+        """Take rows of positions out of the words; scale what tiles have computed; round it."""
         body, v, shape = self.body, self.shape.vector, self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         factor = body.let(f"select i1 {by_tiles}, {v} {unscaling(shape)}, {v} splat (float 1.0)")

@@ -1,13 +1,13 @@
 """Images that matrix tiles read as they lie: parts of numbers, with zeros around.
 
-A word is a part of two channels at a place. A group of an image is
+A word is a part of two channels at a position. A group of an image is
 
     [part][pair of channels][phase][*extents]
 
-with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 places side
-by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one place,
-each phase has the elements with the same remainder; so those are neighbours that neighbouring
-places see. `extents` are what all windows together see in a phase.
+with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 positions
+side by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one
+position, each phase has the elements with the same remainder; so those are neighbours that
+neighbouring positions see. `extents` are what all windows together see in a phase.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class AmxImageLayout:
         return total
 
     def tap(self, number: str) -> str:
-        """How many bytes behind the first word of a place that lies which it sees of a tap."""
+        """How many bytes behind the first word of a position that lies which it sees of a tap."""
         body = self.body
         taps = self.split(number, [dim[Spatial.TAPS] for dim in self.dims])
         phases, steps = [], []
@@ -196,7 +196,7 @@ class AmxImageLayout:
         return body.mul(body.add(body.mul(phase, self.plane), step), 4)
 
     def row(self, number: str) -> str:
-        """How many words a row of places begins behind the first."""
+        """How many words a row of positions begins behind the first."""
         rows = self.split(number, [dim[Spatial.POSITIONS] for dim in self.dims[:-1]])
         return self.joined([*rows, "0"], [extent[AmxDim.EXTENT] for extent in self.extents])
 
@@ -319,11 +319,11 @@ class _Image:
                 )
 
     def masks(self, low: str, high: str) -> list[str]:
-        """Which elements to read for the places from `low` up to `high`, vector by vector."""
+        """Which elements to read for the positions from `low` up to `high`, vector by vector."""
         body = self.body
         if self.code.step != 2:
             return [self.between(low, high)]
-        # Nothing behind the last place is read: it may not be in memory.
+        # Nothing after the last position is read: it may not be in memory.
         low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
         return [self.between(body.sub(low, first), body.sub(high, first)) for first in (0, SIDE)]
 
@@ -348,7 +348,7 @@ class _Image:
         return self.body.let(f"select i1 {bit}, {_MASK} {mask}, {_MASK} zeroinitializer")
 
     def read(self, position: str, step: str, masks: list[str]) -> str:
-        """Read what neighbouring places see, `step` bytes apart, as float32."""
+        """Read what neighbouring positions see, `step` bytes apart, as float32."""
         if not self.code.step:
             return self.splitter.gather(position, step, masks[0])
         item = SIDE * self.item

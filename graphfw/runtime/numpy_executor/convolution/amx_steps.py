@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, vectors
 
 _LONGEST = 1024
-"""Rows of more places are not computed at a time: the caches don't hold them."""
+"""Rows of more positions are not computed at a time: the caches don't hold them."""
 
 _MOST = 1 << 17
 """The longest sums, see `amx_image.END`."""
@@ -87,7 +87,7 @@ def _channels(it: Convolution) -> int:
 
 
 def _rows(it: Convolution) -> int:
-    """Return how many rows of places an image has."""
+    """Return how many rows of positions an image has."""
     rows = math.prod([dim.output_size for dim in it.dims[:-1] if isinstance(dim.output_size, int)])
     assert isinstance(rows, int)
     return rows

@@ -35,7 +35,7 @@ class DepthwiseParams(ParamBlock):
 
 @record
 class DepthwiseCode:
-    """A work item: the gradient of one output's kernel, summed up over all places of all images.
+    """A work item: the gradient of one output's kernel, summed up over all positions of all images.
 
     Operands: x, y, the gradient. In y a plane lies contiguously.
 
@@ -122,7 +122,7 @@ class _Depthwise(WindowBounds):
         along: list[tuple[str, list[str]]],
         totals: dict[tuple[int, ...], str],
     ) -> None:
-        """Add what a vector of places in a row sees, times `factor`."""
+        """Add what a vector of positions in a row sees, times `factor`."""
         body, vector = self.body, self.shape.vector
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         for tap in itertools.product(*map(range, self.code.kernel[:-1])):

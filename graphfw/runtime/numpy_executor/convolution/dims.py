@@ -34,14 +34,14 @@ class SpatialDim(NamedTuple):
 
     @property
     def is_still(self) -> bool:
-        """Whether each place sees the element of the same number."""
+        """Whether each position sees the element of the same number."""
         return (
             self.kernel == self.stride == 1 and self.before == 0 and self.output_size == self.size
         )
 
     @property
     def step(self) -> DenseStride:
-        """Its stride if what neighbouring places see can be read as vectors, else 0."""
+        """Its stride if what neighbouring positions see can be read as vectors, else 0."""
         is_dense = self.in_memory == 1 or self.size == 1
         return 1 if is_dense and self.stride == 1 else 2 if is_dense and self.stride == 2 else 0
 
@@ -49,7 +49,7 @@ class SpatialDim(NamedTuple):
 def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
     """Join dims to those before them where the window has one element of them.
 
-    So runs of places in a row are as long as can be.
+    So runs of positions in a row are as long as can be.
     """
     found: list[SpatialDim] = []
     for dim in dims:

@@ -2,8 +2,8 @@
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-Depthwise convolutions, and copies of what windows see: vectors are places in a row of the result;
-each element of the window is read as such a vector.
+Depthwise convolutions, and copies of what windows see: vectors are positions in a row of the
+result; each element of the window is read as such a vector.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Kind: TypeAlias = Literal["products", "elements"]
 
 
 _WORK_ITEM = 1 << 18
-"""About how many elements a work item reads, all that each place sees counted."""
+"""About how many elements a work item reads, all that each position sees counted."""
 
 
 def rows_together(width: DimLike, window: int) -> DimLike:
     """Return the number of rows of the result that a work item computes.
 
     Args:
-        width: How many places a row has.
+        width: How many positions a row has.
         window: How many elements each of them sees.
     """
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(width, 16) * window))
@@ -115,7 +115,7 @@ class _Reading(NamedTuple):
     """How a strip is read.
 
     Attributes:
-        vectors: How many it is wide; 0 for one place alone.
+        vectors: How many it is wide; 0 for one position alone.
         masked: Whether it may reach beyond the image, or beyond a row of the result.
     """
 
@@ -234,7 +234,7 @@ class _DirectWindow(WindowBounds):
         to: tuple[str, str],
         reading: _Reading,
     ) -> None:
-        """Compute the same places of some rows.
+        """Compute the same positions of some rows.
 
         Where the window's width is known, what it sees along a row is found once for all rows.
         """

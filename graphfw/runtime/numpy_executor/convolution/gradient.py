@@ -1,4 +1,4 @@
-"""`conv_weight_steps`: the steps of the gradient of kernels, sums over all places of all images."""
+"""`conv_weight_steps`: the steps of the gradient of kernels, sums over positions and images."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WORK_ITEM = 1 << 15
 """About how many elements a work item lays out."""
 
 _WORK_ITEMS = 16
-"""With fewer work items than that, sums over all places are cut."""
+"""With fewer work items than that, sums over all positions are cut."""
 
 _CHUNK = 1 << 10
-"""Sums over so many places are not cut."""
+"""Sums over so many positions are not cut."""
 
 _SUMS = 1 << 17
 """About so many sums are under way in a work item: the L2 cache holds them."""
@@ -76,13 +76,13 @@ class PackParams(ParamBlock):
 
 @record
 class CotangentPanelsCode:
-    """A work item: what a panel of outputs of a group has, in all places of some images.
+    """A work item: what a panel of outputs of a group has, at all positions of some images.
 
-    Operands: y, the panels: [groups, panels, images, places, outputs of a panel].
+    Operands: y, the panels: [groups, panels, images, positions, outputs of a panel].
 
     Attributes:
         shape: The panels.
-        layout: Whether the places of an output are contiguous.
+        layout: Whether the positions of an output are contiguous.
         target: The processor.
     """
 
@@ -142,8 +142,8 @@ class GradientCode:
     """An item: for some outputs of a group a panel of channels, with all elements of the kernel.
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
-    a convolution, and transposed: here sums go over places. Operands: x, what
-    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the places.
+    a convolution, and transposed: here sums go over positions. Operands: x, what
+    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the positions.
 
     Attributes:
         windows: What lays out windows.
@@ -245,7 +245,7 @@ class GradientCode:
     def multiply(
         self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]
     ) -> None:
-        """Multiply what results have at some places with what windows see, panel by panel."""
+        """Multiply what results have at some positions with what windows see, panel by panel."""
         (rows, length), width, size = sizes, self.shape.columns, self.shape.size
         with body.loop(0, rows, width) as row:
             panel = body.at(left, body.mul(body.div(row, width), gap))
@@ -268,7 +268,7 @@ class GradientCode:
         positions: tuple[str, str],
         to: str,
     ) -> None:
-        """Lay out what windows see at some places, one row each, square by square."""
+        """Lay out what windows see at some positions, one row each, square by square."""
         width, size = self.shape.columns, self.shape.size
         square = body.at("%scratch", depth(self.shape) * self.line)
         with body.loop(*positions, width) as position:
@@ -326,7 +326,7 @@ def conv_weight_steps(
 
     Args:
         node: It.
-        inputs: x and y, in any way; of y all places lie evenly.
+        inputs: x and y, in any way; of y all positions lie evenly.
         outputs: The gradient.
         winograd: Whether Winograd's algorithm may be used.
     """
@@ -361,7 +361,7 @@ def conv_weight_steps(
     results = _narrowed(shape, m)
     panels = groups * -(-m // results.columns)
     size = panels * total * results.columns
-    laid_out = Temp(shape.dtype, size, "what the windows' places have")
+    laid_out = Temp(shape.dtype, size, "what the windows' positions have")
     together = dim_max(1, _WORK_ITEM // dim_max(1, n * results.columns))
     first = Step(
         (node,),
@@ -381,7 +381,7 @@ def conv_weight_steps(
     if work_items < _WORK_ITEMS:
         chunk = dim_max(_CHUNK, (total * work_items + _WORK_ITEMS - 1) // _WORK_ITEMS)
         parts = dim_max(1, (total + chunk - 1) // chunk)
-        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of kernels for parts of the places")
+        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of weights in parts")
     windows = WindowsCode(shape, len(dims), dims[-1].step)
     code = GradientCode(windows, results, to is result.storage, target)
     params = (
@@ -437,7 +437,7 @@ def why_not_weight(node: Node) -> str:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, ConvWeight)
     if not supported(x.dtype):
-        return f"there is no native sum over places of {x.dtype}"
+        return f"there is no native sum over positions of {x.dtype}"
     if any(spread != 1 for spread in op.input_dilations):
         return "the elements of x are spread"
     if not all(isinstance(size, int) for size in (*node.types[0].shape, op.groups)):
@@ -446,7 +446,7 @@ def why_not_weight(node: Node) -> str:
 
 
 def _along(y: View) -> DimLike | None:
-    """Return how far apart places lie, all spatial dims as one; None where that is not regular."""
+    """Return the stride of positions, all spatial dims as one; None where it varies."""
     gap = y.strides[-1]
     width: DimLike = 1
     for size, stride in zip(y.shape[:1:-1], y.strides[:1:-1], strict=True):

@@ -1,12 +1,12 @@
-"""The gradient of 3 x 3 kernels by Winograd's algorithm, tile by tile of the places.
+"""The gradient of 3 x 3 kernels by Winograd's algorithm, tile by tile of the positions.
 
-What `winograd.algorithm` says of a convolution, turned around: of the places of a tile and what
+What `winograd.algorithm` says of a convolution, turned around: of the positions of a tile and what
 these see of the image,
 
-    kernel = G.T @ sum over tiles of ((At.T @ places @ At) * (Bt @ image @ Bt.T)) @ G
+    kernel = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
 
 So there is a matrix product for each element of a transformed tile, with sums over all tiles of all
-images; a quarter of the multiplications is left, if the places fill the tiles.
+images; a quarter of the multiplications is left, if the positions fill the tiles.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class SumParams(ParamBlock):
 class KernelSumsCode:
     """A work item: some outputs, a panel of channels, and some tiles.
 
-    Operands: the transformed tiles of the places, and of the image; the gradient, or one for each
-    part of the tiles.
+    Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
+    each part of the tiles.
 
     Attributes:
         shape: The micro-kernels' tiles.
@@ -282,7 +282,8 @@ def winograd_gradient_steps(
     for number in range(rounds):
         first = number * most
         tiling = _Tiling(dim_max(0, dim_min(most, images - first)), down, across)
-        positions = _transformed(node, TilesCode(shape, "places", target), y, first, tiling, [0, 0])
+        side = TilesCode(shape, "cotangent", target)
+        positions = _transformed(node, side, y, first, tiling, [0, 0])
         image = _transformed(node, TilesCode(shape, "image", target), x, first, tiling, before)
         to = result
         if not is_whole:

@@ -1,4 +1,4 @@
-"""`TilesCode`: tiles of images and of places, transformed for the gradient of 3 x 3 kernels."""
+"""`TilesCode`: tiles of images and of positions, transformed for the gradient of 3 x 3 kernels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 GAP = 16
-"""Elements between matrices, so that equal places of all don't fall into one set of a cache."""
+"""Elements between matrices, so that equal positions of all don't fall into one set of a cache."""
 
-Side: TypeAlias = Literal["image", "places"]
+Side: TypeAlias = Literal["image", "cotangent"]
 """The operand that is transformed."""
 
 

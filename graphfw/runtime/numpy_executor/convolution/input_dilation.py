@@ -1,6 +1,6 @@
 """`input_dilation_steps`: the steps of convolutions of spread elements: gradients of strided ones.
 
-Of the places of the result, those with the same remainder by the spread see the same elements of
+Of the positions of the result, those with the same remainder by the spread see the same elements of
 the kernel, and x without gaps: each such phase is a convolution, and the last step puts the phases
 together.
 """
@@ -36,14 +36,14 @@ _WORK_ITEM = 1 << 14
 
 
 class _Phase(NamedTuple):
-    """Along one dim: which elements of the kernel the places of a phase see.
+    """Along one dim: which elements of the kernel the positions of a phase see.
 
     Attributes:
         first: The first of them.
         step: How far they are apart.
         taps: How many there are.
         dilation: How far they are apart in x.
-        before: How many elements before x the first place begins to see.
+        before: How many elements before x the first position begins to see.
     """
 
     first: int
@@ -131,7 +131,7 @@ def _phase_size(size: DimLike, spread: int, phase: int) -> DimLike:
 
 
 def _phase(phase: int, spread: int, dilation: int, before: DimLike, kernel: DimLike) -> _Phase:
-    """Return what the places `spread * q + phase` see: x at q + t * dilation - before."""
+    """Return what the positions `spread * q + phase` see: x at q + t * dilation - before."""
     if spread == 1:
         assert isinstance(kernel, int)
         return _Phase(0, 1, kernel, dilation, before)

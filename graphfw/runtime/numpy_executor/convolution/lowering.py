@@ -53,7 +53,7 @@ _COPIED = 16
 """Copying an element takes as long as multiplying so many."""
 
 _ASSUMED_POSITIONS = 32
-"""The number of places in a row that is assumed, where it is not known until the graph runs."""
+"""The number of positions in a row that is assumed, where it is not known until the graph runs."""
 
 _AHEAD = 16 << 20
 """The most bytes of panels that are laid out before they are needed: caches hold them."""
@@ -62,7 +62,7 @@ _CHUNK = 1 << 16
 """About how many elements of a work item are done at a time: they stay in the L2 cache."""
 
 _FEW = 256
-"""Up to so many places of an image, its last panel would leave much empty: images are joined."""
+"""Up to so many positions of an image, its last panel would leave much empty: images are joined."""
 
 _MULTIPLE = 4
 """Up to so many outputs for each channel are computed channel by channel."""
@@ -100,7 +100,7 @@ class Convolution(NamedTuple):
         target: The processor.
         likely: How many images there may be, where that is not known: for estimates.
         is_near: Whether caches hold the kernels from run to run: for estimates.
-        is_whole: Whether a work item must have all places of its outputs, for the epilogue.
+        is_whole: Whether a work item must have all positions of its outputs, for the epilogue.
     """
 
     nodes: tuple[Node, ...]
@@ -141,9 +141,9 @@ class Convolution(NamedTuple):
 
     @property
     def assumed(self) -> tuple[int, int, int]:
-        """Outputs of a group, places of all images, and what a window sees: for estimates.
+        """Outputs of a group, positions of all images, and what a window sees: for estimates.
 
-        Places that are not known are taken for some in each dim.
+        Positions that are not known are taken for some in each dim.
         """
         positions = [
             one.output_size if isinstance(one.output_size, int) else _ASSUMED_POSITIONS
@@ -268,7 +268,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
 
 
 def _runs(it: Convolution) -> int:
-    """Return how many rows of places a panel has parts of."""
+    """Return how many rows of positions a panel has parts of."""
     positions = it.dims[-1].output_size
     positions = positions if isinstance(positions, int) else _ASSUMED_POSITIONS
     return 1 + (it.shape.columns - 1) // max(positions, 1)

@@ -63,7 +63,7 @@ class PoolGradParams(ParamBlock):
 
 @record
 class MaxPoolGradientCode:
-    """A work item: some planes. Operands: what is given for each place, the image, the result.
+    """A work item: some planes. Operands: what is given for each position, the image, the result.
 
     Attributes:
         shape: The vectors.
@@ -88,7 +88,7 @@ class MaxPoolGradientCode:
 
 
 class _Row(NamedTuple):
-    """Where a row of places begins, and the first of the rows that its windows see."""
+    """Where a row of positions begins, and the first of the rows that its windows see."""
 
     given: str
     seen: str
@@ -124,7 +124,7 @@ class _MaxPoolGradient:
         return body.work_item(symbol)
 
     def plane(self, plane: str) -> None:
-        """Go through a plane row by row of places; what no window sees is 0."""
+        """Go through a plane row by row of positions; what no window sees is 0."""
         body, rows = self.body, self.code.rows
         given, seen = (
             self.start(n, at, plane)
@@ -156,7 +156,7 @@ class _MaxPoolGradient:
         )
 
     def row(self, row: _Row) -> None:
-        """Do a row of places, vector by vector; the last one may do some once more."""
+        """Do a row of positions, vector by vector; the last one may do some once more."""
         body, lanes, positions = (
             self.body,
             self.code.shape.lanes,
@@ -176,7 +176,7 @@ class _MaxPoolGradient:
                 self.clear(body.at(here, done), body.sub(self.line, done))
 
     def strip(self, row: _Row, position: str, count: str) -> None:
-        """Do a vector of places, or some of one."""
+        """Do a vector of positions, or some of one."""
         body, memory, lanes = self.body, self.memory, self.code.shape.lanes
         kept, masks = "", ["", ""]
         if count:
@@ -295,7 +295,7 @@ def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> li
 
 
 def _narrow(shape: TileShape, positions: DimLike) -> TileShape:
-    """Return vectors that are not wider than a row of places, where that is known."""
+    """Return vectors that are not wider than a row of positions, where that is known."""
     lanes = shape.lanes
     while isinstance(positions, int) and lanes > max(positions, _FEWEST):
         lanes //= 2

@@ -1,4 +1,4 @@
-"""`pixel_major_strategies`: convolutions whose rows are places, see `pixel_major`."""
+"""`pixel_major_strategies`: convolutions whose rows are positions, see `pixel_major`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, 
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TOGETHER = 256
-"""About how many places of an image are computed before they are transposed: L1 holds them."""
+"""About how many positions of an image are computed before they are transposed: L1 holds them."""
 
 _LONGEST = 4 * _TOGETHER
-"""Rows of more places are not computed at a time: the caches don't hold them."""
+"""Rows of more positions are not computed at a time: the caches don't hold them."""
 
 _TILE, _LEAST = 0.3, 3.5
 """The time of a tile besides its rows, in rows, and that of the least."""
@@ -44,7 +44,8 @@ _NEAR = 5 << 18
 
 _FAR_COPY, _AGAIN = 1.0, 48
 """The cycles for an element of a copy that it does not hold, as rows are then read one by one from
-farther away; and the bytes of kernels in a cycle, where each chunk of places reads them again."""
+farther away; and the bytes of kernels in a cycle, where each chunk of positions reads them
+again."""
 
 _STEP = 8000
 """The cycles for a step more."""
@@ -53,7 +54,8 @@ _MAXIMUM = 0.15
 """The cycles for each element that is compared."""
 
 _STRIP = 8
-"""So many rows of places of windows are a work item: at its border rows are computed once more."""
+"""So many rows of positions of windows are a work item: at its border rows are computed once "
+"more."""
 
 _WORK_ITEMS = 16
 """There may be fewer in each, so that there are as many work items."""
@@ -89,7 +91,7 @@ def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: boo
 
 
 def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
-    """Return how many places windows have for each of what they see."""
+    """Return how many positions windows have for each of what they see."""
     positions, size = size_of([d.output_size for d in windows]), size_of([d.size for d in windows])
     assert isinstance(positions, int)
     assert isinstance(size, int)
@@ -114,7 +116,7 @@ def _seconds(it: Convolution, *, fixed: bool) -> float:
 
 
 def _chunks(it: Convolution, indices: int) -> int:
-    """Return in how many chunks so many places, of all images, are computed."""
+    """Return in how many chunks so many positions, of all images, are computed."""
     dims = _seen(it)
     rows, width = size_of([dim.output_size for dim in dims[:-1]]), _width(dims)
     assert isinstance(rows, int)
@@ -145,7 +147,7 @@ def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
 
 
 def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
-    """Return how long a place takes in rows cut into tiles, where one in a large tile takes 1."""
+    """Return the time per position of rows cut into tiles, where one in a large tile takes 1."""
     width = _width(dims)
     height = heights_for(shape, width)[0]
     tiles, rest = divmod(width, height)
@@ -191,11 +193,11 @@ def _copied(it: Convolution) -> tuple[View, Step]:
 
 
 def _cut(it: Convolution, positions: DimLike, k: int) -> tuple[DimLike, DimLike]:
-    """Return into how many blocks outputs and rows of places are cut."""
+    """Return into how many blocks outputs and rows of positions are cut."""
     shape, m = it.shape, it.outputs
     if it.is_whole:
         assert isinstance(positions, int)
-        # Work items have all places of one image. One tile that is as much work can't be cut.
+        # Work items have all positions of one image. One tile that is as much work can't be cut.
         sizes = shape.rows, m, k * -(-positions // shape.rows)
         how = cut(shape, Costs(1, 1, 1), sizes, it.members, may_split=False)
         return how.column_blocks, it.images

@@ -2,8 +2,8 @@
 
 `pooled_steps`: windows see the largest results, and the image that is pooled never goes to memory.
 That serves where laying out and pooling it takes as long as computing it does: behind the first
-layers of networks, which see few channels. What is reduced over all places, behind the last ones,
-is the epilogue of any strategy whose work items have all places of an output.
+layers of networks, which see few channels. What is reduced over all positions, behind the last
+ones, is the epilogue of any strategy whose work items have all positions of an output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEEN = 16
 """The most elements that a window sees: each of them is code."""
 
 _ASSUMED_POSITIONS = 256
-"""The most places of what is reduced while it is computed: all of them stay in the L1 cache."""
+"""The most positions of what is reduced while it is computed: all of them stay in the L1 cache."""
 
 _POOLS = (WindowMax, WindowSum, WindowReluSum)
 
@@ -82,7 +82,7 @@ def may_be_pooled(conv: Node, pool: Node) -> bool:
 def reduced_while_computed(
     conv: Node, *, winograd: bool = True, tiles: Tiles | None = None
 ) -> bool:
-    """Whether what reduces a convolution over all places is computed with it, if it can be.
+    """Whether what reduces a convolution over all positions is computed with it, if it can be.
 
     Arguments are those of `pools_while_computed`.
     """

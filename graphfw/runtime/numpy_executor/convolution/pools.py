@@ -35,7 +35,8 @@ _WORK_ITEM = 1 << 16
 
 
 PART = 2048
-"""So many places of a row at most are done at a time: multiples of a vector, caches hold them."""
+"""So many positions of a row at most are done at a time: multiples of a vector, caches hold "
+"them."""
 
 MOST_ROWS = 9
 """So many rows at most that a window sees are written out."""
@@ -58,7 +59,7 @@ def parts_of_row(dim: SpatialDim) -> DimLike:
 
 
 def vectors_of_part(dim: SpatialDim, shape: TileShape) -> DimLike:
-    """Return how many vectors hold what windows see of a row, where there are whole ones of places.
+    """Return how many vectors hold what windows see of a row, for whole vectors of positions.
 
     They are scratch memory, `scratch_bytes` in all.
     """
@@ -108,7 +109,7 @@ class PoolCode:
         dense: Whether rows of the image are contiguous in memory.
         rows: The window's size along all dims but the last, where these rows are few and
             contiguous; else None.
-        part: How many places of a row are done at a time; 0 for all.
+        part: How many positions of a row are done at a time; 0 for all.
         kind: What is computed.
         width: That of the window, where it is small; else 0.
         is_long: Whether the window is long, see `window_bounds`.
@@ -220,7 +221,7 @@ class _Pool(WindowBounds):
         return literal(value, self.shape.dtype)
 
     def rows(self, image: str, position: list[str], run: str, to: str) -> None:
-        """Reduce the rows of the image that a run of places sees to one."""
+        """Reduce the rows of the image that a run of positions sees to one."""
         body, dim = self.body, self.dims[-1]
         start, _ = self.index(dim, position[-1], "0")
         last = body.add(position[-1], body.sub(run, 1))
@@ -286,7 +287,7 @@ class _Pool(WindowBounds):
             make(whole, self.stored.mask(rest))
 
     def windows(self, row: str, to: str, run: str) -> None:
-        """Reduce what windows see along a row in scratch memory, in a run of places."""
+        """Reduce what windows see along a row in scratch memory, in a run of positions."""
         body, dim = self.body, self.dims[-1]
 
         def strip(position: str, mask: str) -> None:
@@ -307,7 +308,7 @@ class _Pool(WindowBounds):
             strip(position, "")
 
     def strip(self, here: str, lanes: int) -> str:
-        """Reduce what a vector of places sees, or one place: the first lane."""
+        """Reduce what a vector of positions sees, or one position: the first lane."""
         body, total = self.body, self.start(lanes)
         gap = body.mul(self.dims[-1][Spatial.DILATION], self.size)
         if self.code.width:
@@ -324,7 +325,7 @@ class _Pool(WindowBounds):
         return value
 
     def seen_from(self, here: str, lanes: int) -> str:
-        """Read what a vector of places sees of a row in scratch memory, or one place."""
+        """Read what a vector of positions sees of a row in scratch memory, or one position."""
         if lanes == 1:
             return self.computed.load(here, 1)
         starts = [self.body.at(here, n * lanes * self.size) for n in range(self.step)]

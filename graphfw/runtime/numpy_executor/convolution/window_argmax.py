@@ -64,7 +64,7 @@ class WindowArgmaxCode:
         name: The op's.
         shape: The vectors.
         rank: How many spatial dims there are.
-        step: See `window_bounds`; 0, too, where another operand has places apart.
+        step: See `window_bounds`; 0, too, where another operand has positions apart.
         width: See `DirectWindowCode`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
             the image.
@@ -114,7 +114,7 @@ class _Along(NamedTuple):
 
     Attributes:
         taps: Which elements.
-        offset: Where the first place sees the first of them, in bytes.
+        offset: Where the first position sees the first of them, in bytes.
         masks: Which lanes of the vectors in memory do.
     """
 
@@ -127,7 +127,7 @@ class _Tap(NamedTuple):
     """The same, in one row of the window.
 
     Attributes:
-        here: Where the first place sees the first element.
+        here: Where the first position sees the first element.
         masks: Which lanes of the vectors in memory do.
         numbers: The elements' numbers.
         indices: What they are along each dim of the window.
@@ -241,7 +241,7 @@ class _WindowArgmax(WindowBounds):
         where: tuple[str, str, str],
         known: Sequence[_Along],
     ) -> None:
-        """Do the places of a strip, in one row."""
+        """Do the positions of a strip, in one row."""
         body, name, (row, position, run) = self.body, self.code.name, where
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
@@ -376,7 +376,7 @@ class _WindowArgmax(WindowBounds):
         )
 
     def add(self, tap: _Tap, values: list[str]) -> None:
-        """Add vectors, one for each element of the window, to what the places of a strip see."""
+        """Add vectors, one for each element of the window, to what the positions of a strip see."""
         body, lanes, kind = self.body, self.shape.lanes, self.kind
         first, second = [*values, "zeroinitializer"][:2]
         for n, mask in enumerate(tap.masks):

@@ -1,4 +1,4 @@
-"""`WindowBounds`: which elements of an image the places in a row of the result see."""
+"""`WindowBounds`: which elements of an image the positions in a row of the result see."""
 
 from __future__ import annotations
 
@@ -74,16 +74,17 @@ class WindowBounds:
         return [index, *found] if dims else []
 
     def seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str, str]:
-        """Where the element is that the first place of a run sees, and which places see any.
+        """Where the element is that the first position of a run sees, and which positions see any.
 
-        The address may be one that is not in memory; `high` is not above the places of the image.
+        The address may be one that is not in memory; `high` is not above the positions of the
+        image.
         """
         row, is_outside = self.row_seen(image, position[:-1], tap[:-1])
         offset, low, high = self.seen_along(position[-1], tap[-1])
         return self.body.at(row, offset), low, self.body.select(is_outside, "0", high)
 
     def row_seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str]:
-        """Where the row of the image begins that a row of places sees; whether there is none."""
+        """Where the row of the image begins that a row of positions sees; whether there is none."""
         body, is_outside = self.body, "false"
         for dim, p, k in zip(self.dims, position, tap, strict=False):
             index, offset = self.index(dim, p, k)
@@ -99,7 +100,7 @@ class WindowBounds:
         Args:
             dim: Its run-time integers.
             positions: The first and the last of those that see something. Of a long window, the
-                taps at which no place from one to the other sees an element are left out: it may
+                taps at which no position from one to the other sees an element are left out: it may
                 be far larger than the image.
         """
         body = self.body
@@ -111,7 +112,7 @@ class WindowBounds:
         return body.long_loop(begin, body.min(end, dim[Spatial.TAPS]))
 
     def seen_along(self, position: str, tap: str) -> tuple[str, str, str]:
-        """The same along a row, of an offset in bytes: place l of a run sees index + l * stride."""
+        """The same along a row, in bytes: position l of a run reads index + l * stride."""
         body, dim = self.body, self.dims[-1]
         index, offset = self.index(dim, position, tap)
         stride = self.step or dim[Spatial.STRIDE]
@@ -119,7 +120,7 @@ class WindowBounds:
         return offset, low, body.ceil(body.max(body.sub(dim[Spatial.SIZE], index), "0"), stride)
 
     def index(self, dim: list[str], position: str, tap: str) -> tuple[str, str]:
-        """Return the element that a place sees along a dim, and its offset in bytes."""
+        """Return the element that a position sees along a dim, and its offset in bytes."""
         body = self.body
         index = body.add(
             body.mul(position, dim[Spatial.STRIDE]), body.mul(tap, dim[Spatial.DILATION])
@@ -129,25 +130,25 @@ class WindowBounds:
         return index, body.mul(index, distance)
 
     def distance(self) -> str:
-        """The bytes between elements that neighbouring places see."""
+        """The bytes between elements that neighbouring positions see."""
         stride, in_memory = self.dims[-1][Spatial.STRIDE], self.dims[-1][Spatial.ELEMENT_STRIDE]
         return self.body.mul(self.body.mul(stride, in_memory), self.shape.stored.itemsize)
 
     def is_inside(self, low: str, high: str, run: str) -> str:
-        """Whether all places of a run see an element."""
+        """Whether all positions of a run see an element."""
         body = self.body
         return body.let(f"and i1 {body.test('sle', low, 0)}, {body.test('sge', high, run)}")
 
     def masks(self, low: str, high: str, vectors: int) -> list[str]:
-        """Which lanes to read, of the vectors in memory, for places from `low` up to `high`."""
+        """Which lanes to read, of the vectors in memory, for positions from `low` up to `high`."""
         body, lanes = self.body, self.shape.lanes
         if self.step == 2:
-            # Nothing behind the last place is read: it may not be in memory.
+            # Nothing after the last position is read: it may not be in memory.
             low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
         return [self.between(low, high, n * lanes) for n in range(self.step * vectors)]
 
     def read(self, here: str, masks: list[str], others: float = 0.0) -> list[str]:
-        """Read vectors of what places see: those that see nothing have a number.
+        """Read vectors of what positions see: those that see nothing have a number.
 
         Where a mask is "", all of a vector is read.
         """

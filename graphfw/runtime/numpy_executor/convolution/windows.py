@@ -2,11 +2,11 @@
 
     @windows(ptr image, ptr params, i64 k, i64 n, i64 column, i64 columns, ptr to)
 
-A column is a place of the window, all spatial dims joined; k counts the window's elements, the
-slowest, and the channels. It lays out n places of k for a number of columns, at most as many as a
-panel has. What follows the last column are any numbers: what is computed from them is not stored.
+A column is a position of the window, all spatial dims joined; k counts the window's elements, the
+slowest, and the channels. It lays out n positions of k for a number of columns, at most as many as
+a panel has. What follows the last column are any numbers: what is computed from them is not stored.
 
-A panel consists of runs: places in one row of the result, which see elements of one row of the
+A panel consists of runs: positions in one row of the result, which see elements of one row of the
 image for each element of the window. So a run needs a mask for the zeros at both ends, and then
 goes through all channels.
 """
@@ -110,7 +110,7 @@ class _Windows(WindowBounds):
     def channel_by_channel(
         self, source: str, there: str, count: str, read: list[str], kept: list[str]
     ) -> None:
-        """Copy vectors of what is seen of each channel; places that see nothing are 0."""
+        """Copy vectors of what is seen of each channel; positions that see nothing are 0."""
         body, shape, item = self.body, self.shape, self.shape.stored.itemsize
         line = shape.columns * shape.size
         ahead = body.mul(self.plane, _AHEAD)

@@ -2,10 +2,10 @@
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A convolution is a matrix product: rows are outputs, columns places of the window, and k counts what
-a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in scratch
-memory when they are needed. What differs between the convolutions that share a work item lies at
-`calls`, see `matmul.call_table.CallTable`.
+A convolution is a matrix product: rows are outputs, columns positions of the window, and k counts
+what a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in
+scratch memory when they are needed. What differs between the convolutions that share a work item
+lies at `calls`, see `matmul.call_table.CallTable`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PANEL = 32 << 10
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many places of k are done at a time."""
+    """Return how many positions of k are done at a time."""
     return PANEL // (shape.columns * shape.size)
 
 
@@ -58,7 +58,7 @@ class WindowsCode(SharedFunction):
 
 
 AT_ONCE = 1024
-"""How many places of k a work item of `PanelsCode` lays out."""
+"""How many positions of k a work item of `PanelsCode` lays out."""
 
 
 @record
@@ -83,7 +83,7 @@ class WithWindows:
 
 @record
 class PanelsCode(WithWindows):
-    """A work item: some places of k of a panel, of one group of one image.
+    """A work item: some positions of k of a panel, of one group of one image.
 
     Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `ConvParams`.
     """
@@ -132,14 +132,14 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 
 @record
 class ConvItemCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and places, of images and groups.
+    """How a work item is computed: some outputs and positions, of images and groups.
 
     Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
 
     Attributes:
         is_ahead: Whether panels have been laid out before.
-        is_joined: Whether the images are the first spatial dim, so that places of several of them
-            are columns side by side.
+        is_joined: Whether the images are the first spatial dim, so that positions of several of
+            them are columns side by side.
     """
 
     is_ahead: bool
@@ -260,7 +260,7 @@ class _ConvItem:
             self.follow(to, row, rows, column, columns)
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
-        """Take a chunk with places of several images apart; `row` counts over one image."""
+        """Take a chunk with positions of several images apart; `row` counts over one image."""
         body, positions = self.body, self.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
         with body.loop(body.div(column, positions), body.ceil(end, positions)) as image:

@@ -1,18 +1,18 @@
 """Products by matrix tiles, of bfloat16 parts: AMX, or an emulation of it.
 
 A tile is 16 rows of 64 bytes. A dot product of tiles adds to 16 x 16 float32 the product of
-16 x 32 bfloat16 and 32 x 16, the latter with two places of k side by side.
+16 x 32 bfloat16 and 32 x 16, the latter with two positions of k side by side.
 
     @tiles(ptr a, ptr b, i64 blocks, ptr to)
 
 computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from parts as `parts`
-lays them out, `blocks` times 32 places of k.
+lays them out, `blocks` times 32 positions of k.
 
     @tiles_of(ptr a, ptr b, ptr list, i64 blocks, i64 gap, i64 part, ptr to, i64 row, i1 more)
 
 is the same for a `b` that lies in a larger array: a list says how many bytes from `b` each 32
-places of k begin, rows are `gap` bytes apart and parts `part`. The result's are `row` bytes apart;
-with `more` it is added to what is there.
+positions of k begin, rows are `gap` bytes apart and parts `part`. The result's are `row` bytes
+apart; with `more` it is added to what is there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 
 SIDE = 32
-"""Rows, columns and places of k of a block: two tiles each way, one along k."""
+"""Rows, columns and positions of k of a block: two tiles each way, one along k."""
 
 TILE = 1024
 """The bytes of a tile."""
@@ -164,7 +164,7 @@ class _Emulated:
 
 
 def _emulated_dot() -> str:
-    """`tdpbf16ps`: the even and the odd places are added up apart; subnormal numbers are zeros."""
+    """`tdpbf16ps`: adds up even and odd positions separately; subnormal numbers are zeros."""
     body, v, bits = FunctionBody(), "<16 x float>", "<16 x i32>"
 
     def flushed(x: str) -> str:
@@ -242,7 +242,7 @@ def micro_kernel_of(tiles: Tiles) -> tuple[str, dict[str, str]]:
 
 
 class _Right(NamedTuple):
-    """Where 32 places of k of a right operand lie: bytes from row to row, part, and tile."""
+    """Where 32 positions of k of a right operand lie: bytes from row to row, part, and tile."""
 
     address: str
     row: str | int
@@ -260,7 +260,7 @@ def _quarter(body: FunctionBody, c: int, row: str | int) -> str:
 
 
 def _multiply(do: _Operations, body: FunctionBody, tiles: Tiles, a: str, b: _Right) -> None:
-    """Add the products of 32 places of k."""
+    """Add the products of 32 positions of k."""
     known = [-1, -1]
     for pair in tiles.pairs:
         for operand, part in enumerate(pair):

@@ -23,7 +23,7 @@ CHUNK_ROWS = 256
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many places of k are done at a time: a strip fits into the L2 cache."""
+    """Return how many positions of k are done at a time: a strip fits into the L2 cache."""
     return 1024 // shape.size * shape.k_pack
 
 
@@ -48,7 +48,7 @@ class Scratch(NamedTuple):
         left_parts: Its parts, as tiles.
         right_parts: Those of the panels.
         square: What `@tiles` computes.
-        block: A chunk of the product, where it has no other place.
+        block: A chunk of the product, where it has no other position.
     """
 
     strip: int
@@ -77,7 +77,7 @@ class Scratch(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """Where a matrix lies: its address, and the bytes from row to row and from place to place."""
+    """A matrix in memory: its address, and its strides in bytes."""
 
     address: str
     row: str
@@ -101,7 +101,7 @@ class Chunk(NamedTuple):
         c: Where the results go.
         c_row: The bytes from row to row there.
         computed_from: Where the right operand begins in the tensor of what computes it in
-            registers: a row, and a place in that; None where it is read.
+            registers: a row, and a position in that; None where it is read.
     """
 
     a: Matrix
@@ -239,7 +239,7 @@ class Chunks:
         return _IN_PLACE_NARROW if is_narrow else _IN_PLACE
 
     def from_k(self, a: Matrix, begin: str) -> Matrix:
-        """The left operand from a place of k on."""
+        """The left operand from a position of k on."""
         return a._replace(address=self.body.at(a.address, self.body.mul(begin, a.step)))
 
     def widened(self, chunk: Chunk) -> Matrix:
@@ -281,7 +281,7 @@ class Chunks:
         )
 
     def from_row(self, chunk: Chunk, begin: str, column: str) -> str:
-        """Where the right operand begins for a place of k and a column, or its panel."""
+        """Where the right operand begins for a position of k and a column, or its panel."""
         body, b, column = self.body, chunk.b, self.body.add(chunk.column, column)
         if self.code.layout == "packed":
             panel = body.mul(body.div(column, self.shape.columns), self.gap(self.k))
@@ -293,7 +293,7 @@ class Chunks:
         return self.body.mul(self.steps(length), self.shape.columns * self.shape.size)
 
     def steps(self, length: str) -> str:
-        """In how many steps a tile goes through places of k."""
+        """In how many steps a tile goes through positions of k."""
         return length if self.shape.k_pack == 1 else self.body.ceil(length, self.shape.k_pack)
 
     def by_vectors(self, strip: Chunk, in_place: str, more: str) -> None:

@@ -7,8 +7,8 @@
 `a` is read as it is stored where it is `dense` along k, else as the float32 that `@widen` makes;
 `b` as it is stored where its rows are contiguous, else as packed panels.
 
-The parts lie as [32 rows of a, or columns of b][32 places of k][part][tile]; what is missing is 0.
-Before it is split a number is multiplied by 2^30, and the product by 2^-60. The functions return
+The parts lie as [32 rows of a, or columns of b][32 positions of k][part][tile]; what is missing is
+0. Before it is split a number is multiplied by 2^30, and the product by 2^-60. The functions return
 whether all numbers are 0 or from 2^-70 up to 2^28. Then every part of one, scaled, is a multiple of
 2^-63, hence all products and sums are of 2^-126: none is subnormal, which tiles would take for 0.
 And the sum of 512 products stays below 2^126: nothing overflows.
@@ -94,7 +94,7 @@ class Splitter:
         return [body.let(f"shl {_BITS} {wide}, splat (i32 16)")]
 
     def paired(self, even: str, odd: str) -> str:
-        """Return parts of two places of k side by side."""
+        """Return parts of two positions of k side by side."""
         body = self.body
         low = body.let(f"lshr {_BITS} {even}, splat (i32 16)")
         return body.let(f"or {_BITS} {low}, {odd}")
@@ -153,7 +153,7 @@ def splitting(shape: TileShape) -> dict[str, str]:
 
 
 def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
-    """Return `@split_a`: row by row, 32 places of k at a time; `end` is that of `Splitter`."""
+    """Return `@split_a`: row by row, 32 positions of k at a time; `end` is that of `Splitter`."""
     body = FunctionBody()
     splitter = Splitter(body, tiles.parts, end)
     source = SplitSource(splitter, shape, shape.stored)
@@ -185,7 +185,7 @@ def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
 
 
 def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
-    """Return `@split_b`: two places of k at a time, whose elements are put side by side.
+    """Return `@split_b`: two positions of k at a time, whose elements are put side by side.
 
     It reads b as it is stored, its rows dense, or with `rows` False packed panels.
     """

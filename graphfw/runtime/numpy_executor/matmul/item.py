@@ -97,7 +97,7 @@ class MatMulItem(SharedFunction):
         return Piece("dots", self.shape, (rows, columns), self._operand(is_computed))
 
     def stream(self, rows: int, k_steps: int, is_computed: bool) -> Piece:
-        """Return what adds to a number of rows that of places of k."""
+        """Return what adds to a number of rows that of positions of k."""
         return Piece("stream", self.shape, (rows, k_steps), self._operand(is_computed))
 
     def _operand(self, is_computed: bool) -> Kernel | None:

@@ -2,10 +2,10 @@
 
     @pack(ptr b, i64 ks, i64 ns, ptr to, i64 gap, i64 n, i64 columns)
 
-copies n places of k of a number of columns; `ks` and `ns` are the bytes from place to place and
-from column to column, `gap` those from panel to panel. There is one for each way in which `b` may
-lie: with its rows contiguous, its columns, or neither. What follows the last column in its panel is
-any numbers: what is computed from them is not stored.
+copies n positions of k of a number of columns; `ks` and `ns` are the bytes from position to
+position and from column to column, `gap` those from panel to panel. There is one for each way in
+which `b` may lie: with its rows contiguous, its columns, or neither. What follows the last column
+in its panel is any numbers: what is computed from them is not stored.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
 
 
 def ahead(body: FunctionBody, position: str, gap: str) -> None:
-    """Ask for memory that lies some rows behind a place."""
+    """Ask for memory that lies some rows behind a position."""
     there = body.at(position, body.mul(gap, _AHEAD))
     body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
 
@@ -134,7 +134,7 @@ def transposed_pieces(
 
 
 def address_of_column(body: FunctionBody, shape: TileShape, column: str) -> str:
-    """Where the first place of a column goes."""
+    """Where the first position of a column goes."""
     panel = body.div(column, shape.columns)
     within = body.mul(body.rem(column, shape.columns), shape.size)
     return body.at(body.at("%to", body.mul(panel, "%gap")), within)

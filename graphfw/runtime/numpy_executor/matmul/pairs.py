@@ -1,4 +1,4 @@
-"""Operands of dot products of pairs: two places of k side by side in one word of four bytes.
+"""Operands of dot products of pairs: two positions of k side by side in one word of four bytes.
 
 `vdpbf16ps` adds to each lane of float32 the products of two pairs of bfloat16. Panels of `b` are
 `[panel][pair][two vectors of words]`, see `packing`; an `a` whose rows are contiguous is read where
@@ -155,7 +155,7 @@ def _padded(body: FunctionBody, shape: TileShape) -> None:
 
 
 def _rows_of_a(body: FunctionBody, shape: TileShape) -> None:
-    """Mix two places of k, of which each lies side by side for all rows."""
+    """Mix two positions of k, of which each lies side by side for all rows."""
     rows = _Rows(body, shape)
     with body.loop(0, body.ceil("%n", 2)) as pair:
         both = body.test("slt", body.add(body.mul(pair, 2), 1), "%n")

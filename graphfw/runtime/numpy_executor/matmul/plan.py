@@ -51,7 +51,7 @@ _PART = 1024
 """The least length of a part, where the sums are split."""
 
 _LONGEST_PART = 1 << 20
-"""The greatest length of a part: with few columns each place takes some 15 ns."""
+"""The greatest length of a part: with few columns each position takes some 15 ns."""
 
 _SPLIT = 1 << 19
 """The most elements of a product whose parts are kept apart: up to 16 of them."""
@@ -60,7 +60,8 @@ _CHUNK = 1 << 16
 """The elements of a chunk of a work item, which stays in the L2 cache."""
 
 _WAY, _WAYS = 4096, 8
-"""Lines of memory that lie such a multiple of bytes apart have so many places in the L1 cache."""
+"""Lines of memory that lie such a multiple of bytes apart have so many positions in the L1 "
+"cache."""
 
 _LEAST_TIME = 3.7
 """A tile of few rows takes as long as one of so many: it waits for the right operand."""

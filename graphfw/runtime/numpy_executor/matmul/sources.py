@@ -45,7 +45,7 @@ class RowSource(Protocol):
         ...
 
     def load(self, address: str, mask: str = "") -> list[str]:
-        """Return a vector of each row, from a place on; where there is a mask, its lanes."""
+        """Return a vector of each row, from a position on; where there is a mask, its lanes."""
         ...
 
 
@@ -125,7 +125,7 @@ class ComputedRows:
         kernel: The prologue's.
         first: The number of the first row in its tensor.
         count: How many rows.
-        column: Where in its rows place 0 lies.
+        column: Where in its rows position 0 lies.
         ahead: Whether memory is asked for before it is needed.
         long: Whether so many vectors are loaded that `forms` pay.
     """

@@ -2,9 +2,9 @@
 
     @stream(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 more, i64 columns)
 
-adds to r rows of the product what p places of k contribute, or with `more` = 0 sets them to it; the
-strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr given, i64 row, i64
-column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has load
+adds to r rows of the product what p positions of k contribute, or with `more` = 0 sets them to it;
+the strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr given, i64 row,
+i64 column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has load
 instructions of its own: so the processor sees p streams, and guesses what comes next.
 """
 
@@ -34,7 +34,7 @@ K_STEPS = {4: 4, 2: 8, 1: 8}
 def stream(
     symbol: str, shape: TileShape, rows: int, k_steps: int, operand: Kernel | None = None
 ) -> FunctionText:
-    """Return the function for a number of rows and of places of k, under a name.
+    """Return the function for a number of rows and of positions of k, under a name.
 
     Args:
         symbol: The name.

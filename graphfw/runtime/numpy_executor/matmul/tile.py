@@ -3,14 +3,15 @@
     @tile(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 n, i1 more, i64 columns,
         i64 rows)
 
-computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n places
-of the elements of `a` (`rs` bytes from row to row, `ks` from place to place) times the rows of `b`
-(`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to row), or added to
-what is there with `more`. All are of the dtype that is computed in; with dot products of pairs, a
-place is two of bfloat16 side by side, in `a` as well as in `b`. There are r rows or more; where
-a tile is ragged, one is enough: it computes the last of them several times, which changes nothing.
-Where places of `a` do not lie equally far apart, `ks` is the address of n offsets, in bytes, and
-`rows` that of n lines of memory that are asked for: what is needed after this tile.
+computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n
+positions of the elements of `a` (`rs` bytes from row to row, `ks` from position to position) times
+the rows of `b` (`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to
+row), or added to what is there with `more`. All are of the dtype that is computed in; with dot
+products of pairs, a position is two of bfloat16 side by side, in `a` as well as in `b`. There are
+r rows or more; where a tile is ragged, one is enough: it computes the last of them several times,
+which changes nothing. Where positions of `a` do not lie equally far apart, `ks` is the address of n
+offsets, in bytes, and `rows` that of n lines of memory that are asked for: what is needed after
+this tile.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class TileShape(NamedTuple):
         dtype: The dtype that is computed in: float32 for floats of 16 bits.
         lanes: How many elements a vector register holds.
         rows: The rows of the largest tile.
-        k_pack: How many places of k a multiplication takes: two by dot products of pairs, of
+        k_pack: How many positions of k a multiplication takes: two by dot products of pairs, of
             bfloat16 as it is.
     """
 
@@ -114,7 +115,7 @@ def shape_for(dtype: DType, target: Processor, *, pairs: bool = False) -> TileSh
 
 
 def chains_for(shape: TileShape, rows: int, vectors: int) -> int:
-    """Return how many sums a tile has for each element, over every place of k, second or fourth.
+    """Return how many sums a tile has for each element, over every position of k, second or fourth.
 
     With few rows there are several, as far as registers hold them.
     """
@@ -126,7 +127,7 @@ def tile(symbol: str, shape: TileShape, rows: int, vectors: int, ahead: Ahead, r
     """Return the micro-kernel of a number of rows and vectors, under a name.
 
     It asks ahead for a `b` that is not packed, where what follows in memory is the next panel, and
-    for an `a` that is read once, place by place, and comes from memory.
+    for an `a` that is read once, position by position, and comes from memory.
     """
     return _Tile(shape, rows, vectors, ahead, ragged).text(symbol)
 
@@ -241,7 +242,7 @@ class _Tile:
         return [*head, f"%kn.{name} = sub i64 %k.{name}, 1", f"br label %{name}", f"{name}.end:"]
 
     def _add_product(self, name: str, index: int, current: dict[str, str]) -> list[str]:
-        """One place of k: load vectors of b, spread elements of a, multiply and add."""
+        """One position of k: load vectors of b, spread elements of a, multiply and add."""
         shape, lines = self.shape, []
         v, w, lanes = shape.vector, shape.words, shape.lanes
         # A pair is moved as one number.
@@ -250,7 +251,7 @@ class _Tile:
         align = shape.size // shape.k_pack
         end = f"{index}.{name}"
         if self.ahead == "list":
-            # Both step from place to place: a line of memory is eight offsets long.
+            # Both step from position to position: a line of memory is eight offsets long.
             lines += [
                 f"%offset.{end} = load i64, ptr {current['%list']}",
                 f"%here.{end} = ptrtoint ptr {current['%list']} to i64",

@@ -165,7 +165,7 @@ class _ItemText:
         part, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(MatMulParams.SPLITS)
         begin, end = part_of(body, self.shape, self.k, part, splits)
-        # Of `a` the places of k are its columns, of `b` its rows.
+        # Of `a` the positions of k are its columns, of `b` its rows.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
         start = body.mul(rest, self.n), begin
         if self.code.layout != "columns":

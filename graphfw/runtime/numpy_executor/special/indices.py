@@ -17,17 +17,17 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.common import in_common
 
 _WORK_ITEM = 2048
-"""Places that are computed by one claim."""
+"""Positions that are computed by one claim."""
 
 SCAN = 8
-"""How many places are read at once: there is room for so many behind the last."""
+"""How many positions are read at once: there is room for so many behind the last."""
 
 
 class IndexCode:
-    """Joins indices along axes to places along all of these.
+    """Joins indices along axes to positions along all of these.
 
     Params: the dims of the indices' common shape; then for each of them the size of its axis, the
-    offset and the strides. Operands: places, indices.
+    offset and the strides. Operands: positions, indices.
 
     Args:
         dtypes: Of the indices.
@@ -43,7 +43,7 @@ class IndexCode:
     @property
     def key(self) -> str:
         names = " ".join([dtype.name for dtype in self._dtypes])
-        return f"places {self._rank} {self._from_end} {names}"
+        return f"positions {self._rank} {self._from_end} {names}"
 
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
@@ -161,7 +161,7 @@ def index_step(
     """
     named = broadcast(*[view.shape for view in indices])
     dims, together = in_common(indices)
-    temp = Temp(int64, size_of(named) + SCAN, "places that indices name")
+    temp = Temp(int64, size_of(named) + SCAN, "positions that indices name")
     params: list[DimLike] = [*dims]
     for view, size, strides in zip(indices, sizes, together, strict=True):
         params += [size, view.offset, *strides]

@@ -22,7 +22,7 @@ _WORK_ITEM = 1 << 16
 """Bytes that are copied by one claim."""
 
 _TURNED = 64
-"""Bytes in a row that are written from as many places: cache lines that are read again."""
+"""Bytes in a row that are written from as many positions: cache lines that are read again."""
 
 _LONG = 1 << 12
 """Bytes from which the C library copies them sooner."""
@@ -34,7 +34,7 @@ _HEADER = (
     "target",
     "outer",  # how many pairs of last dims there are
     "outer_chunk",  # how many of them a work item has
-    "row_chunk",  # how many places of the last dim but one a work item has
+    "row_chunk",  # how many positions of the last dim but one a work item has
     "run_chunk",  # how many of the last dim
     "row_chunks",
     "run_chunks",

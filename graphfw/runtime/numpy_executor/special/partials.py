@@ -1,7 +1,7 @@
 """Scatters in which the order of values changes no bit: sums of integers, largest and smallest.
 
-Work items go through parts of the indices, and leave partial results of all places, each its own.
-A second step joins these with x. So each index is read once, however many places there are.
+Work items go through parts of the indices, and leave partial results of all positions, each its
+own. A second step joins these with x. So each index is read once, however many positions there are.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _CHUNK = 1 << 14
 """Elements that a work item adds up at least, if there are so many."""
 
 _CHUNKS = 16
-"""Parts of the indices at most: each has a result for all places."""
+"""Parts of the indices at most: each has a result for all positions."""
 
 _JOINED = 1 << 14
 """Elements of the output that a work item joins, about."""
 
 _FEW_ROWS = 1 << 14
-"""So many places at most, where it is not known how many indices there are."""
+"""So many positions at most, where it is not known how many indices there are."""
 
 _LONG = 1 << 12
 """Elements that are worth a second step."""
@@ -118,7 +118,7 @@ class _Choice:
 
 
 class PartialsCode:
-    """Joins the values of a part of the indices, place by place. Operands: parts, values, index.
+    """Joins the values of a part of the indices, row by row. Operands: parts, values, index.
 
     Args:
         kind: How: "sum", "max" or "min".
@@ -174,7 +174,7 @@ class PartialsCode:
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over the indices that are in range, and end the function behind it.
 
-        Yields the number of an index, and the place that it names.
+        Yields the number of an index, and the position that it names.
         """
         with f.walk(count, carried=[("i1", "false")], asks=True) as loop:
             at = f.add(first, f.mul(loop.index, n["index.stride"]))
@@ -277,7 +277,7 @@ def partial_steps(
 
     Args:
         node: The node.
-        x: Its first operand, in three dims: before the places, these, and after them.
+        x: Its first operand, in three dims: before the positions, these, and after them.
         values: Likewise.
         indices: The indices.
         output: The result.

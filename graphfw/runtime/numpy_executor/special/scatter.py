@@ -45,7 +45,7 @@ _RANGES = 64
 """Parts that the middle has at most: each looks at all indices."""
 
 _HALVES = 2
-"""The same of places of one element each."""
+"""The same of positions of one element each."""
 
 _FEW = 256
 """So many indices are no work for several threads, where nothing else is to be done."""
@@ -62,16 +62,16 @@ _NAMES = (
     "ranges",
     "blocks",
     "before",
-    "group",  # places along the first dim that a work item owns
+    "group",  # positions along the first dim that a work item owns
     *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
     *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
 )
 
 
 class ScatterCode:
-    """Copies x, and adds values to what places name, or puts them there.
+    """Copies x, and adds values to what positions name, or puts them there.
 
-    Operands: output, x, values, places.
+    Operands: output, x, values, positions.
 
     Args:
         dtype: Of the output.
@@ -204,7 +204,7 @@ class ScatterCode:
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
             found = f.let(f"zext i{SCAN} {packed} to i64")
-            # Behind the last place there is anything.
+            # After the last position there is anything.
             left = f.low(f.sub(n["count"], chunk.index), str(SCAN))
             valid = f.let(f"sub i64 {f.let(f'shl i64 1, {left}')}, 1")
             found = f.let(f"and i64 {found}, {valid}")

@@ -74,7 +74,7 @@ class _Images:
         body, m, lanes = self.body, self.algorithm.positions, self.shape.lanes
         lines = body.add(body.mul("%rows", m), 2)
         seen = body.add(body.mul("%columns", m), 2)
-        # Another line between rows keeps places below each other from one set of a cache.
+        # Another line between rows keeps positions below each other from one set of a cache.
         room = body.add(body.mul(body.ceil(seen, lanes), self.line * lanes), self.line)
         columns = body.at("%scratch", body.mul(lines, room))
         with body.loop("%first", "%last", lanes) as channel:

@@ -38,14 +38,14 @@ _KERNELS = 50
 """Those for one channel of a panel of outputs, for each product."""
 
 _ASSUMED_POSITIONS = 2
-"""A micro-kernel takes as long as for so many more places: for its beginning and its end."""
+"""A micro-kernel takes as long as for so many more positions: for its beginning and its end."""
 
 _FROM_MEMORY, _FROM_CACHE = 13, 64
 """The bytes of kernels that arrive in a cycle: the first time, where they come from memory; and
 again."""
 
 _LARGE, _TO_MEMORY = 8 << 20, 4
-"""Results of so many bytes leave the caches again, in pieces of a few places: so many bytes in a
+"""Results of so many bytes leave the caches again, in pieces of a few positions: so many bytes in a
 cycle."""
 
 _WORK_ITEM, _STEP = 1000, 5000

@@ -1,13 +1,13 @@
-"""`WinogradResultsCode`: sums of products of tiles, transformed to places of the result.
+"""`WinogradResultsCode`: sums of products of tiles, transformed to positions of the result.
 
     @results(ptr from, i64 gap, i64 plane, i64 rows, i64 columns, i64 height, i64 width,
         i64 outputs, ptr scratch, ptr to, i64 row, i64 line)
 
 does `rows` times `columns` tiles of some outputs, as many as a vector has lanes or fewer. Element
 [product, tile, output] is read from `from`, see `layout.Planes`; the first `height` times `width`
-places go to `to`, `row` bytes from row to row, `line` bytes from output to output.
+positions go to `to`, `row` bytes from row to row, `line` bytes from output to output.
 
-Vectors are outputs; a strip of places is then transposed.
+Vectors are outputs; a strip of positions is then transposed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Results:
         self.line = self.shape.lanes * self.shape.size
 
     def text(self, symbol: str) -> str:
-        """All tiles, then all places."""
+        """All tiles, then all positions."""
         body = self.body
         with body.loop(0, "%rows") as row, body.loop(0, "%columns") as number:
             # What a tile has beyond the last column lies where the next row begins: all that
@@ -102,7 +102,7 @@ class _Results:
                 self.elements.store(value, body.at(there, j * self.line))
 
     def turn(self, strip: str, length: str, to: str) -> None:
-        """Write a run of places, output by output."""
+        """Write a run of positions, output by output."""
         body, shape = self.body, self.shape
         is_whole = body.test("sge", "%outputs", shape.lanes)
         with body.loop(0, length, shape.lanes) as position:

@@ -4,7 +4,7 @@
 
 A work item is a block of tiles and a block of outputs. Its tiles are transformed, or have been
 before; then, for each of a tile's products, tiles times channels are multiplied with channels times
-outputs by the micro-kernels; what that gives is transformed to places, and the epilogue follows.
+outputs by the micro-kernels; what that gives is transformed to positions, and the epilogue follows.
 What differs between the convolutions that share a work item lies at `calls`, see
 `matmul.call_table.CallTable`.
 """
@@ -187,7 +187,7 @@ class _WinogradItem:
                     )
 
     def transform(self, block: TileBlock, begin: str, count: str) -> None:
-        """Make places of the products of a chunk, and do what follows."""
+        """Make positions of the products of a chunk, and do what follows."""
         body, m, lanes = self.body, self.code.algorithm.positions, self.shape.lanes
         across, down = (
             body.array("%params", param) for param in (WinogradParams.ACROSS, WinogradParams.DOWN)
@@ -205,7 +205,7 @@ class _WinogradItem:
             body.select(kept, positions, body.array("%params", WinogradParams.LINE)), size
         )
         row = body.mul(body.select(kept, across, width), size)
-        # Rows of places lie one after the other where the block has all columns of an image.
+        # Rows of positions lie one after the other where the block has all columns of an image.
         is_whole = body.test("eq", width, across)
         runs = body.select(is_whole, "1", height)
         length = body.select(is_whole, body.mul(height, width), width)
