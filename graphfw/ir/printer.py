@@ -54,7 +54,7 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import nested
-from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.ir.sources import ConstantOp, Placeholder, VariableOp
 from graphfw.ir.walk import NestedGraph
 from graphfw.loc import Loc, display_path
 
@@ -85,7 +85,7 @@ def large_constants(graph: Graph) -> dict[str, Array]:
     todo = list(graph.nodes)
     while todo:
         node = todo.pop()
-        if isinstance(node.op, Constant):
+        if isinstance(node.op, ConstantOp):
             _collect(node.op.value, found)
         todo += [inner for body in nested(node.op.values) for inner in body.nodes]
     for variable in [] if graph.is_derived else graph.variables:
@@ -162,7 +162,7 @@ class _Printer:
         match node.op:
             case Placeholder():  # its fields are its type
                 pass
-            case Constant(value=literal):
+            case ConstantOp(value=literal):
                 yield literal_text(literal)
             case VariableOp():
                 yield from self.variable(self.variables[node])

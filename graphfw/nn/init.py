@@ -151,7 +151,7 @@ class Constant(Initializer):
 
 
 @dataclass(frozen=True)
-class Identity(Initializer):
+class IdentityMatrix(Initializer):
     """`gain` on the diagonal of a matrix, 0 elsewhere."""
 
     gain: float = 1.0
@@ -166,7 +166,7 @@ class Identity(Initializer):
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Make the matrix."""
-        message = f"Identity: the shape {list(shape)} is no matrix"
+        message = f"identity: the shape {list(shape)} is no matrix"
         demand(len(shape) == 2, message, fix="use it for weights of 2 dims", error=ShapeError)
         return eye(shape[0], shape[1], dtype=dtype) * self.gain
 
@@ -328,14 +328,15 @@ def _public_name(initializer: Initializer) -> str:
 
 
 INITIALIZERS.update(
-    {kind.__name__: kind for kind in (Constant, Identity, Uniform, Normal, TruncatedNormal)},
+    {kind.__name__: kind for kind in (Constant, IdentityMatrix, Uniform, Normal, TruncatedNormal)},
+    Identity=IdentityMatrix,  # as earlier texts write it
     VarianceScaling=VarianceScaling,
 )
 
 zeros = Constant(0.0)
 ones = Constant(1.0)
 constant = Constant()
-identity = Identity()
+identity = IdentityMatrix()
 uniform = Uniform()
 normal = Normal()
 truncated_normal = TruncatedNormal()

@@ -17,7 +17,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import ALIAS, ELEMENTWISE, PURE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.control.branch_op import Branch
@@ -233,7 +233,7 @@ class ConvertIfs(Pass):
             return None
         number, *given = inputs
         bodies = op.choices
-        if isinstance(number.node.op, Constant):
+        if isinstance(number.node.op, ConstantOp):
             chosen = int(number.node.op.values[0].array)
             bodies = (bodies[min(max(chosen, 0), len(bodies) - 1)],)
             if _promises(bodies[0].graph):  # which runs of a body check
@@ -277,7 +277,7 @@ def _is_plain(node: Node) -> bool:
     traits = node.op.traits
     if PURE not in traits or RANDOM in traits or is_checked(node):
         return False
-    return ELEMENTWISE in traits or ALIAS in traits or isinstance(node.op, Concat | Constant)
+    return ELEMENTWISE in traits or ALIAS in traits or isinstance(node.op, Concat | ConstantOp)
 
 
 @record

@@ -9,7 +9,7 @@ from graphfw.ir.build import emit_all, rewire
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import COMMUTATIVE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
@@ -76,7 +76,7 @@ def _order(entry: tuple[Node, int]) -> tuple[int, int]:
 
 def _content(op: Op) -> Any:
     """Return a key that is equal for equal ops, avoiding a digest for the many small constants."""
-    if not isinstance(op, Constant):
+    if not isinstance(op, ConstantOp):
         return op
     array = op.value.array
     if array.nbytes > _INLINE_BYTES:

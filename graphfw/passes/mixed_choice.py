@@ -23,7 +23,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 from graphfw.ops.control.region_op import Region
-from graphfw.ops.creation.inputs import Identity
+from graphfw.ops.creation.inputs import IdentityOp
 from graphfw.ops.elementwise.arithmetic import Add
 from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.mixed_policy import (
@@ -73,7 +73,7 @@ class PrecisionChoice:
             if said is None or isinstance(node.op, Region):  # inside are nodes of their own
                 continue
             found[node] = said
-            if isinstance(node.op, Identity) and said.names(node):
+            if isinstance(node.op, IdentityOp) and said.names(node):
                 # Its name is meant for what it is given.
                 found.setdefault(node.inputs[0].node, said)
         return found

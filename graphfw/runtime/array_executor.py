@@ -14,7 +14,7 @@ from graphfw.ir import concrete, time_limits
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
-from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.ir.sources import ConstantOp, Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.control.effects import quiet
@@ -69,7 +69,7 @@ class ArrayExecutable(Executable):
         self._blank: list[Any] = [None] * self._slots.total
         self._nodes: list[Node] = []
         for node in program.graph.nodes:
-            if isinstance(node.op, Constant):
+            if isinstance(node.op, ConstantOp):
                 self._blank[self._slots.of[node]] = self._constant(node)
             elif not isinstance(node.op, Placeholder | VariableOp):
                 self._nodes.append(node)
@@ -307,7 +307,7 @@ def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[t
         own = slots.of[node]
         last.update(dict.fromkeys(range(own, own + len(node.types)), number))
         for tensor in node.inputs:
-            if not isinstance(tensor.node.op, Constant):
+            if not isinstance(tensor.node.op, ConstantOp):
                 last[slots.of[tensor.node] + tensor.index] = number
     for tensor in program.graph.outputs:
         last.pop(slots.of[tensor.node] + tensor.index, None)

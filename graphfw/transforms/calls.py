@@ -15,7 +15,7 @@ from graphfw.ir.graph import current_graph
 from graphfw.ir.modes import as_called
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import callback, demand
-from graphfw.ops.creation.inputs import Identity
+from graphfw.ops.creation.inputs import IdentityOp
 from graphfw.ops.structures import Structure
 from graphfw.transforms import forward
 from graphfw.transforms.grad import cotangents, stand_in
@@ -59,7 +59,7 @@ class DifferentiatedCall(NamedTuple):
             )
         # New tensors: what fn takes from around it is constant, and equal arguments are two.
         with ambient.override(ambient.grad_enabled, True):
-            xs = [emit(Identity(), t) for t in given.tensors]
+            xs = [emit(IdentityOp(), t) for t in given.tensors]
             returned = as_called(fn)(*given.pack(xs))
         aux: tuple[Any, ...] = ()
         if has_aux:

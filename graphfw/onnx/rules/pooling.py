@@ -20,7 +20,7 @@ from graphfw.onnx.rules.convolution import Pairs, padding, steps
 from graphfw.onnx.rules.indexing import joined_index, write_put
 from graphfw.onnx.table import composes, reads, writes
 from graphfw.ops.dtypes import least
-from graphfw.ops.nn.unfold import Fold, Windows
+from graphfw.ops.nn.unfold import FoldWindows, Windows
 from graphfw.ops.nn.window import windows_of
 
 
@@ -220,7 +220,7 @@ def _write_put(op: Any, x: Tensor, number: Tensor) -> Tensor:
     lead = x.ndim - len(op.window)
     each = gf.where(_is_number(op, number, lead), gf.expand_dims(x, axis=lead), 0)
     laid = gf.reshape(each, (*x.shape[:lead], *op.window, *x.shape[lead:]))
-    whole = emit(Fold(op.window, op.strides, op.dilations, op.wider(op.dims)), laid)
+    whole = emit(FoldWindows(op.window, op.strides, op.dilations, op.wider(op.dims)), laid)
     inside: Tensor = op.inside(whole, op.dims)
     return inside
 

@@ -75,7 +75,7 @@ relu = unary_function(Relu)
 
 
 @op("softplus")
-class Softplus(Elementwise):
+class SoftplusOp(Elementwise):
     """log(1 + exp(x)): an op, for no composition has the right derivative at 0 and at infinity."""
 
     accepts = "floating-point"
@@ -109,8 +109,8 @@ def softplus(x: TensorLike, /, *, beta: float = 1.0) -> Tensor:
     demand(beta > 0, f"softplus: beta={beta} must be positive", fix="use beta=1.0")
     tensor = floats("softplus", x)
     if beta == 1:
-        return emit(Softplus(), tensor)
-    return emit(Softplus(), tensor * beta) / beta
+        return emit(SoftplusOp(), tensor)
+    return emit(SoftplusOp(), tensor * beta) / beta
 
 
 @public

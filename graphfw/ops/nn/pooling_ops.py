@@ -24,7 +24,7 @@ from graphfw.ops.dtypes import (
     require_ordered,
 )
 from graphfw.ops.fusible import FusiblePool
-from graphfw.ops.nn.unfold import SAMPLE, Fold, Windowed
+from graphfw.ops.nn.unfold import SAMPLE, FoldWindows, Windowed
 from graphfw.ops.nn.window import Pairs
 
 _PADDED: dict[str, Any] = {**SAMPLE, "before": (2,), "after": (1,)}
@@ -146,7 +146,7 @@ class WindowSum(WindowReduction):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         lead = x.ndim - len(self.window)
         sizes = x.shape[lead:]
-        back = Fold(self.window, self.strides, self.dilations, self.wider(sizes))
+        back = FoldWindows(self.window, self.strides, self.dilations, self.wider(sizes))
         ones = (*ct.shape[:lead], *[1] * len(self.window), *ct.shape[lead:])
         full = (*ct.shape[:lead], *self.window, *ct.shape[lead:])
         return (lambda: self.inside(emit(back, F.broadcast_to(F.reshape(ct, ones), full)), sizes),)

@@ -121,7 +121,7 @@ class Windows(Windowed, Movement):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         dims = x.shape[x.ndim - len(self.window) :]
-        return (lambda: emit(Fold(self.window, self.strides, self.dilations, dims), ct),)
+        return (lambda: emit(FoldWindows(self.window, self.strides, self.dilations, dims), ct),)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -134,7 +134,7 @@ class Windows(Windowed, Movement):
 
 
 @op("fold")
-class Fold(Windowed):
+class FoldWindows(Windowed):
     """The windows' elements added up where they lie.  x: [*B, *window, *P]  ->  [*B, *dims]"""
 
     dims: Shape
@@ -292,7 +292,7 @@ def fold(
     parted = F.reshape(tensor, (tensor.shape[0], channels, *kernel, *output_sizes))
     padded = tuple([w.padded for w in windows])
     _, strides, dilations, *_ = fields_of(windows)
-    total = emit(Fold(kernel, strides, dilations, padded), parted)
+    total = emit(FoldWindows(kernel, strides, dilations, padded), parted)
     if padded == sizes:
         return total
     inner = [slice(w.before, w.before + w.size) for w in windows]

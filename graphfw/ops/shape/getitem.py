@@ -37,7 +37,7 @@ from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
 from graphfw.ir.op import Op
 from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, shape_text
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, is_whole, ruled
@@ -232,7 +232,7 @@ def _check_array(x: Tensor, item: _Item) -> None:
         # As in NumPy, an empty mask selects nothing, of whatever size.
         _demand(x, item.mask_dim in (0, dim), message, AxisError, fix)
     op = item.value.node.op
-    if isinstance(op, Constant) and isinstance(dim, int):
+    if isinstance(op, ConstantOp) and isinstance(dim, int):
         values = op.value.array
         wrong = values[(values < -dim) | (values >= dim)]
         if wrong.size:

@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.linalg.products import MatMul
@@ -395,7 +395,7 @@ class _Lowering:
         operands = self.facts.read_by(node)
         left, right = [view(tensor, self.facts) for tensor in operands]
         root = self.facts.root_of(operands[1])
-        fixed = root in self.fixed or isinstance(root.node.op, Constant)
+        fixed = root in self.fixed or isinstance(root.node.op, ConstantOp)
         if isinstance(node.op, MatMul):
             batch = node.types[0].shape[:-2]
             left, right = with_batch(left, batch), with_batch(right, batch)

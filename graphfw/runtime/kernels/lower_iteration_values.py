@@ -16,7 +16,7 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import float32, int64
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import size_of
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.control.scan_op import Scan
@@ -218,7 +218,7 @@ class IterationValues:
         node, parameter = root.node, self._parameter_index.get(root)
         if parameter is not None:
             return self._given(parameter, index)
-        if isinstance(node.op, Constant):
+        if isinstance(node.op, ConstantOp):
             fill, layout = filled(root), own_layout(root)
             return fill or widened(Element(root.dtype, address_at(root, index, 0, layout.strides)))
         if node.op.combine:

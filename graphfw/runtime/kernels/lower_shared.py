@@ -16,7 +16,7 @@ import numpy as np
 
 from graphfw.ir.constants import fill_value
 from graphfw.ir.op import Op
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.control.checkpoint_ops import Barrier
@@ -152,7 +152,7 @@ class Structures:
             key.append(("computed", self._op(node.op), tuple(read)))
         elif facts.role[node] is Role.UNPACK:
             raise _NotShared
-        elif isinstance(node.op, Constant):
+        elif isinstance(node.op, ConstantOp):
             key.append(("constant", self._fill(tensor)))
         else:
             key.append("fixed" if tensor in self._fixed else "read")

@@ -16,7 +16,7 @@ from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, broadcast_index
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64, uint8
-from graphfw.ir.sources import Constant, DimValue
+from graphfw.ir.sources import ConstantOp, DimValue
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.random.draws import RandomBits
@@ -387,7 +387,7 @@ def _as_value(position: Affine) -> Expr:
 
 def filled(root: Tensor) -> Expr | None:
     """Return the value of a constant whose elements are all the same."""
-    fill = fill_value(root) if isinstance(root.node.op, Constant) else None
+    fill = fill_value(root) if isinstance(root.node.op, ConstantOp) else None
     if fill is None:
         return None
     if root.dtype.is_storage:

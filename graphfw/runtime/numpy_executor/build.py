@@ -10,7 +10,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Literal
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.ops.control.region_op import Region
@@ -195,7 +195,7 @@ def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Stor
     found: dict[Storage, Literal] = {}
     for step in (*steps, *[one.step for one in prepared]):
         for storage in step.operands:
-            if isinstance(storage, Tensor) and isinstance(storage.node.op, Constant):
+            if isinstance(storage, Tensor) and isinstance(storage.node.op, ConstantOp):
                 op: Any = storage.node.op
                 found[storage] = op.value
             elif isinstance(storage, Table):

@@ -20,7 +20,7 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import float32
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.runtime.kernels.steps import Choice, Prepared, Step, Storage, Temp, View
@@ -253,7 +253,7 @@ def _copy(source: Temp) -> tuple[Step, Temp]:
 def _lasts(storage: Storage) -> bool:
     """Whether a storage holds the same from run to run."""
     if isinstance(storage, Tensor):
-        return isinstance(storage, Variable) or isinstance(storage.node.op, Constant)
+        return isinstance(storage, Variable) or isinstance(storage.node.op, ConstantOp)
     return isinstance(storage, Prepared)
 
 

@@ -11,7 +11,7 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.dtype import bool_
 from graphfw.ir.functions import F
 from graphfw.ir.op import ALIAS, ELEMENTWISE
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.types import TensorType
 from graphfw.loc import Loc
 from graphfw.ops.args import as_tensor
@@ -62,7 +62,7 @@ def _line(loop: Loop) -> Loc:
 
 def _is_little(body: Body) -> bool:
     for node in body.nodes:
-        if not {ELEMENTWISE, ALIAS} & node.op.traits and not isinstance(node.op, Constant):
+        if not {ELEMENTWISE, ALIAS} & node.op.traits and not isinstance(node.op, ConstantOp):
             return False
     sizes = [t.type.size for t in body.parameters]
     return all([isinstance(size, int) for size in sizes]) and sum(sizes) <= _SMALL

@@ -17,7 +17,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.shape import permuted
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.control.checkpoint_ops import Barrier
@@ -213,7 +213,7 @@ def _is_free(tensor: Tensor) -> bool:
     op, order = tensor.node.op, pixels_last(tensor.ndim)
     if isinstance(op, PermuteDims):
         return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])
-    return isinstance(op, Constant)
+    return isinstance(op, ConstantOp)
 
 
 def _written(tensor: Tensor) -> Tensor:

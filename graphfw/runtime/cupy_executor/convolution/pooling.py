@@ -12,7 +12,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum
-from graphfw.ops.nn.unfold import Fold, Windowed
+from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import (
     NOTHING,
@@ -101,7 +101,7 @@ def fold_steps(
 ) -> list[Step]:
     """Return the steps of a `fold`; nothing where there is no kernel for it."""
     op, (x,), (out,) = node.op, inputs, outputs
-    assert isinstance(op, Fold)
+    assert isinstance(op, FoldWindows)
     if not _is_native(op, x.storage.dtype):
         return []
     rank, steps = len(op.window), list[Step]()

@@ -19,7 +19,7 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import WindowPut
-from graphfw.ops.nn.unfold import Fold, Windowed
+from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
@@ -421,7 +421,7 @@ def steps_of(
         return []
     if any([view.storage.dtype is not int64 for view in inputs[1:]]):
         return []
-    rank, adds = len(op.window), isinstance(op, Fold | WindowPut)
+    rank, adds = len(op.window), isinstance(op, FoldWindows | WindowPut)
     image = result if adds else first
     lead = len(image.shape) - rank
     cut = _cut(inputs, lead)
