@@ -79,10 +79,10 @@ def renamed(name: str) -> str:
     return target
 
 
-def meant_option(given: object, words: Sequence[str]) -> str:
+def meant_option(value: object, words: Sequence[str]) -> str:
     """Return the word that another framework's option, or a slip of the pen, stands for, or ""."""
     tables: Any = import_module("graphfw.hints.foreign_arguments")
-    said = str(given).lower()
+    said = str(value).lower()
     meant = [word for word in tables.OPTIONS.get(said, ()) if word in words]
     same = [word for word in words if word.lower() == said]
     return next(iter(meant or same or difflib.get_close_matches(said, words, n=1)), "")

@@ -145,8 +145,8 @@ class Body(NestedGraph):
     @cached_property
     def nodes(self) -> list[Node]:
         """The nodes, in the order in which they are computed."""
-        given = {t.node for t in self.parameters}
-        return [node for node in ancestors(self.outputs) if node not in given]
+        sources = {t.node for t in self.parameters}
+        return [node for node in ancestors(self.outputs) if node not in sources]
 
     @cached_property
     def key(self) -> Any:
@@ -232,8 +232,8 @@ class Body(NestedGraph):
 
     def inline(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Make its nodes again in the current graph, on `inputs`, and return its outputs."""
-        given = dict(zip(self.parameters, inputs, strict=True))
-        return tuple(copied(self.outputs, given))
+        values = dict(zip(self.parameters, inputs, strict=True))
+        return tuple(copied(self.outputs, values))
 
     def evaluate(self, xp: Any, arrays: Sequence[Any], rng: Rng | None) -> list[Any]:
         """Compute the outputs by each op's reference `eval`.
@@ -408,18 +408,18 @@ def body_of(what: str, function: Callable[..., Sequence[Tensor]], *kinds: Tensor
     return Body(traced.parameters, traced.outputs)
 
 
-def copied(outputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Tensor]:
+def copied(outputs: Sequence[Tensor], values: Mapping[Tensor, Tensor]) -> list[Tensor]:
     """Make the nodes that outputs need again in the current graph.
 
     Args:
         outputs: What to make again.
-        given: What stands for some tensors; nothing above these is made.
+        values: What stands for some tensors; nothing above these is made.
     """
     graph = current_graph()
-    new: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in given.items()}
+    new: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in values.items()}
     whole = {
         node
-        for node in {t.node for t in given}
+        for node in {t.node for t in values}
         if all((node, index) in new for index in range(len(node.types)))
     }
     for node in ancestors(outputs, stop=whole.__contains__):

@@ -344,9 +344,9 @@ class Op:
         dtype = self.dtype(*[t.dtype for t in types])
         if self.multiple:
             return tuple(TensorType(d, s) for d, s in zip(dtype, shape, strict=True))
-        for given in types:
-            if given.dtype is dtype and given.shape == shape:
-                return (given,)
+        for kind in types:
+            if kind.dtype is dtype and kind.shape == shape:
+                return (kind,)
         return (TensorType(dtype, shape),)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:

@@ -96,12 +96,12 @@ class Initializer(abc.ABC):
             ArgumentError: There is no such option, or it makes no sense.
             ShapeError: `shape` is no shape, or the initialiser can't fill it.
         """
-        given = () if shape is None else (shape, dtype)
+        arguments = () if shape is None else (shape, dtype)
         try:
             made = replace(self, **options) if shape is None else self._drawn(shape, dtype, options)
         except FOREIGN as error:
-            raise_refusal(error, self, given, options, _public_name(self))
-        refuse_kinds(self, given, options, _public_name(self))  # options may only fail later
+            raise_refusal(error, self, arguments, options, _public_name(self))
+        refuse_kinds(self, arguments, options, _public_name(self))  # options may only fail later
         return made
 
     def _drawn(

@@ -33,10 +33,10 @@ def _sizes(layer: str, features: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _feature_fix(layer: str, sizes: tuple[int, ...], x: Tensor) -> str:
-    given = x.shape[x.ndim - len(sizes) :]
-    if given == sizes or x.ndim < len(sizes):
+    found = x.shape[x.ndim - len(sizes) :]
+    if found == sizes or x.ndim < len(sizes):
         return ""
-    wanted, actual = (s[0] if len(s) == 1 else s for s in (sizes, given))
+    wanted, actual = (s[0] if len(s) == 1 else s for s in (sizes, found))
     return f"{layer}({wanted}) receives features of size {actual}: use {layer}({actual})"
 
 

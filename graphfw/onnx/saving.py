@@ -178,9 +178,9 @@ class Saving:
         self._add_symbols()
         sources: dict[Tensor, str] = {**self._inputs, **{v: v.name for v in self._held}}
         wanted = [*self._fetches, *self._next]
-        given = [Val(name, t.dtype) for t, name in sources.items()]
+        parameters = [Val(name, t.dtype) for t, name in sources.items()]
         # Those that find out sizes, too: nodes whose inputs they are not may need the sizes.
-        values = b.inline(list(sources), [*wanted, *self._measured], given)[: len(wanted)]
+        values = b.inline(list(sources), [*wanted, *self._measured], parameters)[: len(wanted)]
         _raise([*b.problems, *self._problems_at_ends([*sources, *wanted])])
         self._name_outputs(values, ends)
         kept = pruned(ordered([*b.sizes, *b.nodes]), set(ends))

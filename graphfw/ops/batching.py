@@ -88,12 +88,12 @@ class MappedAxis:
         """
         graph = current_graph()
         made: dict[tuple[Node, int], tuple[Tensor, bool]] = {
-            (t.node, t.index): given
-            for t, given in zip(body.parameters, zip(inputs, batched, strict=True), strict=True)
+            (t.node, t.index): parameter
+            for t, parameter in zip(body.parameters, zip(inputs, batched, strict=True), strict=True)
         }
         for node in body.nodes:
-            given = [made[t.node, t.index] for t in node.inputs]
-            xs, flags = [x for x, _ in given], tuple([flag for _, flag in given])
+            parameter = [made[t.node, t.index] for t in node.inputs]
+            xs, flags = [x for x, _ in parameter], tuple([flag for _, flag in parameter])
             with graph.located(graph.provenance or node.loc):
                 outputs, flag = self._applied(node, xs, flags)
                 if keeps_names and node.name:

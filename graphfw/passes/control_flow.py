@@ -156,24 +156,28 @@ def _smaller_scan(
 ) -> dict[int, Tensor] | None:
     """Emit what is needed of a scan, and return the wanted outputs; None if that is all of it."""
     count, last = op.carries, op.carries + op.sequences
-    number, *given = op.body.parameters
+    number, *parameters = op.body.parameters
     outputs = op.body.outputs
-    constant = [i for i in range(count) if outputs[i] is given[i]]
+    constant = [i for i in range(count) if outputs[i] is parameters[i]]
     stacked = [i for i in wanted if i >= count]
     live = {i for i in wanted if i < count}
     before = -1
     while len(live) > before:
         before = len(live)
         needed = {n for n in ancestors([outputs[i] for i in (*live, *stacked)])}
-        live.update(i for i in range(count) if given[i].node in needed)
+        live.update(i for i in range(count) if parameters[i].node in needed)
     carry = [i for i in range(count) if i in live and i not in constant]
-    rest = [i for i in range(count, len(given)) if given[i].node in needed]
+    rest = [i for i in range(count, len(parameters)) if parameters[i].node in needed]
     sequences = [i for i in rest if i < last]
     captures = [*[i for i in constant if i in live], *[i for i in rest if i >= last]]
     kept = [*carry, *sequences, *captures]
-    if len(kept) == len(given) and len(carry) == count and len(stacked) == len(outputs) - count:
+    if (
+        len(kept) == len(parameters)
+        and len(carry) == count
+        and len(stacked) == len(outputs) - count
+    ):
         return None
-    body = Body([number, *[given[i] for i in kept]], [outputs[i] for i in (*carry, *stacked)])
+    body = Body([number, *[parameters[i] for i in kept]], [outputs[i] for i in (*carry, *stacked)])
     smaller = Scan(body, op.length, len(carry), len(sequences), op.backwards)
     found = emit_all(smaller, *[inputs[i] for i in kept])
     result = dict(zip((*carry, *stacked), found, strict=True))
@@ -184,21 +188,21 @@ def _smaller_branch(
     op: Branch, wanted: Sequence[int], inputs: tuple[Tensor, ...]
 ) -> dict[int, Tensor] | None:
     """Emit what is needed of a branch, and return the wanted outputs; None if that is all of it."""
-    number, *given = inputs
+    number, *operands = inputs
     outputs = [[body.outputs[i] for i in wanted] for body in op.choices]
     needed = [{*ancestors(own)} for own in outputs]
     kept = [
         i
-        for i in range(len(given))
+        for i in range(len(operands))
         if any(b.parameters[i].node in own for b, own in zip(op.choices, needed, strict=True))
     ]
-    if len(kept) == len(given) and len(wanted) == len(op.choices[0].outputs):
+    if len(kept) == len(operands) and len(wanted) == len(op.choices[0].outputs):
         return None
     bodies = [
         Body([body.parameters[i] for i in kept], own)
         for body, own in zip(op.choices, outputs, strict=True)
     ]
-    found = emit_all(Branch(tuple(bodies)), number, *[given[i] for i in kept])
+    found = emit_all(Branch(tuple(bodies)), number, *[operands[i] for i in kept])
     return dict(zip(wanted, found, strict=True))
 
 
@@ -231,7 +235,7 @@ class ConvertIfs(Pass):
         op = node.op
         if not isinstance(op, Branch):
             return None
-        number, *given = inputs
+        number, *operands = inputs
         bodies = op.choices
         if isinstance(number.node.op, ConstantOp):
             chosen = int(number.node.op.values[0].array)
@@ -242,7 +246,7 @@ class ConvertIfs(Pass):
             return None
         hits["selected"] += 1
         with current_graph().located(None):  # what is inside keeps its own locations
-            first, *others = [body.inline(*given) for body in bodies]
+            first, *others = [body.inline(*operands) for body in bodies]
         for index, body in enumerate(others, 1):
             is_before = number < index
             pairs = zip(first, body, strict=True)
@@ -324,7 +328,7 @@ def _lightened(
     else:
         captures = len(inputs) - sum(op.carries)
         is_run = False
-    given = inputs[len(inputs) - captures :]
+    captured = inputs[len(inputs) - captures :]
     found = [_invariants(body, captures, is_run) for body in op.bodies]
     if not any(found):
         return None
@@ -332,7 +336,7 @@ def _lightened(
     bodies: list[Body] = []
     for body, own in zip(op.bodies, found, strict=True):
         taken = body.parameters[len(body.parameters) - captures :]
-        outside += copied(own, dict(zip(taken, given, strict=True)))
+        outside += copied(own, dict(zip(taken, captured, strict=True)))
         graph = BodyGraph(op.name)
         with graph:
             parameters = [graph.parameter(t.type, t.node.loc) for t in body.parameters]

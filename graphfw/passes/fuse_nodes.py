@@ -86,7 +86,7 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-_GIVEN = (Role.SOURCE, Role.GENERATED, Role.UNPACK)
+_NOT_COMPUTED = (Role.SOURCE, Role.GENERATED, Role.UNPACK)
 
 
 class Read(NamedTuple):
@@ -204,8 +204,8 @@ class FusionFacts:
         if isinstance(op, Arange | DimValue):
             return self._recipe(node)
         if isinstance(op, UnpackBits):
-            is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
-            return Role.UNPACK if is_given else Role.FALLBACK
+            is_source = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
+            return Role.UNPACK if is_source else Role.FALLBACK
         if isinstance(op, FusibleProduct):
             return Role.MATMUL if self.natives.multiplies(node) else Role.FALLBACK
         if self._is_pooled_product(node):
@@ -244,7 +244,7 @@ class FusionFacts:
         """Let what is behind a barrier lie where it lies before; who reads it waits."""
         others = node.inputs[len(node.types) :]
         waits = [t for x in others for t in (self.root_of(x), *self.waits_for.get(x, ()))]
-        waits = [t for t in waits if self.role[t.node] not in _GIVEN]
+        waits = [t for t in waits if self.role[t.node] not in _NOT_COMPUTED]
         for x, tensor in zip(node.inputs, node.outputs, strict=False):
             self.layout[tensor] = self.layout_of(x)
             self.waits_for[tensor] = tuple(dict.fromkeys((*self.waits_for.get(x, ()), *waits)))
@@ -464,7 +464,7 @@ class FusionFacts:
     def _read(self, tensor: Tensor, index: Index) -> Read:
         if tensor in self.waits_for:
             return Read(self.root_of(tensor), None, "it is behind a barrier")
-        if tensor in self.layout and self.role[self.root_of(tensor).node] in _GIVEN:
+        if tensor in self.layout and self.role[self.root_of(tensor).node] in _NOT_COMPUTED:
             return Read(self.root_of(tensor), None, "nothing computes it")
         root, at = self.follow(tensor, index)
         if at is None:

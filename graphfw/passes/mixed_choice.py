@@ -154,14 +154,14 @@ class PrecisionChoice:
         return is_made and all(t.node in self.weak or _is_smaller(t, node) for t in others)
 
     def _narrow_outputs(self, node: Node) -> tuple[bool, ...]:
-        given = [
+        operands = [
             TensorType(self.low, t.shape)
             if t.dtype is float32 and not is_wide_operand(node, number)
             else t.type
             for number, t in enumerate(node.inputs)
         ]
         try:
-            types = node.op.infer(*given)
+            types = node.op.infer(*operands)
         except (Requirement, DTypeError) as error:
             said = self.said.get(node)
             if said is None:

@@ -74,10 +74,10 @@ class _ElementwiseChoice:
             size = min(size, self._sizes[node.inputs[0].node])
         self._sizes[node] = size
         self._root[node] = node
-        if node in self._parts.given or not _is_plain(node):
+        if node in self._parts.available or not _is_plain(node):
             return
         large = [t.node for t in node.inputs if self._sizes[t.node] * _THIN > size]
-        roots = {self._root[n] for n in large if n not in self._parts.given}
+        roots = {self._root[n] for n in large if n not in self._parts.available}
         if len(roots) == 1:
             self._root[node] = roots.pop()
         elif roots:

@@ -208,8 +208,8 @@ class FuseMaxPoolBackward(Pass):
             return True if is_sole and self.is_worth(put) else None
 
         def make(_op: Op, inputs: tuple[Tensor, ...], _: bool) -> Tensor:
-            given, number = inputs
-            return emit(WindowRoute(*number.node.op.values), given, number.node.inputs[0])
+            cotangent, number = inputs
+            return emit(WindowRoute(*number.node.op.values), cotangent, number.node.inputs[0])
 
         return _replaced(graph, WindowPut, find, make, partial(hits.update, ["routed"]))
 

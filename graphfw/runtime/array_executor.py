@@ -149,7 +149,7 @@ class ArrayExecutable(Executable):
         return values
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        given = ""
+        feeds_text = ""
         for tensor, array in zip(
             (*self.program.feeds, *self.program.variables), inputs, strict=True
         ):
@@ -157,7 +157,7 @@ class ArrayExecutable(Executable):
             held = f'"{tensor.name}" holds {bad} before the run'
             if bad.startswith("nan"):
                 return ExecutionError(held, at=tensor.node.loc)
-            given = given or (held if bad else "")
+            feeds_text = feeds_text or (held if bad else "")
         # As it was described: passes may have folded what makes it into a constant. Else as it is
         # computed.
         run = ArrayExecutable(replace(self.program, passes=tuple), self.xp)
@@ -173,7 +173,7 @@ class ArrayExecutable(Executable):
             )
         # An infinity may be meant, as in a mask, where nothing else goes wrong after it.
         nan = run._first_node(inputs, sizes, rng, "nan")
-        first.why = "; ".join(filter(None, [first.why, given]))
+        first.why = "; ".join(filter(None, [first.why, feeds_text]))
         if nan is None or nan.summary == first.summary:
             return first
         origin = f"the first infinity: {first.summary}"

@@ -144,7 +144,7 @@ class Function(Answering):
         self.fn = fn
         self._name = getattr(fn, "__qualname__", repr(fn)).rpartition("<locals>.")[2]
         self._signature = inspect.signature(fn)
-        self._given = session
+        self._session_argument = session
         self._executor = executor
         self._seed = seed
         self._parameter_index = {name: i for i, name in enumerate(self._signature.parameters)}
@@ -161,8 +161,8 @@ class Function(Answering):
     @functools.cached_property
     def session(self) -> Session:
         """Where the function runs: for its variables, `save` and `restore`."""
-        if self._given is not None:
-            return self._given
+        if self._session_argument is not None:
+            return self._session_argument
         with _building:
             own = self.__dict__.get("session")
             if own is None:
@@ -437,10 +437,10 @@ class _Call(NamedTuple):
         rest = iter(tensors)
         values = iter([next(rest) if is_array else value for value, is_array in self.leaves])
         arguments = self.bound.arguments
-        given = inspect.BoundArguments(self.bound.signature, OrderedDict())
+        bound = inspect.BoundArguments(self.bound.signature, OrderedDict())
         for name, value in arguments.items():
-            given.arguments[name] = packer(value)(values)
-        return fn(*given.args, **given.kwargs)
+            bound.arguments[name] = packer(value)(values)
+        return fn(*bound.args, **bound.kwargs)
 
 
 class _Build(NamedTuple):

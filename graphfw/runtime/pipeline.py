@@ -224,7 +224,7 @@ class Compilation:
         block_of, homes = self.memory.block_of, self.memory.homes
         numbers = [number for _, number in self.program.carried]
         pairs = zip(numbers, self._carried, strict=True)
-        made = {pair.given: pair.made for number, pair in pairs if number in self.overwritten}
+        made = {pair.before: pair.made for number, pair in pairs if number in self.overwritten}
         for new, old in step.in_place:
             target, source = [homes.get(s, s) for s in (step.operands[new], step.operands[old])]
             shares = block_of.get(target, -1) == block_of.get(source, -2)

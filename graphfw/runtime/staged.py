@@ -122,15 +122,15 @@ class StagedExecutable(Executable):
         for stage, run in zip(self.stages.stages, self._runs, strict=True):
             check_promises(stage.program, env)
             own = tuple([env[name] for name in stage.program.symbols])
-            given = [values[slot] for slot in stage.takes]
-            outputs = run(given, own, rng, version, claim if stage is last else None)
+            inputs = [values[slot] for slot in stage.takes]
+            outputs = run(inputs, own, rng, version, claim if stage is last else None)
             for slot, array in zip(stage.gives, outputs, strict=True):
                 values[slot] = array
             seconds = [self._measured(one, run, values, env) for one in stage.measurements]
             for slot in stage.drops:
                 values[slot] = None
-            yield _Passed(run, given, own, outputs, seconds)
-            del given, outputs
+            yield _Passed(run, inputs, own, outputs, seconds)
+            del inputs, outputs
 
     def _measured(
         self, one: Measurement, run: Executable, values: list[Any], env: dict[str, int]

@@ -99,10 +99,10 @@ class _Cut:
         outputs = program.source.outputs
         self._last = max([self._ready(t) for t in outputs])
         self._slots: dict[tuple[Node, int], int] = {}
-        given = (*program.feeds, *program.variables)
-        self._given = {t.node for t in given}
+        inputs = (*program.feeds, *program.variables)
+        self._inputs = {t.node for t in inputs}
         self._rewritten = {v.node for v in program.updated}
-        for tensor in given:
+        for tensor in inputs:
             self._slot(tensor)
 
     def stages(self) -> Stages:
@@ -192,7 +192,7 @@ class _Cut:
     ) -> None:
         """See that an earlier stage yields what a later one or a measurement takes."""
         node = tensor.node
-        if node in self._given:
+        if node in self._inputs:
             return
         if MEASURES not in node.op.traits:
             wanted[self._levels[node]][tensor] = None
@@ -212,7 +212,7 @@ class _Cut:
 
     def _yielded(self, tensor: Tensor) -> int:
         """Return the slot of what a stage yields; of what is given, it yields copies."""
-        if tensor.node not in self._given:
+        if tensor.node not in self._inputs:
             return self._slot(tensor)
         return self._slots.setdefault((tensor.node, _COPY), len(self._slots))
 

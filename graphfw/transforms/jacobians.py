@@ -89,7 +89,7 @@ def jacobian(
             rows = [[column[i] for column in columns] for i in range(len(call.ys.tensors))]
         else:
             rows = [_rows(call, index, holomorphic) for index in range(len(call.ys.tensors))]
-        blocks = [call.given.pack(row) for row in rows]
+        blocks = [call.arguments.pack(row) for row in rows]
         return call.ys.pack([b[0] if is_one else b for b in blocks])
 
     return differentiated
@@ -191,7 +191,7 @@ def hvp(
                 operands=[describe("y", y)],
                 fix="reduce it, with gf.sum or gf.mean; gf.hessian takes any results",
             )
-        return y, call.given.pack(call.pull([F.ones((), dtype=y.dtype)]))
+        return y, call.arguments.pack(call.pull([F.ones((), dtype=y.dtype)]))
 
     call, ys, found = pushed("hvp", gradient, primals, tangents)
     return ys[0], call.ys.pack(found)[1]

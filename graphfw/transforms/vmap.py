@@ -85,8 +85,10 @@ def vmap(
 
         def one(*tensors: Tensor) -> list[Tensor]:
             rest = iter(tensors)
-            given, named = pack(iter([x.value if x.front is None else next(rest) for x in leaves]))
-            returned.append(as_called(fn)(*given, **named))
+            positional, named = pack(
+                iter([x.value if x.front is None else next(rest) for x in leaves])
+            )
+            returned.append(as_called(fn)(*positional, **named))
             return [_result(leaf) for leaf in nest.leaves(returned[-1]) if leaf is not None]
 
         mapped_axis = MappedAxis(_common_size(leaves), randomness)

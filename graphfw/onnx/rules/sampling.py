@@ -72,8 +72,8 @@ def _resized(
     **options: Any,
 ) -> Tensor:
     """Resize dims by sizes, by factors, or by both."""
-    given = (sizes, factors)
-    enough = all(v is None or len(axes) <= len(v) for v in given)
+    both = (sizes, factors)
+    enough = all(v is None or len(axes) <= len(v) for v in both)
     node.require(enough, "it has too few scales or sizes")
     by_size: dict[int, DimLike] = {}
     by_factor: dict[int, float] = {}

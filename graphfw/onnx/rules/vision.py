@@ -36,13 +36,13 @@ def _non_max_suppression(
         node.require(x is None or x.size == 1, "a limit is no number")
         return gf.astype(gf.asarray(default) if x is None else gf.reshape(x, ()), dtype)
 
-    given = (
+    operands = (
         *matched((boxes, scores), (("image", "box", None), ("image", "class", "box"))),
         number(most, 0, gf.int64),
         number(overlap, 0.0, boxes.dtype),
         number(least, -math.inf, boxes.dtype),
     )
-    tensors = [x for x in given if x is not None]
+    tensors = [x for x in operands if x is not None]
     if not is_measured(node, *tensors):
         tensors = [gf.constant(node.known(x, "what it chooses from")) for x in tensors]
     centred = bool(node.attr("center_point_box", 0))
@@ -56,7 +56,7 @@ def _write_non_max_suppression(
     if boxes.dtype.name == "float64":
         raise Unsupported("float64")
     most, overlap, lowest = limits
-    given = [
+    operands = [
         b.cast(boxes, float32),
         b.cast(scores, float32),
         b.reshape(b.cast(most, int64), (1,)),
@@ -64,7 +64,7 @@ def _write_non_max_suppression(
         b.reshape(b.cast(lowest, float32), (1,)),
     ]
     centred = int(fields(node).centred)
-    (made,) = b.many("NonMaxSuppression", given, [int64], center_point_box=centred)
+    (made,) = b.many("NonMaxSuppression", operands, [int64], center_point_box=centred)
     b.measure(fields(node).dims[0], made, 0)
     return made
 

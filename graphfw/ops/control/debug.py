@@ -172,10 +172,10 @@ def check(
         f"check: the message is {a_type(message)}, not a string",
         fix='write gf.check(x > 0, "x must be positive")',
     )
-    given = [as_tensor(t) for t in (*values, *named.values())]
-    effect = Check(next(_numbers), _parts("check", message, given, list(named)))
-    token = _happening(effect, [said, *given], "gf.check")
-    first = given[0] if given else said
+    tensors = [as_tensor(t) for t in (*values, *named.values())]
+    effect = Check(next(_numbers), _parts("check", message, tensors, list(named)))
+    token = _happening(effect, [said, *tensors], "gf.check")
+    first = tensors[0] if tensors else said
     return first if token is None else emit_all(Barrier(1), first, token)[0]
 
 

@@ -94,12 +94,12 @@ class Loop(Region):
         def holds(carry: Sequence[Any]) -> bool:
             return bool(self.condition.evaluate(xp, (*carry, *captures), rng)[0])
 
-        def computed(number: int, iteration: int, given: Sequence[Any]) -> list[Any]:
+        def computed(number: int, iteration: int, state: Sequence[Any]) -> list[Any]:
             count_iteration()
             draws = None if rng is None else rng.fold(iteration)
             index = xp.asarray(iteration, dtype=xp.int64)
             with in_iteration(iteration):
-                return self.passes[number].evaluate(xp, (index, *given, *captures), draws)
+                return self.passes[number].evaluate(xp, (index, *state, *captures), draws)
 
         results = [x for carry in self.ends(firsts, holds, computed) for x in carry]
         return owned(xp, results, inputs)
@@ -174,10 +174,10 @@ class Loop(Region):
             for t in carry
         ]
         rest = map(_sum, totals)
-        given: list[Any] = [next(rest) if t.dtype.is_inexact else None for t in captures]
+        cotangents: list[Any] = [next(rest) if t.dtype.is_inexact else None for t in captures]
         for one in adjoints.values():
-            given = one.both.refusing(given, len(one.both.parameters) - len(captures))
-        return [*entries, *given]
+            cotangents = one.both.refusing(cotangents, len(one.both.parameters) - len(captures))
+        return [*entries, *cotangents]
 
     def batch(self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
         carries, taken = self.split(batched)
@@ -302,23 +302,25 @@ class _MappedLoop:
         flags = [False, *[True] * (len(body.parameters) - 1 - len(self.taken)), *self.taken]
         graph = BodyGraph("loop")
         with graph:
-            given = [
+            parameters = [
                 graph.parameter(mapped.kind(t.type, flag))
                 for t, flag in zip(body.parameters, flags, strict=True)
             ]
             active = graph.parameter(TensorType(bool_, (mapped.size,)))
-            safe = [mapped.only(active, x) if f else x for x, f in zip(given, flags, strict=True)]
+            safe = [
+                mapped.only(active, x) if f else x for x, f in zip(parameters, flags, strict=True)
+            ]
             made = mapped.all(*mapped.through(body, safe, flags))
             carry = [
                 F.where(lifted(active, old.ndim), new, old)
-                for new, old in zip(made[:own], given[1:], strict=False)
+                for new, old in zip(made[:own], parameters[1:], strict=False)
             ]
             handed = made[own:]
             if number == 0:
-                handed.insert(0, active & self.asked(carry, given[1 + own :]))
+                handed.insert(0, active & self.asked(carry, parameters[1 + own :]))
         # `active` stands behind the carry of the first pass.
         position = 1 + loop.carries[0] + (own if number else 0)
-        return Body([*given[:position], active, *given[position:]], [*carry, *handed])
+        return Body([*parameters[:position], active, *parameters[position:]], [*carry, *handed])
 
 
 class _Adjoint:

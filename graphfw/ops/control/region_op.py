@@ -208,12 +208,12 @@ def frontier(both: Reverse | Forward, wanted: Sequence[Tensor]) -> list[Tensor]:
         wanted: Derivatives.
     """
     forward = {*[t.node for t in both.parameters], *ancestors(both.outputs)}
-    given = {seed.node for seed in both.seeds if seed is not None}
+    seeds = {seed.node for seed in both.seeds if seed is not None}
     read = {t for t in wanted if t.node in forward}
     for node in ancestors(wanted, stop=forward.__contains__):
         if node not in forward:
             read.update([t for t in node.inputs if t.node in forward])
-    return sorted([t for t in read if t.node not in given], key=_order)
+    return sorted([t for t in read if t.node not in seeds], key=_order)
 
 
 def _order(tensor: Tensor) -> tuple[int, int]:

@@ -70,8 +70,8 @@ def taking(variables: Sequence[Variable], traced: Traced, index: int) -> Traced:
             source = admitted(v, graph.outer, graph.what)
             read = graph.captured.pop(source, None)  # what it captured is what it is given now
             own.append(graph.parameter(v.type) if read is None else read)
-    given = traced.parameters
-    return traced._replace(parameters=(*given[:index], *own, *given[index:]))
+    parameters = traced.parameters
+    return traced._replace(parameters=(*parameters[:index], *own, *parameters[index:]))
 
 
 def settle(

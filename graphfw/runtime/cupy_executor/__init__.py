@@ -161,9 +161,9 @@ class _OnDevice(ArrayExecutable):
     ) -> list[Any]:
         cupy = self._gpu.cupy
         with self._gpu.current(), self._gpu.translated():
-            given = [cupy.asarray(array) for array in self._edge.taken(inputs)]
+            arrays = [cupy.asarray(array) for array in self._edge.taken(inputs)]
             try:
-                return self._edge.handed(super().__call__(given, sizes, rng, version, claim))
+                return self._edge.handed(super().__call__(arrays, sizes, rng, version, claim))
             except ExecutionError as error:
                 own = (cupy.cuda.memory.OutOfMemoryError, *failures.lasting(cupy))
                 cause = error.__cause__

@@ -69,16 +69,16 @@ def _rest(op: FusedProduct, result: TensorType, types: tuple[TensorType, ...]) -
     names = ("b", *op.others)
     with no_ambient(), Graph() as graph:
         product = placeholder(result.shape, result.dtype, name="product")
-        given = {
+        placeholders = {
             name: placeholder(one.shape, one.dtype, name=name)
             for name, one in zip(names, types[1:], strict=True)
         }
-        made = op.rest(product, *given.values())
-    graph = derive(graph, [product, *given.values(), *made])
+        made = op.rest(product, *placeholders.values())
+    graph = derive(graph, [product, *placeholders.values(), *made])
     for one in DEFAULT:
         graph = one(graph)
-    count = 1 + len(given)
-    known = dict(zip(graph.outputs, ("result", *given), strict=False))
+    count = 1 + len(placeholders)
+    known = dict(zip(graph.outputs, ("result", *placeholders), strict=False))
     outputs = dict(zip(graph.outputs[count:], op.results, strict=True))
     outputs = {tensor: name for tensor, name in outputs.items() if tensor not in known}
     graph = derive(graph, list(outputs))

@@ -374,10 +374,15 @@ class GpuLayouts:
             return after if isinstance(plan, str) else [BoundCudnn(plan, operands), *after]
         if isinstance(one, RegionStep):
             pairs = zip(operands, one.step.operands, params, strict=False)
-            given = [at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
-            given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
+            addresses = [
+                at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs
+            ]
+            addresses = [
+                *addresses[: len(one.code.node.inputs)],
+                *operands[len(one.code.node.inputs) :],
+            ]
             assert isinstance(one.code, RegionCode)
-            return [one.code.ready(RegionSite(env, params, given, self._inside[one.code]))]
+            return [one.code.ready(RegionSite(env, params, addresses, self._inside[one.code]))]
         launch = one.code.launch(params)
         if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):
             launch = launch_of(one.code.kernel, params, without_alignment(launch.variant))

@@ -193,9 +193,9 @@ def fused_product_steps(
     if not all(map(is_whole, outputs[1:])):
         return []
     steps: list[Step] = []
-    given = dict(zip(("a", "b", *op.others), inputs, strict=True))
-    a = _rows_of(given.pop("a"), node, steps, may_lie_across=size_of(dims) == 1)
-    b = _operand(given["b"], node, steps)
+    input_of = dict(zip(("a", "b", *op.others), inputs, strict=True))
+    a = _rows_of(input_of.pop("a"), node, steps, may_lie_across=size_of(dims) == 1)
+    b = _operand(input_of["b"], node, steps)
     made = {name: view.storage for name, view in zip(op.results, outputs, strict=True)}
     storages: dict[str, Storage] = {"a": a.view.storage, "b": b.view.storage, **made}
     params = ProductSizes(
@@ -207,12 +207,12 @@ def fused_product_steps(
     )
     for name in op.others:
         if name == "residual":
-            residual = _rows_of(given[name], node, steps, may_lie_across=False)
+            residual = _rows_of(input_of[name], node, steps, may_lie_across=False)
             storages[name] = residual.view.storage
             params = params._replace(residual=residual.view.offset, residual_lead=residual.lead)
         else:
-            storages[name] = _whole(given[name], node, steps)
-    whole = {**storages, "b": _whole(given["b"], node, steps)} if op.sums else {**storages}
+            storages[name] = _whole(input_of[name], node, steps)
+    whole = {**storages, "b": _whole(input_of["b"], node, steps)} if op.sums else {**storages}
     apart: list[Storage] = []
     if not is_whole(target.view):
         why = "a product that is not yet where it belongs"

@@ -150,12 +150,12 @@ class HandwrittenCode:
         parameters = [f"{kind} b{number}" for number, kind in enumerate(kinds)]
         parameters += [f"gf_i64 w{number}" for number in range(self.params)]
         parameters += ["int* failed", "char* scratch"]
-        given = ", ".join([text.split()[-1] for text in parameters])
+        arguments = ", ".join([text.split()[-1] for text in parameters])
         lines = [self.own]
         for name, call, threads, together in self.functions:
             if wanted is None or name in wanted:
                 bounds = f"__launch_bounds__({threads}, {together})"
                 head = f'extern "C" __global__ void {bounds} '
                 lines.append(f"{head}{self.symbol}_{name}({', '.join(parameters)}) {{")
-                lines.append(f"    {call}({given});\n}}")
+                lines.append(f"    {call}({arguments});\n}}")
         return "\n".join([*lines, ""])

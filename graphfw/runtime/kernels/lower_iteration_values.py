@@ -217,7 +217,7 @@ class IterationValues:
     def _made(self, root: Tensor, index: Index, xs: Sequence[Expr]) -> Expr:
         node, parameter = root.node, self._parameter_index.get(root)
         if parameter is not None:
-            return self._given(parameter, index)
+            return self._parameter(parameter, index)
         if isinstance(node.op, ConstantOp):
             fill, layout = filled(root), own_layout(root)
             return fill or widened(Element(root.dtype, address_at(root, index, 0, layout.strides)))
@@ -234,7 +234,7 @@ class IterationValues:
             raise _not_elementwise(node)
         return value
 
-    def _given(self, number: int, index: Index) -> Expr:
+    def _parameter(self, number: int, index: Index) -> Expr:
         """Return an element of a parameter of the body."""
         carries, elements = self._op.carries, self._op.carries + self._op.sequences
         if number == 0:

@@ -151,10 +151,10 @@ def _register(
         fix = did_you_mean(target, targets) or f"there are: {', '.join(targets)}"
         raise ArgumentError(f"lowers: there is no target {target!r}", fix=fix)
     for cls in ops:
-        given: object = cls
-        if not (isinstance(given, type) and issubclass(given, Op)):
+        registered: object = cls
+        if not (isinstance(registered, type) and issubclass(registered, Op)):
             fix = "write the op's class: @gf.extend.lowers(Softcap, target=…)"
-            raise ArgumentError(f"lowers: {a_type(given)} is no class of ops", fix=fix)
+            raise ArgumentError(f"lowers: {a_type(registered)} is no class of ops", fix=fix)
     for cls in ops:
         known = registry.setdefault(cls, {})
         before = known.get(target)

@@ -87,8 +87,8 @@ class Build:
         direct = [k for k, storage in enumerate(self.fetched) if storage not in stages.outside]
         lasting = [*self.constants, *self.prepared, *stages.outside]
         drawing: list[Storage] = [backend.draws.storage] if backend.draws else []
-        given = [*program.feeds, *program.variables, *drawing]
-        arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
+        inputs = [*program.feeds, *program.variables, *drawing]
+        arrays = [*inputs, *[self.fetched[k] for k in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
         self.array_of = {storage: index for index, storage in enumerate(arrays)}
         memory = stages.memory

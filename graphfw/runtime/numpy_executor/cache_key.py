@@ -98,8 +98,8 @@ def _references(tensors: Sequence[Tensor], numbers: Mapping[Node, int]) -> str:
 
 def _body(body: Body) -> str:
     """Return a text that equal bodies have."""
-    given = [t.node for t in body.parameters]
-    numbers = {node: number for number, node in enumerate([*given, *body.nodes])}
+    parameters = [t.node for t in body.parameters]
+    numbers = {node: number for number, node in enumerate([*parameters, *body.nodes])}
     kinds = ",".join([str(t.type) for t in body.parameters])
     lines = "\n".join([_line(node, numbers) for node in body.nodes])
     return f"body({kinds}){{{lines}}}{_references(body.outputs, numbers)}{body.sizes}"

@@ -55,13 +55,15 @@ class Preparation:
         run.version, run.held = -1, ()
 
     def memory(
-        self, given: Sequence[Array], before: Mapping[int, Array] | None
+        self, sources: Sequence[Array], before: Mapping[int, Array] | None
     ) -> Mapping[int, Array]:
         """Return new memory for the operands; see `HoistBackend`."""
-        del given, before  # runs of another version may be reading those of before
+        del sources, before  # runs of another version may be reading those of before
         return self._memory()
 
-    def compute(self, memory: Mapping[int, Array], given: Sequence[Array], *, is_new: bool) -> None:
+    def compute(
+        self, memory: Mapping[int, Array], sources: Sequence[Array], *, is_new: bool
+    ) -> None:
         """Compute the operands; see `HoistBackend`."""
         batches = list(self._batches())
         # What one batch is computed from lies where that of the batch before was.
@@ -71,7 +73,7 @@ class Preparation:
             missing = self._missing(steps)
             lent = dict(zip(missing, _cut(room, [*missing.values()]), strict=True))
             tables, numbers = self._tables(steps)
-            held = [self._array(number, memory, lent, given) for number in numbers]
+            held = [self._array(number, memory, lent, sources) for number in numbers]
             compute = Run(tables, self._threads).stretch(0, 1, hold=False)
             try:
                 failed = compute(tuple(held))

@@ -57,7 +57,7 @@ class LoadedRecipe:
         parts = [part for level in self.recipe.levels for part in level]
         return frozenset([number for part in parts for number in part.operands])
 
-    def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
+    def arrays_of(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
         """Return the arrays that a run begins with: its inputs, and what it draws from."""
         return (*inputs, self.drawn(rng)) if self.is_random else inputs
 

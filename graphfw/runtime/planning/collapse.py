@@ -71,11 +71,11 @@ def scan_layout_of(
     whole: list[tuple[int, int]] = []
     operands = [output.storage]
     for number, x in enumerate(inputs, 1):
-        given, more = collapsed_to_3d(node, x, axis, axis + 1, code)
+        collapsed, more = collapsed_to_3d(node, x, axis, axis + 1, code)
         copies += more
-        params += [given.offset, *given.strides]
-        operands.append(given.storage)
-        if isinstance(given.storage, Tensor) and is_whole(given):
+        params += [collapsed.offset, *collapsed.strides]
+        operands.append(collapsed.storage)
+        if isinstance(collapsed.storage, Tensor) and is_whole(collapsed):
             whole.append((0, number))
     return ScanLayout(
         sizes=collapsed_to_3d(node, output, axis, axis + 1, code)[0].shape,

@@ -100,9 +100,9 @@ def is_worth_hoisting(reads: Iterable[Storage], writes: Iterable[Storage]) -> bo
         writes: What it is, likewise.
     """
     sources, results = {*reads}, {*writes}
-    given, made = [sum([known_bytes(s) for s in some]) for some in (sources, results)]
+    read, made = [sum([known_bytes(s) for s in some]) for some in (sources, results)]
     grows = 1 if any([s.dtype.is_storage for s in sources]) else _GROWS
-    return made <= max(_SMALL, grows * given)
+    return made <= max(_SMALL, grows * read)
 
 
 def known_bytes(storage: Storage) -> int:

@@ -44,11 +44,11 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
     scan = _block(loop)
     graph = BodyGraph("loop")
     with graph, graph.located(_line(loop)):
-        given = [graph.parameter(t.type) for t in body.parameters]
-        number, *state = given
+        parameters = [graph.parameter(t.type) for t in body.parameters]
+        number, *state = parameters
         carry, captures = state[:count], state[count:]
         made = emit_all(scan, *carry, as_tensor(True), number * _BLOCK, *captures)
-    blocks = Body(given, made[:count])
+    blocks = Body(parameters, made[:count])
     facts = FusionFacts(blocks.graph, CanCompile(target))
     if not iteration_steps(made[0].node, facts, target):
         return loop

@@ -296,10 +296,10 @@ class CudaNest:
             elif isinstance(s, Accumulate):
                 self._add(s)
             elif isinstance(s, Reduce):
-                given = values.value(s.value)
+                value = values.value(s.value)
                 if s.kind in ("argmax", "argmin"):
-                    given = f"gf_placed<{register(s.value.dtype)}>{{{given}, (gf_i64)p}}"
-                values.write(f"{sums[s]} = {_op(s)}::join({sums[s]}, {given});")
+                    value = f"gf_placed<{register(s.value.dtype)}>{{{value}, (gf_i64)p}}"
+                values.write(f"{sums[s]} = {_op(s)}::join({sums[s]}, {value});")
 
     # Kept values
 

@@ -248,14 +248,14 @@ class _Rewriting:
             if isinstance(node.op, PermuteDims) and isinstance(inputs[0].node.op, PermuteDims):
                 return (permuted_as_needed(inputs[0], node.op.axes),)
             return None
-        given = [self._given(node, how, n, x) for n, x in enumerate(inputs)]
-        outputs = how.make(given)
+        operands = [self._operand(node, how, n, x) for n, x in enumerate(inputs)]
+        outputs = how.make(operands)
         if not how.makes:
             return outputs
         self._made.update(zip(node.outputs, outputs, strict=True))
         return tuple([permuted_as_needed(t, channels_second(t.ndim)) for t in outputs])
 
-    def _given(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
+    def _operand(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
         """Return what a node of a region is given, of an input as it was and as it is there."""
         before = node.inputs[number]
         if number in how.images:

@@ -135,8 +135,8 @@ def _elementwise(node: Node) -> ChannelsLastForm | None:
     images = tuple([n for n, t in enumerate(node.inputs) if t.ndim == rank and moves(t.shape)])
 
     def make(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        given = [t if n in images else by_pixel(t, rank) for n, t in enumerate(inputs)]
-        return emit_all(node.op, *given)
+        operands = [t if n in images else by_pixel(t, rank) for n, t in enumerate(inputs)]
+        return emit_all(node.op, *operands)
 
     return ChannelsLastForm(rank, images, True, make)
 

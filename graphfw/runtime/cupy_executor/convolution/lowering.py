@@ -77,8 +77,8 @@ def fused_conv_steps(
     op, found, row = correlation(node), engine_of(node, precision), size_of(columns_of(node))
     assert isinstance(op, Conv)
     assert found is not None
-    size, given = size_of(node.types[0].shape), (x, weight)
-    x, weight = by_channel(node, given)
+    size, images = size_of(node.types[0].shape), (x, weight)
+    x, weight = by_channel(node, images)
     is_single = is_depthwise(op, weight.shape[0], weight.shape[1])
     if product is not None and epilogue is None and not (is_single or is_by_pixel(node)):
         multiplied = _as_products(op, nodes, found, x, weight, product, precision)
@@ -88,7 +88,7 @@ def fused_conv_steps(
     if epilogue is not None and pieces != 1:
         if product is None:
             product = Temp(found.dtype, size, "sums of parts")
-        steps = fused_conv_steps(node, (node,), *given, product, None, precision)
+        steps = fused_conv_steps(node, (node,), *images, product, None, precision)
         return [*steps, epilogue_step(nodes, product, epilogue, row)]
     if is_single:
         return [_depthwise(op, nodes, found, x, weight, _epilogue(node, found, product, epilogue))]

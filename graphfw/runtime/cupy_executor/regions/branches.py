@@ -53,11 +53,11 @@ class BoundBranch(BoundRegion):
 
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         count = len(self.node.inputs)
-        number, *given = [run.address_of(address) for address in self.operands[:count]]
+        number, *input_addresses = [run.address_of(address) for address in self.operands[:count]]
         found = int(worker.read(number.address, self.node.inputs[0].dtype, run))
         chosen = min(max(found, 0), len(self.bodies) - 1)
         body = self.begun(worker, run, chosen, ())
-        for slot, spot in enumerate(given):
+        for slot, spot in enumerate(input_addresses):
             body.lie(slot, spot)
         for slot, address in zip(body.layout.of.handed, self.operands[count:], strict=True):
             body.lie(slot, run.address_of(address))

@@ -79,9 +79,9 @@ class BoundLoop(BoundRegion):
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op = self._code.op
         inputs = len(self.node.inputs)
-        given = [run.address_of(address) for address in self.operands[:inputs]]
+        input_addresses = [run.address_of(address) for address in self.operands[:inputs]]
         ends, _ = op.split([run.address_of(address) for address in self.operands[inputs:]])
-        carries, captures = op.split(given)
+        carries, captures = op.split(input_addresses)
         rooms: dict[int, list[Sequence[GpuAddress]]] = {}  # of the passes that have begun
 
         def computed(
@@ -130,12 +130,12 @@ class BoundLoop(BoundRegion):
         rng: Rng,
         number: int,
         iteration: int,
-        given: Sequence[GpuAddress],
+        input_addresses: Sequence[GpuAddress],
         made: Sequence[GpuAddress],
     ) -> None:
         body = self.started(run, 1 + number)
         body.lie(0, self._device.numbers(iteration + 1).offset_by(WELL * iteration))
-        for slot, spot in enumerate(given, 1):
+        for slot, spot in enumerate(input_addresses, 1):
             body.lie(slot, spot)
         for slot, spot in zip(body.layout.of.handed, made, strict=True):
             body.lie(slot, spot)

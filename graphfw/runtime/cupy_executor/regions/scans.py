@@ -131,18 +131,24 @@ class BoundScan(BoundRegion):
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op, first = self._code.op, self._code.op.carries
         borrowed = [run.address_of(index) for index in self.operands]
-        given, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
+        input_addresses, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
         ends, stacks = made[:first], made[first:]
         for stack, i, is_new in self._code.kept.values():
             if not is_new and self._iterations:
                 begin = stacks[stack].offset_by(self._row(0) * self._rows[i])
-                worker.copy(begin.address, given[i].address, self._rows[i])
-        carry = given[:first]
+                worker.copy(begin.address, input_addresses[i].address, self._rows[i])
+        carry = input_addresses[:first]
         if self._iterations:
-            body = self.begun(worker, run, 0, given[first + op.sequences :])
+            body = self.begun(worker, run, 0, input_addresses[first + op.sequences :])
             for index, iteration in enumerate(op.order(self._iterations)):
                 new = [self._target(i, index, run, ends, stacks) for i in range(first)]
-                self._lie(body, iteration, carry, given, [*new, *self._results(iteration, stacks)])
+                self._lie(
+                    body,
+                    iteration,
+                    carry,
+                    input_addresses,
+                    [*new, *self._results(iteration, stacks)],
+                )
                 if self._drawn:
                     body.draw_from(run.drawn.offset_by(self.begin + 8 * iteration * self._drawn))
                 with in_iteration(iteration):
@@ -182,7 +188,7 @@ class BoundScan(BoundRegion):
         body: RunMemory,
         iteration: int,
         carry: Sequence[GpuAddress],
-        given: Sequence[GpuAddress],
+        input_addresses: Sequence[GpuAddress],
         results: Sequence[GpuAddress],
     ) -> None:
         """Say where the body finds what it takes in an iteration, and where its results go."""
@@ -191,7 +197,7 @@ class BoundScan(BoundRegion):
         for slot, spot in enumerate(carry, 1):
             body.lie(slot, spot)
         for i, stride in zip(self._code.sequences, self._strides, strict=True):
-            body.lie(1 + i, given[i].offset_by(iteration * stride))
+            body.lie(1 + i, input_addresses[i].offset_by(iteration * stride))
         for slot, spot in zip(body.layout.of.handed, results, strict=True):
             body.lie(slot, spot)
 

@@ -74,10 +74,10 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
     widths = {"element": 1, **({"vector": width} if width > 1 else {})}
     kind = memory(dtype)
     name = "_".join(["gf_moves", kind.replace(" ", "_"), *[f"{n}r{rank}" for n, rank in boxes]])
-    given = [f"{kind}* b0", *[f"const {kind}* b{number + 1}" for number in range(sources)]]
-    given += [f"gf_i64 w{number}" for number in range(params)]
+    parameters = [f"{kind}* b0", *[f"const {kind}* b{number + 1}" for number in range(sources)]]
+    parameters += [f"gf_i64 w{number}" for number in range(params)]
     lines = [
-        f"template <int V> GF void {name}({', '.join(given)}, int* failed, char*) {{",
+        f"template <int V> GF void {name}({', '.join(parameters)}, int* failed, char*) {{",
         "    if (w0 > 0) {",
         "        *failed = 1;",
         "        return;",

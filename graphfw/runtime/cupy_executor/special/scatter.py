@@ -129,12 +129,12 @@ def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> Handw
     names = [kind.replace(" ", "_") for kind in kinds]
     name = "_".join(["gf_places", str(rank), "from_end" if from_end else "from_0", *names])
     params = rank + (rank + 2) * len(dtypes)
-    given = ["gf_i64* b0", "gf_i64* b1"]
-    given += [f"const {kind}* b{number}" for number, kind in enumerate(kinds, 2)]
-    given += [f"gf_i64 w{number}" for number in range(params)]
+    parameters = ["gf_i64* b0", "gf_i64* b1"]
+    parameters += [f"const {kind}* b{number}" for number, kind in enumerate(kinds, 2)]
+    parameters += [f"gf_i64 w{number}" for number in range(params)]
     count = " * ".join([f"(gf_index)w{axis}" for axis in range(rank)]) or "1"
     lines = [
-        f"GF void {name}({', '.join(given)}, int* failed, char*) {{",
+        f"GF void {name}({', '.join(parameters)}, int* failed, char*) {{",
         f"    const gf_index count = {count};",
         "    for (gf_index first = (gf_index)(blockIdx.x * GF_CHUNK); first < count;",
         "         first += (gf_index)(gridDim.x * GF_CHUNK)) {",

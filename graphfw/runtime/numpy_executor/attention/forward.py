@@ -130,8 +130,8 @@ class _Forward(ScoresKernel):
         self.keys = f.let(f"select i1 {self.packs}, ptr {self.own_keys}, ptr {keys}")
         values = f.at(t.kind, self.packed_values, f.mul(key, self.value_padded))
         values = f.let(f"select i1 {self.packs}, ptr {self.own_values}, ptr {values}")
-        given = f.at(t.kind, self.v, f.mul(key, self.values_row))
-        self.values = f.let(f"select i1 {self.dense}, ptr {given}, ptr {values}")
+        source = f.at(t.kind, self.v, f.mul(key, self.values_row))
+        self.values = f.let(f"select i1 {self.dense}, ptr {source}, ptr {values}")
 
     def _strip(self, row: str, key: str, keys: str) -> None:
         """Take `keys` keys from `key` on into the strip of queries that begins at `row`."""

@@ -90,7 +90,7 @@ class MaxPoolGradientCode:
 class _Row(NamedTuple):
     """Where a row of positions begins, and the first of the rows that its windows see."""
 
-    given: str
+    cotangent: str
     seen: str
     result: str
 
@@ -126,7 +126,7 @@ class _MaxPoolGradient:
     def plane(self, plane: str) -> None:
         """Go through a plane row by row of positions; what no window sees is 0."""
         body, rows = self.body, self.code.rows
-        given, seen = (
+        cotangent, seen = (
             self.start(n, at, plane)
             for n, at in enumerate((PoolGradParams.COTANGENT, PoolGradParams.IMAGE))
         )
@@ -135,7 +135,7 @@ class _MaxPoolGradient:
         with body.loop(0, self.param(PoolGradParams.ROWS)) as row:
             self.row(
                 _Row(
-                    body.at(given, body.mul(row, self.bytes(PoolGradParams.COTANGENT_ROW))),
+                    body.at(cotangent, body.mul(row, self.bytes(PoolGradParams.COTANGENT_ROW))),
                     body.at(seen, body.mul(row, body.mul(self.seen_line, rows))),
                     body.at(result, body.mul(row, body.mul(self.line, rows))),
                 )
@@ -192,15 +192,17 @@ class _MaxPoolGradient:
             ]
             taps += [self.shuffled(pair, [2 * i + odd for i in range(lanes)]) for odd in range(2)]
         chosen = self.chosen(taps)
-        given = self.load(body.at(row.given, body.mul(position, self.item)), kept)
+        cotangent = self.load(body.at(row.cotangent, body.mul(position, self.item)), kept)
         kind, bits = self.code.shape.vector, f"<{lanes} x i1>"
         # What is added to 0 is never -0.
-        given = body.let(f"fadd {kind} {given}, zeroinitializer")
+        cotangent = body.let(f"fadd {kind} {cotangent}, zeroinitializer")
         numbers = f"<{lanes} x i32>"
         sent = []
         for number in range(len(taps)):
             is_it = body.let(f"icmp eq {numbers} {chosen}, {splat('i32', str(number), lanes)}")
-            sent.append(body.let(f"select {bits} {is_it}, {kind} {given}, {kind} zeroinitializer"))
+            sent.append(
+                body.let(f"select {bits} {is_it}, {kind} {cotangent}, {kind} zeroinitializer")
+            )
         for n in range(self.code.rows):
             here = body.at(body.at(row.result, body.mul(self.line, n)), along)
             pair = sent[2 * n : 2 * n + 2]
@@ -258,18 +260,18 @@ def max_pool_gradient_steps(
     There is one, if leading dims lie in memory as one or two, and rows without gaps; else the
     elements' numbers are found first.
     """
-    op, (given, seen), (result,) = node.op, inputs, outputs
+    op, (cotangent, seen), (result,) = node.op, inputs, outputs
     assert isinstance(op, Padded)
     rank = len(op.window)
     start = len(seen.shape) - rank
-    lead = leading(given, seen, start)
+    lead = leading(cotangent, seen, start)
     is_along = all([x.strides[-1] == 1 or x.shape[-1] == 1 for x in inputs])
     is_whole = result.strides == contiguous(result.shape)
-    is_one = given.storage.dtype is seen.storage.dtype
+    is_one = cotangent.storage.dtype is seen.storage.dtype
     if not (has_max_pool_gradient(node) and len(lead) <= 2 and is_along and is_whole and is_one):
-        return _in_two(op, node, given, seen, result)
+        return _in_two(op, node, cotangent, seen, result)
     height, width = (1, *seen.shape[start:])[-2:]
-    rows, positions = (1, *given.shape[start:])[-2:]
+    rows, positions = (1, *cotangent.shape[start:])[-2:]
     (slow, *slow_gaps), (each, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
     planes = slow * each
     together = dim_max(1, _WORK_ITEM // dim_max(1, size_of((height, width))))
@@ -279,18 +281,18 @@ def max_pool_gradient_steps(
         params += [view.offset, slow_gaps[n], gaps[n], line]
     shape = _narrow(shape_for(seen.storage.dtype, host()), positions)
     code = MaxPoolGradientCode(shape, (1, *op.window)[-2], host())
-    operands = (given.storage, seen.storage, result.storage)
+    operands = (cotangent.storage, seen.storage, result.storage)
     work_items = (planes + together - 1) // together
     return [Step((node,), code, operands, (False, False, True), tuple(params), work_items)]
 
 
-def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> list[Step]:
+def _in_two(op: Padded, node: Node, cotangent: View, seen: View, result: View) -> list[Step]:
     """Return the steps that find the numbers of the largest, and then send what is given there."""
-    memory = Temp(int64, size_of(given.shape), "which elements are the largest")
-    numbers = View(memory, 0, given.shape, contiguous(given.shape))
+    memory = Temp(int64, size_of(cotangent.shape), "which elements are the largest")
+    numbers = View(memory, 0, cotangent.shape, contiguous(cotangent.shape))
     dims = seen.shape[len(seen.shape) - len(op.window) :]
     found = steps_of(WindowArgmax(*op.values), node, [seen], [numbers])
-    sent = steps_of(WindowPut(*[*op.values, dims]), node, [given, numbers], [result])
+    sent = steps_of(WindowPut(*[*op.values, dims]), node, [cotangent, numbers], [result])
     return [*found, *sent] if found and sent else []
 
 

@@ -148,7 +148,7 @@ class _WindowArgmax(WindowBounds):
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
         super().__init__(seen, code.rank, code.step or 1, ArgmaxParams.COUNT, is_long=code.is_long)
         self.code = code
-        self.given = Elements(self.body, shape, shape.stored)
+        self.values = Elements(self.body, shape, shape.stored)
         self.kind = shape.vector
         self.operands = self._operands()
 
@@ -158,7 +158,7 @@ class _WindowArgmax(WindowBounds):
         positions = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
         for number in range(1 if name in ("window_argmax", "fold") else 2):
-            item = 8 if number else self.given.dtype.itemsize
+            item = 8 if number else self.values.dtype.itemsize
             window = rank if name == "fold" else 0
             first, *gaps = [
                 body.mul(body.array("%params", next(positions)), item)
@@ -246,7 +246,7 @@ class _WindowArgmax(WindowBounds):
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
         there = [self.offset(start, one.strides, [*outer, position]) for start, one in pairs]
-        kept, item = self.stored.mask(run), self.given.dtype.itemsize
+        kept, item = self.stored.mask(run), self.values.dtype.itemsize
         taps = self.elements(image, outer, (position, run), known)
         flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), position)
         if name == "window_argmax":
@@ -256,18 +256,18 @@ class _WindowArgmax(WindowBounds):
             taken = self.taken(taps, self.numbers(there[1], kept))
             to = body.at(result, body.mul(flat, item))
             if self.code.step:
-                self.given.store_some(taken, to, kept)
+                self.values.store_some(taken, to, kept)
             else:
-                self.given.store_first(taken, to)
+                self.values.store_first(taken, to)
         elif name == "window_put":
-            number, value = self.numbers(there[1], kept), self.given.load_some(there[0], kept)
+            number, value = self.numbers(there[1], kept), self.values.load_some(there[0], kept)
             for tap in taps:
                 self.add(tap, [self.only(value, number, one) for one in tap.numbers])
         else:
             gaps = self.operands[0].window
             for tap in taps:
                 addresses = [self.offset(there[0], gaps, indices) for indices in tap.indices]
-                self.add(tap, [self.given.load_some(at, kept) for at in addresses])
+                self.add(tap, [self.values.load_some(at, kept) for at in addresses])
 
     def elements(
         self,
@@ -399,8 +399,8 @@ class _WindowArgmax(WindowBounds):
             value = self.stored.load_some(
                 body.at("%scratch", body.mul(position, self.shape.size)), mask
             )
-            to = body.at(result, body.mul(position, self.given.dtype.itemsize))
-            self.given.store_some(value, to, mask)
+            to = body.at(result, body.mul(position, self.values.dtype.itemsize))
+            self.values.store_some(value, to, mask)
 
 
 def window_argmax_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:

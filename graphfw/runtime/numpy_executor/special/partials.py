@@ -152,18 +152,18 @@ class PartialsCode:
         _fill(f, out, length, choice)
         begin = f.mul(part, n["chunk"])
         count = f.high(f.low(n["chunk"], f.sub(n["count"], begin)), "0")
-        given = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
-        given = f.at(item, values, f.add(given, f.mul(begin, n["values.middle"])))
+        offset = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
+        offset = f.at(item, values, f.add(offset, f.mul(begin, n["values.middle"])))
         first = f.add(n["index.offset"], f.mul(begin, n["index.stride"]))
         with f.when(f.let(f"icmp ne i64 {n['after']}, 1")):
             with self._valid(f, n, index, first, count) as (number, row):
-                a = f.at(item, given, f.mul(number, n["values.middle"]))
+                a = f.at(item, offset, f.mul(number, n["values.middle"]))
                 b = f.at(item, out, f.mul(row, n["after"]))
                 lie = f"i64 {n['values.last']}, i64 {n['after']}"
                 f.do(f"call void @join(ptr {b}, ptr {a}, {lie})")
         # A call would take longer than all else.
         with self._valid(f, n, index, first, count) as (number, row):
-            a = f.at(item, given, f.mul(number, n["values.middle"]))
+            a = f.at(item, offset, f.mul(number, n["values.middle"]))
             choice.write(f, f.at(item, out, row), a, 1)
         module.add(HEAD.format(symbol=symbol), f)
         return module.text

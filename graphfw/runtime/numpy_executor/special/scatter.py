@@ -116,8 +116,8 @@ class ScatterCode:
             base = f.add(n["x.offset"], f.mul(turn.index, n["x.before"]))
             base = f.add(base, f.mul(row, n["x.middle"]))
             base = f.at(kind, x, f.add(base, f.mul(column, n["x.last"])))
-            given = f.add(n["values.offset"], f.mul(turn.index, n["values.before"]))
-            given = f.at(kind, values, f.add(given, f.mul(column, n["values.last"])))
+            offset = f.add(n["values.offset"], f.mul(turn.index, n["values.before"]))
+            offset = f.at(kind, values, f.add(offset, f.mul(column, n["values.last"])))
             total, stride = ("%scratch", width) if self.is_wide else (out, n["after"])
             aside = (
                 "%scratch" if not self.is_wide else f.at("float", "%scratch", f.mul(width, height))
@@ -139,7 +139,7 @@ class ScatterCode:
                 here = f.let(f"icmp ult i64 {at}, {height}")
                 b = f.at(single, total, f.mul(at, stride))
                 b = f.let(f"select i1 {here}, ptr {b}, ptr {aside}")
-                a = f.at(kind, given, f.mul(one.index, n["values.middle"]))
+                a = f.at(kind, offset, f.mul(one.index, n["values.middle"]))
                 if self._adds:
                     self._sum(f, b, a, 1)
                 else:
@@ -149,7 +149,7 @@ class ScatterCode:
                 f.when(f.let(f"xor i1 {narrow}, true")),
                 self._named(f, n, positions, row, height) as (at, number),
             ):
-                a = f.at(kind, given, f.mul(number, n["values.middle"]))
+                a = f.at(kind, offset, f.mul(number, n["values.middle"]))
                 b = f.at(single, total, f.mul(at, stride))
                 if self._adds:
                     f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")

@@ -124,7 +124,7 @@ def winograd_steps(
         ahead = PrepackCode(shape, algorithm)
         operands = (x.storage, source)
         steps.append(Step(it.nodes, ahead, operands, (False, True), params, blocks * groups, seen))
-    given = operands_of([source, kernels], product, epilogue)
+    own = operands_of([source, kernels], product, epilogue)
     if epilogue is not None:
         params += epilogue.params_with(it.output_size if product is not None else line)
     code = WinogradCode(
@@ -134,9 +134,9 @@ def winograd_steps(
         ragged=True,
         vectors=vectors(shape, outputs),
         kept=product is not None,
-        region=given.region,
+        region=own.region,
     )
-    return [*steps, given.step(it.nodes, code, params, blocks * how.output_blocks, scratch)]
+    return [*steps, own.step(it.nodes, code, params, blocks * how.output_blocks, scratch)]
 
 
 def _kernels(
