@@ -136,7 +136,7 @@ def _captured(found: FrameType, layer: str, called: str) -> Loc:
         if len(_lines) >= _MOST_LOCATIONS:
             _lines.clear()
         line = _lines[key] = _Line(*key)
-    # Whether the package's own code was written by `dataclass` is not a matter of code alone.
+    # Whether the package's own code was written by `dataclass` is not a matter of code only.
     if frame is found and code.co_filename != "<string>":
         if len(_by_instruction) >= _MOST_LOCATIONS:
             _by_instruction.clear()

@@ -2,7 +2,7 @@
 
 On the left is the call as its users write it, on the right what to write here. The error puts the
 user's own arguments in the place of the left side's. Where a name has several calls, it takes the
-first that the user's arguments fit. A method's object is its first argument. What stands behind a
+first that the user's arguments fit. A method's object is its first argument. What stands after a
 parameter's colon is in `expressions.py`; a bar is between two names of the same.
 """
 

@@ -90,7 +90,7 @@ a layer acts on the last dim, whatever is before: call it as it is
     TimeDistributed
 set groups=in_channels: gf.conv(x, weight, groups=…), gf.nn.Conv2d(…, groups=…)
     DepthwiseConv1D DepthwiseConv2D conv_tbc
-write gf.nn.Conv2d(…, groups=in_channels), and a Conv2d of kernel_size=1 behind
+write gf.nn.Conv2d(…, groups=in_channels), followed by a Conv2d of kernel_size=1
     Separable*
 weights of dims that are not known yet are not in graphfw: give in_features=
     Lazy* UninitializedParameter UninitializedBuffer

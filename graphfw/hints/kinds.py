@@ -194,7 +194,7 @@ def _fits_generic(value: Any, origin: type, inside: tuple[Any, ...]) -> bool:
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    """Say whether a value works as a number; that of a tensor is known to graphfw alone."""
+    """Say whether a value works as a number; that of a tensor is known to graphfw only."""
     if hasattr(value, "node"):
         return True
     kind_of_array = getattr(getattr(value, "dtype", None), "kind", "")

@@ -107,7 +107,7 @@ def entry_array(name: str, value: Any) -> Array:
 
 
 def _large_integers(value: Any, array: Array) -> Array:
-    """Return integers that NumPy took for floats, as some fit uint64 alone; else what it made."""
+    """Return integers that NumPy took for floats, as some fit uint64 only; else what it made."""
     elements = np.asarray(value, object)
     if not all(isinstance(element, int) for element in elements.flat):
         return array

@@ -164,7 +164,7 @@ class Body(NestedGraph):
 
     @cached_property
     def output_key(self) -> tuple[Any, ...]:
-        """Where the outputs come from, in terms that depend on `computation` alone."""
+        """Where the outputs come from, in terms that depend on `computation` only."""
         return tuple(map(self._reference, self.outputs))
 
     @cached_property

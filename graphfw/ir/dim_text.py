@@ -265,13 +265,13 @@ def _terms(d: DimLike) -> list[DimLike]:
 
 
 def _composite(d: DimLike) -> Atom | None:
-    """Return the atom that a size is where it is a `//`, `max` or `min` alone."""
+    """Return the atom that a size is where it is a `//`, `max` or `min` only."""
     found = lone_atom(d, ("//", "max", "min"))
     return found[0] if found and found[1] == 0 else None
 
 
 def _single(atom: Atom) -> Dim:
-    """Return the size that is an atom alone."""
+    """Return the size that is an atom only."""
     return Dim({(atom,): 1})
 
 

@@ -217,7 +217,7 @@ class Op:
     or a function that makes one when it is needed; or `vjp = NONDIFF` for the op as a whole. With
     `multiple`, `ct` and `y` are tuples.
     `linear`: "jointly" if the op is linear in all its float inputs together, "each" if in each of
-    them alone: forward mode applies it to the tangents. Where it says nothing, forward mode takes
+    them only: forward mode applies it to the tangents. Where it says nothing, forward mode takes
     the `vjp` of an elementwise op as it is, and transposes others.
     `jvp(tangents, y, *inputs)`: the outputs, made anew together with their tangents, and these;
     None stands for a tangent of zeros. Only ops that own bodies need it.

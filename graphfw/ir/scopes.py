@@ -169,7 +169,7 @@ class Scoped(Generic[T]):
         try:
             self._top.set(Entry(value, top, scope))
             return value
-        except BaseException:  # an interrupt that comes right behind `set`: the block is not begun
+        except BaseException:  # an interrupt that comes right after `set`: the block is not begun
             self._top.set(top)
             raise
 

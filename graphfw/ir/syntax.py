@@ -211,7 +211,7 @@ def _elements(dtype: DType) -> tuple[type, ...]:
 
 _FILE = rf'{STRING}|[^"|]+?'
 _WORD = rf'{STRING}|[^\s",|]+'
-_PLACE = re.compile(rf"({_FILE}):(\d+)(?: in ({_WORD}))?(?:, layer ({_WORD}))?")
+_LOCATION = re.compile(rf"({_FILE}):(\d+)(?: in ({_WORD}))?(?:, layer ({_WORD}))?")
 
 
 def loc_of(comment: str) -> Loc | None:
@@ -222,7 +222,7 @@ def loc_of(comment: str) -> Loc | None:
         if locations and part == "grad":
             locations[-1] = locations[-1].as_gradient()
             continue
-        match = _PLACE.fullmatch(what)
+        match = _LOCATION.fullmatch(what)
         if match is None:
             return None
         file, line, function, layer = match.groups()

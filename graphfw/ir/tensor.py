@@ -133,7 +133,7 @@ class Tensor(Operators, CalledByNumPy):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
-    it depends on constants alone: then `t.numpy()`, `float(t)`, `bool(t)`, `print(t)` compute it.
+    it depends on constants only: then `t.numpy()`, `float(t)`, `bool(t)`, `print(t)` compute it.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:

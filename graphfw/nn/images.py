@@ -36,7 +36,7 @@ class Unfold(Activation):
 
 
 class Fold(Activation):
-    """Add up windows where they lie; see `gf.fold`.  x: [N, C * K, P] -> [N, C, *output_size]
+    """Add up windows where they are; see `gf.fold`.  x: [N, C * K, P] -> [N, C, *output_size]
 
     One int for output_size is the height and the width of images.
     """

@@ -3,7 +3,7 @@
 Each name is an initialiser, ready for use; called with options it gives another with these:
 `init.he_normal(mode="fan_out")`, `init.normal(std=0.02)`. Called with a shape it draws a tensor; a
 session does so when it starts, in a stream of the variable's name: the values depend on the
-session's seed and on that name alone.
+session's seed and on that name only.
 
 `fan_in` and `fan_out`, the numbers of inputs and outputs of one unit, follow from the shape: dim
 `in_axis` and dim `out_axis`, times the size of all other dims. The defaults fit the [in, out]
@@ -139,7 +139,7 @@ class Constant(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, value: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -158,7 +158,7 @@ class IdentityMatrix(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, gain: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -180,7 +180,7 @@ class Uniform(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, low: float = ..., high: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -212,7 +212,7 @@ class Normal(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, mean: float = ..., std: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -237,7 +237,7 @@ class TruncatedNormal(Normal):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(
             self, *, mean: float = ..., std: float = ..., low: float = ..., high: float = ...
         ) -> Self: ...
@@ -266,7 +266,7 @@ class VarianceScaling(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(
             self,
             *,

@@ -62,7 +62,7 @@ class _ModuleType(ExplainedType):
 
 
 class _Plain(Answering):
-    """The base of `Module` alone, for `_is_module`."""
+    """The base of `Module` only, for `_is_module`."""
 
 
 @explained

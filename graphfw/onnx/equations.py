@@ -84,7 +84,7 @@ def _product(first: int = 0, second: int = 1) -> Labelling:
 
 
 def _factor(x: Tensor, labels: list[str], is_transposed: int) -> Labels:
-    """Return the labels of a factor: those of its matrices, behind dims that broadcast."""
+    """Return the labels of a factor: those of its matrices, after dims that broadcast."""
     if x.ndim == 1:
         return ["inner"]
     outer = [f"batch {i}" for i in range(x.ndim - 2, 0, -1)]

@@ -19,7 +19,7 @@ def pruned(nodes: Sequence[NodeProto], wanted: set[str]) -> list[NodeProto]:
 
 
 def ordered(nodes: Sequence[NodeProto]) -> list[NodeProto]:
-    """Return nodes behind those that make what they read, and else in the order given."""
+    """Return nodes after those that make what they read, and else in the order given."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     found: dict[int, None] = {}
     for last in range(len(nodes)):

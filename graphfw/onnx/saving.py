@@ -230,7 +230,7 @@ class Saving:
             feed = program.feeds[source.feed]
 
             def size(feed: Tensor = feed, source: Any = source) -> Val:
-                if feed not in self._inputs:  # it is needed for its size alone
+                if feed not in self._inputs:  # it is needed for its size only
                     self._inputs[feed] = feed.name or b.unique("input")
                 x = Val(self._inputs[feed], feed.dtype)
                 one = b("Shape", x, dtype=gf.int64, start=source.axis, end=source.axis + 1)

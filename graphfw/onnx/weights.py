@@ -35,7 +35,7 @@ class Apart(NamedTuple):
 
     Attributes:
         rest: The file's message without them.
-        spans: Where they lie in the file, by the initializers' numbers: first byte and length.
+        spans: Where they are in the file, by the initializers' numbers: first byte and length.
     """
 
     rest: bytes
@@ -57,7 +57,7 @@ def apart(file: BufferedReader, size: int) -> Apart | None:
 
 
 class Wanted(NamedTuple):
-    """An array that lies in a file.
+    """An array that is in a file.
 
     Attributes:
         offset: Its first byte.

@@ -351,7 +351,7 @@ def _lightened(
 
 
 def _invariants(body: Body, captures: int, is_run: bool) -> list[Tensor]:
-    """Return a body's tensors that depend on captures alone, and are worth making ahead."""
+    """Return a body's tensors that depend on captures only, and are worth making in advance."""
     same = {t.node for t in body.parameters[len(body.parameters) - captures :]}
     worth: set[Node] = set()
     for node in body.nodes:

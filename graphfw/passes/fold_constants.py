@@ -62,7 +62,7 @@ class FoldConstants(Pass):
         return rebuild(graph, rewrite)
 
     def _views(self, graph: Graph) -> set[Node]:
-        """Return the transposed matrices that are read by products alone."""
+        """Return the transposed matrices that are read by products only."""
         nodes = live_nodes(graph)
         found = {
             node

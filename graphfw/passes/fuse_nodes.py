@@ -93,7 +93,7 @@ class Read(NamedTuple):
     """How a node reads a tensor.
 
     Attributes:
-        root: The tensor, behind all views.
+        root: The tensor, beneath all views.
         axes: For each dim of the root that is not 1, which axis of the reader's space runs along
             it; None if they don't correspond one to one.
         why: Why not.
@@ -138,9 +138,9 @@ class FusionFacts:
         role: Of each node.
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
-        waits_for: Of tensors behind a barrier, what must be computed before they are read.
+        waits_for: Of tensors after a barrier, what must be computed before they are read.
         inside: Of tensors that are computed as parts of another's storage, and of views of these,
-            where they lie. Lowering says so.
+            where they are. Lowering says so.
     """
 
     def __init__(self, graph: Graph, natives: CompilableOps) -> None:
@@ -161,16 +161,16 @@ class FusionFacts:
         return self.inside.get(tensor) or self.layout_in_root(tensor)
 
     def layout_in_root(self, tensor: Tensor) -> TensorLayout:
-        """Return where they lie if the tensor behind all views has memory of its own."""
+        """Return where they are if the tensor beneath all views has memory of its own."""
         return self.layout.get(tensor) or own_layout(tensor)
 
     def root_of(self, tensor: Tensor) -> Tensor:
-        """Return the tensor behind all views."""
+        """Return the tensor beneath all views."""
         layout = self.layout.get(tensor)
         return tensor if layout is None else layout.root
 
     def needed_by(self, node: Node) -> list[Tensor]:
-        """Return the tensors behind all views that a node is computed from."""
+        """Return the tensors beneath all views that a node is computed from."""
         short = self.short.get(node)
         if short is not None:
             return [*[root for root, _ in short.reads], *self.waits(node)]
@@ -241,7 +241,7 @@ class FusionFacts:
         return self.role[product] is Role.MATMUL and self.natives.multiplies(node)
 
     def _barrier(self, node: Node) -> Role:
-        """Let what is behind a barrier lie where it lies before; who reads it waits."""
+        """Let what is after a barrier lie where it lies before; who reads it waits."""
         others = node.inputs[len(node.types) :]
         waits = [t for x in others for t in (self.root_of(x), *self.waits_for.get(x, ()))]
         waits = [t for t in waits if self.role[t.node] not in _NOT_COMPUTED]
@@ -314,7 +314,7 @@ class FusionFacts:
         return Role.VIEW
 
     def follow(self, tensor: Tensor, index: Index) -> tuple[Tensor, Index | None]:
-        """Go behind views: return the root, and which of its elements is at an index of a tensor.
+        """Go beneath views: return the root, and which of its elements is at an index of a tensor.
 
         Without an index where that is not affine.
         """
@@ -394,7 +394,7 @@ class FusionFacts:
         return Space(sizes, everything, tuple(reads))
 
     def reduction(self, node: Node) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the operand and the axes of a reduction: behind reshapes, where that goes.
+        """Return the operand and the axes of a reduction: after reshapes, where that goes.
 
         The sum of [b, t, c] over b and t, where that is a reshape of [b*t, c], is the sum of this
         over the rows: it may be made where these are.

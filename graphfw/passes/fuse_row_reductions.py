@@ -1,4 +1,4 @@
-"""Products whose epilogues reduce their rows: a mean over all positions behind a convolution.
+"""Products whose epilogues reduce their rows: a mean over all positions after a convolution.
 
 Rows of a convolution are its outputs, columns its positions. Where work items have whole rows, what
 follows may go through each as any kernel does; what leaves it are few numbers.

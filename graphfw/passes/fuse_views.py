@@ -21,7 +21,7 @@ class TensorLayout(NamedTuple):
     """Where a tensor's elements lie.
 
     Attributes:
-        root: The tensor that is computed or given; it lies contiguously in memory.
+        root: The tensor that is computed or given; it is contiguous in memory.
         offset: Of the first element, in elements.
         strides: In elements, one a dim.
         depth: How many views lie between.
@@ -34,7 +34,7 @@ class TensorLayout(NamedTuple):
 
 
 def contiguous(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
-    """Return the strides of an array whose last dim lies densely."""
+    """Return the strides of an array whose last dim is dense."""
     strides: list[DimLike] = []
     stride: DimLike = 1
     for dim in reversed(shape):
@@ -76,7 +76,7 @@ def view_of(tensor: Tensor, source: TensorLayout) -> TensorLayout | None:
 def source_of(tensor: Tensor, layout: TensorLayout) -> TensorLayout | None:
     """Return how the input of an op that renames elements must lie for its output to lie so.
 
-    None where the output has not all elements of the input, or these would not lie regularly.
+    None where the output has not all elements of the input, or these would have no regular strides.
     """
     op, x = tensor.node.op, tensor.node.inputs[0].shape
     if isinstance(op, Reshape):

@@ -138,9 +138,9 @@ class PrecisionChoice:
         return bool(wide) and all(t.node in self._derived for t in wide)
 
     def _is_derived(self, node: Node) -> bool:
-        """Say whether float32 is made of 16 bits and of smaller tensors alone: by a norm's means.
+        """Say whether float32 is made of 16 bits and of smaller tensors only: by a norm's means.
 
-        In the backward part also of smaller ones alone, as the gradient of a mean is.
+        In the backward part also of smaller ones only, as the gradient of a mean is.
         """
         if self.kinds[node] != "follows" or not _makes_floats(node):
             return False

@@ -30,7 +30,7 @@ _DTYPES: Mapping[str, DType] = {"mixed-bf16": bfloat16, "mixed-fp16": float16}
 
 
 VIEWS = (AssertShape, BroadcastTo, Flip, IdentityOp, PermuteDims, Reshape, StopGradient)
-"""Ops that only rename elements: as good before a conversion as behind it."""
+"""Ops that only rename elements: as good before a conversion as after it."""
 
 
 def is_wide_operand(node: Node, number: int) -> bool:

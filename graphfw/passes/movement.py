@@ -204,7 +204,7 @@ def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 
 def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
-    """Return the windows set in zeros, and their values, where a sum consists of such alone."""
+    """Return the windows set in zeros, and their values, where a sum consists of such only."""
     found: list[tuple[SliceSet, Tensor]] = []
     todo = list(sums)
     while todo:

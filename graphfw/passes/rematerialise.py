@@ -71,7 +71,7 @@ BUDGETS = (
 class Rematerialise(Pass):
     """Compute tensors of the forward part again where the backward part reads them.
 
-    What is computed again hangs behind barriers: it waits for the cotangents that it is read with.
+    What is computed again comes after barriers: it waits for the cotangents that it is read with.
     Which nodes that are is found for given sizes; the graph stays right for all sizes.
 
     Attributes:
@@ -122,9 +122,9 @@ class ForwardBackward:
         nbytes: What the nodes' results take.
         available: The nodes whose results are there anyway, or are small.
         forward: The nodes that need no gradient: also what gradients compute from values of the
-            forward part alone, element by element.
+            forward part only, element by element.
         trigger: For nodes of the backward part, the cotangent that they wait for longest of those
-            that lie in memory anyway, as operands of what is dear.
+            that are in memory anyway, as operands of what is dear.
         wanted: The tensors of the forward part that those nodes read.
     """
 
@@ -279,7 +279,7 @@ class _BudgetedChoice:
         return ends
 
     def _live(self) -> list[frozenset[Node]]:
-        """Return for each node whose results the forward part behind it reads, through views."""
+        """Return for each node whose results the forward part after it reads, through views."""
         last: dict[Node, int] = {}
         root: dict[Node, Node] = {}
         for index, node in enumerate(self._nodes):

@@ -70,7 +70,7 @@ class _ElementwiseChoice:
 
     def _add(self, node: Node) -> None:
         size = self._parts.nbytes[node]
-        if is_view(node):  # no more lies in memory than what it is a view of
+        if is_view(node):  # no more is in memory than what it is a view of
             size = min(size, self._sizes[node.inputs[0].node])
         self._sizes[node] = size
         self._root[node] = node

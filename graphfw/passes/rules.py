@@ -20,7 +20,7 @@ Outputs: TypeAlias = tuple[Tensor, ...]
 Apply: TypeAlias = Callable[[Node, Outputs], "Tensor | Outputs | None"]
 """Given a node and its inputs, which are settled: what to put in its place, or None.
 
-The node's own `inputs` are those of the old graph: rules look at its op and types alone.
+The node's own `inputs` are those of the old graph: rules look at its op and types only.
 """
 
 

@@ -167,7 +167,7 @@ class SinkConvBelowPool(Pass):
 
 @record
 class FuseConvReluPool(Pass):
-    """Make a bias, a ReLU and a sum over windows behind a convolution one operation.
+    """Make a bias, a ReLU and a sum over windows after a convolution one operation.
 
     Attributes:
         is_worth: Whether that pays for a convolution and what it becomes with what follows.

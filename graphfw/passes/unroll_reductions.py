@@ -54,7 +54,7 @@ def written_out(
         x: What is reduced.
         index: Of its elements.
         gone: The variables that the reduction is over.
-        follow: Goes behind views.
+        follow: Goes beneath views.
         can_repeat: Whether a node may be computed here too, given those that are.
     """
     width = sum([bool(position.terms) for position in index])

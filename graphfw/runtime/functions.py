@@ -78,7 +78,7 @@ def function(
     which are 1 (they broadcast), for whether the layers that are called are in training, and for
     the values of all other arguments, which must be hashable; never for sizes. Where `fn` needs to
     know one, because the dim meets that of a weight or decides what Python does, the build is for
-    that size of that dim alone.
+    that size of that dim only.
 
     Updates that `fn` makes take effect at each call, and so do its `gf.host_call`s. Variables that
     it makes are made once, and are the same in all builds. With tensors as arguments, or inside of
@@ -448,7 +448,7 @@ class _Build(NamedTuple):
 
     Attributes:
         graph: The graph that it has built.
-        fixed: The numbers of the sizes that it is for alone.
+        fixed: The numbers of the sizes that it is for only.
         feeds: The placeholders.
         returned: What the function has returned.
         results: The leaves of that.

@@ -1,6 +1,6 @@
 """Values that are computed once for many runs, and again when variables have other contents.
 
-`planning/hoist.py` finds the steps. An executor says by its `HoistBackend` where the values lie,
+`planning/hoist.py` finds the steps. An executor says by its `HoistBackend` where the values are,
 how they are computed there, and what waits for what meanwhile.
 """
 
@@ -19,7 +19,7 @@ class HoistBackend(Protocol[Sources, Memory]):
 
     @property
     def is_constant(self) -> bool:
-        """Whether the values are made of constants alone."""
+        """Whether the values are made of constants only."""
         ...
 
     def memory(self, sources: Sources, before: Memory | None) -> Memory:

@@ -48,7 +48,7 @@ class MemoryEntry(Answering):
 class PerIteration(Answering):
     """The memory that a loop with a condition takes besides, for each of a run's iterations.
 
-    Its gradient needs what each began with and handed on. It is given back behind the loop.
+    Its gradient needs what each began with and handed on. It is given back after the loop.
 
     Attributes:
         nbytes: Bytes for each iteration.

@@ -85,7 +85,7 @@ class Backend(Protocol):
 
         Args:
             item: The step.
-            view: Returns how a tensor lies.
+            view: Returns the layout of a tensor.
         """
         ...
 
@@ -109,7 +109,7 @@ class ProgramSteps:
 
     Attributes:
         items: The steps, each after those whose results it reads.
-        fetched: For each fetched output a storage that holds it alone.
+        fetched: For each fetched output a storage that holds nothing else.
         updates: The variables, and the storages of their new contents.
     """
 
@@ -177,7 +177,7 @@ class Compilation:
 
     @cached_property
     def memory(self) -> Memory:
-        """The blocks of the arena, where all lies that is neither handed out nor made by `eval`."""
+        """The blocks of the arena, which has all that is neither handed out nor made by `eval`."""
         plan, fetched = self.schedule, self.lowered.fetched
         elsewhere = {*self.outside, *fetched, *plan.updated}
         lends = self.backend.lends_outputs
@@ -199,11 +199,11 @@ class Compilation:
         return {t: None for level in levels for node in level.nodes for t in node.outputs}
 
     def view(self, tensor: Tensor) -> View:
-        """Return how a tensor lies in its storage."""
+        """Return the layout of a tensor in its storage."""
         return view(tensor, self.partition.facts)
 
     def storage_of(self, tensor: Tensor) -> Storage:
-        """Return the storage that a tensor lies in."""
+        """Return the storage that a tensor is in."""
         return self.view(tensor).storage
 
     @cached_property

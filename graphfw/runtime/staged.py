@@ -66,7 +66,7 @@ class _Passed(NamedTuple):
         inputs: What it was given.
         sizes: Its sizes.
         outputs: What it has yielded.
-        seconds: How long each measurement behind it took.
+        seconds: How long each measurement after it took.
     """
 
     run: Executable

@@ -15,7 +15,7 @@ from graphfw.runtime.stages import Measurement, Stages
 
 
 def title(stages: Stages, number: int) -> str:
-    """Return the headline of a stage: which it is, and what is measured behind it."""
+    """Return the headline of a stage: which it is, and what is measured after it."""
     measured = ", ".join(
         [
             f"{', '.join(map(str, one.op.dims))} by {one.op.name} ({location_of(one.node)})"

@@ -10,7 +10,7 @@ By example: `y, total = x[x[:, 0] > 0] @ w, gf.sum(x)`, where x is fed and w a v
     measures  mask                  rows = nonzero(mask), [1, _nonzero]: `_nonzero` is known
     stage 1   feeds x, rows; has w  computes y = gather(x, rows) @ w, [_nonzero, 2]
 
-Updates of variables are the last stage's: nothing can fail behind them.
+Updates of variables are the last stage's: nothing can fail after them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Stage(NamedTuple):
         program: The part as a program of its own.
         takes: The slots of its feeds and variables.
         gives: The slots of its outputs.
-        measurements: What is measured behind it.
+        measurements: What is measured after it.
         drops: The slots that nothing needs any more then.
     """
 

@@ -36,7 +36,7 @@ def tangents(
 ) -> tuple[list[Tensor], list[Tensor | None]]:
     """Return the ys and their tangents for those of the xs; None for a y that none reaches.
 
-    What a loop computes and its tangents come from one loop: the ys are made again behind it.
+    What a loop computes and its tangents come from one loop: the ys are made again after it.
 
     For the rules of ops that own bodies; users have `jvp`.
 

@@ -123,7 +123,7 @@ class _Leaf(NamedTuple):
     Attributes:
         label: Where it stands, as errors name it.
         value: It.
-        axis: Where the examples lie.
+        axis: Where the examples are.
         front: It as a tensor with the examples along axis 0; None for what is not mapped.
     """
 

@@ -196,7 +196,7 @@ class _Fork:
             self._take(lock)
         while True:
             for name in _imported_elsewhere():
-                with suppress(Exception):  # the thread that imports it is told
+                with suppress(Exception):  # the thread that imports it gets the error
                     importlib.import_module(name)
             for lock in _last:
                 self._take(lock)

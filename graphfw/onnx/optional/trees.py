@@ -58,7 +58,7 @@ def _tree_ensemble(node: ModelNode, x: Tensor) -> Tensor:
     for which in ("true", "false"):
         to = _ints(node, f"nodes_{which}nodeids", count)
         is_leaf = _ints(node, f"nodes_{which}leafs", count).astype(bool)
-        ways.append(np.where(is_leaf, to + count, to))  # leaves are numbered behind the nodes
+        ways.append(np.where(is_leaf, to + count, to))  # leaves are numbered after the nodes
     own = np.arange(count, count + leaves)
     tracks = node.attr("nodes_missing_value_tracks_true", (0,) * count)
     trees = _Trees(

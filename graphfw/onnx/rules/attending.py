@@ -127,7 +127,7 @@ def _group_query(
     seen = gf.expand_dims(gf.arange(k.shape[2]), 0) <= gf.expand_dims(
         gf.arange(q.shape[2]) + before, -1
     )
-    # Behind an example's end there is padding.
+    # After an example's end there is padding.
     inside = gf.arange(k.shape[2]) <= gf.reshape(gf.astype(ends, gf.int64), (-1, 1, 1, 1))
     times = heads // shared
     made = gf.scaled_dot_product_attention(

@@ -168,7 +168,7 @@ def _padded(b: Builder, x: Val, windows: Sequence[Window]) -> Val:
 
 
 def _end(window: Window, output_size: DimLike) -> int | None:
-    """Return a number of zeros behind x with which the windows have so many positions, or None."""
+    """Return a number of zeros after x with which the windows have so many positions, or None."""
     extent, stride = window.extent, window.stride
     if isinstance(window.after, int):
         return max(window.after, 0) if window.after > -stride else None
@@ -293,7 +293,7 @@ def _before_turning(w: Tensor, groups: DimLike) -> Tensor | None:
 
 
 def _spread(b: Builder, op: Any, x: Val, shape: Shape) -> tuple[Val, Shape]:
-    """Put zeros between the elements of x: `spread` - 1 behind each but the last."""
+    """Put zeros between the elements of x: `spread` - 1 after each but the last."""
     dims = list(shape)
     for axis, spread in enumerate(op.input_dilations, 2):
         if spread == 1:

@@ -90,7 +90,7 @@ def _recurrent(
 def _run(
     step: Step, z: Tensor, begun: tuple[Tensor, ...], lengths: Tensor | None, backward: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Make the steps; those behind the end of a sequence change nothing and yield zeros."""
+    """Make the steps; those after the end of a sequence change nothing and yield zeros."""
 
     def iteration(state: tuple[Tensor, ...], each: Any) -> tuple[tuple[Tensor, ...], Tensor]:
         gates, time = each

@@ -204,7 +204,7 @@ def _window(start: DimLike, end: DimLike, step: int, size: DimLike) -> slice:
     """Return a slice as Python has it, which knows no bounds beyond all sizes."""
     first, last = _near(start), _near(end)
     if last == _FAR * (1 if step < 0 else -1) or (step > 0 and first == _FAR):
-        return slice(0, 0, step)  # it ends before the first element, or begins behind the last
+        return slice(0, 0, step)  # it ends before the first element, or begins after the last
     if first == -_FAR * (1 if step > 0 else -1):
         first = None
     elif step < 0 and isinstance(first, int) and first < -1:

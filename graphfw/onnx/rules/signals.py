@@ -36,7 +36,7 @@ def _dft(
 
 
 def _complex(x: Tensor) -> Tensor:
-    """Return the complex tensor of pairs of reals, or of reals alone."""
+    """Return the complex tensor of pairs of reals, or of reals only."""
     if x.shape[-1] == 1:
         return gf.astype(x[..., 0], _complex_of(x))
     unit = gf.asarray(1j, dtype=_complex_of(x))

@@ -459,7 +459,7 @@ def _packed(
 ) -> Any:
     """Return a node's first outputs in their structure.
 
-    Behind them are the new contents of variables that the bodies update, and at the end a token if
+    After them are the new contents of variables that the bodies update, and at the end a token if
     there are effects: these are of the current graph.
     """
     count = len(structure.tensors)

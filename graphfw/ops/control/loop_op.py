@@ -232,7 +232,7 @@ class Loop(Region):
     @staticmethod
     def cases() -> Iterator[Case]:
         row = TensorType(float64, (2,))
-        # The condition reads the count alone: where it reads values, gradients jump.
+        # The condition reads the count only: where it reads values, gradients jump.
         below = body_of("loop", lambda count, x, w: [count < 3], NUMBER, row, row)
         step = body_of(
             "loop",
@@ -318,7 +318,7 @@ class _MappedLoop:
             handed = made[own:]
             if number == 0:
                 handed.insert(0, active & self.asked(carry, parameters[1 + own :]))
-        # `active` stands behind the carry of the first pass.
+        # `active` stands after the carry of the first pass.
         position = 1 + loop.carries[0] + (own if number else 0)
         return Body([*parameters[:position], active, *parameters[position:]], [*carry, *handed])
 
@@ -333,7 +333,7 @@ class _Adjoint:
     Args:
         loop: The loop.
         number: The pass that it goes back over.
-        after: The adjoints that run before it: those of the passes behind that one, last first.
+        after: The adjoints that run before it: those of the passes after that one, last first.
         captures: How many captures the loop has.
     """
 

@@ -243,7 +243,7 @@ class Forward(NamedTuple):
     tangents: list[Tensor | None]
 
     def body(self, counts: Sequence[int], sizes: Sequence[int], wanted: Sequence[bool]) -> Body:
-        """Return a body of both: behind each group of values their tangents.
+        """Return a body of both: after each group of values their tangents.
 
         Args:
             counts: How many parameters there are in each group.
@@ -314,7 +314,7 @@ def filled(
 def with_tangents(
     values: Sequence[Tensor], tangents: Sequence[Tensor | None], counts: Sequence[int]
 ) -> list[Tensor]:
-    """Return groups of so many values each, behind each group its tangents."""
+    """Return groups of so many values each, after each group its tangents."""
     result: list[Tensor] = []
     start = 0
     for count in counts:

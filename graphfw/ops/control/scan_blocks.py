@@ -60,7 +60,7 @@ def _in_blocks(
     carry, sequences, captures = inputs[:first], inputs[first:last], inputs[last:]
     blocks = op.length // count
     rest = op.length - blocks * count
-    # The iterations behind the blocks: at the beginning, where the scan goes backwards.
+    # The iterations after the blocks: at the beginning, where the scan goes backwards.
     begin, end = (rest, op.length) if op.backwards else (0, blocks * count)
     folded = [F.reshape(t[begin:end], (blocks, count, *t.shape[1:])) for t in sequences]
     others = [t[:begin] if op.backwards else t[end:] for t in sequences]

@@ -62,7 +62,7 @@ def carrying_on(
 
 
 def taking(variables: Sequence[Variable], traced: Traced, index: int) -> Traced:
-    """Return a body that is given the contents of variables, behind `index` other parameters."""
+    """Return a body that is given the contents of variables, after `index` other parameters."""
     graph = traced.graph
     own = []
     with graph:
@@ -108,7 +108,7 @@ def _is_outermost(traced: Traced) -> bool:
 
 
 def _contents(traced: Traced, before: Mapping[Variable, Tensor]) -> list[Tensor]:
-    """Return the contents of variables behind a body, for those before it.
+    """Return the contents of variables after a body, for those before it.
 
     A layer that is called several times has several updates; they follow one another.
     """

@@ -140,7 +140,7 @@ def _taps(mode: str, where: Tensor, settle: Settle) -> list[tuple[Tensor, Tensor
 
 
 def _cubic(part: Tensor) -> list[Tensor]:
-    """Return the weights of the four elements around a position, `part` behind the second."""
+    """Return the weights of the four elements around a position, `part` after the second."""
     a = -0.75
 
     def near(d: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False)
     theta: [N, R, R + 1] -> [N, *S, R], for R spatial dims.
 
     Args:
-        theta: For each element of the batch a matrix, and behind it a column that is added. It maps
+        theta: For each element of the batch a matrix, and after it a column that is added. It maps
             positions of the result (x, y, z) to positions of what is sampled.
         size: The shape [N, C, *S] of the result of sampling.
         align_corners: Whether -1 and 1 are the middles of the outer elements, not their edges.

@@ -35,7 +35,7 @@ class Padded(Windowed):
 
     Attributes:
         before: How far they reach, before the first element of each dim.
-        after: How far they reach behind the last.
+        after: How far they reach after the last.
     """
 
     before: tuple[DimLike, ...]

@@ -147,7 +147,7 @@ def resize(
         x: What to resize.
         sizes: The new sizes: one for all spatial dims of x [N, C, *S], or one for each axis.
         scales: Factors instead: the new sizes are the products, rounded down. Where both are given
-            the factors say where the elements lie.
+            the factors say where the elements are.
         axes: The dims to resize; by default the last, as many as there are sizes.
         mode: "nearest", "linear", or "cubic".
         coordinate_transformation_mode: Where elements of the result lie in x: "half_pixel" (an
@@ -321,5 +321,5 @@ def _taken(x: Tensor, axis_index: int, where: Any, axis: _Axis) -> Tensor:
 
 
 def _laid(x: Tensor, trailing: int) -> Tensor:
-    """Give a tensor of one dim dims of size 1 behind it."""
+    """Give a tensor of one dim dims of size 1 after it."""
     return F.reshape(x, (*x.shape, *[1] * trailing))

@@ -1,6 +1,6 @@
 """The arguments of ops on images and the like: kernels, strides, padding, one for each spatial dim.
 
-A spatial dim is a dim behind those of the batch and the channels.
+A spatial dim is a dim after those of the batch and the channels.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class Windows(Windowed, Movement):
 
 @op("fold")
 class FoldWindows(Windowed):
-    """The windows' elements added up where they lie.  x: [*B, *window, *P]  ->  [*B, *dims]"""
+    """The windows' elements added up where they are.  x: [*B, *window, *P]  ->  [*B, *dims]"""
 
     dims: Shape
     linear = "jointly"
@@ -251,7 +251,7 @@ def fold(
     padding: Padding = 0,
     dilation: Ints = 1,
 ) -> Tensor:
-    """Add up the elements of windows where they lie (col2im): the transpose of `unfold`.
+    """Add up the elements of windows where they are (col2im): the transpose of `unfold`.
 
     x: [N, C * K, P] -> [N, C, *output_size]. Numeric dtypes.
 

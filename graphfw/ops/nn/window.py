@@ -23,7 +23,7 @@ class Window:
         stride: How far it moves.
         dilation: How far its elements are apart.
         before: The padding before the dim's first element.
-        after: The padding behind its last.
+        after: The padding after its last.
     """
 
     size: DimLike
@@ -76,7 +76,7 @@ class Window:
         """Return the window with the padding for size/stride positions, rounded up.
 
         Args:
-            odd_first: Whether the odd element is added before the others, rather than behind them.
+            odd_first: Whether the odd element is added before the others, rather than after them.
         """
         output_size = (self.size + self.stride - 1) // self.stride
         total = dim_max(self.padded_by(0, 0).padding_after(output_size), 0)

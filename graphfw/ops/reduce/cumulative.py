@@ -321,7 +321,7 @@ def diff(
         axis: Along which dim.
         n: How many times.
         prepend: What to put in front of x first: a scalar, or a tensor with x's dims except `axis`.
-        append: What to put behind.
+        append: What to put after x.
 
     Raises:
         AxisError: There is no such axis.

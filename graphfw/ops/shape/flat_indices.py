@@ -29,7 +29,7 @@ def unravel_index(indices: TensorLike, /, shape: DimLike | Sequence[DimLike]) ->
 
     Raises:
         DTypeError: The indices are no integers.
-        ExecutionError: When run: an index is negative, or behind the last.
+        ExecutionError: When run: an index is negative, or after the last.
 
     >>> import graphfw as gf
     >>> x = gf.asarray([[1, 9, 2], [3, 4, 5]])

@@ -68,7 +68,7 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
     """Return `x[key]`, as NumPy does.
 
     A key is an int, a slice, None, `...`, an integer or boolean tensor, array or list, or a tuple
-    of these; or a 0-d boolean tensor alone, for x or nothing along a new first axis. Bounds of
+    of these; or a 0-d boolean tensor only, for x or nothing along a new first axis. Bounds of
     slices may be symbolic dims: those count from the front and stop at the tensor's ends. Dims of
     the result come out symbolic where x's are: `x[1:]` and `x[:-1]` have equal shapes. How many
     elements a boolean tensor selects is a dim that each run finds out: see `nonzero`.
@@ -144,7 +144,7 @@ class _Item(NamedTuple):
 
 
 def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
-    """Return a key's entries, each with its axis, and behind `...` the slices that it means."""
+    """Return a key's entries, each with its axis, and after `...` the slices that it means."""
     items = [item for entry in key for item in _items(x, entry)]
     dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
     one_at_most = len(dots) <= 1
@@ -211,7 +211,7 @@ def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
 
 
 def _chosen(x: Tensor, mask: Tensor) -> list[IndexStep]:
-    """Return the ops of a 0-d boolean alone: a new axis, with x or with nothing along it."""
+    """Return the ops of a 0-d boolean only: a new axis, with x or with nothing along it."""
     (index,) = nonzero(reshape(mask, (1,)))
     lifted = (1, *x.shape)
     result = (*index.shape, *x.shape)
@@ -436,7 +436,7 @@ def one_hot(
     """Return ones where the new axis stands at the index, and zeros elsewhere.
 
     indices: [*A], integers -> [*A with num_classes at axis]. An index that is negative or too large
-    gives zeros alone.
+    gives zeros only.
 
     Raises:
         DTypeError: The indices are no integers.
@@ -466,7 +466,7 @@ def one_hot(
 def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
     """Return the indices of the K elements that are not 0, for each dim.  x: [*A] -> ndim of [K]
 
-    K is a symbolic dim that each run finds out, or known where x depends on constants alone.
+    K is a symbolic dim that each run finds out, or known where x depends on constants only.
 
     Raises:
         ConcreteValueError: It is in the body of a loop, a vmap, ….

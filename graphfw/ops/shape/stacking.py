@@ -115,7 +115,7 @@ def vstack(arrays: Sequence[TensorLike], /) -> Tensor:
 
 @public
 def hstack(arrays: Sequence[TensorLike], /) -> Tensor:
-    """Put tensors beside one another: along axis 1, vectors one behind the other.
+    """Put tensors beside one another: along axis 1, vectors one after the other.
 
     [M, N], [M, K] -> [M, N + K]; [N], [K] -> [N + K]. Dtypes promote.
 
@@ -132,7 +132,7 @@ def hstack(arrays: Sequence[TensorLike], /) -> Tensor:
 
 @public
 def dstack(arrays: Sequence[TensorLike], /) -> Tensor:
-    """Put tensors behind one another: along axis 2, see `atleast_3d`.  [M, N], [M, N] -> [M, N, 2]
+    """Put tensors after one another: along axis 2, see `atleast_3d`.  [M, N], [M, N] -> [M, N, 2]
 
     Dtypes promote.
 

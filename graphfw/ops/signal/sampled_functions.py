@@ -293,7 +293,7 @@ def ediff1d(
 
     Args:
         x: What to take differences of.
-        to_end: What to put behind the differences.
+        to_end: What to put after the differences.
         to_begin: What to put in front of them.
 
     Raises:

@@ -32,7 +32,7 @@ def stft(
         x: The signals.
         window: What pieces are multiplied by, as `gf.fft.hann_window(512)`.
         hop: How far the pieces are apart.
-        n: How many elements to transform, W or more: zeros are added behind. By default W.
+        n: How many elements to transform, W or more: zeros are added after. By default W.
         centred: Whether piece p is around p · hop instead: W // 2 elements are added at both ends,
             mirrored.
 
@@ -164,7 +164,7 @@ def _read(
 
 
 def _added(pieces: Tensor, size: DimLike, hop: int) -> Tensor:
-    """Add up pieces where they lie.  pieces: [B, P, W] -> [B, size]"""
+    """Add up pieces where they are.  pieces: [B, P, W] -> [B, size]"""
     return F.fold(pieces.mT, (size,), pieces.shape[-1], stride=hop)[:, 0]
 
 

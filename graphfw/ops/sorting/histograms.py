@@ -174,7 +174,7 @@ def histogram(
     else:
         position = _guessed(F.where(is_inside, samples, first), edges)
     position = F.where(samples == last, count - 1, position)
-    # What lies outside is counted behind the last bin, and cut off.
+    # What lies outside is counted after the last bin, and cut off.
     position = F.where(is_inside, position, count)
     counts = _added_up("histogram", position, added, count + 1)[:-1]
     if density:

@@ -223,7 +223,7 @@ def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tenso
         positions = parts * converted(F.maximum(last, 0), float64)
     else:
         positions = parts * as_tensor(count - 1, float64)
-    # NaN is sorted behind all others: if the first element is NaN, all are.
+    # NaN is sorted after all others: if the first element is NaN, all are.
     telling = as_tensor(0 if skips_nan else count - 1, int64)
     refusal = f"{name}: the axis {NO_ELEMENTS}\n{ONE_ELEMENT}"
     result_is_nan = emit(Gather(ordered.ndim - 1, refusal), is_nan, telling)

@@ -370,7 +370,7 @@ def searchsorted(
     Args:
         x1: The sorted elements. That they are is not checked.
         x2: What to look for.
-        side: "left" gives the first index among equal elements, "right" the one behind the last.
+        side: "left" gives the first index among equal elements, "right" the one after the last.
         sorter: Where x1 is not sorted, the indices that sort it: `argsort(x1)`.
 
     Raises:

@@ -318,7 +318,7 @@ class Capturing:
             return found
 
     def forget_variables(self) -> None:
-        """Drop the instances that know where variables lie, because these are elsewhere now."""
+        """Drop the instances that know where variables are, because these are elsewhere now."""
         with self._lock:
             known = self._instances.items()
             self._instances = OrderedDict([entry for entry in known if not entry[1].variables])

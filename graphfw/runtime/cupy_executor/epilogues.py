@@ -2,7 +2,7 @@
 
 These are a bias, another matrix that is added, GELU by the hyperbolic tangent, which also leaves
 what its gradient needs, that gradient, and sums of columns, the gradients of biases. All else that
-follows a product is done by a kernel behind it.
+follows a product is done by a kernel after it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FuseEpilogues(Pass):
 
 
 class _Finder:
-    """Finds products that take up something; of what they take up, others read the last alone."""
+    """Finds products that take up something; of what they take up, others read the last only."""
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = live_nodes(graph)

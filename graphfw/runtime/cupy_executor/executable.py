@@ -1,4 +1,4 @@
-"""Running a program on a GPU: kernels and CuPy's functions in order, on memory planned ahead."""
+"""Running a program on a GPU: kernels and CuPy's functions, on memory planned in advance."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
             return [*fetched, *self._written_anew(run, rng)]
         self.device.streams.overwrites(stream)
         self._require_later(run, fetched, run_feeds, inputs, rng)
-        # In one call, of functions that are no Python: an interrupt comes before it or behind it.
+        # In one call, of functions that are no Python: an interrupt comes before it or after it.
         list(map(call, (instance.final.launch, done.fill), (stream, 1)))
         return [*fetched, *instance.updated]
 

@@ -1,4 +1,4 @@
-"""The kernels behind a product for what cuBLASLt does not take up.
+"""The kernels after a product for what cuBLASLt does not take up.
 
 They are there for every product that takes something up, since only the library says, once sizes
 are known, what it has algorithms for.

@@ -22,7 +22,7 @@ class HoistedArrays(NamedTuple):
     """The arrays that have been made once.
 
     Attributes:
-        memory: Where it lies, in one piece.
+        memory: Where it is, in one piece.
         arrays: The pieces, by slot.
         sources: The arrays of the variables that it was made of, which are not kept for that.
     """
@@ -66,7 +66,7 @@ class HoistedRuns:
         worker: What does its work.
 
     Attributes:
-        is_constant: Whether it depends on constants alone.
+        is_constant: Whether it depends on constants only.
     """
 
     def __init__(

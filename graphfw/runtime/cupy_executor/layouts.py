@@ -1,4 +1,4 @@
-"""The work of a run at given sizes, and where everything lies then."""
+"""The work of a run at given sizes, and where everything is then."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _NONE: frozenset[int] = frozenset()
 
 
 _Where: TypeAlias = "Callable[[Storage], StorageAddress]"
-"""Says where storages lie."""
+"""Says where storages are."""
 
 
 class Frame(NamedTuple):
-    """One piece of memory: the arena, and behind it what a run wants there besides.
+    """One piece of memory: the arena, and after it what a run wants there besides.
 
     Attributes:
-        offsets: Of what lies behind the arena, by slot: where it begins, in bytes.
+        offsets: Of what lies after the arena, by slot: where it begins, in bytes.
         fixed: The slots that must be there, because CUDA graphs know where it is; others may also
             be arrays of their own.
         nbytes: The size of all of it.
@@ -160,7 +160,7 @@ class GpuLayout:
             region.fill(rng, table, begin + region.begin // 8)
 
     def frame(self, slots: Iterable[int], fixed: Collection[int] = ()) -> Frame:
-        """Return a frame in which some slots lie behind the arena, in this order."""
+        """Return a frame in which some slots lie after the arena, in this order."""
         order = [*slots]
         sizes = [self.nbytes[slot] for slot in order]
         begins, end = side_by_side(sizes, rounded(self.arena))
@@ -413,7 +413,7 @@ class GpuLayouts:
         return [BoundProduct(plain, operands, nbytes), *after]
 
     def address_of(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
-        """Return where a storage lies in a run, given where the blocks of the arena do."""
+        """Return where a storage is in a run, given where the blocks of the arena do."""
         return self._address_of(self.build, offsets, storage)
 
     def _address_of(

@@ -48,8 +48,8 @@ class ProductSizes(NamedTuple):
         residual: Where what is added begins in its storage.
         residual_lead: From row to row of it.
         result: Where the result begins in its storage.
-        result_lead: From row to row of it; 0: one behind the other.
-        result_batch: From one result to the next; 0: one behind the other.
+        result_lead: From row to row of it; 0: one after the other.
+        result_batch: From one result to the next; 0: one after the other.
     """
 
     m: DimLike

@@ -177,7 +177,7 @@ def _label(one: Work) -> str:
 
 
 def labels(build: GpuProgram) -> list[Label]:
-    """Return the name of each step in a profile, those of bodies behind the others.
+    """Return the name of each step in a profile, those of bodies after the others.
 
     How fast a GPU could be is not known.
     """

@@ -42,14 +42,14 @@ class RunMemory:
     Args:
         layout: At which sizes.
         frame: What lies in `memory`.
-        memory: The arena, and what lies behind it.
+        memory: The arena, and what lies after it.
         around: Of a body's run, that of the program around it.
 
     Attributes:
         scratch: The address of scratch memory.
         flags: The address of flags and counters; 0 where there are none.
         borrowed: For slots that are neither in `memory` nor arrays, their addresses.
-        addresses: Where each slot lies, as far as that is known yet.
+        addresses: Where each slot is, as far as that is known yet.
         arrays: For slots that do not lie in `memory`, the arrays.
     """
 
@@ -95,12 +95,12 @@ class RunMemory:
         return found
 
     def inside(self, offset: int) -> GpuAddress:
-        """Return an address behind the arena, where bodies lie."""
+        """Return an address after the arena, where bodies are."""
         begin = self.layout.inside + offset
         return GpuAddress(self.base + begin, self.memory, begin)
 
     def address_of(self, address: StorageAddress) -> GpuAddress:
-        """Return where something lies."""
+        """Return where something is."""
         slot, offset = address
         if slot < 0:
             return GpuAddress(self.base + offset, self.memory, offset)
@@ -265,7 +265,7 @@ class Worker:
             if isinstance(one, Cleared):
                 runtime.memsetAsync(base + one.offset, 0, one.nbytes, stream)
             elif isinstance(one, BoundRegion):
-                one.run(self, run, NO_RNG)  # it lies in memory already
+                one.run(self, run, NO_RNG)  # it is in memory already
             else:
                 at = [
                     base + offset if slot < 0 else addresses[slot] for slot, offset in one.operands

@@ -30,7 +30,7 @@ class GpuTarget(RegistryTarget):
         read: What nodes read, where cuDNN is asked for attention; None where it is not.
     """
 
-    most_numbers = sys.maxsize  # what lies in memory would be one more operand to keep there
+    most_numbers = sys.maxsize  # what is in memory would be one more operand to keep there
     narrow = 0
 
     def __init__(

@@ -113,7 +113,7 @@ class HandwrittenCode:
         params: How many run-time integers it has.
         functions: Its variants.
         launching: What returns how it is launched with given run-time integers.
-        own: Definitions for this kernel alone, behind those of `text`.
+        own: Definitions for this kernel only, after those of `text`.
     """
 
     name: str

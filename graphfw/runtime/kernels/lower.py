@@ -290,7 +290,7 @@ class _Lowering:
 
         structure = self.structures.of(group)
         if structure is not None and tensor not in structure.numbers:
-            structure = None  # it only waits for the tensor, behind a barrier
+            structure = None  # it only waits for the tensor, after a barrier
         number = None if structure is None else structure.numbers[tensor]
         return self.structures.lowered(f"after {number}", structure, made) is not None
 
@@ -341,7 +341,7 @@ class _Lowering:
         operands = [self.facts.root_of(tensor) for tensor in self.facts.read_by(product)]
         is_plain = self.prologues.keys().isdisjoint(operands)
         structure = self.structures.of(group) if is_plain else None
-        # Products are written as a whole, in a row: by the epilogue, where they lie elsewhere.
+        # Products are written as a whole, in a row: by the epilogue, where they are elsewhere.
         is_inside = output in self.facts.inside
         rest = tuple([node for node in group.nodes if node is not product])
         outputs = tuple([t for t in group.outputs if t is not output or is_inside])

@@ -1,6 +1,6 @@
 """Kernels that join the lines that the work items of another have left: sums over rows.
 
-What is done to such a sum alone, as an optimiser's update of a bias is, is done where it is joined.
+What is done to such a sum only, as an optimiser's update of a bias is, is done where it is joined.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_views import TensorLayout, source_of, view_of
 
 _RUN = 16
-"""So many elements at least lie in a row: to write fewer takes longer than to copy them."""
+"""So many elements at least are contiguous: to write fewer takes longer than to copy them."""
 
 
 class InPlaceConcats:
@@ -105,7 +105,7 @@ def _is_join(group: Group) -> bool:
 
 
 def _is_worth(tensor: Tensor, layout: TensorLayout) -> bool:
-    """Whether enough elements lie in a row."""
+    """Whether enough elements are contiguous."""
     run: DimLike = 1
     for dim, stride in zip(reversed(tensor.shape), reversed(layout.strides), strict=True):
         if dim == 1:

@@ -284,7 +284,7 @@ def _operand_element(node: Node, index: Index) -> Entry:
 
 
 def _set_or_not(node: Node, index: Index) -> Entry:
-    """Return the element behind a slice_set: of the new values, or of the tensor itself."""
+    """Return the element after a slice_set: of the new values, or of the tensor itself."""
     x, values = node.inputs
     assert isinstance(node.op, SliceSet)
     found: list[Affine] = []

@@ -220,7 +220,7 @@ class _IterationLowering:
                 self._next[number, index] = self._values.value(self._outputs[number], index)
 
     def _check(self, number: int, index: Index) -> None:
-        """Require that each lane reads of what is carried its own elements alone."""
+        """Require that each lane reads of what is carried its own elements only."""
         sizes = self._outputs[number].shape
         labels = tuple([self._parallel_axis(*axis) for axis in zip(index, sizes, strict=True)])
         if self._labels.setdefault(number, labels) != labels:
@@ -327,7 +327,7 @@ class _IterationLowering:
 
 
 def _positions(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
-    """Return for each axis where its elements lie, in all lanes."""
+    """Return for each axis where its elements are, in all lanes."""
     found: list[list[Affine]] = []
     apart = 1
     for size, axis in zip(sizes, labels, strict=True):

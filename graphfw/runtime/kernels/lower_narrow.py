@@ -47,7 +47,7 @@ def turn_if_narrow(draft: Draft, narrow: int) -> None:
 
 
 def _is_read_across(draft: Draft, narrow: int) -> bool:
-    """Whether elements lie densely across the rows of an elementwise kernel, which are narrow."""
+    """Whether elements are dense across the rows of an elementwise kernel, which are narrow."""
     if len(draft.outer) < 2:
         return False
     position = draft.outer[-1]

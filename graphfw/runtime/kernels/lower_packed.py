@@ -1,4 +1,4 @@
-"""Operands that all rows read across: laid out anew, once, so that vectors of them lie densely."""
+"""Operands that all rows read across: laid out anew, once, so that vectors of them are dense."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _is_picked(expr: Expr) -> bool:
 
 
 def _is_across(address: ElementAddress, axes: list[LoopVariable]) -> bool:
-    """Whether the elements along the last axis, which vectors run along, don't lie densely."""
+    """Whether the elements along the last axis, which vectors run along, are not dense."""
     stride: DimLike = dict(address.strides).get(axes[-1], 0) if axes else 0
     return stride not in (0, 1)
 

@@ -1,6 +1,6 @@
 """Lanes along several axes as lanes along one, where what is read does not allow to join the axes.
 
-A kernel of columns has vectors along its last axis alone. Where that is short, and something that
+A kernel of columns has vectors along its last axis only. Where that is short, and something that
 is the same along the axes before keeps it from being joined with these, most of each vector would
 be empty. So all lanes are numbered in a row, and what is not read in a row is looked up by the
 positions along the axes, which are computed from the number.
@@ -43,7 +43,7 @@ def in_a_row(draft: Draft) -> Draft:
     """Return a kernel of columns whose lanes are one axis, or the kernel itself if it need not be.
 
     Args:
-        draft: A kernel of `LoopCarry` and `Stored` alone, whose outer axes are the lanes.
+        draft: A kernel of `LoopCarry` and `Stored` only, whose outer axes are the parallel ones.
     """
     last = draft.outer[-1].extent
     is_long = isinstance(last, int) and last >= _LONG
@@ -85,7 +85,7 @@ class _InARow:
         return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, addresses))
 
     def joins(self, address: ElementAddress) -> bool:
-        """Whether lanes in a row lie in a row."""
+        """Whether lanes in a row are contiguous."""
         strides = dict(address.strides)
         last = strides.get(self._last, 0)
         return all(

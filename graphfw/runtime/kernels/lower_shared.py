@@ -3,7 +3,7 @@
 The layers of a network repeat. A structure is all that lowering reads of a group: the ops, how they
 are connected, the types, the views between, the values of small constants. It names tensors by
 numbers. Lowering does the same to groups whose structures have equal keys. Their steps differ in
-the tensors and nodes alone.
+the tensors and nodes only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GroupStructure(NamedTuple):
     """The part of a group that lowering reads.
 
     Attributes:
-        key: Equal for groups that differ in the tensors and nodes alone.
+        key: Equal for groups that differ in the tensors and nodes only.
         nodes: The group's nodes. Of equal structures those with one number play one part.
         numbers: Those of the tensors, in order, and of memory that other steps have filled.
     """

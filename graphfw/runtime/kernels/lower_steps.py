@@ -267,7 +267,7 @@ class _Finisher:
         return whole_rows(rows, inner, nbytes, passes=passes, has_lines=has_lines)
 
     def _is_transposed(self) -> bool:
-        """Whether something lies densely along rows' numbers and not along rows."""
+        """Whether something is dense along rows' numbers and not along rows."""
         (outer, rows), (inner, _) = self.outer[-1], self.inner[-1]
         # What few rows want of elements near one another is taken out of dense loads.
         near = range(self._near + 1 if isinstance(rows, int) and rows <= self._near else 2)
@@ -361,7 +361,7 @@ class _Finisher:
 
     @property
     def row_stride(self) -> Param:
-        """The parameter that is the distance between rows of the product alone."""
+        """The parameter that is the distance between rows of the product only."""
         return self._distance(self.outer[-1])
 
     @property

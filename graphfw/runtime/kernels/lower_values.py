@@ -1,7 +1,7 @@
 """The elements of a group's tensors, as expressions of loop positions.
 
 Everything is found from indices: the element of a tensor at an index is a function of elements of
-its node's inputs, at indices that the op says. What lies in memory is loaded; the rest is computed.
+its node's inputs, at indices that the op says. What is in memory is loaded; the rest is computed.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class ExpressionBuilder:
         return value
 
     def _is_read(self, root: Tensor) -> bool:
-        """Say whether elements of a root are read from memory, which checks where they lie."""
+        """Say whether elements of a root are read from memory, which checks where they are."""
         if root in self._inside or root.node in self._anew or self._fill(root) is not None:
             return False
         return self.facts.role[root.node] is not Role.GENERATED
@@ -209,7 +209,7 @@ class ExpressionBuilder:
         return element_at(address, tensor.dtype)
 
     def _storage(self, root: Tensor) -> Storage:
-        """Return where a root lies; what is packed, in its bytes."""
+        """Return where a root is; what is packed, in its bytes."""
         is_unpacked = self.facts.role[root.node] is Role.UNPACK
         return self.facts.root_of(root.node.inputs[0]) if is_unpacked else root
 

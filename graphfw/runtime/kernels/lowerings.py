@@ -119,7 +119,7 @@ def multiplies(
 
 
 def lowering_of(node: Node, target: TargetName) -> Lowering | None:
-    """Return the lowering of a node alone, or None."""
+    """Return the lowering of a node only, or None."""
     found = _nodes.get(type(node.op))
     return (_loaded(type(node.op)) if found is None else found).get(target)
 

@@ -52,7 +52,7 @@ _SIGNS = {
 def show(kernel: Kernel) -> str:
     """Return the text of a kernel: kernels with equal texts do the same.
 
-    Constants and references of a dtype other than float32 have it behind them, and casts name what
+    Constants and references of a dtype other than float32 have it after them, and casts name what
     they make.
     Values that are used more than once are named, `v0`, `v1`, ..., where they are first used.
 

@@ -178,12 +178,12 @@ class Epilogue(NamedTuple):
         params: The run-time integers of the kernel.
         product: Which buffer is the product.
         row_stride: Which of `params` is the distance between rows of the product, and nothing else:
-            a piece of the product lies in a block of its own, whose rows are as far apart as it is
+            a piece of the product is in a block of its own, whose rows are as far apart as it is
             wide. What stands at this index in `params` is not used.
         in_place: Pairs of buffers, (written, read), that may be one array: see `Step`.
         sections: Into how many equal parts the columns of the product are divided: the kernel's
             columns are those of a part, and it reads elements of each.
-        begins: Pairs of a part's number, not 0, and which of `params` is how far it lies behind
+        begins: Pairs of a part's number, not 0, and which of `params` is how far it lies after
             the first, and nothing else: what stands at that index is not used.
         member: Where the rows are not one axis of the kernel but two: which of `params` is the
             distance between rows of the first of these, and how many rows the other has.
@@ -222,7 +222,7 @@ class Prologue(NamedTuple):
             of the tensor. It has nothing that can fail.
         operands: For each of its buffers the storage; None for the tensor, which it writes.
         params: The run-time integers of the kernel. The last is the distance between rows of the
-            tensor, and nothing else: a piece of it lies in a block of its own.
+            tensor, and nothing else: a piece of it is in a block of its own.
         rows: How many rows the tensor has, its batch dims joined with them.
         columns: How many columns.
         is_right: Whether it is the right operand.

@@ -1,4 +1,4 @@
-"""Where tensors lie in memory, as steps see them."""
+"""Where tensors are in memory, as steps see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphfw.runtime.kernels.steps import View
 
 
 def view(tensor: Tensor, facts: FusionFacts) -> View:
-    """Return how a tensor lies in the storage of what computes it: a source, or a group's output.
+    """Return the view of a tensor in the storage of what computes it: a source, or a group.
 
     A tensor that views nothing is its own storage.
     """

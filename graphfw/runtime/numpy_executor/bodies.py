@@ -202,7 +202,7 @@ class ReadyBody:
     def _source(
         self, build: Build, tensor: Tensor, layout: Layout, chain: NestedLoops
     ) -> IndirectAddress:
-        """Return where a tensor lies in the run."""
+        """Return where a tensor is in the run."""
         known = build.view_at(tensor, layout)
         if not known.is_dense:
             raise NotNativeError
@@ -225,7 +225,7 @@ def shape_of(tensor: Tensor, sizes: Sizes) -> tuple[int, ...]:
 
 
 def whole(arrays: Sequence[Array]) -> list[Array]:
-    """Return arrays whose elements lie in a row, in C order."""
+    """Return arrays whose elements are contiguous, in C order."""
     return [np.require(a, requirements=["C", "A"]) for a in arrays]
 
 

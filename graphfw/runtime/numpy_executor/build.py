@@ -40,7 +40,7 @@ class Build:
     Attributes:
         stages: What the stages of the compilation have made.
         levels: What runs when.
-        fetched: For each fetched output what holds it alone.
+        fetched: For each fetched output a storage that holds nothing else.
         bases: The number of the address of each storage that is not in the arena; see `Recipe`. The
             arrays of a call are the inputs, what random nodes draw from, the direct outputs, the
             updates.
@@ -164,7 +164,7 @@ class Build:
         )
 
     def view(self, tensor: Tensor) -> View:
-        """Return where a tensor lies."""
+        """Return where a tensor is."""
         return self.stages.view(tensor)
 
     def view_at(self, tensor: Tensor, layout: Layout) -> KnownView:

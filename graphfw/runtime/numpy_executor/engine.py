@@ -55,7 +55,7 @@ def ahead(code: Code) -> Iterator[None]:
 
 
 def _tried(code: Code) -> None:
-    with contextlib.suppress(ExecutorError):  # who asks for it is told
+    with contextlib.suppress(ExecutorError):  # who asks for it gets the error
         compile_codes([code])
 
 

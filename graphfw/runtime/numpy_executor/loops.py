@@ -55,7 +55,7 @@ class Move(NamedTuple):
     Attributes:
         base: Where its address goes.
         array: The number of the array that it is in.
-        offset: Where it lies in iteration 0, in bytes.
+        offset: Where it is in iteration 0, in bytes.
         nbytes: How much farther it is in the next.
     """
 

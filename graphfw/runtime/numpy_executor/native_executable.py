@@ -1,4 +1,4 @@
-"""Running a program with native code, on memory that is planned ahead."""
+"""Running a program with native code, on memory that is planned in advance."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class JoinedLoop(Protocol):
         sources: Sequence[IndirectAddress],
         room: Callable[[int], IndirectAddress],
     ) -> list[IndirectAddress]:
-        """Add it to a chain, and return where its results lie."""
+        """Add it to a chain, and return where its results are."""
 
 
 class NodeRegion(Protocol):

@@ -21,7 +21,7 @@ class Preparation:
     """The prepared operands of a plan, for the newest contents of the variables.
 
     Attributes:
-        is_constant: Whether they depend on constants alone.
+        is_constant: Whether they depend on constants only.
     """
 
     def __init__(self, recipe: Recipe, addresses: Sequence[int], threads: int) -> None:

@@ -1,6 +1,6 @@
 """`Recipe`: what the runs of a compiled program need to know, in numbers and texts.
 
-It refers to no graph, so that it can be kept on disk: as JSON, and the constants' bytes behind it.
+It refers to no graph, so that it can be kept on disk: as JSON, and the constants' bytes after it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _Source(NamedTuple):
 
 
 class _Arrays:
-    """The arrays behind a stored recipe's text, one after the other."""
+    """The arrays after a stored recipe's text, one after the other."""
 
     def __init__(self, content: bytes, begin: int) -> None:
         self._content = content

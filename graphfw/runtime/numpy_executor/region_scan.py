@@ -253,7 +253,7 @@ class NativeScan:
             room: Makes room for so many bytes.
 
         Returns:
-            Where the results lie.
+            Where the results are.
         """
         scan, iterations = self._scan, self._make_iterations
         first, count = scan.op.carries, len(sources)

@@ -53,7 +53,7 @@ def rounded(nbytes: int) -> int:
 
 
 def side_by_side(sizes: Iterable[int], begin: int = 0) -> tuple[list[int], int]:
-    """Return where pieces of some bytes begin, one behind the other, and where the last ends."""
+    """Return where pieces of some bytes begin, one after the other, and where the last ends."""
     offsets: list[int] = []
     for nbytes in sizes:
         offsets.append(begin)

@@ -94,7 +94,7 @@ def _with_elements(boxes: Sequence[Box]) -> list[Box]:
 
 
 def merged(box: Box) -> tuple[tuple[DimLike, ...], tuple[DimLike, ...], tuple[DimLike, ...]]:
-    """Return dims and strides of a box, with dims that lie in a row on both sides as one."""
+    """Return dims and strides of a box, with dims that are contiguous on both sides as one."""
     found: list[tuple[DimLike, DimLike, DimLike]] = []
     for dim, s, t in zip(box.source.shape, box.source.strides, box.strides, strict=True):
         if dim == 1:

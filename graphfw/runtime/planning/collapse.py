@@ -21,7 +21,7 @@ def collapsed_to_3d(
 ) -> tuple[View, list[Step]]:
     """Return a view with three dims: those before `first`, from there to `last`, and after.
 
-    And the step that copies it, where dims that become one don't lie in a row, whose code is made
+    And the step that copies it, where dims that become one are not contiguous, whose code is made
     by `code`.
     """
     cuts = (slice(0, first), slice(first, last), slice(last, None))
@@ -90,7 +90,7 @@ def scan_layout_of(
 
 
 def joint_stride(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | None:
-    """Return the stride of dims taken as one; None where they don't lie in a row."""
+    """Return the stride of dims taken as one; None where they are not contiguous."""
     found: DimLike | None = None
     span: DimLike = 0
     for dim, stride in zip(reversed(dims), reversed(strides), strict=True):

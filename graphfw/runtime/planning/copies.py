@@ -24,7 +24,7 @@ from graphfw.runtime.kernels.views import is_whole
 def copied(
     view: View, nodes: tuple[Node, ...], why: str, code: Callable[[Kernel], Code]
 ) -> tuple[Step, Temp]:
-    """Return a step that copies a view, and where the copy lies, in a row.
+    """Return a step that copies a view, and where the copy is, in a row.
 
     Args:
         view: What is copied.
@@ -37,7 +37,7 @@ def copied(
 
 
 def copied_whole(storage: Storage, why: str, code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
-    """Return a step that copies all of a storage, and where the copy lies; see `copied`."""
+    """Return a step that copies all of a storage, and where the copy is; see `copied`."""
     nodes = (storage.node,) if isinstance(storage, Tensor) else ()
     return copied(View(storage, 0, (storage.size,), (1,)), nodes, why, code)
 
@@ -45,12 +45,12 @@ def copied_whole(storage: Storage, why: str, code: Callable[[Kernel], Code]) -> 
 def put(
     source: Storage, view: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
 ) -> Step:
-    """Return a step that copies what lies in a row to where a view is; see `copied`."""
+    """Return a step that copies what is contiguous to where a view is; see `copied`."""
     return _copy(in_a_row(source, view.shape), view, nodes, code)
 
 
 def in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
-    """Return a storage as a view of a shape whose elements lie in a row."""
+    """Return a storage as a view of a shape whose elements are contiguous."""
     return View(storage, 0, shape, contiguous(shape))
 
 
@@ -90,7 +90,7 @@ def held(
     """Return for each output a storage of its own that holds it, in its order.
 
     Args:
-        outputs: By what each is made, and where it lies.
+        outputs: By what each is made, and where it is.
         free: Storages that may be handed out; who wants one that another has gets a copy.
         items: What a run does; steps that copy are added.
         why: What reports call a copy.

@@ -1,7 +1,7 @@
 """Carries in place: what an iteration hands on is written over what it was given.
 
 By example: `y = index_add(y, i, f(y))` computes `f(y)` at level 0 and adds it at level 1. Nobody
-reads the old y behind level 1, but for the addition itself, each element before it writes it. So
+reads the old y after level 1, but for the addition itself, each element before it writes it. So
 the new y may lie where the old one does, and only the elements that i names are touched.
 """
 
@@ -139,7 +139,7 @@ def overwritten(
         levels: The steps.
         storage_of: Where the inputs of a node outside of native code lie.
         carried: The carries.
-        homes: What lies in the memory of what is handed out, and of what.
+        homes: What is in the memory of what is handed out, and of what.
         may: Whether a step may be asked to write over what it reads.
     """
     readers: dict[Storage, list[tuple[int, Item]]] = {}

@@ -1,4 +1,4 @@
-"""Scans whose bodies don't yield what is stacked of their carries: the carry lies in the stack."""
+"""Scans whose bodies don't yield what is stacked of their carries: the carry is in the stack."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ def schedule(
     Args:
         items: The steps, each after those whose results it reads or waits for.
         storage_of: Where the inputs of a node outside of native code lie.
-        updates: The variables, and where their new contents lie.
+        updates: The variables, and where their new contents are.
         fetched: What else is needed after the run.
-        copy: Makes a step that copies a storage, and says where the copy lies.
+        copy: Makes a step that copies a storage, and says where the copy is.
         apart: Whether the steps that overwrite variables come after all others, rather than after
             those that can fail or read what they overwrite.
         may_overwrite: Whether a step may be one of them; where it may not, a copy follows it.

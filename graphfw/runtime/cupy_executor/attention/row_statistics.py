@@ -27,7 +27,7 @@ from graphfw.runtime.kernels.steps import Step, Temp, View
 
 
 def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
-    """Return the step that sums up out d_out over the last dim, and where the sums lie.
+    """Return the step that sums up out d_out over the last dim, and where the sums are.
 
     Args:
         node: What it is for.
@@ -54,7 +54,7 @@ def sum_step(node: Node, x: View, out: View) -> Step:
     Args:
         node: What it is for.
         x: The gradients, with all dims.
-        out: Where the sums lie.
+        out: Where the sums are.
     """
     axes, short = _axes(x.shape), summed_axes(x.shape, out.shape)
     rows = [axis for number, axis in enumerate(axes) if number not in short]

@@ -48,7 +48,7 @@ class CudaCode:
     """The code of a kernel for GPUs.
 
     Its functions, one a variant, take the buffers' addresses, the run-time integers (int64), the
-    address of an int32 that becomes 1 where a check fails, with as many zeros behind it as the
+    address of an int32 that becomes 1 where a check fails, with as many zeros after it as the
     launch says, and that of its scratch memory, or null where it needs none.
 
     Attributes:

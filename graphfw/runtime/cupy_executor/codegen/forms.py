@@ -106,7 +106,7 @@ class TransposedLoads(NamedTuple):
     """Loads of an elementwise kernel that take neighbours from far apart, as transposes do.
 
     Attributes:
-        axis: Along which axis their neighbours lie in a row.
+        axis: Along which axis their neighbours are contiguous.
         loads: What is loaded, each once: of which buffer, and where.
     """
 

@@ -1,6 +1,6 @@
 """How a kernel is launched at given sizes: which variant, with how many threads.
 
-What is computed depends on the sizes alone, never on the device: the number of threads that share a
+What is computed depends on the sizes only, never on the device: the number of threads that share a
 row, and so the order of its sums, is chosen here, and blocks that do not fit at once wait.
 """
 

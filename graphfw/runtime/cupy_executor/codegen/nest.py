@@ -5,7 +5,7 @@ Each form of kernel has its own way:
 elements  Only stores. A thread computes one position, or several in a row that are read and
           written at once.
 rows      What stands in a row needs other positions of it: a group of threads (one, a warp, a
-          block) shares a row, where it lies well several positions in a row each at once. Where
+          block) shares a row, where it is well several positions in a row each at once. Where
           rows are few and long, several blocks do.
 columns   A thread for each position of the outer axes, so that neighbours read neighbours; where
           these are few, eight threads share what stands in a column, or several blocks.

@@ -271,7 +271,7 @@ class _Rewriting:
         return self._apart[before]
 
     def _laid_out(self, kernels: Tensor) -> Tensor:
-        """Return kernels of which the array behind them lies as images do, for all that read it.
+        """Return kernels of which the array beneath them lies as images do, for all that read it.
 
         Where a cast makes it, that writes it so; gradients of images read it reversed.
         """

@@ -1,4 +1,4 @@
-"""Which ops do the same to images that lie pixel by pixel, and how they are told to.
+"""Which ops do the same to images that lie pixel by pixel, and how.
 
 Images are [N, C, *S]; pixel by pixel they lie as [N, *S, C]. An op here is given its images so and
 makes its own so: its axes, or its window, are those of before by other numbers.

@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3
-"""So many spatial dims at most; kernels are told of as many."""
+"""So many spatial dims at most; kernels take as many."""
 
 _FOLDER = Path(__file__).parent
 _NARROW = 1 << 30
@@ -65,7 +65,7 @@ class MultiplyInstructions(NamedTuple):
     Attributes:
         dtype: Of the operands.
         sums: Of what is added up.
-        by_depth: Whether elements along the depth lie in a row.
+        by_depth: Whether elements along the depth are contiguous.
         tiles: Its tiles, the largest first.
     """
 
@@ -163,7 +163,7 @@ class Dims(NamedTuple):
 
 
 def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
-    """Read what kernels are told of each dim."""
+    """Read the kernels' arguments for each dim."""
     rows = [numbers[count * d : count * (d + 1)] for d in range(RANK)]
     return Dims(*[[row[i] for row in rows] for i in range(4)])
 

@@ -31,11 +31,11 @@ _PIECE = 256
 """So many products at least are left to a piece."""
 
 _PADDING = (1, 0, 1, 1, 1, 1, 0)
-"""A dim of one element, for kernels that are told of more dims than there are."""
+"""A dim of one element, for kernels that take more dims than there are."""
 
 
 class GpuSpatialDim(NamedTuple):
-    """A spatial dim, as kernels are told of it: see `gf_dim` in windows.cuh."""
+    """A spatial dim, as kernels take it: see `gf_dim` in windows.cuh."""
 
     size: DimLike
     gap: DimLike
@@ -108,7 +108,7 @@ def spatial_dims(
 
 
 def dim_arguments(dims: Sequence[GpuSpatialDim]) -> list[DimLike]:
-    """Return what kernels are told of dims."""
+    """Return the kernels' arguments for dims."""
     numbers: list[DimLike] = [number for dim in dims for number in dim]
     return [*numbers, *_PADDING * (RANK - len(dims))]
 

@@ -64,9 +64,9 @@ def with_cudnn(
     read: tuple[Storage, ...] = ()
     following: tuple[Step, ...] = ()
     if epilogue is not None:
-        is_alone = product is None and form.kind == "fprop"
+        is_single = product is None and form.kind == "fprop"
         found = (
-            cudnn_epilogue(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_alone else None
+            cudnn_epilogue(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_single else None
         )
         if found is None:
             following = (epilogue_step(nodes, result, epilogue, size_of(columns_of(node))),)

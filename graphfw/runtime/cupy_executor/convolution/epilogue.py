@@ -60,7 +60,7 @@ class CudaEpilogue(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """The function's parameters for the kernel's run-time integers, each behind a comma."""
+        """The function's parameters for the kernel's run-time integers, each after a comma."""
         return "".join([f", gf_i64 w{number}" for number in range(self.params)])
 
     @property

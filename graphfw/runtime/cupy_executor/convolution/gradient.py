@@ -100,7 +100,7 @@ def conv_weight_steps(
 
 
 def _with_rows(view: View, node: Node, steps: list[Step]) -> View:
-    """Return a view whose positions lie in a row, copied first if they don't."""
+    """Return a view whose positions are contiguous, copied first if they don't."""
     if view.strides[2:] == contiguous(view.shape[2:]) or size_of(view.shape[2:]) == 1:
         return view
     step, temp = copied(view, (node,), "an operand of a convolution", CudaCode)

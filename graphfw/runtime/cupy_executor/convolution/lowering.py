@@ -47,7 +47,7 @@ def is_native(node: Node) -> bool:
 def conv_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a convolution alone; nothing where there are no kernels for it."""
+    """Return the steps of a convolution only; nothing where there are no kernels for it."""
     if not is_native(node):
         return []
     x, weight = inputs
@@ -249,7 +249,7 @@ class _Matrix(NamedTuple):
     """Kernels as a matrix for each class and group: see `gf_kernels` in forward.cuh.
 
     Attributes:
-        storage: Where they lie.
+        storage: Where they are.
         offset: Where the first begins, in elements.
         lead: From line to line.
         slot: From matrix to matrix.
@@ -283,7 +283,7 @@ def _matrix(
     slot = lines * lead
     count = math.prod([spread[1] for spread in spreads])
     memory = Temp(found.dtype, count * groups * slot, "kernels as matrices")
-    # Of the image nothing is told, since how kernels are laid out does not depend on it.
+    # The image is no argument, since how kernels are laid out does not depend on it.
     kernels = [
         dim._replace(size=k, gap=gap, output_sizes=1, before=0 if spread[0] == 1 else dim.before)
         for dim, k, gap, spread in zip(

@@ -172,7 +172,7 @@ def _copied(view: View, node: Node, steps: list[Step]) -> View:
 def _dim_arguments(
     op: Windowed, sizes: Sequence[DimLike], gaps: Sequence[DimLike], output_sizes: Sequence[DimLike]
 ) -> list[DimLike]:
-    """Return what kernels are told of dims: see `gf_dim` in windows.cuh."""
+    """Return the kernels' arguments for dims: see `gf_dim` in windows.cuh."""
     before = [pair[0] for pair in op.pairs]
     facts = zip(sizes, gaps, output_sizes, op.window, op.strides, op.dilations, before, strict=True)
     return [*_PADDING * (RANK - len(op.window)), *[number for fact in facts for number in fact]]

@@ -50,8 +50,8 @@ class WhileRegionCode(RegionCode):
 class BoundLoop(BoundRegion):
     """A loop with a condition at known sizes.
 
-    How many iterations there are is known only behind them. So what they record for later passes
-    lies in memory that is asked for meanwhile.
+    How many iterations there are is known only after them. So what they record for later passes
+    is in memory that is asked for meanwhile.
     """
 
     def __init__(self, code: WhileRegionCode, at: RegionSite) -> None:

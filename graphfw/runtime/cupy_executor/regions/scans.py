@@ -35,7 +35,7 @@ class ScanRegionCode(RegionCode):
 
     Attributes:
         op: The scan.
-        kept: By carry, the stack where its values lie: iterations hand it on there, and the body
+        kept: By carry, the stack where its values are: iterations hand it on there, and the body
             need not copy it.
         rest: The other stacks.
         in_place: The carries that an iteration writes over.

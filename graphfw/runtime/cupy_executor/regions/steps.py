@@ -73,7 +73,7 @@ def _code(node: Node, make: Maker, target: Target) -> RegionCode:
 
 
 def _copied(operand: View, node: Node, steps: list[Step]) -> View:
-    """Return a copy that lies in a row, and add what makes it."""
+    """Return a copy that is contiguous, and add what makes it."""
     step, temp = copied(operand, (node,), "what a loop or a branch takes", CudaCode)
     steps.append(step)
     return View(temp, 0, operand.shape, contiguous(operand.shape))
@@ -85,6 +85,6 @@ def _is_in_a_row(shape: Sequence[DimLike], strides: Sequence[DimLike]) -> bool:
 
 
 def _lies_well(operand: View) -> bool:
-    """Whether a view lies in a row, from an address on that is aligned as those of arrays are."""
+    """Whether a view is contiguous, from an address on that is aligned as those of arrays are."""
     begin = operand.offset * operand.storage.dtype.itemsize
     return _is_in_a_row(operand.shape, operand.strides) and bool(divisible(begin, WELL))

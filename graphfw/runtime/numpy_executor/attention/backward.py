@@ -143,11 +143,11 @@ class _Backward(ScoresKernel):
         length = str(block_length(t))
         self.write_bias(self.bias_rows, query, queries, key, keys, length)
         with f.loop("0", queries, t.rows) as strip:
-            behind = f.add(f.sub(f.add(query, strip.index), key), "1")
+            seen_keys = f.add(f.sub(f.add(query, strip.index), key), "1")
             seen = keys
             if self.code.causal:
-                seen = f.high("0", f.low(keys, f.add(behind, str(t.rows - 1))))
-            self._write_strip(strip.index, behind, keys, seen)
+                seen = f.high("0", f.low(keys, f.add(seen_keys, str(t.rows - 1))))
+            self._write_strip(strip.index, seen_keys, keys, seen)
             row = f.add(query, strip.index)
             d_q = MatrixView(f.at(kind, self.parts, f.mul(row, self.padded)), self.padded)
             left = MatrixView(f.at(kind, self.d_scores, f.mul(strip.index, length)), length)
@@ -170,7 +170,7 @@ class _Backward(ScoresKernel):
                 multiply(f, self.add_product, left, below, count, result, padded)
 
     def _load_rows(self, query: str, queries: str) -> None:
-        """Copy what a block of queries has numbers of; zeros behind the last one."""
+        """Copy what a block of queries has numbers of; zeros after the last one."""
         f, t = self.f, self.tile
         for to in self.rows.values():
             fill(f, t, to, str(QUERIES), 0.0)
@@ -180,12 +180,12 @@ class _Backward(ScoresKernel):
                 number = t.load(f, self.address(name, at), 1)
                 t.store(f, number, f.at(t.kind, to, row.index), 1)
 
-    def _write_strip(self, row: str, behind: str, keys: str, seen: str) -> None:
+    def _write_strip(self, row: str, seen_keys: str, keys: str, seen: str) -> None:
         """Write a strip of weights and of the scores' gradients, for `seen` keys.
 
         Args:
             row: The strip's first query in the block.
-            behind: How many keys of the block it sees, if causal.
+            seen_keys: How many keys of the block it sees, if causal.
             keys: How many keys the block has.
             seen: How many of them the strip's last query sees.
         """
@@ -209,7 +209,7 @@ class _Backward(ScoresKernel):
         with f.loop("0", str(t.rows)) as r:
             limit = keys
             if self.code.causal:
-                limit = f.low(keys, f.add(behind, r.index))
+                limit = f.low(keys, f.add(seen_keys, r.index))
             query = f.add(row, r.index)
             lse, rest, delta = (self._row_value(name, query) for name in _ROWS)
             line = f.mul(r.index, str(length))

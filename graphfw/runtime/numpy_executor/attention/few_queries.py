@@ -162,7 +162,7 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
     whole = f.mul(f.div("%count", str(t.lanes)), str(t.lanes))
     with f.loop("0", whole, t.lanes) as begin:
         write(begin.index, distances)
-    with f.loop(whole, "%count", t.lanes) as begin:  # behind the last row it comes again
+    with f.loop(whole, "%count", t.lanes) as begin:  # after the last row it comes again
         last = f.mul(f.sub(f.sub("%count", begin.index), "1"), "%row")
         above = f.let("icmp slt i64 %row, 0")
         nearer = []

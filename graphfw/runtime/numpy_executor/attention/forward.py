@@ -151,8 +151,8 @@ class _Forward(ScoresKernel):
         with f.loop("0", rows) as r:
             limit = keys
             if self.code.causal:
-                behind = f.add(f.add(f.sub(query, key), "1"), r.index)
-                limit = f.low(keys, behind)
+                seen_keys = f.add(f.add(f.sub(query, key), "1"), r.index)
+                limit = f.low(keys, seen_keys)
             line = f.mul(r.index, str(length))
             self._softmax(f.add(row, r.index), line, keys, limit)
         weights = MatrixView(self.scores, str(length))

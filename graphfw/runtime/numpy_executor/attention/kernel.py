@@ -119,7 +119,7 @@ class ScoresKernel:
             name: The operand.
             row: Its first row to copy.
             rows: How many there are.
-            total: How many to make: those behind are zeros.
+            total: How many to make: those after are zeros.
             padded: How long to make them; likewise.
         """
         n = self.n
@@ -158,10 +158,10 @@ class ScoresKernel:
         return masked(f, t, score, column, limit)
 
     def top(self, products: str, bias: str, keys: str, limit: str) -> str:
-        """Make a query's products scores, where they lie, and return the greatest.
+        """Make a query's products scores, where they are, and return the greatest.
 
         Args:
-            products: Where they lie: as many as whole tiles have, that hold the keys.
+            products: Where they are: as many as whole tiles have, that hold the keys.
             bias: Where what `write_bias` wrote for them lies.
             keys: How many keys there are.
             limit: How many of them the query sees.
@@ -179,7 +179,7 @@ class ScoresKernel:
         return folded(f, t, greater(f, t.vector, *at.values), "max")
 
     def weigh(self, scores: str, keys: str, top: str) -> str:
-        """Make a query's scores exp(score - top), where they lie, and return their sum."""
+        """Make a query's scores exp(score - top), where they are, and return their sum."""
         f, t = self.f, self.tile
         top = t.splat(f, top)
         width = f.whole(keys, t.columns)

@@ -13,7 +13,7 @@ class OpenLoop:
 
     Attributes:
         index: Its counter, i64.
-        values: What it carries: inside as it was before this turn, behind the loop as it is last.
+        values: What it carries: inside as it was before this turn, after the loop as it is last.
         following: What is carried on; to be set inside of the loop.
     """
 

@@ -124,7 +124,7 @@ class Transposing:
             return writer.let(text, writer.depth)
 
         def column(position: str, number: int) -> str:
-            """Write where the column at or behind a position begins; beyond the last, that one."""
+            """Write where the column at or after a position begins; beyond the last, that one."""
             at = let(f"add i64 {position}, {number}")
             at = writer.call("i64", "llvm.smin.i64", [("i64", at), ("i64", last)], writer.depth)
             return let(

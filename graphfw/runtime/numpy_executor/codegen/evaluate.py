@@ -203,7 +203,7 @@ class Evaluator:
         return p.let(f"call {result} @{symbol}({operands})")
 
     def pointer(self, buffer: int) -> str:
-        """Return where a buffer lies."""
+        """Return where a buffer is."""
         return self._buffers[buffer]
 
     def check(self, expr: Expr, bound: Size) -> Registers:
@@ -226,7 +226,7 @@ class Evaluator:
         return indices
 
     def _drawn(self, expr: Draw) -> Registers:
-        """Write random bits: of elements in a row where they lie so, else of each lane alone."""
+        """Write random bits: of elements in a row where they lie so, else of each lane only."""
         source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
         parts, lane_stride, varying = self._offsets(expr.access)
         level, start = self._sum(parts)

@@ -217,7 +217,7 @@ class Nest:
 
         Args:
             begin: The first index.
-            end: The one behind the last.
+            end: The one after the last.
             streamed: Stores that go past the caches where they may: then a loop of whole steps of
                 its own does all these steps, and the other one none.
         """

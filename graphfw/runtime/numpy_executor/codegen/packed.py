@@ -2,7 +2,7 @@
 
 Lane i of a vector needs the byte in which element i begins, and, where the vector itself begins
 within a byte, the next one: both are moved to a 32-bit lane of their own by one shuffle. Then two
-shifts, the first by another distance in each lane, leave the element alone.
+shifts, the first by another distance in each lane, leave the element only.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Combiner:
     def join(self, p: Primitives, old: State, new: State, ordered: bool = True) -> State:
         """Write the combination of two states.
 
-        With positions: where `ordered`, the new one's are behind all of the old one's.
+        With positions: where `ordered`, the new one's are after all of the old one's.
         """
         if not self.has_position:
             if self.kind in ("max", "min") and self.dtype.is_floating:

@@ -1,7 +1,7 @@
 """`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
 
 The left operand is the parts of the kernels, the right one those of the image as they lie, see
-`amx_image`: columns are words one behind the other, from the first of some rows of positions to the
+`amx_image`: columns are words one after the other, from the first of some rows of positions to the
 last. What belongs to no position is computed for nothing. Where a number of the image, or of a
 block of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
 """
@@ -136,7 +136,7 @@ class _AmxConv:
         self.length = body.mul(self.taps, self.deep)
         self.side = 2 * TILE * code.tiles.parts
         self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
-        # Scratch memory: a panel, rows of kernels, where words lie, results, those of their dtype.
+        # Scratch memory: a panel, rows of kernels, where words are, results, those of their dtype.
         self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)
         self.square = body.at(self.list, body.mul(body.ceil(self.length, 8), 64))
         self.gap = body.add(body.mul(layout.columns, 4), GAP)
@@ -180,7 +180,7 @@ class _AmxConv:
         )
 
     def offsets(self) -> None:
-        """List where the words lie that are multiplied with each tile of k, in bytes."""
+        """List where the words are that are multiplied with each tile of k, in bytes."""
         body = self.body
         step = body.mul(self.layout.pitch, PAIRS * 4)
         with body.loop(0, self.taps) as tap:

@@ -41,7 +41,7 @@ _WORK_ITEM = 1 << 14
 """About so many words of a part are made by a work item."""
 
 SLACK = 64
-"""So many words are read behind the last."""
+"""So many words are read after the last."""
 
 _WORDS, _MASK = f"<{SIDE} x i32>", f"<{SIDE} x i1>"
 
@@ -111,7 +111,7 @@ class Words(NamedTuple):
 
     @staticmethod
     def of(dims: list[SpatialDim], channels: int) -> Words:
-        """Return how they lie for a number of channels in a group."""
+        """Return their layout for a number of channels in a group."""
         return Words(tuple(map(Extent.of, dims)), -(-channels // SIDE) * PAIRS)
 
     @property
@@ -184,7 +184,7 @@ class AmxImageLayout:
         return total
 
     def tap(self, number: str) -> str:
-        """How many bytes behind the first word of a position that lies which it sees of a tap."""
+        """How many bytes after the first word of a position that lies which it sees of a tap."""
         body = self.body
         taps = self.split(number, [dim[Spatial.TAPS] for dim in self.dims])
         phases, steps = [], []
@@ -196,7 +196,7 @@ class AmxImageLayout:
         return body.mul(body.add(body.mul(phase, self.plane), step), 4)
 
     def row(self, number: str) -> str:
-        """How many words a row of positions begins behind the first."""
+        """How many words a row of positions begins after the first."""
         rows = self.split(number, [dim[Spatial.POSITIONS] for dim in self.dims[:-1]])
         return self.joined([*rows, "0"], [extent[AmxDim.EXTENT] for extent in self.extents])
 
@@ -211,7 +211,7 @@ class ImagePartsCode:
         shape: The vectors, and the dtype of x.
         rank: How many spatial dims there are.
         tiles: What the parts are.
-        step: How what is read lies, see `window_bounds`; 0 for float32 alone.
+        step: How what is read lies, see `window_bounds`; 0 for float32 only.
     """
 
     shape: TileShape

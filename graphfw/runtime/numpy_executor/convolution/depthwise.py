@@ -37,7 +37,7 @@ class DepthwiseParams(ParamBlock):
 class DepthwiseCode:
     """A work item: the gradient of one output's kernel, summed up over all positions of all images.
 
-    Operands: x, y, the gradient. In y a plane lies contiguously.
+    Operands: x, y, the gradient. In y a plane is contiguous.
 
     Attributes:
         shape: The vectors.

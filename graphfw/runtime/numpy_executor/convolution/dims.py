@@ -1,4 +1,4 @@
-"""`SpatialDim`: what steps are told of each spatial dim of a convolution or of pooling."""
+"""`SpatialDim`: the arguments of steps for each spatial dim of a convolution or of pooling."""
 
 from __future__ import annotations
 

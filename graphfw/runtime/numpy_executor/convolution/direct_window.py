@@ -115,7 +115,7 @@ class _Reading(NamedTuple):
     """How a strip is read.
 
     Attributes:
-        vectors: How many it is wide; 0 for one position alone.
+        vectors: How many it is wide; 0 for one position only.
         masked: Whether it may reach beyond the image, or beyond a row of the result.
     """
 
@@ -175,7 +175,7 @@ class _DirectWindow(WindowBounds):
         )
 
     def operands(self, plane: str) -> tuple[str, str]:
-        """Where the channel lies that a plane of the result sees, and its kernel."""
+        """Where the channel is that a plane of the result sees, and its kernel."""
         body, outputs = self.body, self.param(DirectWindowParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
         channel = body.div(output, self.param(DirectWindowParams.MULTIPLE))

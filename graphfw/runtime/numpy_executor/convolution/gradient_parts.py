@@ -38,7 +38,7 @@ def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
 class PartsCode:
     """A work item: some elements of a sum of parts.
 
-    Operands: arrays in which parts lie one behind the other, the sum. Integers: how many each array
+    Operands: arrays in which parts lie one after the other, the sum. Integers: how many each array
     has, their elements.
 
     Attributes:

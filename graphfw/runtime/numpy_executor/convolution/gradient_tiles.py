@@ -171,7 +171,7 @@ class _Tiles:
                     self.elements.store(vector, body.at(there, n * self.line))
 
     def columns(self) -> None:
-        """Transform all columns, behind the strip."""
+        """Transform all columns, after the strip."""
         body, gap = self.body, self.body.mul(self.room, self.line)
         to = body.at("%scratch", body.mul(gap, self.seen))
         with body.loop(0, self.room) as column:

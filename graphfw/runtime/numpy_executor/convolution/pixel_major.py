@@ -252,7 +252,7 @@ class PixelMajorWriter:
                 body.line(f"store i64 {offset}, ptr {there}")
 
     def address_of(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
-        """How many bytes an index of several dims joined lies behind the first."""
+        """How many bytes an index of several dims joined lies after the first."""
         body, total = self.body, "0"
         for number, dim in reversed(list(enumerate(dims))):
             along = index if number == 0 else body.rem(index, dim[size])
@@ -299,9 +299,9 @@ class PixelMajorWriter:
                         f"ptr {body.at(to, body.mul(along, self.line))}, i64 {self.line}, "
                         f"i64 {length}, i1 {more}, i64 {left}, i64 {lines})"
                     )
-                    behind = body.at(asked, body.mul(length, 64))
-                    is_left = body.let(f"icmp ult ptr {behind}, {last}")
-                    body.set(ahead, body.select(is_left, behind, b, "ptr"), "ptr")
+                    following = body.at(asked, body.mul(length, 64))
+                    is_left = body.let(f"icmp ult ptr {following}, {last}")
+                    body.set(ahead, body.select(is_left, following, b, "ptr"), "ptr")
 
     def row_block(self, row: str, first: str) -> str:
         """Where a row of positions lies in the block, of which one is the first."""

@@ -127,7 +127,7 @@ def _chunks(it: Convolution, indices: int) -> int:
 def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
     """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
 
-    They are joined where that makes better tiles, and they need not be told apart; else work items
+    They are joined where that makes better tiles, and they need not be separate; else work items
     may have some of the rows.
     """
     dims = it.dims

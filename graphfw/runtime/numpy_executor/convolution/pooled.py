@@ -1,8 +1,8 @@
 """Convolutions whose results are pooled: what is computed first, and what in one step.
 
 `pooled_steps`: windows see the largest results, and the image that is pooled never goes to memory.
-That serves where laying out and pooling it takes as long as computing it does: behind the first
-layers of networks, which see few channels. What is reduced over all positions, behind the last
+That serves where laying out and pooling it takes as long as computing it does: after the first
+layers of networks, which see few channels. What is reduced over all positions, after the last
 ones, is the epilogue of any strategy whose work items have all positions of an output.
 """
 

@@ -1,7 +1,7 @@
 """`PoolCode`: the sums and maxima of what windows see, row by row of the result.
 
 Rows, or parts of long ones, are made in two passes: first the rows of the image that they see are
-reduced to one, in scratch memory, with what changes nothing before and behind it; then what windows
+reduced to one, in scratch memory, with what changes nothing before and after it; then what windows
 see along that row. So no element is read more often than rows of windows overlap, and only the
 first pass needs masks.
 """

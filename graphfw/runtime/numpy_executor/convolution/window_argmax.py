@@ -1,9 +1,9 @@
-"""The steps of what gradients of pooling take: which element is chosen, and sums where they lie.
+"""The steps of what gradients of pooling take: which element is chosen, and sums where they are.
 
 window_argmax  x -> the number of the largest element that a window sees
 window_take    x, number -> that element
-window_put     y, number -> y added up where these elements lie
-fold           y of each element of the window -> added up where they lie
+window_put     y, number -> y added up where these elements are
+fold           y of each element of the window -> added up where they are
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _WindowArgmax(WindowBounds):
         self.operands = self._operands()
 
     def _operands(self) -> list[_Operand]:
-        """Read where the operands lie."""
+        """Read where the operands are."""
         name, rank, body = self.code.name, self.code.rank, self.body
         positions = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
@@ -333,7 +333,7 @@ class _WindowArgmax(WindowBounds):
         return body.get(total, kind)
 
     def offset(self, start: str, gaps: list[str], indices: Sequence[str]) -> str:
-        """Where an element lies."""
+        """Where an element is."""
         for index, gap in zip(indices, gaps, strict=True):
             start = self.body.at(start, self.body.mul(index, gap))
         return start

@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import (
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _AHEAD = 8
-"""How many channels ahead memory is asked for: they lie too far apart to be guessed."""
+"""How many channels in advance memory is asked for: they lie too far apart to be guessed."""
 
 
 class ConvParams(ParamBlock):

@@ -171,7 +171,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
     @property
     def panel_bytes(self) -> int:
-        """How much scratch memory a panel takes; a chunk of the result lies behind it."""
+        """How much scratch memory a panel takes; a chunk of the result lies after it."""
         return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
 
     def llvm(self, symbol: str) -> str:

@@ -121,7 +121,7 @@ class Chunks:
     Args:
         code: Of the work item.
         body: The work item's function.
-        calls: What it is told of the product.
+        calls: Its arguments for the product.
         m: The rows of the product.
         k: The length of the sums.
     """
@@ -173,8 +173,8 @@ class Chunks:
                 )
 
     def computed(self, row: str, column: str) -> str:
-        """Return what a piece is told of a right operand that it computes."""
-        return f"ptr {self.calls.operands}, ptr {self.calls.given}, i64 {row}, i64 {column}"
+        """Return a piece's arguments for a right operand that it computes."""
+        return f"ptr {self.calls.operands}, ptr {self.calls.params}, i64 {row}, i64 {column}"
 
     def streams(self, chunk: Chunk) -> None:
         """Compute a chunk by adding a few rows of b at a time to its few rows."""
@@ -234,7 +234,7 @@ class Chunks:
 
     @property
     def _most_in_place(self) -> int:
-        """Up to how many rows panels are used where they lie."""
+        """Up to how many rows panels are used where they are."""
         is_narrow = self.shape.columns * self.shape.size <= LINE
         return _IN_PLACE_NARROW if is_narrow else _IN_PLACE
 
@@ -261,7 +261,7 @@ class Chunks:
         return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
 
     def paired(self, chunk: Chunk) -> Matrix:
-        """A piece of a, as pairs: where it lies if these are there."""
+        """A piece of a, as pairs: where it is if these are there."""
         body, (address, row, step) = self.body, chunk.a
         dense = body.test("eq", step, self.shape.stored.itemsize)
         even = body.test("eq", body.rem(chunk.length, 2), 0)

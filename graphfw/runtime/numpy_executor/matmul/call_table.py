@@ -1,4 +1,4 @@
-"""`CallTable`: what a work item is told about the product that it belongs to, in words of 8 bytes.
+"""`CallTable`: a work item's arguments for its product, in words of 8 bytes.
 
 | word | what |
 |---|---|
@@ -67,11 +67,11 @@ class CallTable:
         before_params: How many run-time integers that has.
         operands: Where the addresses of the buffers are of what computes the right operand in
             registers; set by a work item that has it.
-        given: Its run-time integers; likewise.
+        params: Its run-time integers; likewise.
     """
 
     operands = "null"
-    given = "null"
+    params = "null"
 
     def __init__(self, body: FunctionBody) -> None:
         self._body = body

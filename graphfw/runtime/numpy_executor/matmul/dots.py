@@ -4,7 +4,7 @@
 
 computes r rows and c columns of the product, where the rows of `a` and the columns of `b` are
 contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once. Where a prologue
-computes `b`, `ptr operands, ptr given, i64 row, i64 column` stand for `b` and `ns`: see
+computes `b`, `ptr operands, ptr params_of_b, i64 row, i64 column` stand for `b` and `ns`: see
 `sources.ComputedRows`, whose rows are the columns of `b`.
 """
 

@@ -71,7 +71,7 @@ class Elements:
         )
 
     def _splat(self, number: float) -> str:
-        """A vector of one number, as it lies in memory."""
+        """A vector of one number, as it is in memory."""
         if number == 0:
             return "zeroinitializer"
         if self.dtype.is_low_precision:

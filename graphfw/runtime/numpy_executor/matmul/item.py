@@ -72,7 +72,7 @@ class MatMulItem(SharedFunction):
 
     @property
     def may_be_in_place(self) -> bool:
-        """Whether panels of b may be used where they lie."""
+        """Whether panels of b may be used where they are."""
         return self.layout == "rows" and not self.shape.converts and not self.tiles
 
     @property

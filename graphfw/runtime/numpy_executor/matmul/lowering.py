@@ -85,7 +85,7 @@ class _Batch(NamedTuple):
 class _Product(NamedTuple):
     """A product in the form that the code computes.
 
-    `a` and `b` are views of the last two dims alone; `turned` where it is the transposed product.
+    `a` and `b` are views of the last two dims only; `turned` where it is the transposed product.
     """
 
     a: View

@@ -17,10 +17,11 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]
-"""The order of `b` in memory; "packed" is panels of all of its columns, made ahead."""
+"""The order of `b` in memory; "packed" is panels of all of its columns, made in advance."""
 
 _AHEAD = 8
-"""How many rows ahead memory is asked for: rows lie too far apart for the processor to guess."""
+"""How many rows in advance memory is asked for: rows lie too far apart for the processor to "
+"guess."""
 
 
 def packing(symbol: str, shape: TileShape, layout: Layout) -> str:
@@ -65,7 +66,7 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
 
 
 def ahead(body: FunctionBody, position: str, gap: str) -> None:
-    """Ask for memory that lies some rows behind a position."""
+    """Ask for memory that lies some rows after a position."""
     there = body.at(position, body.mul(gap, _AHEAD))
     body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
 

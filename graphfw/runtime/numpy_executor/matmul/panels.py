@@ -1,4 +1,4 @@
-"""`PackPanelsCode`: the native function that packs a right operand ahead, once for many runs."""
+"""`PackPanelsCode`: the native function that prepacks a right operand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PACK_COLUMNS = 4
 
 @record
 class PackPanelsCode:
-    """A work item: some panels of a `b` that is packed ahead, over all of k.
+    """A work item: some panels of a `b` that is prepacked, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
     columns in a work item (a multiple of those of a panel).

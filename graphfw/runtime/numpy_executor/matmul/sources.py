@@ -26,11 +26,11 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
-COMPUTED = "ptr %operands, ptr %given, i64 %row, i64 %column"
+COMPUTED = "ptr %operands, ptr %params_of_b, i64 %row, i64 %column"
 """The arguments of what computes rows of the right operand, for which see `ComputedRows`."""
 
 _AHEAD = 5120
-"""How many bytes ahead memory is asked for where rows are short: the processor's guesses end with
+"""How many bytes in advance memory of short rows is asked for: the processor's guesses end with
 each of them."""
 
 _MOST_CALLS = 32
@@ -117,7 +117,7 @@ class _Start(NamedTuple):
 class ComputedRows:
     """Rows that a prologue computes.
 
-    Its buffers' addresses lie at `%operands`, its run-time integers at `%given`.
+    Its buffers' addresses lie at `%operands`, its run-time integers at `%params_of_b`.
 
     Args:
         body: Of the function.
@@ -197,7 +197,7 @@ class ComputedRows:
         if isinstance(size, int):
             return str(size)
         if size not in self._sizes:
-            self._sizes[size] = self._body.array("%given", size.number)
+            self._sizes[size] = self._body.array("%params_of_b", size.number)
         return self._sizes[size]
 
     def _varying(self, expr: Expr) -> _Varies:
@@ -295,7 +295,7 @@ class ComputedRows:
         return body.primitives(lanes).from_memory(dtype, value)
 
     def _of_packed(self, dtype: DType, start: _Start, position: str, mask: str) -> str:
-        """Write a vector that begins a whole number of vectors behind the start."""
+        """Write a vector that begins a whole number of vectors after the start."""
         body, lanes = self._body, self._shape.lanes
         packed, bit, away = body.packed(dtype), start.bit, body.mul(position, dtype.bits)
         address = body.at(start.address, body.let(f"lshr i64 {away}, 3"))

@@ -3,9 +3,9 @@
     @stream(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 more, i64 columns)
 
 adds to r rows of the product what p positions of k contribute, or with `more` = 0 sets them to it;
-the strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr given, i64 row,
-i64 column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has load
-instructions of its own: so the processor sees p streams, and guesses what comes next.
+the strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr params_of_b,
+i64 row, i64 column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has
+load instructions of its own: so the processor sees p streams, and guesses what comes next.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class FunctionBody:
         return self.let(f"select i1 {bit}, {kind} {x}, {kind} {y}")
 
     def at(self, pointer: str, offset: str | int) -> str:
-        """Return the address that lies `offset` bytes behind another."""
+        """Return the address that lies `offset` bytes after another."""
         return (
             pointer if offset == 0 else self.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
         )

@@ -27,7 +27,7 @@ _CHAINS = 8
 """How many sums must be under way so that no addition waits for the one before it."""
 
 _AHEAD = {"a": 4096, "b": 512}
-"""How many bytes ahead memory of an operand is asked for."""
+"""How many bytes in advance memory of an operand is asked for."""
 
 LINE = 64
 """The bytes of a line of memory, which is asked for at a time."""
@@ -144,7 +144,7 @@ class _Tile:
         self.ahead = ahead
         self.ragged = ragged
         self.chains = chains_for(shape, rows, vectors)
-        # Three rows share a pointer: the next two lie rs and 2 * rs behind it. In a ragged tile all
+        # Three rows share a pointer: the next two lie rs and 2 * rs after it. In a ragged tile all
         # share one, and have each a distance from it.
         self.starts = [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
         self.pointers = ["%b", *(["%list"] if ahead == "list" else self.starts)]
@@ -300,7 +300,7 @@ class _Tile:
         return lines
 
     def _asked(self, name: str, pointer: str) -> list[str]:
-        """Ask for the memory that lies some way behind an address."""
+        """Ask for the memory that lies some way after an address."""
         return [
             f"{name} = getelementptr i8, ptr {pointer}, i64 {_AHEAD[self.ahead]}",
             f"call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 3, i32 1)",

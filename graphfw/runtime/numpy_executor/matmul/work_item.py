@@ -91,7 +91,7 @@ class _ItemText:
             nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
             self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
         if code.inline is not None:
-            self.calls.given = body.at("%params", 8 * (MatMulParams.COUNT + 3 * code.batch_dims))
+            self.calls.params = body.at("%params", 8 * (MatMulParams.COUNT + 3 * code.batch_dims))
             self.calls.operands = own_buffers(body, code.inline.operands, "null")
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
@@ -111,7 +111,7 @@ class _ItemText:
         return self.body.array("%params", index)
 
     def matrix(self, operand: int, index: int, size: int) -> Matrix:
-        """Where an operand lies whose offset and strides are three run-time integers."""
+        """Where an operand is whose offset and strides are three run-time integers."""
         body = self.body
         offset, row, step = (body.mul(self.param(index + i), size) for i in range(3))
         return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)

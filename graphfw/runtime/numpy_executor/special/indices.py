@@ -20,7 +20,7 @@ _WORK_ITEM = 2048
 """Positions that are computed by one claim."""
 
 SCAN = 8
-"""How many positions are read at once: there is room for so many behind the last."""
+"""How many positions are read at once: there is room for so many after the last."""
 
 
 class IndexCode:
@@ -94,7 +94,7 @@ class IndexCode:
         begin: str,
         end: str,
     ) -> tuple[str, str]:
-        """Write what vectors compute of an index that lies in a row.
+        """Write what vectors compute of an index that is contiguous.
 
         Returns where that ends, and whether one is wrong.
         """

@@ -172,7 +172,7 @@ class PartialsCode:
     def _valid(
         self, f: BranchWriter, n: dict[str, str], index: str, first: str, count: str
     ) -> Iterator[tuple[str, str]]:
-        """Open a loop over the indices that are in range, and end the function behind it.
+        """Open a loop over the indices that are in range, and end the function after it.
 
         Yields the number of an index, and the position that it names.
         """
@@ -216,7 +216,7 @@ class JoinCode:
         out = f.at(item, y, f.add(f.mul(batch, length), begin))
         base = f.add(n["x.offset"], f.mul(batch, n["x.before"]))
         base = f.at(item, x, f.add(base, f.mul(row, n["x.middle"])))
-        # At once where x lies in a row, or is uniform.
+        # At once where x is contiguous, or is uniform.
         flat = f.mul(n["x.last"], n["after"])
         at_once = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
         lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")

@@ -182,7 +182,7 @@ class ScanCode:
     def _next(
         self, f: BranchWriter, number: Number, index: str, state: str, xs: Sequence[str]
     ) -> tuple[str, str]:
-        """Return the result at an element, and the state behind it."""
+        """Return the result at an element, and the state after it."""
         if self._name == "recurrence":
             factor, term = xs
             return state, number.add(f, number.multiply(f, factor, state), term)

@@ -174,7 +174,7 @@ class ScatterCode:
         width: str,
         height: str,
     ) -> None:
-        """Copy the item's part of x: at once where it lies in a row, in x too, or is uniform."""
+        """Copy the item's part of x: at once where it is contiguous, in x too, or is uniform."""
         kind = f"i{8 * self._dtype.itemsize}"
         flat = f.mul(n["x.last"], n["after"])
         together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
@@ -252,7 +252,7 @@ class ScatterCode:
         return Number(float32 if self.is_wide else self._dtype, lanes)
 
     def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
-        """Cut a line: what is done in vectors, if it lies in a row, and what one by one."""
+        """Cut a line: what is done in vectors, if it is contiguous, and what one by one."""
         in_row = f.let("icmp eq i64 %stride, 1")
         found, begin = [], "0"
         for nbytes in (64, 16):  # many rows are short
@@ -283,7 +283,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     naming, positions = index_step(node, indices, sizes, from_end=not refuses)
     steps.append(naming)
     before, size, after = x.shape
-    if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
+    if after == 1:  # then lines of one element are contiguous, or are uniform, as the elements do
         x = x._replace(strides=(*x.strides[:2], x.strides[1]))
     count = values.shape[1]
     code = ScatterCode(dtype, adds=adds, once=count == 1)
@@ -313,7 +313,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     if own and isinstance(x.storage, Tensor) and is_whole(x):
         # In place there is nothing to do but for the values.
         few = isinstance(count, int) and count <= _FEW and not code.is_wide
-        alone = divided(1, _WORK_ITEM) if few else None
-        step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=alone)
+        values_only = divided(1, _WORK_ITEM) if few else None
+        step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=values_only)
     steps.append(step)
     return steps
