@@ -27,7 +27,6 @@ from graphfw.runtime.kernels.lower import CanCompile, Target, lower
 from graphfw.runtime.kernels.steps import (
     Code,
     Item,
-    Prepared,
     ReferenceStep,
     Step,
     Storage,
@@ -60,12 +59,8 @@ class Backend(Protocol):
         """The source of the random bits of a run."""
         ...
 
-    @property
-    def hoists(self) -> bool:
-        """Whether steps that make the same in many runs are done once for these.
-
-        Where they are not, lowering hoists what lays an operand out.
-        """
+    def may_hoist(self, step: Step) -> bool:
+        """Whether a step that makes the same in many runs may be done once for these."""
         ...
 
     @property
@@ -154,12 +149,9 @@ class Compilation:
     def hoisted(self) -> HoistedSteps:
         """The steps that are done once for many runs, and the rest."""
         program, steps = self.program, self.lowered
-        if self.backend.hoists:
-            made = {*steps.fetched, *[storage for _, storage in steps.updates]}
-            return hoisted(steps.items, self.storage_of, program.kept, made)
-        read = [s for item in steps.items if isinstance(item, Step) for s in item.operands]
-        prepared = dict.fromkeys([storage for storage in read if isinstance(storage, Prepared)])
-        return HoistedSteps([storage.step for storage in prepared], [*prepared], steps.items)
+        made = {*steps.fetched, *[storage for _, storage in steps.updates]}
+        may = self.backend.may_hoist
+        return hoisted(steps.items, self.storage_of, program.kept, made, may)
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -15,7 +15,7 @@ from graphfw.ir.variable import Variable
 from graphfw.passes.fuse import Group
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.kernels.steps import Code, Item, Prepared, ReferenceStep, Step, Storage, Temp
+from graphfw.runtime.kernels.steps import Code, Item, ReferenceStep, Step, Storage, Temp
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.step_reports import label_of
@@ -44,12 +44,8 @@ class _Names:
         tensors = [tensor for node in graph.nodes for tensor in node.outputs]
         self._tensors = {tensor: f"%{number}" for number, tensor in enumerate(tensors)}
         self._temps: dict[Temp, str] = {}
-        self._same: dict[Storage, Temp] = {}
 
     def __call__(self, storage: Storage) -> str:
-        storage = self._same.get(storage, storage)
-        if isinstance(storage, Prepared):  # which is what its step writes
-            self._same.update(dict.fromkeys(written(storage.step), storage))
         if isinstance(storage, Temp):
             return self._temps.setdefault(storage, f"t{len(self._temps)}")
         return self._tensors.get(storage) or storage.name or storage.node.op.name

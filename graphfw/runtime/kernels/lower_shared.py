@@ -24,7 +24,7 @@ from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.lower_combine import Lines
-from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, Temp
+from graphfw.runtime.kernels.steps import Step, Storage, Table, Temp
 
 
 class GroupStructure(NamedTuple):
@@ -227,11 +227,7 @@ def _renamed(made: Lowered, twin: GroupStructure, structure: GroupStructure) -> 
         assert isinstance(one, Temp)
         if isinstance(one, Table):
             return one  # the same numbers in all runs
-        if isinstance(one, Prepared):
-            new = replace(one, step=step(one.step))
-        else:
-            new = replace(one)
-        storages[one] = new
+        new = storages[one] = replace(one)
         return new
 
     steps = [step(one) for one in made.steps]

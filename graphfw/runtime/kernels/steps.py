@@ -132,6 +132,7 @@ class Step:
         can_fail: Whether it may return a number other than 0.
         nonzero: Sizes that must not be 0: of nothing, none is the largest.
         after: What must have been made before, though it is not read: nothing is kept for that.
+        prepacks: Whether it lays out an operand that stays the same from run to run.
         choice: Why it is this step, and those before it for the same nodes; for reports.
     """
 
@@ -148,6 +149,7 @@ class Step:
     can_fail: bool = False
     nonzero: tuple[DimLike, ...] = ()
     after: tuple[Storage, ...] = ()
+    prepacks: bool = False
     choice: Choice | None = None
 
 
@@ -259,17 +261,6 @@ class Product(NamedTuple):
     epilogue: Epilogue | None
     is_fixed: bool
     prologue: Prologue | None = None
-
-
-@record(eq=False)
-class Prepared(Temp):
-    """Memory that is computed from constants, or variables that the plan does not update, once.
-
-    Attributes:
-        step: What computes it; run again when a variable that it reads has new contents.
-    """
-
-    step: Step
 
 
 @record(eq=False)

@@ -40,6 +40,7 @@ def hoisted(
     storage_of: Callable[[Tensor], Storage],
     fixed: Collection[Tensor],
     wanted: Collection[Storage],
+    may_hoist: Callable[[Step], bool],
 ) -> HoistedSteps:
     """Find the steps that make the same in each run.
 
@@ -48,8 +49,10 @@ def hoisted(
         storage_of: Where the inputs of a node outside of native code lie.
         fixed: The variables whose contents runs don't change.
         wanted: What each run makes for itself, since it is handed out.
+        may_hoist: Whether the executor can hoist a step.
     """
-    steps = [one for one in items if isinstance(one, Step) and _can_wait_for(one, wanted)]
+    candidates = [one for one in items if isinstance(one, Step) and may_hoist(one)]
+    steps = [one for one in candidates if _can_wait_for(one, wanted)]
     makers = Counter([storage for item in items for storage in written(item)])
     while True:
         known: set[Storage] = {*fixed}
@@ -58,7 +61,7 @@ def hoisted(
         for step in steps:
             reads = _read_by(step)
             is_known = all([s in known or _is_constant(s) for s in reads])
-            if is_known and is_worth_hoisting(reads, written(step)):
+            if is_known and (step.prepacks or is_worth_hoisting(reads, written(step))):
                 found.append(step)
                 missing.subtract(written(step))
                 known.update([s for s in written(step) if not missing[s]])

@@ -9,7 +9,7 @@ from graphfw.ir.dim import DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
-from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage
+from graphfw.runtime.kernels.steps import Item, ReferenceStep, Step, Storage
 from graphfw.runtime.planning.work import BYTES, FLOPS, work_of
 from graphfw.utils.records import record
 
@@ -95,11 +95,11 @@ def schedule(
 
 
 def read_by(item: Item, storage_of: Callable[[Tensor], Storage]) -> list[Storage]:
-    """Return the storages that a step reads, but for operands that are prepared."""
+    """Return the storages that a step reads."""
     if isinstance(item, ReferenceStep):
         return [storage_of(tensor) for tensor in item.node.inputs]
     pairs = zip(item.operands, item.written, strict=True)
-    return [s for s, is_new in pairs if not is_new and not isinstance(s, Prepared)]
+    return [s for s, is_new in pairs if not is_new]
 
 
 def written(item: Item) -> list[Storage]:

@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import as_dtype
-from graphfw.runtime.kernels.steps import Prepared, Storage, View
+from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.numpy_executor.machine import pairs_here
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
 from tests.runtime.numpy_executor.matmul_runs import (
@@ -160,8 +160,8 @@ def test_a_few_rows_read_weights_as_they_are(rng):
         memory: dict[Storage, np.ndarray] = {}
         out = storage_of(np.empty((rows, 96), np.float16))
         views = view_of(a, memory), view_of(b, memory)
-        (step,) = matmul_steps((), *views, out, None, fixed_b=True)
-        assert isinstance(step.operands[1], Prepared) == is_packed
+        steps = matmul_steps((), *views, out, None, fixed_b=True)
+        assert [step.prepacks for step in steps] == [True] * is_packed + [False]
 
 
 @pytest.mark.exhaustive

@@ -8,7 +8,7 @@ from functools import partial
 
 from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.dtype import float32, int64
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
 from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.amx import GAP, HEIGHT, PANEL, AmxConvCode
@@ -235,6 +235,6 @@ def _blocks(
         ROWS,
     )
     if fixed:
-        return Prepared(memory.dtype, memory.size, memory.why, step), []
+        return memory, [replace(step, prepacks=True)]
     # They could be made long before they are needed: they would fill memory until then.
     return memory, [replace(step, after=(it.x.storage,))]

@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import Conv
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK
 from graphfw.runtime.numpy_executor.codegen import Processor, with_stores
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
@@ -306,7 +306,7 @@ def kernels_as_tiles(
         it.groups * tiles,
     )
     if fixed:
-        return Prepared(memory.dtype, memory.size, memory.why, step), []
+        return memory, [replace(step, prepacks=True)]
     # They could be made long before they are needed: they would fill memory until then.
     return memory, [replace(step, after=(it.x.storage,))]
 

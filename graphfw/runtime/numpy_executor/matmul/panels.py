@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.steps import Prepared, Step, Temp, View
+from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -61,18 +61,18 @@ class PackPanelsCode:
 
 def prepacked(
     nodes: tuple[Node, ...], shape: TileShape, target: Processor, b: View, layout: Layout
-) -> Prepared:
-    """Return panels of all of b, computed once."""
+) -> Step:
+    """Return the step that makes panels of all of b, once."""
     (k, n), width = b.shape, shape.columns
     panels = (n + width - 1) // width
     steps = (k + shape.k_pack - 1) // shape.k_pack
     memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
-    step = Step(
+    return Step(
         nodes,
         PackPanelsCode(shape, target, layout),
         (b.storage, memory),
         (False, True),
         (k, n, b.offset, *b.strides, _PACK_COLUMNS * width),
         (panels + _PACK_COLUMNS - 1) // _PACK_COLUMNS,
+        prepacks=True,
     )
-    return Prepared(memory.dtype, memory.size, memory.why, step)

@@ -7,7 +7,7 @@ from functools import partial
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import float32
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import Strategy
 from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
@@ -157,6 +157,6 @@ def _kernels(
         panels,
     )
     if fixed:
-        return Prepared(memory.dtype, memory.size, memory.why, step), []
+        return memory, [replace(step, prepacks=True)]
     # They could be made long before they are needed: they would fill memory until then.
     return memory, [replace(step, after=(it.x.storage,))]
