@@ -38,15 +38,15 @@ class Location(Protocol):
 
 
 class Loc(NamedTuple):
-    """A place in the user's code, and what graphfw knows of how it came to be there.
+    """A location in the user's code, and what graphfw knows of how it came to be there.
 
     Attributes:
         file: The source file, as Python names it.
         line: The line number, from 1.
         function: The function's name, `<module>` at top level.
         layer: The path of the layer or name scope that was active (`mlp.fc2`), or "".
-        grad_of: For a node that differentiation made, the place of the forward node.
-        merged: The places of equal nodes that were merged into this one.
+        grad_of: For a node that differentiation made, the location of the forward node.
+        merged: The locations of equal nodes that were merged into this one.
         called: The public function that the line called, or "": `nanmax`, of whose nodes one is a
             `max`. Texts of graphs leave it out.
     """
@@ -71,12 +71,12 @@ class Loc(NamedTuple):
         return f"{display_path(self.file)}:{self.line}{function}{text}"
 
     def as_gradient(self) -> Loc:
-        """Return this place as that of a node which differentiates the one here."""
+        """Return this location as that of a node which differentiates the one here."""
         forward = self._replace(grad_of=None, merged=())
         return self._replace(grad_of=forward, merged=(), called="")
 
     def unmerged(self) -> Loc:
-        """Return the place without what was merged into it, and whatever the line called."""
+        """Return the location without what was merged into it, and whatever the line called."""
         return self._replace(merged=(), called="")
 
 
@@ -84,9 +84,9 @@ UNKNOWN = Loc("<unknown>", 0, "<module>")
 
 
 def capture(layer: str = "") -> Loc:
-    """Return the place of the nearest frame outside the package (some 1.5 µs).
+    """Return the location of the nearest frame outside the package (some 1.5 µs).
 
-    A line that calls a function which makes many nodes has one place: each object that stays is
+    A line that calls a function which makes many nodes has one location: each object that stays is
     work for the garbage collector, which walks all of them.
     """
     frame: FrameType | None = sys._getframe(1)
@@ -106,7 +106,7 @@ def capture(layer: str = "") -> Loc:
 
 
 class _Line:
-    """A line of code, with its places by the layers it runs in and the functions it calls."""
+    """A line of code, with its locations by the layers it runs in and the functions it calls."""
 
     __slots__ = ("_line", "_locations")
 
@@ -115,7 +115,7 @@ class _Line:
         self._locations: dict[tuple[str, str], Loc] = {}
 
     def of(self, layer: str, called: str) -> Loc:
-        """Return the place in a layer, where a public function was called."""
+        """Return the location in a layer, where a public function was called."""
         known = self._locations.get((layer, called))
         if known is None:
             if len(self._locations) >= _MOST_LOCATIONS:
@@ -125,7 +125,7 @@ class _Line:
 
 
 def _captured(found: FrameType, layer: str, called: str) -> Loc:
-    """Return the place of the nearest frame outside the package, from `found` on, and remember."""
+    """Return and remember the location of the first frame outside the package, from `found`."""
     frame, called = _searched(found, called)
     if frame is None:
         return UNKNOWN
@@ -136,7 +136,7 @@ def _captured(found: FrameType, layer: str, called: str) -> Loc:
         if len(_lines) >= _MOST_LOCATIONS:
             _lines.clear()
         line = _lines[key] = _Line(*key)
-    # Whether the package's own code was written by `dataclass` is not a matter of code alone.
+    # Whether the package's own code was written by `dataclass` is not a matter of code only.
     if frame is found and code.co_filename != "<string>":
         if len(_by_instruction) >= _MOST_LOCATIONS:
             _by_instruction.clear()

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+import graphfw as gf
 from graphfw.ir.functions import FUNCTIONS
 from graphfw.ir.op import REGISTRY
 from graphfw.passes import pipelines
@@ -16,6 +18,7 @@ from graphfw.runtime.numpy_executor import passes
 
 DOCS = Path(__file__).parent.parent / "docs"
 FIGURES = DOCS / "benchmarks"
+PACKAGE = DOCS.parent / "graphfw"
 ALL = sorted(
     page
     for page in DOCS.rglob("*.md")
@@ -134,6 +137,53 @@ def test_files_that_are_named_are_there():
         for path in re.findall(r"`((?:\.\./)?[\w/]+\.(?:py|ll|cuh))`", page.read_text("utf-8")):
             found = any(file.endswith(f"/{path.removeprefix('../')}") for file in files)
             assert found, f"{page.name} names {path}"
+
+
+def files_of(section):
+    """Return the files that the overview lists in a section, in order."""
+    text = (DOCS / "internals/overview.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {section}\n(.*?)^## ", text, re.M | re.S)
+    assert found
+    return re.findall(r"^\d\. `(\S+\.py)`", found[1], re.M)
+
+
+def files_through(call):
+    """Return the package's files whose functions a call runs, in order."""
+    found = {}
+
+    def profile(frame, event, arg):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            found[path.relative_to(PACKAGE).as_posix()] = None
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return list(found)
+
+
+def test_a_feed_goes_through_the_files_of_the_overview(monkeypatch):
+    monkeypatch.setenv("GRAPHFW_JIT", "1")
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 8), name="x")
+        y = gf.softmax(x @ gf.Variable(np.ones((8, 3), np.float32), name="w"), axis=-1)
+    with gf.Session(g) as session:
+        session.run(y, {x: np.ones((4, 8), np.float32)})
+        files = files_through(lambda: session.run(y, {x: np.ones((4, 8), np.float32)}))
+    assert [f for f in files if f.startswith("runtime/")] == files_of("One feed")
+
+
+def test_an_error_is_made_in_the_files_of_the_overview():
+    def call():
+        with pytest.raises(gf.ShapeError, match="contracting dims differ") as caught:
+            gf.matmul(x, weight)
+        str(caught.value)
+
+    with gf.Graph():
+        x, weight = gf.placeholder(("n", 4), name="x"), gf.ones((3, 5))
+        assert set(files_of("One error")) <= set(files_through(call))
 
 
 def test_every_pass_is_described():

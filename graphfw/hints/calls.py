@@ -172,9 +172,9 @@ def refuse_kinds(
     """
     wrong = misfits(function, args, kwargs)
     if wrong:
-        given = ", ".join([each.given for each in wrong])
+        passed = ", ".join([each.argument for each in wrong])
         fix = "; ".join([each.fix for each in wrong])
-        raise CallError(f"{name}: {given} {'does' if len(wrong) == 1 else 'do'} not fit", fix=fix)
+        raise CallError(f"{name}: {passed} {'does' if len(wrong) == 1 else 'do'} not fit", fix=fix)
 
 
 def correction(
@@ -258,8 +258,8 @@ class _Correction:
         if not positional or not self.slots:
             return positional
         first = self.slots[0].name
-        is_given = any(first in (name, *SYNONYMS.get(name, ())) for name in keywords)
-        if not is_given or first not in MISPLACED:
+        is_passed = any(first in (name, *SYNONYMS.get(name, ())) for name in keywords)
+        if not is_passed or first not in MISPLACED:
             return positional
         self.reasons.append(MISPLACED[first].format(positional[0].text))
         return positional[1:]
@@ -269,41 +269,41 @@ class _Correction:
     ) -> tuple[Sequence[Argument], Mapping[str, Argument]]:
         """Put a shape that is given by its name before the arguments that others put before it."""
         first = self.slots[0].name if self.slots else ""
-        given = [name for name in keywords if first in (name, *SYNONYMS.get(name, ()))]
-        if first != "shape" or not positional or not given:
+        passed = [name for name in keywords if first in (name, *SYNONYMS.get(name, ()))]
+        if first != "shape" or not positional or not passed:
             return positional, keywords
-        rest = {name: argument for name, argument in keywords.items() if name != given[0]}
-        return [keywords[given[0]], *positional], rest
+        rest = {name: argument for name, argument in keywords.items() if name != passed[0]}
+        return [keywords[passed[0]], *positional], rest
 
     def _assign(self, positional: Sequence[Argument]) -> bool:
         """Give arguments without a name the parameters that they are for."""
-        given, extra = list(positional), []
-        if len(given) > len(self.slots) and not self.takes_any_number:
+        passed, extra = list(positional), []
+        if len(passed) > len(self.slots) and not self.takes_any_number:
             at = next((i for i, s in enumerate(self.slots) if s.name in COLLECTED), None)
-            if at is None or given[at].is_sequence:
-                given, extra = given[: len(self.slots)], given[len(self.slots) :]
+            if at is None or passed[at].is_sequence:
+                passed, extra = passed[: len(self.slots)], passed[len(self.slots) :]
             else:
-                given, extra = self._collect(at, given)
-                if len(given) > len(self.slots):
+                passed, extra = self._collect(at, passed)
+                if len(passed) > len(self.slots):
                     return False
-        for slot, argument in zip(self.slots, given, strict=False):
+        for slot, argument in zip(self.slots, passed, strict=False):
             self.by_slot[slot.name] = argument.text
-        self.rest = [a.text for a in given[len(self.slots) :]]
+        self.rest = [a.text for a in passed[len(self.slots) :]]
         return all([self._name(argument) for argument in extra])
 
-    def _collect(self, at: int, given: list[Argument]) -> tuple[list[Argument], list[Argument]]:
+    def _collect(self, at: int, passed: list[Argument]) -> tuple[list[Argument], list[Argument]]:
         """Join the elements of a tuple or list that were given one by one."""
         is_list = COLLECTED[self.slots[at].name] == "list"
         stop = at
-        while stop < len(given) and _is_element(given[stop], is_list):
+        while stop < len(passed) and _is_element(passed[stop], is_list):
             stop += 1
         after = len(self.slots) - at - 1
         required = [s for s in self.slots[at + 1 :] if s.default is Parameter.empty]
-        stop = min(stop, len(given) - len(required))
-        inside = ", ".join([a.text for a in given[at:stop]])
+        stop = min(stop, len(passed) - len(required))
+        inside = ", ".join([a.text for a in passed[at:stop]])
         joined = Argument(f"[{inside}]" if is_list else f"({inside})")
-        tail = given[stop:]
-        return [*given[:at], joined, *tail[:after]], tail[after:]
+        tail = passed[stop:]
+        return [*passed[:at], joined, *tail[:after]], tail[after:]
 
     def _name(self, argument: Argument) -> bool:
         """Give an argument that must be named its name, in the order of the signature."""

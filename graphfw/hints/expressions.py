@@ -144,10 +144,10 @@ def _own(name: str, signature: Signature) -> str:
     return next((n for n in names if n in signature.parameters), name)
 
 
-def _texts(signature: Signature, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _texts(signature: Signature, filled: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the arguments' texts; None if they are not what the table says they have to be."""
     texts: dict[str, Any] = {}
-    for name, argument in given.items():
+    for name, argument in filled.items():
         parameter = signature.parameters[name]
         is_variadic = parameter.kind is Parameter.VAR_POSITIONAL
         arguments = argument if is_variadic else (argument,)
@@ -184,7 +184,7 @@ def _elements(argument: Argument, kind: str) -> dict[str, str] | None:
 
 
 class _Filling(ast.NodeTransformer):
-    """Puts texts of expressions in the places of names; of several, after a star."""
+    """Replaces names by texts of expressions; a starred name by several."""
 
     def __init__(self, texts: Mapping[str, str | tuple[str, ...]], missing: set[str]) -> None:
         self.texts = texts
@@ -196,10 +196,10 @@ class _Filling(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         node.func = self.visit(node.func)
-        given = list(node.args)
-        while given and self._is_missing(given[-1]):
-            given.pop()
-        node.args = self._spread(given)
+        filled = list(node.args)
+        while filled and self._is_missing(filled[-1]):
+            filled.pop()
+        node.args = self._spread(filled)
         node.keywords = [self.visit(k) for k in node.keywords if not self._is_missing(k.value)]
         return node
 

@@ -2,14 +2,14 @@
 
 On the left is the call as its users write it, on the right what to write here. The error puts the
 user's own arguments in the place of the left side's. Where a name has several calls, it takes the
-first that the user's arguments fit. A method's object is its first argument. What stands behind a
+first that the user's arguments fit. A method's object is its first argument. What stands after a
 parameter's colon is in `expressions.py`; a bar is between two names of the same.
 """
 
 from __future__ import annotations
 
 CALLS = """
-# Statistics, and places by index.
+# Statistics, and elements by index.
 correlate(u, v, mode="valid"): gf.convolve(u, gf.conj(gf.flip(v)), mode=mode)
 cumulative_trapezoid(v): gf.cumulative_sum((v[1:] + v[:-1]) / 2)
 histc(x, bins=100): gf.histogram(x, bins).counts
@@ -139,11 +139,11 @@ compress(mask: list, x, axis): gf.take(x, gf.nonzero(gf.asarray(mask))[0], axis=
 compress(mask, x, axis): gf.take(x, gf.nonzero(mask)[0], axis=axis)
 embedding(indices, table): gf.take(table, indices, axis=0)
 delete(v, i: number): v[gf.arange(v.shape[0]) != i]
-delete(v, places: list): v[~gf.isin(gf.arange(v.shape[0]), gf.asarray(places))]
+delete(v, indices: list): v[~gf.isin(gf.arange(v.shape[0]), gf.asarray(indices))]
 delete(x, i: number, axis): \
 gf.take(x, [j for j in range(x.shape[axis]) if j != i], axis=axis)
-delete(x, places: list, axis): \
-gf.take(x, [j for j in range(x.shape[axis]) if j not in places], axis=axis)
+delete(x, indices: list, axis): \
+gf.take(x, [j for j in range(x.shape[axis]) if j not in indices], axis=axis)
 extract(mask, x): x[mask]
 fill_diagonal(x, value): gf.where(gf.eye(*x.shape, dtype=gf.bool), value, x)
 gather(x, axis, indices): gf.take_along_axis(x, indices, axis=axis)

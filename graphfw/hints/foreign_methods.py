@@ -261,9 +261,11 @@ write python -m graphfw doctor
     list_devices
 """
 
-MEMORY_TEXTS = """
+REPORT_TEXTS = """
 write per_iteration
     per_trip
+write location
+    place
 """
 
 GRAPH_TEXTS = """
@@ -360,11 +362,11 @@ write f.session.graph
 """
 
 SELECTION_CALLS = """
-subtract|sub(place, values): place.add(-values)
-divide|div(place, values): place.multiply(1 / values)
-mul(place, values): place.multiply(values)
-maximum(place, values): place.max(values)
-minimum(place, values): place.min(values)
+subtract|sub(selected, values): selected.add(-values)
+divide|div(selected, values): selected.multiply(1 / values)
+mul(selected, values): selected.multiply(values)
+maximum(selected, values): selected.max(values)
+minimum(selected, values): selected.min(values)
 """
 
 SELECTION_TEXTS = """

@@ -16,9 +16,9 @@ losses are functions in gf.nn: gf.nn.cross_entropy, gf.nn.mse
     losses
 functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)
     functional ops lax numpy scipy
-write x[i : i + n], or gf.take(x, i + gf.arange(n), axis=axis) for a place that a run computes
+write x[i : i + n], or gf.take(x, i + gf.arange(n), axis=axis) for an index that a run computes
     dynamic_slice dynamic_slice_in_dim
-write x.at[i : i + n].set(values), or x.at[i + gf.arange(n)] for a place that a run computes
+write x.at[i : i + n].set(values), or x.at[i + gf.arange(n)] for an index that a run computes
     dynamic_update_slice dynamic_update_slice_in_dim
 write gf.einsum(equation, x, y)
     dot_general
@@ -90,7 +90,7 @@ a layer acts on the last dim, whatever is before: call it as it is
     TimeDistributed
 set groups=in_channels: gf.conv(x, weight, groups=…), gf.nn.Conv2d(…, groups=…)
     DepthwiseConv1D DepthwiseConv2D conv_tbc
-write gf.nn.Conv2d(…, groups=in_channels), and a Conv2d of kernel_size=1 behind
+write gf.nn.Conv2d(…, groups=in_channels), followed by a Conv2d of kernel_size=1
     Separable*
 weights of dims that are not known yet are not in graphfw: give in_features=
     Lazy* UninitializedParameter UninitializedBuffer

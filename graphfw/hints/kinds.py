@@ -45,7 +45,7 @@ _NUMBERS = (int, float, complex)
 class Misfit(NamedTuple):
     """An argument of another kind than its parameter says: `num=(1, 1)`, and what it must be."""
 
-    given: str
+    argument: str
     fix: str
 
 
@@ -65,17 +65,17 @@ def misfits(
     if not is_own(function):
         return []
     # Methods of all objects of a class share what is known of their function.
-    given: Sequence[Any] = args
+    arguments: Sequence[Any] = args
     if isinstance(function, MethodType):
-        function, given = function.__func__, (None, *args)
-    values = (*given, *kwargs.values())
+        function, arguments = function.__func__, (None, *args)
+    values = (*arguments, *kwargs.values())
     key = (function, *kwargs, *map(type, values))
     if key in _fitting and not any(map(_is_vast, values)):
         return []
     signature, kinds = _known(function)
     found = []
     by_type = len(key) <= _FEW
-    for name, value in signature.bind(*given, **kwargs).arguments.items():
+    for name, value in signature.bind(*arguments, **kwargs).arguments.items():
         parameter = signature.parameters[name]
         for each in _values(parameter, value):
             if (type(each) in kinds[name] or Any in kinds[name]) and not _is_vast(each):
@@ -194,7 +194,7 @@ def _fits_generic(value: Any, origin: type, inside: tuple[Any, ...]) -> bool:
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    """Say whether a value works as a number; that of a tensor is known to graphfw alone."""
+    """Say whether a value works as a number; that of a tensor is known to graphfw only."""
     if hasattr(value, "node"):
         return True
     kind_of_array = getattr(getattr(value, "dtype", None), "kind", "")

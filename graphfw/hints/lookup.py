@@ -43,7 +43,7 @@ _OWN_SENSE = {
 
 @functools.cache
 def look_up(name: str, owner: str = "gf") -> Answer:
-    """Return the answer to a name that a place does not have.
+    """Return the answer to a name that an owner does not have.
 
     Args:
         name: What another framework calls it.
@@ -79,10 +79,10 @@ def renamed(name: str) -> str:
     return target
 
 
-def meant_option(given: object, words: Sequence[str]) -> str:
+def meant_option(value: object, words: Sequence[str]) -> str:
     """Return the word that another framework's option, or a slip of the pen, stands for, or ""."""
     tables: Any = import_module("graphfw.hints.foreign_arguments")
-    said = str(given).lower()
+    said = str(value).lower()
     meant = [word for word in tables.OPTIONS.get(said, ()) if word in words]
     same = [word for word in words if word.lower() == said]
     return next(iter(meant or same or difflib.get_close_matches(said, words, n=1)), "")
@@ -126,7 +126,7 @@ def _by_letters(name: str, owner: str) -> Answer:
 
 @functools.cache
 def _seen_from(owner: str) -> list[tuple[str, str]]:
-    """Return the public names that may be meant at a place, those of the place itself first."""
+    """Return the public names that may be meant of an owner, those of the owner itself first."""
     names = [
         (path, name)
         for path, name in public.everything()

@@ -102,7 +102,7 @@ Kind = Literal[
     "Session",
     "Graph",
     "Plan",
-    "MemoryReport",
+    "Report",
     "Function",
 ]
 """The kinds of objects for whose attributes there are tables."""
@@ -169,8 +169,8 @@ def raise_not_called(name: str) -> NoReturn:
 def raise_dtype_called(dtype: str) -> NoReturn:
     """Raise the error of a call of a dtype, as NumPy and JAX convert by it."""
     written = _call(call_at)
-    given = "x" if written is None or len(written.positional) != 1 else written.positional[0]
-    fix = f"gf.asarray({given}, dtype=gf.{dtype})"
+    shown = "x" if written is None or len(written.positional) != 1 else written.positional[0]
+    fix = f"gf.asarray({shown}, dtype=gf.{dtype})"
     raise CallError(f"{dtype}: a dtype is no function", fix=fix)
 
 
@@ -226,9 +226,9 @@ def _fix(answer: Answer, written: Written | None, of: str = "") -> str:
 
 def _expression(calls: Sequence[tuple[str, str]], written: Written | None) -> str:
     """Return the expression of the first call of a table that the user's fits, or ""."""
-    given = written or Written("", (), ())
-    positional = [Argument.of_text(text) for text in given.positional]
-    keywords = {name: Argument.of_text(text) for name, text in given.keywords}
+    call = written or Written("", (), ())
+    positional = [Argument.of_text(text) for text in call.positional]
+    keywords = {name: Argument.of_text(text) for name, text in call.keywords}
     line = filled(calls, positional, keywords)
     reasons = [f"without {n}=: {why}" for n in keywords if (why := why_left_out(n))]
     if line or not reasons:

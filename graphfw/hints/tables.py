@@ -115,7 +115,7 @@ OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),
     "Graph": ({}, _texts(foreign_methods.GRAPH_TEXTS)),
     "Plan": ({}, _texts(foreign_methods.PLAN_TEXTS)),
-    "MemoryReport": ({}, _texts(foreign_methods.MEMORY_TEXTS)),
+    "Report": ({}, _texts(foreign_methods.REPORT_TEXTS)),
     "Function": ({}, _texts(foreign_methods.FUNCTION_TEXTS)),
 }
 """Calls and texts that go before all others in one module, or for one kind of objects."""

@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import NamedTuple, TypeAlias
 
 Range: TypeAlias = tuple[int, int, int, int]
-"""First line, last line, first column, column behind the last; columns count bytes."""
+"""First line, last line, first column, column after the last; columns count bytes."""
 
 
 class Written(NamedTuple):

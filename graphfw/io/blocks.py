@@ -87,7 +87,7 @@ def block_count(nbytes: int) -> int:
 def _each_block(
     arrays: _Arrays, positions: Mapping[str, int], act: Callable[[Bytes, int], str]
 ) -> dict[str, list[str]]:
-    """Return a function's results for all blocks, given their bytes and their places in the file.
+    """Return a function's results for all blocks, given their bytes and offsets in the file.
 
     It is called by several threads where there is much to do.
     """

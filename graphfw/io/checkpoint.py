@@ -70,7 +70,7 @@ def write_checkpoint(
 
     At every moment the path holds the old file or the new one, also when the process is killed or
     another one writes the same path: the file is made in a private folder beside the target,
-    flushed to the disk, and then takes the target's place in one step. Folders of killed writers
+    flushed to the disk, and then replaces the target in one step. Folders of killed writers
     are removed first. A symbolic link stays one: the file it points to is replaced. A replaced
     file keeps its permissions. Checksums are written with the arrays, which `read_checkpoint`
     checks.
@@ -96,7 +96,7 @@ def write_checkpoint(
             with open(made, "wb", buffering=0) as file:
                 _write(file, arrays, text)
                 with safe_open(made, framework="np"):
-                    pass  # a file whose header can't be read back must not take the place
+                    pass  # a file whose header can't be read back must not replace the other
                 os.chmod(made, mode)
                 os.fsync(file.fileno())
             os.replace(made, target)

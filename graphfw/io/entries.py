@@ -39,7 +39,7 @@ def check_entries(
     Args:
         expected: Shape and dtype name of each entry wanted.
         found: The same of each entry there is.
-        source: What messages call the place `found` comes from, such as a file's name.
+        source: What messages call the location `found` comes from, such as a file's name.
         strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
         ignore_extra: Whether extra entries are none, even if strict.
 

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: names, dtypes and shapes of arrays, and where their bytes lie.
+"""The header of a safetensors file: names, dtypes and shapes of arrays, and where their bytes are.
 
 A file is the length of the header in 8 bytes, the header as JSON, and the bytes of all arrays, one
 right after the other. Numbers are in the order of little-endian processors.

@@ -1,7 +1,7 @@
-"""Folders in which files are written before they take another file's place.
+"""Folders in which files are written before they replace another file.
 
 A writer holds a lock in its folder, which the system releases when the process ends, however it
-ends. So the next writer in the same place can tell folders in use from those of killed writers,
+ends. So the next writer of the same file can tell folders in use from those of killed writers,
 and removes the latter before it needs the space.
 """
 

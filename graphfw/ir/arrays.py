@@ -16,7 +16,7 @@ from graphfw.ir import ambient, concrete
 from graphfw.ir.dtype import BY_NAME, DType, as_dtype, float32, float64, limits_of
 from graphfw.ir.literal import PYTHON_SCALARS, Array, Literal
 from graphfw.ir.op import Inferred, infer_as
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
 from graphfw.utils.nest import leaves
@@ -107,7 +107,7 @@ def entry_array(name: str, value: Any) -> Array:
 
 
 def _large_integers(value: Any, array: Array) -> Array:
-    """Return integers that NumPy took for floats, as some fit uint64 alone; else what it made."""
+    """Return integers that NumPy took for floats, as some fit uint64 only; else what it made."""
     elements = np.asarray(value, object)
     if not all(isinstance(element, int) for element in elements.flat):
         return array
@@ -254,15 +254,15 @@ def _python_dtype(array: Array) -> DType:
     return dtype
 
 
-def number(value: complex, dtype: DType | None) -> Constant:
+def number(value: complex, dtype: DType | None) -> ConstantOp:
     """Return a Python number as a constant; see `to_array`."""
     if dtype is None or isinstance(value, complex):  # the default dtype, which changes
-        return Constant(Literal.taken(to_array(value, dtype)))
+        return ConstantOp(Literal.taken(to_array(value, dtype)))
     # By the type, too, for 1 is equal to True and 1.0; and by the text, for 0.0 is equal to -0.0.
     key = (value or str(value), type(value), dtype.name)
     known = _numbers.get(key)
     if known is None:
-        known = Constant(Literal.taken(to_array(value, dtype)))
+        known = ConstantOp(Literal.taken(to_array(value, dtype)))
         infer_as(known, _scalar_types(dtype.name))
         if len(_numbers) >= _NUMBERS:
             _numbers.clear()
@@ -270,7 +270,7 @@ def number(value: complex, dtype: DType | None) -> Constant:
     return known
 
 
-_numbers: dict[tuple[complex | str, type, str], Constant] = {}
+_numbers: dict[tuple[complex | str, type, str], ConstantOp] = {}
 _NUMBERS = 1024
 """So many numbers are remembered: graphs have 0, 1 and -inf thousands of times."""
 

@@ -145,8 +145,8 @@ class Body(NestedGraph):
     @cached_property
     def nodes(self) -> list[Node]:
         """The nodes, in the order in which they are computed."""
-        given = {t.node for t in self.parameters}
-        return [node for node in ancestors(self.outputs) if node not in given]
+        sources = {t.node for t in self.parameters}
+        return [node for node in ancestors(self.outputs) if node not in sources]
 
     @cached_property
     def key(self) -> Any:
@@ -158,28 +158,28 @@ class Body(NestedGraph):
         """The parameters' types, and the ops with where their inputs come from."""
         return (
             tuple([t.type for t in self.parameters]),
-            tuple([(node.op, *map(self._place, node.inputs)) for node in self.nodes]),
+            tuple([(node.op, *map(self._reference, node.inputs)) for node in self.nodes]),
             None if self.sizes is None else tuple(sorted(self.sizes.items())),
         )
 
     @cached_property
     def output_key(self) -> tuple[Any, ...]:
-        """Where the outputs come from, in terms that depend on `computation` alone."""
-        return tuple(map(self._place, self.outputs))
+        """Where the outputs come from, in terms that depend on `computation` only."""
+        return tuple(map(self._reference, self.outputs))
 
     @cached_property
     def _numbers(self) -> dict[Node, int]:
         nodes = [*[t.node for t in self.parameters], *self.nodes]
         return {node: number for number, node in enumerate(nodes)}
 
-    def tensor_at(self, place: tuple[int, int]) -> Tensor:
+    def tensor_at(self, reference: tuple[int, int]) -> Tensor:
         """Return the tensor of an entry of `output_key`, of this body's or of an equal one's."""
-        number, index = place
+        number, index = reference
         count = len(self.parameters)
         node = self.parameters[number].node if number < count else self.nodes[number - count]
         return node.outputs[index]
 
-    def _place(self, tensor: Tensor) -> tuple[int, int]:
+    def _reference(self, tensor: Tensor) -> tuple[int, int]:
         return self._numbers[tensor.node], tensor.index
 
     def __eq__(self, other: object) -> bool:
@@ -237,8 +237,8 @@ class Body(NestedGraph):
 
     def inline(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Make its nodes again in the current graph, on `inputs`, and return its outputs."""
-        given = dict(zip(self.parameters, inputs, strict=True))
-        return tuple(copied(self.outputs, given))
+        values = dict(zip(self.parameters, inputs, strict=True))
+        return tuple(copied(self.outputs, values))
 
     def evaluate(self, xp: Any, arrays: Sequence[Any], rng: Rng | None) -> list[Any]:
         """Compute the outputs by each op's reference `eval`.
@@ -257,27 +257,27 @@ class Body(NestedGraph):
                 result = step.op.eval(xp, *inputs, **({"rng": rng} if step.is_random else {}))
             except Exception as error:
                 raise concrete.failed(node, inputs, error) from error
-            values[step.place : step.place + step.width] = result if step.op.multiple else (result,)
+            values[step.slot : step.slot + step.width] = result if step.op.multiple else (result,)
         return [values[i] for i in self._steps.outputs]
 
     @cached_property
     def _steps(self) -> _Steps:
-        places: dict[Node, int] = {}
+        slots: dict[Node, int] = {}
         count = 0
         for node in (*[t.node for t in self.parameters], *self.nodes):
-            places[node] = count
+            slots[node] = count
             count += len(node.types)
         steps = [
             _Step(
                 node.op if self.sizes is None else node.op.bind(self.sizes),
-                [places[t.node] + t.index for t in node.inputs],
-                places[node],
+                [slots[t.node] + t.index for t in node.inputs],
+                slots[node],
                 len(node.types),
                 RANDOM in node.op.traits,
             )
             for node in self.nodes
         ]
-        return _Steps(steps, [places[t.node] + t.index for t in self.outputs], count)
+        return _Steps(steps, [slots[t.node] + t.index for t in self.outputs], count)
 
 
 def _body_of_records(
@@ -299,7 +299,7 @@ class _Step(NamedTuple):
 
     op: Op
     inputs: list[int]
-    place: int
+    slot: int
     width: int
     is_random: bool
 
@@ -413,18 +413,18 @@ def body_of(what: str, function: Callable[..., Sequence[Tensor]], *kinds: Tensor
     return Body(traced.parameters, traced.outputs)
 
 
-def copied(outputs: Sequence[Tensor], given: Mapping[Tensor, Tensor]) -> list[Tensor]:
+def copied(outputs: Sequence[Tensor], values: Mapping[Tensor, Tensor]) -> list[Tensor]:
     """Make the nodes that outputs need again in the current graph.
 
     Args:
         outputs: What to make again.
-        given: What stands for some tensors; nothing above these is made.
+        values: What stands for some tensors; nothing above these is made.
     """
     graph = current_graph()
-    new: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in given.items()}
+    new: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in values.items()}
     whole = {
         node
-        for node in {t.node for t in given}
+        for node in {t.node for t in values}
         if all((node, index) in new for index in range(len(node.types)))
     }
     for node in ancestors(outputs, stop=whole.__contains__):

@@ -1,4 +1,4 @@
-"""`emit`, the one way in which nodes come to be: infer the type, check, attach the place."""
+"""`emit`, the one way in which nodes come to be: infer the type, check, attach the location."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphfw.ir.literal import PYTHON_SCALARS, Literal
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.owners import owners
 from graphfw.ir.shape import Requirement, ShapeMismatch
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
@@ -86,7 +86,7 @@ _type = attrgetter("_type")
 
 def constant(value: Any, name: str = "") -> Tensor:
     """Put an array into the current graph."""
-    return emit(Constant(value if isinstance(value, Literal) else Literal(value)), name=name)
+    return emit(ConstantOp(value if isinstance(value, Literal) else Literal(value)), name=name)
 
 
 def rewire(node: Node, inputs: tuple[Tensor, ...], graph: Graph) -> Node:
@@ -138,7 +138,7 @@ def _adopted(tensor: Tensor, graph: Graph) -> Tensor:
     """
     nodes = ancestors([tensor])
     if tensor._value is not None or any(RANDOM in node.op.traits for node in nodes):
-        literal = Constant(Literal(concrete.value_of(tensor, "a graph")))
+        literal = ConstantOp(Literal(concrete.value_of(tensor, "a graph")))
         return graph.append(Node(literal, (), (tensor.type,), tensor.node.loc, "", graph))[0]
     copies: dict[Node, tuple[Tensor, ...]] = {}
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Values of tensors that depend on constants alone, and how tensors are described in errors."""
+"""Values of tensors that depend on constants only, and how tensors are described in errors."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def blocker(tensor: Tensor) -> Node | None:
 
 
 def is_concrete(tensor: Tensor) -> bool:
-    """Say whether the tensor depends on constants alone."""
+    """Say whether the tensor depends on constants only."""
     return tensor._value is not None or blocker(tensor) is None
 
 

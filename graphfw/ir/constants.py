@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphfw.ir.literal import Array
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Tensor
 
 _SPREADS = ("broadcast_to", "permute_dims", "reshape")
@@ -14,7 +14,7 @@ _FILL_SIZE = 1024
 def constant_array(tensor: Tensor) -> Array | None:
     """Return the array of a `constant`, None for anything else."""
     op = tensor.node.op
-    return op.value.array if isinstance(op, Constant) else None
+    return op.value.array if isinstance(op, ConstantOp) else None
 
 
 def fill_value(tensor: Tensor) -> Array | None:

@@ -144,12 +144,12 @@ class SizeTexts(NamedTuple):
         parameters: The symbols, as the texts name them.
         texts: The sizes that differ, and parts of them. `t3` in a text is what the text of number
             3, an earlier one, says: so a part that many sizes have is written once.
-        places: For each size that is wanted, which text it is.
+        indices: For each size that is wanted, which text it is.
     """
 
     parameters: tuple[str, ...]
     texts: tuple[str, ...]
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
 
     def check(self) -> None:
         """Refuse texts that say anything else than sizes, before they are evaluated.
@@ -183,8 +183,8 @@ def written(dims: Sequence[DimLike], names: Sequence[str]) -> SizeTexts:
     if any(map(_is_taken, names)):
         parameters = tuple([f"s{number}" for number in range(len(names))])
     texts = _Texts(dict(zip(names, parameters, strict=True)))
-    places = tuple([texts.number(d) for d in dims])
-    return SizeTexts(parameters, tuple(texts.texts), places)
+    indices = tuple([texts.number(d) for d in dims])
+    return SizeTexts(parameters, tuple(texts.texts), indices)
 
 
 class _Texts:
@@ -265,13 +265,13 @@ def _terms(d: DimLike) -> list[DimLike]:
 
 
 def _composite(d: DimLike) -> Atom | None:
-    """Return the atom that a size is where it is a `//`, `max` or `min` alone."""
+    """Return the atom that a size is where it is a `//`, `max` or `min` only."""
     found = lone_atom(d, ("//", "max", "min"))
     return found[0] if found and found[1] == 0 else None
 
 
 def _single(atom: Atom) -> Dim:
-    """Return the size that is an atom alone."""
+    """Return the size that is an atom only."""
     return Dim({(atom,): 1})
 
 
@@ -305,10 +305,10 @@ def evaluator(sizes: SizeTexts) -> Callable[..., tuple[int, ...]]:
     made: dict[str, Any] = {"max": max, "min": min}
     exec("\n".join(lines), made)
     different: Callable[..., tuple[int, ...]] = made["different"]
-    places = sizes.places
+    indices = sizes.indices
 
     def evaluated(*values: int) -> tuple[int, ...]:
         found = different(*values)
-        return tuple([found[place] for place in places])
+        return tuple([found[index] for index in indices])
 
     return evaluated

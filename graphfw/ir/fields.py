@@ -18,6 +18,7 @@ def op_of(name: str, fields: Mapping[str, Any]) -> Op:
         ParseError: There is no such op or field, or a field is of another kind.
     """
     cls = lookup(name)
+    fields = {cls.earlier_fields.get(field, field): value for field, value in fields.items()}
     refuse_unknown(name, fields.keys() - set(cls.fields), *cls.fields)
     for field in [f for f in cls.fields if f not in fields and f not in cls._defaults]:
         raise ParseError(f"{name}: field {field!r} is missing")

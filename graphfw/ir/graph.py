@@ -296,7 +296,7 @@ class Graph(Answering):
 
     @contextmanager
     def located(self, loc: Loc | None) -> Iterator[None]:
-        """Give the nodes made inside a place other than the caller's line."""
+        """Give the nodes made inside a location other than the caller's line."""
         before = self.provenance
         self.provenance = loc
         try:

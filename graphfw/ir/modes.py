@@ -199,7 +199,7 @@ def as_called(function: Function, to: str = "") -> Function:
 
 
 class ByIdentity:
-    """A mode as part of a key: equal to itself alone, whatever `__eq__` its class has."""
+    """A mode as part of a key: equal to itself only, whatever `__eq__` its class has."""
 
     __slots__ = ("mode",)
 

@@ -53,8 +53,8 @@ def function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     refused = kwargs.keys() - inspect.signature(OVERRIDABLE[name]).parameters.keys()
     if refused:
         # gf.linalg and gf.fft have NumPy's names.
-        place = module.removeprefix("numpy").removeprefix(".")
-        raise _refused(what, sorted(refused), f"{place}.{name}" if place else name)
+        namespace = module.removeprefix("numpy").removeprefix(".")
+        raise _refused(what, sorted(refused), f"{namespace}.{name}" if namespace else name)
     return OVERRIDABLE[name](*args, **kwargs)
 
 

@@ -219,7 +219,7 @@ class Op:
     or a function that makes one when it is needed; or `vjp = NONDIFF` for the op as a whole. With
     `multiple`, `ct` and `y` are tuples.
     `linear`: "jointly" if the op is linear in all its float inputs together, "each" if in each of
-    them alone: forward mode applies it to the tangents. Where it says nothing, forward mode takes
+    them only: forward mode applies it to the tangents. Where it says nothing, forward mode takes
     the `vjp` of an elementwise op as it is, and transposes others.
     `jvp(tangents, y, *inputs)`: the outputs, made anew together with their tangents, and these;
     None stands for a tangent of zeros. Only ops that own bodies need it.
@@ -238,6 +238,7 @@ class Op:
     reductions: what joins two elements. `source_index(index, x, y)`, for ops that only rename
     elements: which element of the input the element `index` of the output is, given the shapes of
     both; as `ir.affine` expressions, or None where it is no affine function.
+    `earlier_fields`: names of fields in texts that earlier versions wrote, and the present names.
     `cases()`: samples from which the contract tests are made.
     """
 
@@ -247,6 +248,7 @@ class Op:
     traits: ClassVar[frozenset[Trait]] = frozenset({PURE})
     multiple: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()
+    earlier_fields: ClassVar[dict[str, str]] = {}
     labels: ClassVar[tuple[str, ...]] = ()
     remainders: ClassVar[tuple[int, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
@@ -344,9 +346,9 @@ class Op:
         dtype = self.dtype(*[t.dtype for t in types])
         if self.multiple:
             return tuple(TensorType(d, s) for d, s in zip(dtype, shape, strict=True))
-        for given in types:
-            if given.dtype is dtype and given.shape == shape:
-                return (given,)
+        for kind in types:
+            if kind.dtype is dtype and kind.shape == shape:
+                return (kind,)
         return (TensorType(dtype, shape),)
 
     def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from graphfw.ir.graph import OPSET, Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import RANDOM, Op
 from graphfw.ir.shape import Requirement
-from graphfw.ir.sources import Constant, Placeholder
+from graphfw.ir.sources import ConstantOp, Placeholder
 from graphfw.ir.syntax import (
     STRING,
     array_of,
@@ -43,7 +43,7 @@ from graphfw.loc import Loc
 from graphfw.utils.records import record
 
 FILE = "<graph text>"
-"""The file of nodes whose line has no place."""
+"""The file of nodes whose line has no location."""
 
 
 @explained
@@ -83,7 +83,7 @@ def parse(
 
 @record
 class Line:
-    """A line of the text, as the place of an error."""
+    """A line of the text, as the location of an error."""
 
     line: int
     text: str
@@ -322,7 +322,7 @@ class _Parser:
         refuse_unknown("constant", fields, "name")
         if len(positional) != 1 or len(types) != 1:
             raise ParseError("a constant has one value and one type")
-        return Constant(self.literal(positional[0], types[0]))
+        return ConstantOp(self.literal(positional[0], types[0]))
 
     def literal(self, value: ast.expr, kind: TensorType) -> Literal:
         word = reference(value)

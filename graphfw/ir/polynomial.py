@@ -31,7 +31,7 @@ class Atom(NamedTuple):
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def __lt__(self, other: Atom) -> bool:  # type: ignore[override]  # its own kind alone
+    def __lt__(self, other: Atom) -> bool:  # type: ignore[override]  # its own kind only
         return self.text < other.text
 
 
@@ -137,7 +137,7 @@ class _Leading(NamedTuple):
 
     order: tuple[int, Mono]
 
-    def __lt__(self, other: _Leading) -> bool:  # type: ignore[override]  # its own kind alone
+    def __lt__(self, other: _Leading) -> bool:  # type: ignore[override]  # its own kind only
         return other.order < self.order
 
 

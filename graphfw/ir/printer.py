@@ -19,9 +19,9 @@ parts have names: `(t0 := max(n, 1), t0*t0)[-1]`),
 is the node's name; no op has a field of that name. A variable's `initial` is an array, a tensor, or
 `initializer("HeNormal(mode='fan_in')")`.
 
-A comment holds the place in the user's code. For a node that differentiation made, `| grad` follows
-(`| grad of …` where the forward node is elsewhere), and `| also …` for each node that was merged
-into it. A quoted word in a place is one with unusual signs.
+A comment holds the location in the user's code. For a node that differentiation made, `| grad`
+follows (`| grad of …` where the forward node is elsewhere), and `| also …` for each node that was
+merged into it. A quoted word in a location is one with unusual signs.
 
 The bodies of loops and branches stand before the line that they belong to, with numbers of their
 own:
@@ -54,7 +54,7 @@ from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import nested
-from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.ir.sources import ConstantOp, Placeholder, VariableOp
 from graphfw.ir.walk import NestedGraph
 from graphfw.loc import Loc, display_path
 
@@ -74,7 +74,7 @@ def graph_text(graph: Graph, locations: bool = True) -> str:
 
     Args:
         graph: What to print.
-        locations: Whether to write each line's place in the user's code, as a comment.
+        locations: Whether to write each line's location in the user's code, as a comment.
     """
     return "\n".join(_Printer(graph, locations).lines())
 
@@ -85,7 +85,7 @@ def large_constants(graph: Graph) -> dict[str, Array]:
     todo = list(graph.nodes)
     while todo:
         node = todo.pop()
-        if isinstance(node.op, Constant):
+        if isinstance(node.op, ConstantOp):
             _collect(node.op.value, found)
         todo += [inner for body in nested(node.op.values) for inner in body.nodes]
     for variable in [] if graph.is_derived else graph.variables:
@@ -162,7 +162,7 @@ class _Printer:
         match node.op:
             case Placeholder():  # its fields are its type
                 pass
-            case Constant(value=literal):
+            case ConstantOp(value=literal):
                 yield literal_text(literal)
             case VariableOp():
                 yield from self.variable(self.variables[node])
@@ -308,14 +308,14 @@ def _nested(texts: list[str], shape: tuple[int, ...]) -> str:
     return f"[{', '.join(rows)}]"
 
 
-# Places.
+# Locations.
 
 _PLAIN_FILE = re.compile(r"(?!.*:\d)[\w.<~/\\](?:[\w./\\<>\[\]()+~@: -]*[\w.>/\\)\]])?")
 _PLAIN_WORD = re.compile(r"[\w.<>\[\]:/-]+")
 
 
 def loc_text(loc: Loc) -> str:
-    """Return a place on one line; `parse` reads it back."""
+    """Return a location on one line; `parse` reads it back."""
     parts = [_location_with_gradient(loc)]
     parts += [f"also {_location_with_gradient(other)}" for other in loc.merged]
     return " | ".join(parts)

@@ -25,7 +25,7 @@ def derive(graph: Graph, outputs: Sequence[Tensor]) -> Graph:
 
 
 def rebuild(graph: Graph, rewrite: Rewrite | None = None) -> Graph:
-    """Copy a derived graph through a function, keeping places and names; dead nodes vanish.
+    """Copy a derived graph through a function, keeping locations and names; dead nodes vanish.
 
     A node that is kept and whose inputs are the same tensors as before is shared, not copied, so an
     idle pass costs little. New nodes take the place (`loc`) of the node they replace.

@@ -144,15 +144,15 @@ class Scoped(Generic[T]):
         top = self._adopted() if self._owned else self._top.get()
         held = [entry for entry in _chain(top) if entry.is_open()]
         # A generator's own block lies inside of those that the code around it has entered since.
-        place = 0
-        while place < len(held):
-            inner = place
-            for other in range(place + 1, len(held)):
+        index = 0
+        while index < len(held):
+            inner = index
+            for other in range(index + 1, len(held)):
                 if _is_around(held[inner], held[other]):
                     inner = other
-            held.insert(place, held.pop(inner))
-            yield held[place].value
-            place += 1
+            held.insert(index, held.pop(inner))
+            yield held[index].value
+            index += 1
 
     def enter(self, value: T, scope: object) -> T:
         """Let a value hold until `leave` is called with the same context manager; return it.
@@ -169,7 +169,7 @@ class Scoped(Generic[T]):
         try:
             self._top.set(Entry(value, top, scope))
             return value
-        except BaseException:  # an interrupt that comes right behind `set`: the block is not begun
+        except BaseException:  # an interrupt that comes right after `set`: the block is not begun
             self._top.set(top)
             raise
 
@@ -230,13 +230,13 @@ class Scoped(Generic[T]):
             return
         # Where entries below it have been left since, this context has a copy of the entry.
         of_block = (i for i, e in enumerate(entries) if e is found or _is_same(e, found))
-        place = next(of_block, None)
+        index = next(of_block, None)
         if found.owner is not None and found.owner.frame is not None:
             self._disown(found.owner.frame, found.owner)
-        if place is None:  # it was entered in another thread or task
+        if index is None:  # it was entered in another thread or task
             return
-        chain = entries[place].below
-        for e in reversed(entries[:place]):
+        chain = entries[index].below
+        for e in reversed(entries[:index]):
             chain = e.on(chain)
         self._top.set(_still_open(chain))
 

@@ -176,16 +176,16 @@ def can_broadcast(shape: Shape, target: Shape) -> bool:
 
 def normalize_axis(axis: int, ndim: int) -> int:
     """Return the axis counted from the front, or fail where there is no such axis."""
-    place = int_or_none(axis)
-    if place is None:
+    index = int_or_none(axis)
+    if index is None:
         fix = "name one dim by an int, such as -1 for the last"
         raise Requirement(f"axis {axis!r} is no int", (), fix, AxisError)
-    if not -ndim <= place < ndim:
+    if not -ndim <= index < ndim:
         valid = f"use {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
         raise Requirement(
-            f"axis {place} is out of range for {counted(ndim, 'dim')}", (), valid, AxisError
+            f"axis {index} is out of range for {counted(ndim, 'dim')}", (), valid, AxisError
         )
-    return place + ndim if place < 0 else place
+    return index + ndim if index < 0 else index
 
 
 def int_or_none(value: Any) -> int | None:

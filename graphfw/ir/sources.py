@@ -44,7 +44,7 @@ class VariableOp(_Source):
 
 
 @op("constant")
-class Constant(Op):
+class ConstantOp(Op):
     """A value that is part of the graph."""
 
     value: Literal

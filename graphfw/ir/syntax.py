@@ -1,4 +1,4 @@
-"""The words that the text of a graph is made of: strings, values, arrays, types and places.
+"""The words that the text of a graph is made of: strings, values, arrays, types and locations.
 
 What they look like is said in `printer`; `parser` puts them together.
 """
@@ -207,22 +207,22 @@ def _elements(dtype: DType) -> tuple[type, ...]:
     return (int, float) if dtype.holds_floats else (int,)
 
 
-# Places.
+# Locations.
 
 _FILE = rf'{STRING}|[^"|]+?'
 _WORD = rf'{STRING}|[^\s",|]+'
-_PLACE = re.compile(rf"({_FILE}):(\d+)(?: in ({_WORD}))?(?:, layer ({_WORD}))?")
+_LOCATION = re.compile(rf"({_FILE}):(\d+)(?: in ({_WORD}))?(?:, layer ({_WORD}))?")
 
 
 def loc_of(comment: str) -> Loc | None:
-    """Return the place that a comment names; None for a comment of another kind."""
+    """Return the location that a comment names; None for a comment of another kind."""
     locations: list[Loc] = []
     for part in _between_bars(comment):
         what = part if not locations else part.removeprefix("also ").removeprefix("grad of ")
         if locations and part == "grad":
             locations[-1] = locations[-1].as_gradient()
             continue
-        match = _PLACE.fullmatch(what)
+        match = _LOCATION.fullmatch(what)
         if match is None:
             return None
         file, line, function, layer = match.groups()

@@ -39,7 +39,7 @@ class Node(Unset):
         loc: Where the user made it.
         name: The name the user gave it, or "".
         graph: The graph it was made in. Compiled graphs share untouched nodes with it.
-        serial: Its place in the order in which nodes are made.
+        serial: Its index in the order in which nodes are made.
     """
 
     __slots__ = ()
@@ -133,7 +133,7 @@ class Tensor(Operators, CalledByNumPy):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
-    it depends on constants alone: then `t.numpy()`, `float(t)`, `bool(t)`, `print(t)` compute it.
+    it depends on constants only: then `t.numpy()`, `float(t)`, `bool(t)`, `print(t)` compute it.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:

@@ -28,8 +28,8 @@ def verify_new(graph: Graph, right: set[Node]) -> None:
 
     Args:
         graph: The graph.
-        right: Nodes of graphs that have been checked, of which only the places are checked again;
-            those of this graph are added.
+        right: Nodes of graphs that have been checked, of which only the locations are checked
+            again; those of this graph are added.
 
     Raises:
         VerifyError: A rule is broken; the node is named.

@@ -102,7 +102,7 @@ def to_networkx(graph: Graph) -> networkx.MultiDiGraph:
 
     Its nodes are the `Node`s, with the attributes `op`, `name`, `loc` and `types`. For each use of
     a result there is an edge from the producer to the user, with the attributes `output`, the
-    result's index, and `input`, its place among the user's inputs.
+    result's index, and `input`, its index among the user's inputs.
 
     >>> import graphfw as gf, networkx
     >>> with gf.Graph() as g:

@@ -25,7 +25,7 @@ class MultiHeadAttention(Module):
     """Attention in several subspaces at once.  [*B, Tq, embed_dim] -> [*B, Tq, embed_dim]
 
     A. Vaswani et al., "Attention is all you need", 2017. A query whose keys are all masked gets the
-    output's bias alone.
+    output's bias only.
 
     Args:
         embed_dim: The size of queries and results.

@@ -112,10 +112,10 @@ class _InstanceNorm(Tracking):
         layer = type(self).__name__
         tensor = floats(layer, x)
         check_rank(layer, self.rank, tensor)
-        place, running = self._place(tensor), self._running()
+        axis_index, running = self._axis_index(tensor), self._running()
         if running is not None and not self.is_training:
-            return self._normalised(tensor, *running, place)
-        result = instance_norm(tensor, self.weight, self.bias, axis=place, eps=self.eps)
+            return self._normalised(tensor, *running, axis_index)
+        result = instance_norm(tensor, self.weight, self.bias, axis=axis_index, eps=self.eps)
         if running is not None:
             values, positions = wide(tensor), tuple(range(2, tensor.ndim))
             mean = F.mean(values, axis=(0, *positions))

@@ -73,18 +73,18 @@ class Embedding(Module):
 
     def forward(self, indices: TensorLike) -> Tensor:
         """Take the rows.  indices: [*B] -> [*B, embedding_dim]"""
-        places = as_tensor(indices)
+        ids = as_tensor(indices)
         demand(
-            places.dtype.is_integer,
-            f"Embedding: indices must be integers, not {places.dtype.name}",
-            {"indices": places, "weight": self.weight},
+            ids.dtype.is_integer,
+            f"Embedding: indices must be integers, not {ids.dtype.name}",
+            {"indices": ids, "weight": self.weight},
             fix="use ints, or convert with gf.astype(index, gf.int64)",
             error=DTypeError,
         )
-        rows = emit(Gather(0, _REFUSAL), self.weight, places)
+        rows = emit(Gather(0, _REFUSAL), self.weight, ids)
         if self.padding_idx is None:
             return rows
-        is_padding = expand_dims(places == self.padding_idx, axis=-1)
+        is_padding = expand_dims(ids == self.padding_idx, axis=-1)
         return where(is_padding, stop_gradient(rows), rows)
 
     def extra_repr(self) -> str:

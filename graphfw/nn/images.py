@@ -36,7 +36,7 @@ class Unfold(Activation):
 
 
 class Fold(Activation):
-    """Add up windows where they lie; see `gf.fold`.  x: [N, C * K, P] -> [N, C, *output_size]
+    """Add up windows where they are; see `gf.fold`.  x: [N, C * K, P] -> [N, C, *output_size]
 
     One int for output_size is the height and the width of images.
     """
@@ -160,9 +160,9 @@ class Upsample(Module):
         tensor = as_tensor(x)
         rank = spatial_rank("Upsample", tensor)
         size, scales = self.size, self.scale_factor
-        for what, given in (("size", size), ("scale_factor", scales)):
-            message = f"Upsample: {what}={given} is not for {rank} spatial dims"
-            fits = not isinstance(given, Sequence) or len(given) == rank
+        for what, option in (("size", size), ("scale_factor", scales)):
+            message = f"Upsample: {what}={option} is not for {rank} spatial dims"
+            fits = not isinstance(option, Sequence) or len(option) == rank
             demand(fits, message, {"x": tensor}, fix="give one for each", error=ShapeError)
         if scales is not None and (self.align_corners or self.recompute_scale_factor):
             size, scales = scaled_sizes(tensor, scales), None

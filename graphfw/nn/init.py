@@ -3,7 +3,7 @@
 Each name is an initialiser, ready for use; called with options it gives another with these:
 `init.he_normal(mode="fan_out")`, `init.normal(std=0.02)`. Called with a shape it draws a tensor; a
 session does so when it starts, in a stream of the variable's name: the values depend on the
-session's seed and on that name alone.
+session's seed and on that name only.
 
 `fan_in` and `fan_out`, the numbers of inputs and outputs of one unit, follow from the shape: dim
 `in_axis` and dim `out_axis`, times the size of all other dims. The defaults fit the [in, out]
@@ -96,12 +96,12 @@ class Initializer(abc.ABC):
             ArgumentError: There is no such option, or it makes no sense.
             ShapeError: `shape` is no shape, or the initialiser can't fill it.
         """
-        given = () if shape is None else (shape, dtype)
+        arguments = () if shape is None else (shape, dtype)
         try:
             made = replace(self, **options) if shape is None else self._drawn(shape, dtype, options)
         except FOREIGN as error:
-            raise_refusal(error, self, given, options, _public_name(self))
-        refuse_kinds(self, given, options, _public_name(self))  # options may only fail later
+            raise_refusal(error, self, arguments, options, _public_name(self))
+        refuse_kinds(self, arguments, options, _public_name(self))  # options may only fail later
         return made
 
     def _drawn(
@@ -139,7 +139,7 @@ class Constant(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, value: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -151,14 +151,14 @@ class Constant(Initializer):
 
 
 @dataclass(frozen=True)
-class Identity(Initializer):
+class IdentityMatrix(Initializer):
     """`gain` on the diagonal of a matrix, 0 elsewhere."""
 
     gain: float = 1.0
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, gain: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -166,7 +166,7 @@ class Identity(Initializer):
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Make the matrix."""
-        message = f"Identity: the shape {list(shape)} is no matrix"
+        message = f"identity: the shape {list(shape)} is no matrix"
         demand(len(shape) == 2, message, fix="use it for weights of 2 dims", error=ShapeError)
         return eye(shape[0], shape[1], dtype=dtype) * self.gain
 
@@ -180,7 +180,7 @@ class Uniform(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, low: float = ..., high: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -212,7 +212,7 @@ class Normal(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(self, *, mean: float = ..., std: float = ...) -> Self: ...
         @overload
         def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
@@ -237,7 +237,7 @@ class TruncatedNormal(Normal):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(
             self, *, mean: float = ..., std: float = ..., low: float = ..., high: float = ...
         ) -> Self: ...
@@ -266,7 +266,7 @@ class VarianceScaling(Initializer):
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]  # its own options alone
+        @overload  # type: ignore[override]  # its own options only
         def __call__(
             self,
             *,
@@ -328,14 +328,15 @@ def _public_name(initializer: Initializer) -> str:
 
 
 INITIALIZERS.update(
-    {kind.__name__: kind for kind in (Constant, Identity, Uniform, Normal, TruncatedNormal)},
+    {kind.__name__: kind for kind in (Constant, IdentityMatrix, Uniform, Normal, TruncatedNormal)},
+    Identity=IdentityMatrix,  # as earlier texts write it
     VarianceScaling=VarianceScaling,
 )
 
 zeros = Constant(0.0)
 ones = Constant(1.0)
 constant = Constant()
-identity = Identity()
+identity = IdentityMatrix()
 uniform = Uniform()
 normal = Normal()
 truncated_normal = TruncatedNormal()

@@ -49,8 +49,8 @@ def accuracy(logits: TensorLike, target: TensorLike, /, *, axis: int = -1) -> Te
     >>> float(gf.nn.metrics.accuracy(gf.asarray([[0.1, 0.9], [0.8, 0.2]]), [1, 1]))
     0.5
     """
-    scores, classes, place = _scored("accuracy", logits, target, axis)
-    return _share(reductions.argmax(scores, axis=place) == classes)
+    scores, classes, axis_index = _scored("accuracy", logits, target, axis)
+    return _share(reductions.argmax(scores, axis=axis_index) == classes)
 
 
 @explained
@@ -69,14 +69,14 @@ def topk_accuracy(logits: TensorLike, target: TensorLike, k: int, /, *, axis: in
         ArgumentError: k is below 1, or above C.
         AxisError: There is no such axis.
     """
-    scores, classes, place = _scored("topk_accuracy", logits, target, axis)
+    scores, classes, axis_index = _scored("topk_accuracy", logits, target, axis)
     count = checked_size("topk_accuracy", "k", k)
-    number = scores.shape[place]
+    number = scores.shape[axis_index]
     fits = isinstance(number, Dim) or count <= number
     message = f"topk_accuracy: k={k} of {counted(number, 'class', 'classes')}"
     demand(fits, message, {"logits": scores}, fix=f"use k={number} or less")
-    best = topk(scores, count, axis=place)[1]
-    return _share(reductions.any(best == expand_dims(classes, axis=place), axis=place))
+    best = topk(scores, count, axis=axis_index)[1]
+    return _share(reductions.any(best == expand_dims(classes, axis=axis_index), axis=axis_index))
 
 
 @explained
@@ -145,19 +145,19 @@ def _scored(
     name: str, logits: TensorLike, target: TensorLike, axis: int
 ) -> tuple[Tensor, Tensor, int]:
     scores, classes = as_tensor(logits), as_tensor(target)
-    place = ruled(name, scores, normalize_axis, axis, scores.ndim)
+    axis_index = ruled(name, scores, normalize_axis, axis, scores.ndim)
     message = f"{name}: target classes must be integers, not {classes.dtype.name}"
     is_one_hot = classes.shape == scores.shape
     fix = f"for one-hot rows use gf.argmax(target, axis={axis})" if is_one_hot else ""
     if classes.ndim > scores.ndim:
         fix = f"the scores come first: {name}(scores, target)"
     shown = {"logits": scores, "target": classes}
-    wanted = reduced(scores.shape, (place,), keepdims=False)
+    wanted = reduced(scores.shape, (axis_index,), keepdims=False)
     text = f"{name}: target must have shape {shape_text(wanted)}, not {shape_text(classes.shape)}"
     demand(classes.shape == wanted, text, shown, fix=fix, error=ShapeError)
     fix = "convert it: gf.astype(target, gf.int64)"
     demand(classes.dtype.is_integer, message, shown, fix=fix, error=DTypeError)
-    return scores, classes, place
+    return scores, classes, axis_index
 
 
 def _share(right: Tensor) -> Tensor:

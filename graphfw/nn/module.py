@@ -63,7 +63,7 @@ class _ModuleType(ExplainedType):
 
 
 class _Plain(Answering):
-    """The base of `Module` alone, for `_is_module`."""
+    """The base of `Module` only, for `_is_module`."""
 
 
 @explained
@@ -456,7 +456,7 @@ def _is_module(value: object) -> TypeGuard[Module]:
     return isinstance(value, _Plain)
 
 
-def checked_module(owner: str, place: str, value: Any) -> Module:
+def checked_module(owner: str, path: str, value: Any) -> Module:
     """Return a value that should be a module.
 
     Raises:
@@ -464,13 +464,13 @@ def checked_module(owner: str, place: str, value: Any) -> Module:
     """
     if _is_module(value):
         return value
-    fix = "functions have no place here: use a layer such as gf.nn.ReLU(), or write a Module"
+    fix = "a function is no layer: use a layer such as gf.nn.ReLU(), or write a Module"
     if isinstance(value, type) and issubclass(value, Module):
         fix = f"make one: {value.__name__}(…)"
     elif not callable(value):
         fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
     shown = getattr(value, "__name__", repr(value))
-    raise ArgumentError(f"{owner}: {shown} (at {place}) is no Module", fix=fix)
+    raise ArgumentError(f"{owner}: {shown} (at {path}) is no Module", fix=fix)
 
 
 def _refuse_hidden(module: Module, name: str, value: Any) -> None:

@@ -33,10 +33,10 @@ def _sizes(layer: str, features: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _feature_fix(layer: str, sizes: tuple[int, ...], x: Tensor) -> str:
-    given = x.shape[x.ndim - len(sizes) :]
-    if given == sizes or x.ndim < len(sizes):
+    found = x.shape[x.ndim - len(sizes) :]
+    if found == sizes or x.ndim < len(sizes):
         return ""
-    wanted, actual = (s[0] if len(s) == 1 else s for s in (sizes, given))
+    wanted, actual = (s[0] if len(s) == 1 else s for s in (sizes, found))
     return f"{layer}({wanted}) receives features of size {actual}: use {layer}({actual})"
 
 
@@ -168,16 +168,16 @@ class PerChannel(Module):
         self.weight = parameter(init.ones, (self.channels,), dtype) if affine else None
         self.bias = parameter(init.zeros, (self.channels,), dtype) if affine else None
 
-    def _place(self, x: Tensor) -> int:
+    def _axis_index(self, x: Tensor) -> int:
         """Return the axis of the channels, after checking that there are as many as expected."""
         layer = type(self).__name__
         axis = channel_axis(layer, self.size, self.axis, x)
-        place = ruled(layer, x, normalize_axis, axis, x.ndim)
-        found = x.shape[place]
+        axis_index = ruled(layer, x, normalize_axis, axis, x.ndim)
+        found = x.shape[axis_index]
         fits = found == self.channels
         hint = f"use {self.size}={found}"
         if isinstance(found, Dim):
-            known = tuple([self.channels if i == place else None for i in range(x.ndim)])
+            known = tuple([self.channels if i == axis_index else None for i in range(x.ndim)])
             hint = f"say gf.assert_shape(x, {known})"
         others = [i for i, dim in enumerate(x.shape) if i and dim == self.channels]
         if others:
@@ -186,7 +186,7 @@ class PerChannel(Module):
         own = next((v for v in self._variables.values() if v.shape == (self.channels,)), None)
         shown = {"x": x} if own is None else {"x": x, own.name.rpartition(".")[2]: own}
         demand(fits, message, shown, fix=hint, error=ShapeError)
-        return place
+        return axis_index
 
     def _axis_text(self) -> str:
         return "" if self.axis is None else f", axis={self.axis}"
@@ -263,8 +263,8 @@ class Tracking(PerChannel):
         graph.check_update(running[0], loc)
         graph.carried.append((Update(moves, graph, loc), result))
 
-    def _normalised(self, x: Tensor, mean: Tensor, var: Tensor, place: int) -> Tensor:
-        return batch_norm(x, mean, var, self.weight, self.bias, axis=place, eps=self.eps)
+    def _normalised(self, x: Tensor, mean: Tensor, var: Tensor, index: int) -> Tensor:
+        return batch_norm(x, mean, var, self.weight, self.bias, axis=index, eps=self.eps)
 
 
 class BatchNorm(Tracking):
@@ -320,11 +320,11 @@ class BatchNorm(Tracking):
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [*B, C] -> [*B, C]"""
         tensor = floats("BatchNorm", x)
-        place = self._place(tensor)
+        axis_index = self._axis_index(tensor)
         running = self._running()
         if running is not None and not self.is_training:
-            return self._normalised(tensor, *running, place)
-        others = tuple(axis for axis in range(tensor.ndim) if axis != place)
+            return self._normalised(tensor, *running, axis_index)
+        others = tuple(axis for axis in range(tensor.ndim) if axis != axis_index)
         count = size_of(tensor.shape[axis] for axis in others)
         demand(
             count != 1,
@@ -336,7 +336,7 @@ class BatchNorm(Tracking):
         values = wide(tensor)
         mean = F.mean(values, axis=others)
         var = F.var(values, axis=others)
-        result = self._normalised(tensor, mean, var, place)
+        result = self._normalised(tensor, mean, var, axis_index)
         self._follow(mean, var, count, result)
         return result
 
@@ -408,8 +408,10 @@ class GroupNorm(PerChannel):
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [N, *S, C] -> the same"""
         tensor = floats("GroupNorm", x)
-        place = self._place(tensor)
-        return group_norm(tensor, self.groups, self.weight, self.bias, axis=place, eps=self.eps)
+        axis_index = self._axis_index(tensor)
+        return group_norm(
+            tensor, self.groups, self.weight, self.bias, axis=axis_index, eps=self.eps
+        )
 
     def extra_repr(self) -> str:
         """Say the sizes and options."""

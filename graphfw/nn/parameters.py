@@ -43,28 +43,28 @@ def parameter(
     return made
 
 
-def initial_of(layer: str, argument: str, given: Any, default: Initializer) -> Any:
+def initial_of(layer: str, argument: str, value: Any, default: Initializer) -> Any:
     """Return the first value of a layer's variable: the one that was given, or else the default.
 
     Raises:
         ArgumentError: A number or a name was given.
     """
-    if given is None:
+    if value is None:
         return default
-    if isinstance(given, (Number, str)):
+    if isinstance(value, (Number, str)):
         raise ArgumentError(
-            f"{layer}: {argument}={given!r} is neither an initialiser nor an array",
-            fix=_fix(argument, given),
+            f"{layer}: {argument}={value!r} is neither an initialiser nor an array",
+            fix=_fix(argument, value),
         )
-    return given
+    return value
 
 
-def _fix(argument: str, given: Any) -> str:
-    if not isinstance(given, str):
-        named = {0: "zeros", 1: "ones"}.get(given, f"constant(value={given!s})")
-    elif given in init.__all__:
-        named = given
+def _fix(argument: str, value: Any) -> str:
+    if not isinstance(value, str):
+        named = {0: "zeros", 1: "ones"}.get(value, f"constant(value={value!s})")
+    elif value in init.__all__:
+        named = value
     else:
-        near = did_you_mean(given, init.__all__)
+        near = did_you_mean(value, init.__all__)
         return near or f"write {argument}=gf.nn.init.zeros, for example"
     return f"write {argument}=gf.nn.init.{named}"

@@ -112,9 +112,9 @@ class _Layer(Recurrent):
                 sequence = dropout(sequence, self.dropout, training=drops)
             stacks = []
             for suffix in self._suffixes(layer):
-                w, place = self._weights(suffix), len(ends)
-                z = self._kind.projected(sequence, w) if place else first
-                start = tuple([s[place] for s in begin])
+                w, number = self._weights(suffix), len(ends)
+                z = self._kind.projected(sequence, w) if number else first
+                start = tuple([s[number] for s in begin])
                 end, hs = self._steps(z, start, w, seen, suffix.endswith("_reverse"))
                 ends.append(end)
                 stacks.append(hs)
@@ -161,14 +161,14 @@ class _Layer(Recurrent):
         return None
 
     def _check_padding(
-        self, what: str, given: Tensor, shape: Sequence[Any], fits: bool, kind: str
+        self, what: str, lengths: Tensor, shape: Sequence[Any], fits: bool, kind: str
     ) -> None:
-        me, operands = type(self).__name__, {what: given}
+        me, operands = type(self).__name__, {what: lengths}
         verb, each = ("are", "sequence") if what == "lengths" else ("is", "step")
-        message = f"{me}: {what} {verb} {shape_text(given.shape)}, not {shape_text(tuple(shape))}"
+        message = f"{me}: {what} {verb} {shape_text(lengths.shape)}, not {shape_text(tuple(shape))}"
         fix = f"give one {'length' if what == 'lengths' else 'bool'} for each {each}"
-        demand(given.shape == tuple(shape), message, operands, fix=fix, error=ShapeError)
-        message = f"{me}: {what} must be of {kind}, not {given.dtype.name}"
+        demand(lengths.shape == tuple(shape), message, operands, fix=fix, error=ShapeError)
+        message = f"{me}: {what} must be of {kind}, not {lengths.dtype.name}"
         fix = "write gf.astype(lengths, gf.int64)" if what == "lengths" else "write mask != 0"
         demand(fits, message, operands, fix=fix, error=DTypeError)
 

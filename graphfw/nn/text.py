@@ -1,4 +1,4 @@
-"""How a module is printed: its parts, indented, with the number of parameters behind each."""
+"""How a module is printed: its parts, indented, with the number of parameters after each."""
 
 from __future__ import annotations
 

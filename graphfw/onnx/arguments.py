@@ -34,10 +34,10 @@ def prepared(
         OnnxError, ShapeError, DTypeError: See `gf.onnx.load`.
     """
     infos = _inputs(model)
-    given = _given(inputs, [info.name for info in infos])
+    arrays = _arrays_by_name(inputs, [info.name for info in infos])
     sizes = sizes_of(dims, model)
-    made = {info.name: _made_up(info, sizes) for info in infos if info.name not in given}
-    feeds = {**made, **given}
+    made = {info.name: _made_up(info, sizes) for info in infos if info.name not in arrays}
+    feeds = {**made, **arrays}
     try:
         return specialised(model, feeds), feeds
     except (ShapeError, ValueNeeded) as error:
@@ -64,7 +64,7 @@ def _inputs(model: Model) -> list[ValueInfoProto]:
     return [info for info in graph.input if info.name not in weights]
 
 
-def _given(texts: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+def _arrays_by_name(texts: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         name, _, path = text.rpartition("=")

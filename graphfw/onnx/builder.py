@@ -170,15 +170,15 @@ class Builder:
 
         Where ONNX Runtime has no kernel for the dtype, a wider one is computed with.
         """
-        place = 1 if kind == "Where" else 0  # its first is the condition
-        operand = inputs[place]
+        index = 1 if kind == "Where" else 0  # its first is the condition
+        operand = inputs[index]
         assert operand is not None
         lacked = operand.dtype
         if not self._lacks(kind, lacked):
             return self.many(kind, inputs, [dtype or lacked], **attributes)[0]
         wide = _WIDER[lacked.name]
         converted = [
-            x if x is None or i < place or x.dtype is not lacked else self.cast(x, wide)
+            x if x is None or i < index or x.dtype is not lacked else self.cast(x, wide)
             for i, x in enumerate(inputs)
         ]
         if dtype is not None and dtype is not lacked:
@@ -193,9 +193,9 @@ class Builder:
         self, kind: str, inputs: Sequence[Val | None], dtypes: Sequence[DType], **attributes: Any
     ) -> list[Val]:
         """Write a node with outputs of these dtypes."""
-        given = [None if x is None else x.dtype for x in inputs]
+        input_dtypes = [None if x is None else x.dtype for x in inputs]
         stored.check_opset(kind, self.opset)
-        stored.check_operator(kind, self.opset, given, dtypes)
+        stored.check_operator(kind, self.opset, input_dtypes, dtypes)
         name = self._node_name(kind)
         outputs = [Val(self.unique(f"{name}_out{i or ''}"), d) for i, d in enumerate(dtypes)]
         self.nodes.append(
@@ -351,10 +351,10 @@ class Builder:
         return self.inline(parameters, outputs, inputs)
 
     def inline(
-        self, parameters: Sequence[Tensor], outputs: Sequence[Tensor], given: Sequence[Val]
+        self, parameters: Sequence[Tensor], outputs: Sequence[Tensor], inputs: Sequence[Val]
     ) -> list[Val]:
         """Write what outputs need, with values for the parameters; return the outputs' values."""
-        values = {(t.node, t.index): v for t, v in zip(parameters, given, strict=True)}
+        values = {(t.node, t.index): v for t, v in zip(parameters, inputs, strict=True)}
         heads = {t.node for t in parameters}
         outer, self._values = self._values, values
         for node in ancestors(outputs, stop=heads.__contains__):
@@ -410,7 +410,7 @@ class Builder:
     def body(
         self,
         name: str,
-        given: Sequence[tuple[Val, TensorType]],
+        parameters: Sequence[tuple[Val, TensorType]],
         write: Callable[[], Sequence[Val]],
         kinds: Sequence[TensorType],
     ) -> GraphProto:
@@ -418,7 +418,7 @@ class Builder:
 
         Args:
             name: What to call it.
-            given: Its inputs.
+            parameters: Its inputs.
             write: Writes the nodes and returns the outputs.
             kinds: The outputs' types.
         """
@@ -430,7 +430,7 @@ class Builder:
             return helper.make_graph(
                 pruned(self.nodes, wanted),
                 name,
-                [described(x.name, kind) for x, kind in given],
+                [described(x.name, kind) for x, kind in parameters],
                 [described(x.name, kind) for x, kind in zip(outputs, kinds, strict=True)],
             )
         finally:

@@ -190,7 +190,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
         return str(value.type)
     if isinstance(value, Chosen):
-        return f"{value.tensor.type}, places among {counted(len(value.labels), 'string')}"
+        return f"{value.tensor.type}, indices of {counted(len(value.labels), 'string')}"
     if isinstance(value, Maps):
         return f"{value.tensor.type}, the values of maps with {counted(len(value.labels), 'key')}"
     if isinstance(value, Strings):

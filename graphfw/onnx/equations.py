@@ -84,7 +84,7 @@ def _product(first: int = 0, second: int = 1) -> Labelling:
 
 
 def _factor(x: Tensor, labels: list[str], is_transposed: int) -> Labels:
-    """Return the labels of a factor: those of its matrices, behind dims that broadcast."""
+    """Return the labels of a factor: those of its matrices, after dims that broadcast."""
     if x.ndim == 1:
         return ["inner"]
     outer = [f"batch {i}" for i in range(x.ndim - 2, 0, -1)]
@@ -108,9 +108,9 @@ def _convolution(x: int = 0, w: int = 1, bias: int = 2) -> Labelling:
         labels: list[Labels] = [() if each is None else (None,) * each.ndim for each in xs]
         # With groups a kernel sees a part of the channels: `gf.conv` tells whether it fits.
         inner = "c" if node.attr("group", 1) == 1 else "."
-        for place, spec in ((x, "nc*"), (w, f"m{inner}*"), (bias, "m")):
-            if place < len(xs):
-                labels[place] = _written(spec, xs[place])
+        for index, spec in ((x, "nc*"), (w, f"m{inner}*"), (bias, "m")):
+            if index < len(xs):
+                labels[index] = _written(spec, xs[index])
         return labels
 
     return rule
@@ -126,7 +126,7 @@ def _trailing(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
 
 
 def _quantised(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
-    """Scales and zero points may be one for each place along an axis."""
+    """Scales and zero points may be one for each position along an axis."""
     x, *others = xs
     if x is None:
         return ()
@@ -159,12 +159,12 @@ def _scatter_nd(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels
     x, indices, updates = xs
     if x is None or indices is None or updates is None or not indices.ndim:
         return ()
-    places: list[Hashable] = [f"place {i}" for i in range(indices.ndim - 1)]
+    positions: list[Hashable] = [f"position {i}" for i in range(indices.ndim - 1)]
     dims: list[Hashable] = [f"dim {i}" for i in range(x.ndim)]
     count = indices.shape[-1]
-    whole = [*places, *dims[count:]] if isinstance(count, int) else []
+    whole = [*positions, *dims[count:]] if isinstance(count, int) else []
     labels = whole if len(whole) == updates.ndim else [None] * updates.ndim
-    return [dims, [*places, None], labels]
+    return [dims, [*positions, None], labels]
 
 
 def _scan(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
@@ -173,11 +173,11 @@ def _scan(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
         return ()
     labels: list[Labels] = [() if x is None else (None,) * x.ndim for x in xs]
     axes = node.numbers("scan_input_axes", (0,) * count)
-    for place, axis in zip(range(len(xs) - count, len(xs)), axes, strict=True):
-        row = list(labels[place])
+    for index, axis in zip(range(len(xs) - count, len(xs)), axes, strict=True):
+        row = list(labels[index])
         if -len(row) <= axis < len(row):
             row[axis] = "trips"
-        labels[place] = row
+        labels[index] = row
     return labels
 
 

@@ -22,13 +22,13 @@ class ValueNeeded(OnnxError):
 
     def __init__(self, summary: str, inputs: tuple[str, ...], **fields: Any) -> None:
         names = ", ".join(inputs)
-        given = ", ".join(f"{name!r}: array" for name in inputs)
+        example = ", ".join(f"{name!r}: array" for name in inputs)
         super().__init__(
             summary,
             why=f"it depends on the input{'s' if len(inputs) > 1 else ''} {names}"
             if inputs
             else "",
-            fix=f"give what is fed there when you load: values={{{given}}}"
+            fix=f"give what is fed there when you load: values={{{example}}}"
             if inputs
             else "if it depends on sizes, give them when you load: shapes={name: (…)}",
             **fields,

@@ -78,9 +78,9 @@ def reshaped(x: Tensor, dims: Sequence[DimLike]) -> Tensor:
     except ShapeError:
         if -1 in dims or not any(isinstance(d, Dim) for d in (*x.shape, *dims)):
             raise
-        for place in range(len(dims)):
+        for index in range(len(dims)):
             try:
-                made = gf.reshape(x, [*dims[:place], -1, *dims[place + 1 :]])
+                made = gf.reshape(x, [*dims[:index], -1, *dims[index + 1 :]])
                 return gf.assert_shape(made, dims)
             except ShapeError:
                 continue

@@ -85,9 +85,9 @@ def standard_function(
     body = _body(schema, node, version, inputs)
     if body is None:
         return None
-    given = {a.name for a in body.attribute_proto}
+    attributes = {a.name for a in body.attribute_proto}
     for name, attribute in schema.attributes.items():
-        if attribute.default_value.name and name not in given:
+        if attribute.default_value.name and name not in attributes:
             body.attribute_proto.append(attribute.default_value)
     return body, {node.domain: version, **{o.domain: int(o.version) for o in body.opset_import}}
 

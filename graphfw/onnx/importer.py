@@ -92,7 +92,7 @@ class Context:
     depth: int
 
     def inside(self) -> Context:
-        """Return the place of a graph inside of a node of this one."""
+        """Return the location of a graph inside of a node of this one."""
         if self.depth >= _DEEPEST:
             raise OnnxError(f"functions and bodies are nested more than {_DEEPEST} deep")
         return Context(self.opsets, self.attributes, self.depth + 1)
@@ -160,8 +160,8 @@ class Import:
             for info in proto.input:
                 if info.name not in scope or info.name in values:
                     scope[info.name] = self._input(info, shapes, values)
-            place = Context(self._model.opsets, {}, 0)
-            self._run(nodes, scope, place)
+            position = Context(self._model.opsets, {}, 0)
+            self._run(nodes, scope, position)
             self.graph.metadata = {p.key: p.value for p in self._model.proto.metadata_props}
             self._name_outputs(outputs, scope)
 
@@ -183,22 +183,22 @@ class Import:
     def dense(self, sparse: onnx.SparseTensorProto) -> Tensor:
         """Return a sparse tensor with its zeros, for which no memory is taken yet."""
         what = f"the sparse tensor {sparse.values.name!r}"
-        values, places = self._model.array(sparse.values), self._model.array(sparse.indices)
+        values, positions = self._model.array(sparse.values), self._model.array(sparse.indices)
         dims = tuple(sparse.dims)
         if min(dims, default=0) < 0 or math.prod(dims) >= 1 << 62:
             raise OnnxError(f"{what} has the dims {list(dims)}")
-        if values.ndim != 1 or values.dtype == object or places.dtype != np.int64:
+        if values.ndim != 1 or values.dtype == object or positions.dtype != np.int64:
             raise OnnxError(f"{what} wants numbers in one dim, and indices of int64")
-        if places.shape == values.shape:  # they count through all elements
-            if len(places) and not 0 <= places.min() <= places.max() < math.prod(dims):
+        if positions.shape == values.shape:  # they count through all elements
+            if len(positions) and not 0 <= positions.min() <= positions.max() < math.prod(dims):
                 raise OnnxError(f"{what} has indices outside of its dims {list(dims)}")
-            places = np.stack(np.unravel_index(places, dims), axis=-1)
-        if places.shape != (len(values), len(dims)):
-            raise OnnxError(f"{what} has indices of shape {places.shape}")
-        if (places < 0).any() or (places >= dims).any():
+            positions = np.stack(np.unravel_index(positions, dims), axis=-1)
+        if positions.shape != (len(values), len(dims)):
+            raise OnnxError(f"{what} has indices of shape {positions.shape}")
+        if (positions < 0).any() or (positions >= dims).any():
             raise OnnxError(f"{what} has indices outside of its dims {list(dims)}")
         zeros = gf.zeros(dims, dtype=as_dtype(values.dtype))
-        key = tuple([gf.constant(column) for column in places.T.copy()])
+        key = tuple([gf.constant(column) for column in positions.T.copy()])
         return gf.index_set(zeros, key, gf.constant(values))
 
     def _input(self, info: ValueInfoProto, shapes: Shapes, values: Mapping[str, Any]) -> Value:
@@ -259,18 +259,18 @@ class Import:
 
     # Nodes.
 
-    def _run(self, nodes: Sequence[NodeProto], scope: dict[str, Value], place: Context) -> None:
+    def _run(self, nodes: Sequence[NodeProto], scope: dict[str, Value], context: Context) -> None:
         for node in nodes:
             self._nodes += 1
             functions.check_count(self._nodes)
             try:
-                if self._holds_weight(node, place) and self._trainable(node.output[0]):
+                if self._holds_weight(node, context) and self._trainable(node.output[0]):
                     results: Sequence[Value] = [
                         self._weight(self._model.array(node.attribute[0].t), node.output[0])
                     ]
                 else:
                     with name_scope(_layer(node)):
-                        results = self._built(node, scope, place)
+                        results = self._built(node, scope, context)
             except GraphfwError as error:
                 _explain(error, node)
                 raise
@@ -283,11 +283,11 @@ class Import:
                     raise OnnxError(f"{_title(node)} makes {name!r}, which was made before")
                 scope[name] = value
 
-    def _holds_weight(self, node: NodeProto, place: Context) -> bool:
+    def _holds_weight(self, node: NodeProto, context: Context) -> bool:
         """Whether a node of the model itself holds an array: some exporters keep weights so."""
         only = node.attribute[0] if len(node.attribute) == 1 else None
         return (
-            place.depth == 0
+            context.depth == 0
             and node.op_type == "Constant"
             and only is not None
             and only.name == "value"
@@ -295,19 +295,19 @@ class Import:
             and node.output[0] != ""
         )
 
-    def _built(self, node: NodeProto, scope: dict[str, Value], place: Context) -> Sequence[Value]:
+    def _built(self, node: NodeProto, scope: dict[str, Value], context: Context) -> Sequence[Value]:
         if any(a.ref_attr_name for a in node.attribute):
-            node = self._resolved(node, place)
+            node = self._resolved(node, context)
         inputs = [_looked_up(name, scope) if name else None for name in node.input]
         domain = "" if node.domain == "ai.onnx" else node.domain
         own = self._functions.get((domain, node.op_type, node.overload))
         if own is not None:
-            return self._expanded(own, node, inputs, place, opsets(own))
-        version = place.opsets.get(domain)
+            return self._expanded(own, node, inputs, context, opsets(own))
+        version = context.opsets.get(domain)
         if version is None:
             raise OnnxError(f"the model doesn't say which opset of {domain or 'ai.onnx'!r} it uses")
         signature.check(node, domain, version, inputs)
-        call = self._call(node, version, scope, place)
+        call = self._call(node, version, scope, context)
         inputs = [*with_equal_sizes(call, inputs)]
         reader = find_reader(domain, node.op_type)
         if reader is not None:
@@ -317,11 +317,11 @@ class Import:
         found = functions.standard_function(node, version, inputs)
         if found is None:
             raise OnnxError(f"{_title(node)} is of a kind that graphfw doesn't know")
-        versions = {"": onnx.defs.onnx_opset_version(), **place.opsets, **found[1]}
-        return self._expanded(found[0], node, inputs, place, versions)
+        versions = {"": onnx.defs.onnx_opset_version(), **context.opsets, **found[1]}
+        return self._expanded(found[0], node, inputs, context, versions)
 
     def _call(
-        self, node: NodeProto, version: int, scope: dict[str, Value], place: Context
+        self, node: NodeProto, version: int, scope: dict[str, Value], context: Context
     ) -> ModelNode:
         def subgraph(graph: GraphProto, inputs: Sequence[Value]) -> list[Value]:
             inner = dict(scope)  # a body sees what is around it
@@ -331,7 +331,7 @@ class Import:
                 inner[info.name] = value
             for made in (name for each in graph.node for name in each.output):
                 inner.pop(made, None)  # and may use its names again
-            self._run(graph.node, inner, place.inside())
+            self._run(graph.node, inner, context.inside())
             return [_looked_up(info.name, inner) for info in graph.output]
 
         attributes = {a.name: self._attribute(a) for a in node.attribute}
@@ -344,19 +344,19 @@ class Import:
         function: FunctionProto,
         node: NodeProto,
         inputs: Sequence[Value],
-        place: Context,
+        context: Context,
         versions: Mapping[str, int],
     ) -> list[Value]:
         attributes = {a.name: a for a in function.attribute_proto}
         attributes.update({a.name: a for a in node.attribute})
-        inner = Context(versions, attributes, place.inside().depth)
+        inner = Context(versions, attributes, context.inside().depth)
         scope: dict[str, Value] = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs, strict=False))
         self._run(function.node, scope, inner)
         wanted = dict(zip(function.output, node.output, strict=False))
         return [_looked_up(n, scope) if wanted.get(n) else scope.get(n) for n in function.output]
 
-    def _resolved(self, node: NodeProto, place: Context) -> NodeProto:
+    def _resolved(self, node: NodeProto, context: Context) -> NodeProto:
         """Return a function's node with the attributes that the function was given."""
         made = NodeProto()
         made.CopyFrom(node)
@@ -364,8 +364,8 @@ class Import:
         for attribute in node.attribute:
             if not attribute.ref_attr_name:
                 made.attribute.append(attribute)
-            elif attribute.ref_attr_name in place.attributes:
-                made.attribute.append(place.attributes[attribute.ref_attr_name])
+            elif attribute.ref_attr_name in context.attributes:
+                made.attribute.append(context.attributes[attribute.ref_attr_name])
                 made.attribute[-1].name = attribute.name
         return made
 
@@ -472,8 +472,8 @@ _THE_NODE = "it is the model's node"
 def _explain(error: GraphfwError, node: NodeProto) -> None:
     """Say which node of the model it was; the innermost says it."""
     if _THE_NODE not in error.why:
-        place = f"{_THE_NODE} {_title(node)}"
-        error.why = f"{error.why}; {place}" if error.why else place
+        location = f"{_THE_NODE} {_title(node)}"
+        error.why = f"{error.why}; {location}" if error.why else location
 
 
 def _unknown_text(domain: str, op_type: str, version: int, names: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ class Strings:
         array: Of Python's str, of dtype object.
         shape: Its shape.
         table: [K] All strings that there are, of dtype object.
-        places: The place of each element in the table, int64.
+        indices: The index of each element in the table, int64.
     """
 
     def __init__(self, array: Any) -> None:
@@ -56,8 +56,8 @@ class Strings:
         return self._array.ravel()
 
     @property
-    def places(self) -> Tensor:
-        """The place of each element in the table."""
+    def indices(self) -> Tensor:
+        """The index of each element in the table."""
         return gf.constant(np.arange(self._array.size).reshape(self._array.shape))
 
 
@@ -66,12 +66,12 @@ class Chosen(Strings):
 
     Attributes:
         labels: The strings, as a list.
-        tensor: Their places, which a run computes in their stead.
+        tensor: Their indices, which a run computes in their stead.
     """
 
-    def __init__(self, table: Any, places: Tensor, facts: Facts) -> None:
+    def __init__(self, table: Any, indices: Tensor, facts: Facts) -> None:
         self.labels: list[str] = list(table)
-        self.tensor = places
+        self.tensor = indices
         self._facts = facts
 
     @property
@@ -98,8 +98,8 @@ class Chosen(Strings):
         return np.asarray(self.labels, object)
 
     @property
-    def places(self) -> Tensor:
-        """The place of each element in the table."""
+    def indices(self) -> Tensor:
+        """The index of each element in the table."""
         return self.tensor
 
     def of(self, tensor: Tensor) -> Chosen:
@@ -107,7 +107,7 @@ class Chosen(Strings):
         return Chosen(self.labels, tensor, self._facts)
 
     def decoded(self, array: Any) -> Any:
-        """Return the strings of places that a run has computed."""
+        """Return the strings of indices that a run has computed."""
         return self.table[array]
 
 
@@ -303,11 +303,11 @@ class ModelNode:
         """Whether the node has that output and it has a name."""
         return output < len(self.outputs) and bool(self.outputs[output])
 
-    def strings(self, table: Any, places: Tensor) -> Strings:
-        """Return the strings of a table at these places."""
-        known = self.facts.value(places)
+    def strings(self, table: Any, indices: Tensor) -> Strings:
+        """Return the strings of a table at these indices."""
+        known = self.facts.value(indices)
         if known is None or known.dtype == object:
-            return Chosen(table, places, self.facts)
+            return Chosen(table, indices, self.facts)
         return Strings(np.asarray(table, object)[known])
 
     def tensor(self, x: Value, what: str) -> Tensor:

@@ -179,7 +179,7 @@ class Model:
             offset = int(entries.get("offset", 0))
             stated = int(entries.get("length", length))
         except ValueError:
-            raise OnnxError(f"{what}: its place in {location!r} is no number") from None
+            raise OnnxError(f"{what}: its position in {location!r} is no number") from None
         _require_length(what, stated, length, "bytes")
         if offset < 0 or offset + length > path.stat().st_size:
             raise OnnxError(f"{what} would end behind the end of {location!r}")

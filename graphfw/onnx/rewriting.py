@@ -19,20 +19,20 @@ def pruned(nodes: Sequence[NodeProto], wanted: set[str]) -> list[NodeProto]:
 
 
 def ordered(nodes: Sequence[NodeProto]) -> list[NodeProto]:
-    """Return nodes behind those that make what they read, and else in the order given."""
-    makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    """Return nodes after those that make what they read, and else in the order given."""
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     found: dict[int, None] = {}
     for last in range(len(nodes)):
         open_ = [last]
         while open_:
-            place = open_[-1]
-            needs = [makers[name] for name in read(nodes[place]) if name in makers]
+            index = open_[-1]
+            needs = [makers[name] for name in read(nodes[index]) if name in makers]
             missing = [need for need in needs if need not in found]
             if missing:
                 open_ += missing
             else:
                 found[open_.pop()] = None
-    return [nodes[place] for place in found]
+    return [nodes[index] for index in found]
 
 
 def read(node: NodeProto) -> Iterator[str]:
@@ -54,8 +54,8 @@ def rename(nodes: Sequence[NodeProto], names: Mapping[str, str]) -> None:
     """Give values other names, also where bodies read them."""
     for node in nodes:
         for field in (node.input, node.output):
-            for place, name in enumerate(field):
+            for index, name in enumerate(field):
                 if name in names:
-                    field[place] = names[name]
+                    field[index] = names[name]
         for graph in bodies(node):
             rename(graph.node, names)

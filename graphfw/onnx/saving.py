@@ -178,9 +178,9 @@ class Saving:
         self._add_symbols()
         sources: dict[Tensor, str] = {**self._inputs, **{v: v.name for v in self._held}}
         wanted = [*self._fetches, *self._next]
-        given = [Val(name, t.dtype) for t, name in sources.items()]
+        parameters = [Val(name, t.dtype) for t, name in sources.items()]
         # Those that find out sizes, too: nodes whose inputs they are not may need the sizes.
-        values = b.inline(list(sources), [*wanted, *self._measured], given)[: len(wanted)]
+        values = b.inline(list(sources), [*wanted, *self._measured], parameters)[: len(wanted)]
         _raise([*b.problems, *self._problems_at_ends([*sources, *wanted])])
         self._name_outputs(values, ends)
         kept = pruned(ordered([*b.sizes, *b.nodes]), set(ends))
@@ -230,7 +230,7 @@ class Saving:
             feed = program.feeds[source.feed]
 
             def size(feed: Tensor = feed, source: Any = source) -> Val:
-                if feed not in self._inputs:  # it is needed for its size alone
+                if feed not in self._inputs:  # it is needed for its size only
                     self._inputs[feed] = feed.name or b.unique("input")
                 x = Val(self._inputs[feed], feed.dtype)
                 one = b("Shape", x, dtype=gf.int64, start=source.axis, end=source.axis + 1)
@@ -352,13 +352,13 @@ def _raise(problems: Sequence[Problem]) -> None:
         return
     found: dict[tuple[str, str], list[str]] = {}
     for problem in problems:
-        places = found.setdefault((problem.op, problem.reason), [])
-        if problem.loc.short() not in places:
-            places.append(problem.loc.short())
+        locations = found.setdefault((problem.op, problem.reason), [])
+        if problem.loc.short() not in locations:
+            locations.append(problem.loc.short())
     texts = [
-        f"{op}{f' ({reason})' if reason else ''} at {', '.join(places[:3])}"
-        + (f" and {len(places) - 3} other places" if len(places) > 3 else "")
-        for (op, reason), places in sorted(found.items())
+        f"{op}{f' ({reason})' if reason else ''} at {', '.join(locations[:3])}"
+        + (f" and {len(locations) - 3} other locations" if len(locations) > 3 else "")
+        for (op, reason), locations in sorted(found.items())
     ]
     fixes = {problem.fix for problem in problems}
     fix = fixes.pop() if len(fixes) == 1 else ""
@@ -393,18 +393,18 @@ def _write(made: Saving, target: Path, outside: bool) -> None:
     data = f"{target.name}.data"
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-            place = Path(folder)
+            directory = Path(folder)
             if outside:
-                _append_outside(made, place / data)
+                _append_outside(made, directory / data)
             else:
                 made.proto.graph.initializer.extend(
                     [numpy_helper.from_array(array, name) for name, array in made.arrays.items()]
                 )
-            _store(place / target.name, made.proto.SerializeToString())
-            _check(place / target.name)
+            _store(directory / target.name, made.proto.SerializeToString())
+            _check(directory / target.name)
             if outside:
-                os.replace(place / data, target.with_name(data))
-            os.replace(place / target.name, target)
+                os.replace(directory / data, target.with_name(data))
+            os.replace(directory / target.name, target)
     except OSError as error:
         raise OnnxError(f"{target} can't be written: {error.strerror or error}") from None
 

@@ -77,9 +77,9 @@ def check(node: NodeProto, domain: str, version: int, inputs: Sequence[Value]) -
         wanted = str(least) if least == count else f"{least} to {count}"
         wanted = f"{least} or more" if rules.is_variadic else wanted
         raise OnnxError(f"{node.op_type}: it has {counted(len(inputs), 'input')}, not {wanted}")
-    for place, value in enumerate(inputs):
-        name, kinds, is_optional = rules.inputs[min(place, count - 1)]
-        if not node.input[place]:
+    for index, value in enumerate(inputs):
+        name, kinds, is_optional = rules.inputs[min(index, count - 1)]
+        if not node.input[index]:
             if not is_optional:
                 raise OnnxError(f"{node.op_type}: its input {name!r} is missing")
         elif kind_of(value) not in kinds:
@@ -94,8 +94,8 @@ def check(node: NodeProto, domain: str, version: int, inputs: Sequence[Value]) -
 def _check_dtypes(node: NodeProto, rules: _Rules, inputs: Sequence[Value]) -> None:
     """Check that inputs have one dtype where ONNX has one letter for their types."""
     firsts: dict[str, tuple[str, Tensor]] = {}
-    for place, value in enumerate(inputs):
-        number = min(place, len(rules.inputs) - 1)
+    for index, value in enumerate(inputs):
+        number = min(index, len(rules.inputs) - 1)
         letter = rules.letters[number]
         if not letter or not isinstance(value, Tensor):
             continue
@@ -192,9 +192,9 @@ def check_count(node: NodeProto, build: Callable[..., Any]) -> None:
         raise OnnxError(
             f"{node.op_type}: it has {counted(len(node.input), 'input')}, not {most} at most"
         )
-    for place, (name, is_needed) in enumerate(needed):
-        if place >= len(node.input) or (is_needed and not node.input[place]):
-            raise OnnxError(f"{node.op_type}: its input {place} ({name}) is missing")
+    for index, (name, is_needed) in enumerate(needed):
+        if index >= len(node.input) or (is_needed and not node.input[index]):
+            raise OnnxError(f"{node.op_type}: its input {index} ({name}) is missing")
 
 
 @functools.cache

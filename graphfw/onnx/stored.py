@@ -54,11 +54,11 @@ def check_operator(
         Unsupported: It has none, in this opset or in any.
     """
     for dtypes, are_outputs in ((inputs, False), (outputs, True)):
-        for place, dtype in enumerate(dtypes):
+        for index, dtype in enumerate(dtypes):
             if dtype is None or not dtype.is_storage:
                 continue
             newer = range(opset, OPSETS[1] + 1)
-            since = next((o for o in newer if _has(kind, o, are_outputs, place, dtype)), None)
+            since = next((o for o in newer if _has(kind, o, are_outputs, index, dtype)), None)
             if since is None:
                 raise Unsupported(
                     f"ONNX's {kind} has no {dtype.name}", "convert before: gf.astype(x, gf.float32)"
@@ -67,8 +67,8 @@ def check_operator(
                 raise needs_opset(f"{kind} of {dtype.name}", since)
 
 
-def _has(kind: str, opset: int, of_outputs: bool, place: int, dtype: DType) -> bool:
+def _has(kind: str, opset: int, of_outputs: bool, index: int, dtype: DType) -> bool:
     schema = schema_of("", kind, opset)
     parameters = schema.outputs if of_outputs else schema.inputs
-    types = parameters[min(place, len(parameters) - 1)].types  # the last may stand for many
+    types = parameters[min(index, len(parameters) - 1)].types  # the last may stand for many
     return f"tensor({TensorProto.DataType.Name(number_of(dtype)).lower()})" in types

@@ -225,17 +225,17 @@ def aligned(call: ModelNode, *xs: Tensor) -> tuple[Tensor, ...]:
 def _without_broadcasts(b: Any, node: Node, xs: Sequence[Any]) -> list[Any]:
     """Return operands as they were before they were broadcast, where the op broadcasts anyway."""
     shapes, made = [t.shape for t in node.inputs], list(xs)
-    for place, tensor in enumerate(node.inputs if ELEMENTWISE in node.op.traits else ()):
+    for index, tensor in enumerate(node.inputs if ELEMENTWISE in node.op.traits else ()):
         if tensor.node.op.name == "broadcast_to":
             source = tensor.node.inputs[0]
-            others = [*shapes[:place], source.shape, *shapes[place + 1 :]]
+            others = [*shapes[:index], source.shape, *shapes[index + 1 :]]
             if broadcast(*others) == node.types[0].shape:
-                shapes, made[place] = others, b.value(source)
+                shapes, made[index] = others, b.value(source)
     return made
 
 
 def _moving(read: Read) -> Read:
-    """Return a reader for strings as well: it moves their places in a table."""
+    """Return a reader for strings as well: it moves their indices in a table."""
 
     @functools.wraps(read)
     def moved(node: ModelNode, *inputs: Value) -> Any:
@@ -246,13 +246,13 @@ def _moving(read: Read) -> Read:
         coded: list[Value] = []
         for x in inputs:
             if isinstance(x, Strings):
-                coded.append(x.places + len(table))
+                coded.append(x.indices + len(table))
                 table = np.concatenate([table, x.table])
             else:
                 coded.append(x)
         made = read(node, *coded)
         if isinstance(made, tuple):
-            return tuple([node.strings(table, places) for places in made])
+            return tuple([node.strings(table, indices) for indices in made])
         return node.strings(table, made)
 
     return moved

@@ -35,7 +35,7 @@ class Apart(NamedTuple):
 
     Attributes:
         rest: The file's message without them.
-        spans: Where they lie in the file, by the initializers' numbers: first byte and length.
+        spans: Where they are in the file, by the initializers' numbers: first byte and length.
     """
 
     rest: bytes
@@ -57,7 +57,7 @@ def apart(file: BufferedReader, size: int) -> Apart | None:
 
 
 class Wanted(NamedTuple):
-    """An array that lies in a file.
+    """An array that is in a file.
 
     Attributes:
         offset: Its first byte.
@@ -84,12 +84,12 @@ def read(file: BufferedReader, wanted: Sequence[Wanted]) -> list[Array] | None:
     begin = -memory.ctypes.data % _LINE
     found: list[Array] = []
     for one, size in zip(wanted, sizes, strict=True):
-        place = memory[begin : begin + one.nbytes]
+        room = memory[begin : begin + one.nbytes]
         begin += size
         file.seek(one.offset)
-        if file.readinto(place.data) != one.nbytes:
+        if file.readinto(room.data) != one.nbytes:
             return None
-        array = place.view(one.dtype).reshape(one.dims)
+        array = room.view(one.dtype).reshape(one.dims)
         array.flags.writeable = False
         found.append(array)
     return found
@@ -160,9 +160,9 @@ class _Scan:
 
     def _fields(self, start: int, end: int) -> Iterator[_Field]:
         """Yield the fields of the message that lies there."""
-        place = start
-        while place < end:
-            key, content = self._varint(place, end)
+        offset = start
+        while offset < end:
+            key, content = self._varint(offset, end)
             number, kind = key >> 3, key & 7
             if kind == _LENGTH:
                 length, content = self._varint(content, end)
@@ -175,21 +175,21 @@ class _Scan:
                 raise _Unusual
             if not number or content + length > end:
                 raise _Unusual
-            yield _Field(number, kind, place, content, content + length)
-            place = content + length
+            yield _Field(number, kind, offset, content, content + length)
+            offset = content + length
 
-    def _varint(self, place: int, end: int) -> tuple[int, int]:
+    def _varint(self, offset: int, end: int) -> tuple[int, int]:
         """Return the number that lies there, and where it ends."""
         value = shift = 0
-        while place < end and shift < 64:
-            if not self._from <= place < self._from + len(self._window):
-                self._from, self._window = place, self._bytes(place, min(place + _WINDOW, end))
-            byte = self._window[place - self._from]
+        while offset < end and shift < 64:
+            if not self._from <= offset < self._from + len(self._window):
+                self._from, self._window = offset, self._bytes(offset, min(offset + _WINDOW, end))
+            byte = self._window[offset - self._from]
             value |= (byte & 127) << shift
-            place += 1
+            offset += 1
             shift += 7
             if byte < 128:
-                return value, place
+                return value, offset
         raise _Unusual
 
     def _bytes(self, start: int, end: int) -> bytes:

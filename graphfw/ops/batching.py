@@ -88,12 +88,12 @@ class MappedAxis:
         """
         graph = current_graph()
         made: dict[tuple[Node, int], tuple[Tensor, bool]] = {
-            (t.node, t.index): given
-            for t, given in zip(body.parameters, zip(inputs, batched, strict=True), strict=True)
+            (t.node, t.index): parameter
+            for t, parameter in zip(body.parameters, zip(inputs, batched, strict=True), strict=True)
         }
         for node in body.nodes:
-            given = [made[t.node, t.index] for t in node.inputs]
-            xs, flags = [x for x, _ in given], tuple([flag for _, flag in given])
+            parameter = [made[t.node, t.index] for t in node.inputs]
+            xs, flags = [x for x, _ in parameter], tuple([flag for _, flag in parameter])
             with graph.located(graph.provenance or node.loc):
                 outputs, flag = self._applied(node, xs, flags)
                 if keeps_names and node.name:
@@ -194,7 +194,7 @@ def rule_of(op: Op) -> Callable[..., Any] | None:
 
 
 def lifted(x: Tensor, ndim: int) -> Tensor:
-    """Give a batched tensor as many dims, by dims of size 1 behind the examples."""
+    """Give a batched tensor as many dims, by dims of size 1 after the examples."""
     missing = (1,) * (ndim - x.ndim)
     return F.reshape(x, (*x.shape[:1], *missing, *x.shape[1:])) if missing else x
 
@@ -207,7 +207,7 @@ def aligned(
     Args:
         batched: Which have the examples in front.
         xs: The tensors.
-        core: How many dims of each come behind those that broadcast; 0 by default.
+        core: How many dims of each come after those that broadcast; 0 by default.
     """
     own = core or [0] * len(xs)
     facts = list(zip(xs, batched, own, strict=True))
@@ -229,7 +229,7 @@ def leading(op: Op, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) ->
 
 
 def along_axes(op: Any, mapped: MappedAxis, batched: Sequence[bool], *xs: Tensor) -> Outputs:
-    """The batch rule of ops with a field `axis` or `axes`: each axis is one further behind."""
+    """The batch rule of ops with a field `axis` or `axes`: each axis is one further back."""
     new = [axis + 1 for axis in _axes(op)]
     moved = {"axis": new[0]} if "axis" in op.fields else {"axes": tuple(new)}
     return emit_all(changed(op, **moved), *mapped.all(xs, batched))
@@ -256,7 +256,7 @@ def free_axis(op: Op, inputs: Sequence[TensorType], outputs: Sequence[TensorType
     elif rule is along_axes:
         own = _axes(op)
         count = len(shape)
-        if len({len(t.shape) for t in (*inputs, *outputs)}) > 1:  # those behind are moved
+        if len({len(t.shape) for t in (*inputs, *outputs)}) > 1:  # those after are moved
             count = min(own)
         axes = [axis for axis in range(count) if axis not in own]
     elif rule is None and ELEMENTWISE in op.traits:

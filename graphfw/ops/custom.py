@@ -228,7 +228,7 @@ def _checked_batch(batch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked_scalar(scalar: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an op's `scalar` with its mistakes told as such."""
+    """Return an op's `scalar` whose mistakes are reported as such."""
     if hasattr(scalar, "checks"):
         return scalar
 

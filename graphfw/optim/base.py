@@ -458,8 +458,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
         is_pair = isinstance(betas, (tuple, list)) and len(betas) == 2
         message = f"{type(self).__name__}: betas={betas!r} is no pair of numbers"
         demand(is_pair, message, fix="use betas=(0.9, 0.999)")
-        for place, beta in enumerate(betas):
-            self._check(f"betas[{place}]", beta, least=0, below=1)
+        for index, beta in enumerate(betas):
+            self._check(f"betas[{index}]", beta, least=0, below=1)
 
 
 def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:

@@ -15,7 +15,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.transforms.grad import blocking, gradients
 
 ParameterGroup: TypeAlias = Mapping[str, Any]
-"""Variables under the key "parameters", and options that hold for these alone."""
+"""Variables under the key "parameters", and options that hold for these only."""
 
 
 _EMPTY_FIX = "pass model.parameters(), of a model that has some"

@@ -187,26 +187,26 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> _Formula:
     >>> [float(schedule(gf.asarray(t))) for t in range(6)]
     [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     """
-    places, values = list(boundaries), list(rates)
+    edges, values = list(boundaries), list(rates)
     demand(
-        len(values) == len(places) + 1,
-        f"piecewise: {counted(len(places), 'boundary', 'boundaries')} part "
-        f"{len(places) + 1} rates, not {len(values)}",
+        len(values) == len(edges) + 1,
+        f"piecewise: {counted(len(edges), 'boundary', 'boundaries')} part "
+        f"{len(edges) + 1} rates, not {len(values)}",
         fix="give one rate more than boundaries",
     )
-    rising = all(a < b for a, b in pairwise(places))
+    rising = all(a < b for a, b in pairwise(edges))
     fix = "sort them, each once"
-    demand(rising, f"piecewise: the boundaries {places} must rise", fix=fix)
-    _check("piecewise", **{f"boundaries[{i}]": place for i, place in enumerate(places)})
+    demand(rising, f"piecewise: the boundaries {edges} must rise", fix=fix)
+    _check("piecewise", **{f"boundaries[{i}]": boundary for i, boundary in enumerate(edges)})
     _check("piecewise", **{f"rates[{i}]": value for i, value in enumerate(values)})
 
     def rate(t: Tensor) -> Any:
         result: Any = values[-1]
-        for place, value in reversed(list(zip(places, values, strict=False))):
-            result = F.where(t < place, value, as_tensor(result, float64))
+        for boundary, value in reversed(list(zip(edges, values, strict=False))):
+            result = F.where(t < boundary, value, as_tensor(result, float64))
         return result
 
-    return _Formula(f"piecewise({places}, {values})", rate)
+    return _Formula(f"piecewise({edges}, {values})", rate)
 
 
 @_schedule

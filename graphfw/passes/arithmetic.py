@@ -71,7 +71,7 @@ _RIGHT_IDENTITY: Mapping[type[Op], Identity] = {
     Pow: _one,
     Subtract: _zero,
 }
-"""The identities of ops that have one on the right alone."""
+"""The identities of ops that have one on the right only."""
 
 _IDENTITY: Mapping[type[Op], Identity] = {
     Add: _negative_zero,

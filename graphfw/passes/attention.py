@@ -50,7 +50,7 @@ _FEW_KEYS = 16
 """Up to how many keys attention is composed.
 
 The op's kernels take keys in whole tiles and fill up the rest of them; measured at widths of 16 to
-128, compositions take a third of that time to all of it up to this number, and more behind it.
+128, compositions take a third of that time to all of it up to this number, and more after it.
 """
 
 _FEW_KEYS_IN_GRADIENTS = 32

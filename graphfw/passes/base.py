@@ -29,7 +29,7 @@ class Pass(ABC):
         """Return the rewritten graph, and count in `hits` what was done how often."""
 
     def __call__(self, graph: Graph) -> Graph:
-        """Run this pass alone."""
+        """Run this pass only."""
         with no_ambient():
             return self.run(graph, Counter())
 

@@ -151,7 +151,7 @@ def _error(one: Pass, before: Graph, after: Graph, output: int, trial: RealRun) 
 def _first_rewrite(
     one: RuleSet, number: int, before: Graph, trial: RealRun
 ) -> tuple[Node, str] | None:
-    """Return the first node in whose place a rule puts something else."""
+    """Return the first node that a rule replaces."""
     made: list[tuple[Node, Sequence[Tensor]]] = []
     rule = one.rules[number]
 
@@ -173,7 +173,7 @@ def _first_rewrite(
 
 
 def _first_node(before: Graph, after: Graph, trial: RealRun) -> tuple[Node, str] | None:
-    """Return the first node of a graph of whose value nothing is left at its place."""
+    """Return the first node of a graph of whose value nothing is left."""
     shared = set(after.nodes)
     made = [t for node in before.nodes if node not in shared for t in node.outputs]
     locations: dict[Loc, list[Tensor]] = {}

@@ -17,7 +17,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import ALIAS, ELEMENTWISE, PURE, RANDOM
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors, users
 from graphfw.ops.control.branch_op import Branch
@@ -55,7 +55,7 @@ class InlineCheckpoints(Pass):
     def _inlined(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         if not isinstance(node.op, Checkpoint):
             return None
-        with current_graph().located(None):  # what is inside keeps its own places
+        with current_graph().located(None):  # what is inside keeps its own locations
             return node.op.body.inline(*inputs)
 
 
@@ -109,7 +109,10 @@ def _merged(group: Sequence[Node], inputs: tuple[Tensor, ...]) -> dict[OutputOf 
     for node in group:
         assert isinstance(node.op, Scan)
         stacked.update(dict.fromkeys(node.op.body.output_key[op.carries :]))
-    outputs = [*op.body.outputs[: op.carries], *[op.body.tensor_at(place) for place in stacked]]
+    outputs = [
+        *op.body.outputs[: op.carries],
+        *[op.body.tensor_at(position) for position in stacked],
+    ]
     body = Body(op.body.parameters, outputs)
     found = emit_all(Scan(body, op.length, op.carries, op.sequences, op.backwards), *inputs)
     return dict(zip((*range(op.carries), *stacked), found, strict=True))
@@ -153,24 +156,28 @@ def _smaller_scan(
 ) -> dict[int, Tensor] | None:
     """Emit what is needed of a scan, and return the wanted outputs; None if that is all of it."""
     count, last = op.carries, op.carries + op.sequences
-    number, *given = op.body.parameters
+    number, *parameters = op.body.parameters
     outputs = op.body.outputs
-    constant = [i for i in range(count) if outputs[i] is given[i]]
+    constant = [i for i in range(count) if outputs[i] is parameters[i]]
     stacked = [i for i in wanted if i >= count]
     live = {i for i in wanted if i < count}
     before = -1
     while len(live) > before:
         before = len(live)
         needed = {n for n in ancestors([outputs[i] for i in (*live, *stacked)])}
-        live.update(i for i in range(count) if given[i].node in needed)
+        live.update(i for i in range(count) if parameters[i].node in needed)
     carry = [i for i in range(count) if i in live and i not in constant]
-    rest = [i for i in range(count, len(given)) if given[i].node in needed]
+    rest = [i for i in range(count, len(parameters)) if parameters[i].node in needed]
     sequences = [i for i in rest if i < last]
     captures = [*[i for i in constant if i in live], *[i for i in rest if i >= last]]
     kept = [*carry, *sequences, *captures]
-    if len(kept) == len(given) and len(carry) == count and len(stacked) == len(outputs) - count:
+    if (
+        len(kept) == len(parameters)
+        and len(carry) == count
+        and len(stacked) == len(outputs) - count
+    ):
         return None
-    body = Body([number, *[given[i] for i in kept]], [outputs[i] for i in (*carry, *stacked)])
+    body = Body([number, *[parameters[i] for i in kept]], [outputs[i] for i in (*carry, *stacked)])
     smaller = Scan(body, op.length, len(carry), len(sequences), op.backwards)
     found = emit_all(smaller, *[inputs[i] for i in kept])
     result = dict(zip((*carry, *stacked), found, strict=True))
@@ -181,21 +188,21 @@ def _smaller_branch(
     op: Branch, wanted: Sequence[int], inputs: tuple[Tensor, ...]
 ) -> dict[int, Tensor] | None:
     """Emit what is needed of a branch, and return the wanted outputs; None if that is all of it."""
-    number, *given = inputs
+    number, *operands = inputs
     outputs = [[body.outputs[i] for i in wanted] for body in op.choices]
     needed = [{*ancestors(own)} for own in outputs]
     kept = [
         i
-        for i in range(len(given))
+        for i in range(len(operands))
         if any(b.parameters[i].node in own for b, own in zip(op.choices, needed, strict=True))
     ]
-    if len(kept) == len(given) and len(wanted) == len(op.choices[0].outputs):
+    if len(kept) == len(operands) and len(wanted) == len(op.choices[0].outputs):
         return None
     bodies = [
         Body([body.parameters[i] for i in kept], own)
         for body, own in zip(op.choices, outputs, strict=True)
     ]
-    found = emit_all(Branch(tuple(bodies)), number, *[given[i] for i in kept])
+    found = emit_all(Branch(tuple(bodies)), number, *[operands[i] for i in kept])
     return dict(zip(wanted, found, strict=True))
 
 
@@ -228,9 +235,9 @@ class ConvertIfs(Pass):
         op = node.op
         if not isinstance(op, Branch):
             return None
-        number, *given = inputs
+        number, *operands = inputs
         bodies = op.choices
-        if isinstance(number.node.op, Constant):
+        if isinstance(number.node.op, ConstantOp):
             chosen = int(number.node.op.values[0].array)
             bodies = (bodies[min(max(chosen, 0), len(bodies) - 1)],)
             if _promises(bodies[0].graph):  # which runs of a body check
@@ -238,10 +245,10 @@ class ConvertIfs(Pass):
         elif not self._is_small(op):
             return None
         hits["selected"] += 1
-        with current_graph().located(None):  # what is inside keeps its own places
-            first, *others = [body.inline(*given) for body in bodies]
-        for place, body in enumerate(others, 1):
-            is_before = number < place
+        with current_graph().located(None):  # what is inside keeps its own locations
+            first, *others = [body.inline(*operands) for body in bodies]
+        for index, body in enumerate(others, 1):
+            is_before = number < index
             pairs = zip(first, body, strict=True)
             first = tuple([a if a is b else F.where(is_before, a, b) for a, b in pairs])
         return first
@@ -274,7 +281,7 @@ def _is_plain(node: Node) -> bool:
     traits = node.op.traits
     if PURE not in traits or RANDOM in traits or is_checked(node):
         return False
-    return ELEMENTWISE in traits or ALIAS in traits or isinstance(node.op, Concat | Constant)
+    return ELEMENTWISE in traits or ALIAS in traits or isinstance(node.op, Concat | ConstantOp)
 
 
 @record
@@ -321,7 +328,7 @@ def _lightened(
     else:
         captures = len(inputs) - sum(op.carries)
         is_run = False
-    given = inputs[len(inputs) - captures :]
+    captured = inputs[len(inputs) - captures :]
     found = [_invariants(body, captures, is_run) for body in op.bodies]
     if not any(found):
         return None
@@ -329,7 +336,7 @@ def _lightened(
     bodies: list[Body] = []
     for body, own in zip(op.bodies, found, strict=True):
         taken = body.parameters[len(body.parameters) - captures :]
-        outside += copied(own, dict(zip(taken, given, strict=True)))
+        outside += copied(own, dict(zip(taken, captured, strict=True)))
         graph = BodyGraph(op.name)
         with graph:
             parameters = [graph.parameter(t.type, t.node.loc) for t in body.parameters]
@@ -344,7 +351,7 @@ def _lightened(
 
 
 def _invariants(body: Body, captures: int, is_run: bool) -> list[Tensor]:
-    """Return a body's tensors that depend on captures alone, and are worth making ahead."""
+    """Return a body's tensors that depend on captures only, and are worth making in advance."""
     same = {t.node for t in body.parameters[len(body.parameters) - captures :]}
     worth: set[Node] = set()
     for node in body.nodes:

@@ -9,7 +9,7 @@ from graphfw.ir.build import emit_all, rewire
 from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.op import COMMUTATIVE, PURE, RANDOM, SOURCE, Op
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.passes.base import Pass
@@ -22,7 +22,7 @@ _INLINE_BYTES = 64
 class CSE(Pass):
     """Merge nodes that apply equal ops to the same inputs; constants are compared by content.
 
-    The first of the equal nodes stays, and its place (`loc.merged`) names those of the others.
+    The first of the equal nodes stays, and its location (`loc.merged`) names those of the others.
     Placeholders, variables and random draws are never merged.
     """
 
@@ -47,7 +47,7 @@ class CSE(Pass):
 
 
 def _equal_nodes(graph: Graph) -> tuple[dict[Node, Node], dict[Node, dict[Loc, None]]]:
-    """Return for each node to drop the one that stays, and for these the places they stand for."""
+    """Return the node that stays for each to drop, and for these the locations they stand for."""
     first: dict[object, Node] = {}
     twin_of: dict[Node, Node] = {}
     locations: dict[Node, dict[Loc, None]] = {}
@@ -76,7 +76,7 @@ def _order(entry: tuple[Node, int]) -> tuple[int, int]:
 
 def _content(op: Op) -> Any:
     """Return a key that is equal for equal ops, avoiding a digest for the many small constants."""
-    if not isinstance(op, Constant):
+    if not isinstance(op, ConstantOp):
         return op
     array = op.value.array
     if array.nbytes > _INLINE_BYTES:
@@ -85,7 +85,7 @@ def _content(op: Op) -> Any:
 
 
 def _kept(node: Node, inputs: tuple[Tensor, ...], locations: tuple[Loc, ...]) -> tuple[Tensor, ...]:
-    """Put a node into the graph that is being built, at its own and further places."""
+    """Put a node into the graph that is being built, with its own and further locations."""
     graph = current_graph()
     if locations:
         with graph.located(node.loc._replace(merged=(*node.loc.merged, *locations))):

@@ -13,7 +13,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE
 from graphfw.ir.rebuild import live_nodes, rebuild
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.region_op import OutOfIterations, at_most
 from graphfw.ops.linalg.products import MatMul
@@ -62,7 +62,7 @@ class FoldConstants(Pass):
         return rebuild(graph, rewrite)
 
     def _views(self, graph: Graph) -> set[Node]:
-        """Return the transposed matrices that are read by products alone."""
+        """Return the transposed matrices that are read by products only."""
         nodes = live_nodes(graph)
         found = {
             node
@@ -78,7 +78,7 @@ class FoldConstants(Pass):
 
     def _folds(self, node: Node, inputs: tuple[Tensor, ...]) -> bool:
         for tensor in inputs:
-            if not isinstance(tensor.node.op, Constant):
+            if not isinstance(tensor.node.op, ConstantOp):
                 return False
         traits = node.op.traits
         if PURE not in traits or RANDOM in traits or SOURCE in traits or EFFECT in traits:

@@ -2,7 +2,7 @@
 
 A trained network's batch norm multiplies and shifts each channel of a convolution by constants:
 conv(x, w) * f + s is conv(x, w * f) + s, which goes over the data once less. The numbers are
-rounded at other places, so they differ in their last bits.
+rounded at other positions, so they differ in their last bits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Scaled:
 
     @property
     def is_shorter(self) -> bool:
-        """Whether a scaled weight, with one shift behind it, is less than what is there."""
+        """Whether a scaled weight, with one shift after it, is less than what is there."""
         return self.multiplied > 0 or self.shifted > 1
 
     def followed_by(self, step: Op, by: Array) -> _Scaled:
@@ -116,7 +116,7 @@ class _Scaled:
         return Literal.of(scaling) if is_finite else None
 
     def emit(self, x: Tensor, weight: Literal) -> Tensor:
-        """Make the product with a scaled weight, and the one shift behind it."""
+        """Make the product with a scaled weight, and the one shift after it."""
         product = emit(self.product.op, x, constant(weight))
         if not self.shift.any():
             return product

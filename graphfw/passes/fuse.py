@@ -43,7 +43,7 @@ class Group:
         sizes: The axes that it loops over, the slowest in memory first; none is 1.
         rows: Which of them tell rows apart; None where elements don't depend on each other.
         form: "columns" where what runs along a vector is the last axis of the rows.
-        picks: The gathers that take one place of each row of a tensor computed in the group.
+        picks: The gathers that take one position of each row of a tensor computed in the group.
         reasons: Why it is not larger: for a tensor that it reads, why it does not compute it.
     """
 

@@ -14,11 +14,11 @@ class Cluster:
     """A group that grows.
 
     Attributes:
-        number: Its place in the order of making.
+        number: Its position in the order of making.
         nodes: What it computes.
         code: How much code that is; see `fuse_clusters`.
         axes: What it loops over, the slowest in memory first.
-        low: The place of its first node in the graph.
+        low: The position of its first node in the graph.
         high: Of its last.
         rows: The axes of its row values, once it has some or its reductions make some.
         has_row_values: Whether something inside needs these rows.

@@ -69,7 +69,7 @@ class Clusters:
         with_products: Whether matrix products may be joined to: when all else is settled.
     """
 
-    def __init__(self, facts: FusionFacts, places: dict[Node, int]) -> None:
+    def __init__(self, facts: FusionFacts, positions: dict[Node, int]) -> None:
         self.facts = facts
         self.reads: dict[Node, tuple[Read, ...]] = {}
         self.axes: dict[Node, tuple[int, ...]] = {}
@@ -78,7 +78,7 @@ class Clusters:
         self.picks: set[Node] = set()
         self.reasons: dict[tuple[Tensor, Node], str] = {}
         self.readers: dict[Tensor, list[Node]] = {}
-        self.places = places
+        self.positions = positions
         self.with_products = False
         self._same: list[int] = []
         self._of: dict[Node, Cluster] = {}
@@ -123,7 +123,7 @@ class Clusters:
     # Growing.
 
     def add(self, node: Node) -> None:
-        """Give a node a place: a group of those that it reads from, or one of its own."""
+        """Assign a node to a group: one of those that it reads from, or one of its own."""
         single = self._single_role(node)
         if not single and isinstance(node.op, Gather) and self._add_pick(node):
             return
@@ -156,7 +156,7 @@ class Clusters:
     def _add_pick(self, node: Node) -> bool:
         """Put a gather into the group that computes what it picks from, if that goes."""
         source, x = self.of(self.facts.root_of(node.inputs[0]).node), node.inputs[0]
-        # Rows of one place have no loop along it, in which what is picked from would be at hand.
+        # Rows of one position have no loop along it, in which what is picked from would be at hand.
         if source is None or x.shape[-1] == 1 or self.facts.picking(node) is None:
             return False
         cluster = self._new(node, self.facts.space(node, pick=True))
@@ -172,8 +172,8 @@ class Clusters:
         axes = tuple(range(first, first + len(space.sizes)))
         self.sizes.extend(space.sizes)
         self._same.extend(axes)
-        place = self.places[node]
-        cluster = Cluster(self._count, [node], self._code_of([node]), axes, place, place)
+        position = self.positions[node]
+        cluster = Cluster(self._count, [node], self._code_of([node]), axes, position, position)
         self._count += 1
         self._of[node] = cluster
         self.axes[node] = axes
@@ -181,10 +181,10 @@ class Clusters:
         waits = [Read(tensor, None, WAITS) for tensor in self.facts.waits(node)]
         self.reads[node] = (*space.reads, *waits)
         if len(space.out) < len(axes):
-            is_place = node.op.combine in ("argmax", "argmin")
+            is_index = node.op.combine in ("argmax", "argmin")
             whole, kept = frozenset(axes), frozenset(self.out[node])
             if self.facts.role[node] is Role.REDUCE:
-                cluster.reductions.append(GroupReduction(whole, kept, is_place))
+                cluster.reductions.append(GroupReduction(whole, kept, is_index))
                 loops = loops_of(axes, self.sizes, None, cluster.reductions)
                 if isinstance(loops, Loops):
                     cluster.rows, cluster.form = loops.rows, loops.form
@@ -336,12 +336,12 @@ class Clusters:
             return ALL_ROWS if is_result else OTHER_ROWS
         rows = next(iter(kinds), None)
         reductions = [
-            GroupReduction(self.resolved(r.source), self.resolved(r.result), r.is_place)
+            GroupReduction(self.resolved(r.source), self.resolved(r.result), r.is_index)
             for r in a.reductions
         ]
         for r in b.reductions:
             moved = self._translated(r.source, same), self._translated(r.result, same)
-            reductions.append(GroupReduction(*moved, r.is_place))
+            reductions.append(GroupReduction(*moved, r.is_index))
         if not takes_up(self.facts, a.product or b.product, order, rows, reductions):
             return "it is no function of one element of a matmul"
         loops = loops_of(order, self.sizes, rows, list(dict.fromkeys(reductions)))
@@ -405,9 +405,9 @@ class Clusters:
         """Give the nodes of row values a cluster, which is returned; the rest gets other loops."""
         rows = self.resolved(cluster.rows or ())
         order = tuple([axis for axis in self.order_of(cluster) if axis in rows])
-        places = [self.places[node] for node in nodes]
+        positions = [self.positions[node] for node in nodes]
         code = self._code_of(nodes)
-        other = Cluster(self._count, list(nodes), code, order, min(places), max(places))
+        other = Cluster(self._count, list(nodes), code, order, min(positions), max(positions))
         self._count += 1
         cluster.nodes = [node for node in cluster.nodes if node not in other.nodes]
         cluster.code -= code
@@ -465,7 +465,7 @@ class Clusters:
         reader.code -= self._code_of(nodes)
         product.code += self._code_of(nodes)
         product.sources.update(others)
-        product.high = max(product.high, *(self.places[node] for node in nodes))
+        product.high = max(product.high, *(self.positions[node] for node in nodes))
         reader.sources.add(product)
         for node in nodes:
             self._of[node] = product

@@ -39,7 +39,7 @@ def join_concats(clusters: Clusters, graph: Graph) -> None:
             clusters.facts.role[node] = Role.CONCAT
             group.nodes, group.sources, group.into = [], set(), source
             source.nodes.append(node)
-            source.high = max(source.high, clusters.places[node])
+            source.high = max(source.high, clusters.positions[node])
 
 
 def _source(clusters: Clusters, node: Node) -> Cluster | None:

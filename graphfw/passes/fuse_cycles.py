@@ -19,7 +19,7 @@ def break_cycles(clusters: Clusters) -> None:
 
 def _dissolve(clusters: Clusters, cluster: Cluster) -> None:
     """Give each node of a cluster one of its own."""
-    nodes = sorted(cluster.nodes, key=clusters.places.__getitem__)
+    nodes = sorted(cluster.nodes, key=clusters.positions.__getitem__)
     cluster.nodes, cluster.sources = [], set()
     readers = clusters.readers
     for node in nodes:

@@ -25,7 +25,7 @@ class GroupReduction(NamedTuple):
 
     source: Axes
     result: Axes
-    is_place: bool  # argmax, argmin: can't be joined from parts
+    is_index: bool  # argmax, argmin: can't be joined from parts
 
 
 class Loops(NamedTuple):
@@ -76,12 +76,12 @@ def loops_of(
         if one.source == whole and one.result == rows:
             continue
         is_across = one.result == whole - rows and one.source == whole
-        if one.is_place or form == "columns" or not (is_across or not one.result):
+        if one.is_index or form == "columns" or not (is_across or not one.result):
             return "it is a reduction over other axes"
     if not rows:
         size = size_of([sizes[a] for a in order])
-        # Places can't be joined from parts: argmax over everything is one row whatever its size.
-        forced = all(r.is_place for r in inside) and inside
+        # Positions can't be joined from parts: argmax over everything is one row whatever its size.
+        forced = all(r.is_index for r in inside) and inside
         if not forced and not (isinstance(size, int) and size <= _ONE_ROW):
             return "it needs all rows"
     return Loops(rows, form)
@@ -96,7 +96,7 @@ def _chosen(
     """Choose the rows where the results of all reductions leave the group."""
     last = order[-1]
     for one in reductions:
-        if one.is_place:
+        if one.is_index:
             return one.result
     for one in reductions:
         if one.result and last not in one.result:

@@ -86,14 +86,14 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-_GIVEN = (Role.SOURCE, Role.GENERATED, Role.UNPACK)
+_NOT_COMPUTED = (Role.SOURCE, Role.GENERATED, Role.UNPACK)
 
 
 class Read(NamedTuple):
     """How a node reads a tensor.
 
     Attributes:
-        root: The tensor, behind all views.
+        root: The tensor, beneath all views.
         axes: For each dim of the root that is not 1, which axis of the reader's space runs along
             it; None if they don't correspond one to one.
         why: Why not.
@@ -119,14 +119,14 @@ class Space(NamedTuple):
 
 
 class RowGather(NamedTuple):
-    """A gather or index_add that names one place along the last axis of x for each row of x.
+    """A gather or index_add that names one position along the last axis of x for each row of x.
 
     Attributes:
-        place: The tensor that says the place.
+        index: The tensor that says the position.
         dims: For each dim of the indices' common shape the dim of x that it runs along, or None.
     """
 
-    place: Tensor
+    position: Tensor
     dims: tuple[int | None, ...]
 
 
@@ -138,9 +138,9 @@ class FusionFacts:
         role: Of each node.
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
-        waits_for: Of tensors behind a barrier, what must be computed before they are read.
+        waits_for: Of tensors after a barrier, what must be computed before they are read.
         inside: Of tensors that are computed as parts of another's storage, and of views of these,
-            where they lie. Lowering says so.
+            where they are. Lowering says so.
     """
 
     def __init__(self, graph: Graph, natives: CompilableOps) -> None:
@@ -161,16 +161,16 @@ class FusionFacts:
         return self.inside.get(tensor) or self.layout_in_root(tensor)
 
     def layout_in_root(self, tensor: Tensor) -> TensorLayout:
-        """Return where they lie if the tensor behind all views has memory of its own."""
+        """Return where they are if the tensor beneath all views has memory of its own."""
         return self.layout.get(tensor) or own_layout(tensor)
 
     def root_of(self, tensor: Tensor) -> Tensor:
-        """Return the tensor behind all views."""
+        """Return the tensor beneath all views."""
         layout = self.layout.get(tensor)
         return tensor if layout is None else layout.root
 
     def needed_by(self, node: Node) -> list[Tensor]:
-        """Return the tensors behind all views that a node is computed from."""
+        """Return the tensors beneath all views that a node is computed from."""
         short = self.short.get(node)
         if short is not None:
             return [*[root for root, _ in short.reads], *self.waits(node)]
@@ -204,8 +204,8 @@ class FusionFacts:
         if isinstance(op, Arange | DimValue):
             return self._recipe(node)
         if isinstance(op, UnpackBits):
-            is_given = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
-            return Role.UNPACK if is_given else Role.FALLBACK
+            is_source = self.role[self.root_of(node.inputs[0]).node] is Role.SOURCE
+            return Role.UNPACK if is_source else Role.FALLBACK
         if isinstance(op, FusibleProduct):
             return Role.MATMUL if self.natives.multiplies(node) else Role.FALLBACK
         if self._is_pooled_product(node):
@@ -241,10 +241,10 @@ class FusionFacts:
         return self.role[product] is Role.MATMUL and self.natives.multiplies(node)
 
     def _barrier(self, node: Node) -> Role:
-        """Let what is behind a barrier lie where it lies before; who reads it waits."""
+        """Let what is after a barrier lie where it lies before; who reads it waits."""
         others = node.inputs[len(node.types) :]
         waits = [t for x in others for t in (self.root_of(x), *self.waits_for.get(x, ()))]
-        waits = [t for t in waits if self.role[t.node] not in _GIVEN]
+        waits = [t for t in waits if self.role[t.node] not in _NOT_COMPUTED]
         for x, tensor in zip(node.inputs, node.outputs, strict=False):
             self.layout[tensor] = self.layout_of(x)
             self.waits_for[tensor] = tuple(dict.fromkeys((*self.waits_for.get(x, ()), *waits)))
@@ -258,8 +258,8 @@ class FusionFacts:
             return None
         lost = [LoopVariable("short", x.shape[axis]) for axis in gone]
         out, _ = standard_index(node.outputs[0])
-        places = [index_of(variable) for variable in lost]
-        index = unreduced(out, node.types[0].shape, x.shape, gone, places)
+        positions = [index_of(variable) for variable in lost]
+        index = unreduced(out, node.types[0].shape, x.shape, gone, positions)
 
         def can_repeat(one: Node, inside: Collection[Node]) -> bool:
             if not self.is_plain(one) or self.waits(one):
@@ -314,7 +314,7 @@ class FusionFacts:
         return Role.VIEW
 
     def follow(self, tensor: Tensor, index: Index) -> tuple[Tensor, Index | None]:
-        """Go behind views: return the root, and which of its elements is at an index of a tensor.
+        """Go beneath views: return the root, and which of its elements is at an index of a tensor.
 
         Without an index where that is not affine.
         """
@@ -328,7 +328,7 @@ class FusionFacts:
         return tensor, found
 
     def picking(self, node: Node) -> RowGather | None:
-        """Return how a gather or index_add picks one place of each row, if that is what it does."""
+        """Return how a gather or index_add picks one position of each row, or None."""
         x, indices = node.inputs[0], node.inputs[1 if isinstance(node.op, Gather) else 2 :]
         assert isinstance(node.op, Gathering)
         axis = node.op.axis
@@ -338,13 +338,13 @@ class FusionFacts:
         variables = [LoopVariable(f"n{i}", d) for i, d in enumerate(named)]
         index = tuple([ZERO if v.extent == 1 else index_of(v) for v in variables])
         dims: list[int | None] = [None] * len(named)
-        for place, tensor in enumerate(indices[:-1], axis):
+        for number, tensor in enumerate(indices[:-1], axis):
             root, at = self.follow(tensor, broadcast_index(index, tensor.shape))
             counted = None if at is None else iota_value(root, at)
             used = None if counted is None else counted.lone_variable
-            if used is None or used.extent != x.shape[place]:
+            if used is None or used.extent != x.shape[number]:
                 return None
-            dims[variables.index(used)] = place
+            dims[variables.index(used)] = number
         known = [dim for dim in dims if dim is not None]
         is_whole = all(d == 1 or dims[i] is not None for i, d in enumerate(named))
         if not is_whole or known != sorted(known) or len(known) < len(indices) - 1:
@@ -394,7 +394,7 @@ class FusionFacts:
         return Space(sizes, everything, tuple(reads))
 
     def reduction(self, node: Node) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the operand and the axes of a reduction: behind reshapes, where that goes.
+        """Return the operand and the axes of a reduction: after reshapes, where that goes.
 
         The sum of [b, t, c] over b and t, where that is a reshape of [b*t, c], is the sum of this
         over the rows: it may be made where these are.
@@ -438,8 +438,8 @@ class FusionFacts:
         picking, x = self.picking(node), node.inputs[0]
         assert picking is not None
         index, axes = standard_index(x)
-        place = tuple([ZERO if d is None else index[d] for d in picking.dims])
-        picked = self._read(picking.place, broadcast_index(place, picking.place.shape))
+        position = tuple([ZERO if d is None else index[d] for d in picking.dims])
+        picked = self._read(picking.position, broadcast_index(position, picking.position.shape))
         out = tuple([axes[a] for a, d in enumerate(x.shape[:-1]) if d != 1])
         return Space(_sizes(x.shape), out, (self._read(x, index), picked))
 
@@ -447,11 +447,11 @@ class FusionFacts:
         picking, values = self.picking(node), node.inputs[1]
         assert picking is not None
         index, _ = standard_index(node.outputs[0])
-        place = tuple([ZERO if d is None else index[d] for d in picking.dims])
+        position = tuple([ZERO if d is None else index[d] for d in picking.dims])
         assert isinstance(node.op, IndexAdd)
         reads = (
-            self._read(values, (*index[: node.op.axis], *place)),
-            self._read(picking.place, broadcast_index(place, picking.place.shape)),
+            self._read(values, (*index[: node.op.axis], *position)),
+            self._read(picking.position, broadcast_index(position, picking.position.shape)),
         )
         sizes = _sizes(node.types[0].shape)
         return Space(sizes, tuple(range(len(sizes))), reads)
@@ -464,16 +464,16 @@ class FusionFacts:
     def _read(self, tensor: Tensor, index: Index) -> Read:
         if tensor in self.waits_for:
             return Read(self.root_of(tensor), None, "it is behind a barrier")
-        if tensor in self.layout and self.role[self.root_of(tensor).node] in _GIVEN:
+        if tensor in self.layout and self.role[self.root_of(tensor).node] in _NOT_COMPUTED:
             return Read(self.root_of(tensor), None, "nothing computes it")
         root, at = self.follow(tensor, index)
         if at is None:
             return Read(root, None, "a reshape mixes axes")
         axes: list[int] = []
-        for place, dim in zip(at, root.shape, strict=True):
+        for position, dim in zip(at, root.shape, strict=True):
             if dim == 1:
                 continue
-            variable = place.lone_variable
+            variable = position.lone_variable
             if variable is None:
                 return Read(root, None, "it is sliced, flipped or broadcast before")
             if variable.extent != dim:

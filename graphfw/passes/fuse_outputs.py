@@ -105,7 +105,7 @@ class _Settling:
                 readers[cluster] = readers.get(cluster, True) and can_compute
 
     def result(self) -> Outputs:
-        order = sorted(self.home, key=self.clusters.places.__getitem__)
+        order = sorted(self.home, key=self.clusters.positions.__getitem__)
         for node in order:
             for tensor in node.outputs:
                 if tensor in self.demanded:
@@ -282,7 +282,7 @@ class _Settling:
 
     def _pruned(self, order: Sequence[Node]) -> Outputs:
         """Leave out what nobody needs any more, from the end to the beginning."""
-        places = self.clusters.places
+        positions = self.clusters.positions
         result = Outputs({}, {}, {})
         needed = set(self.demanded)
         kept: dict[Cluster, set[Node]] = {}
@@ -295,7 +295,7 @@ class _Settling:
         for cluster in self.members:
             if cluster not in kept:
                 continue
-            nodes = sorted(kept[cluster], key=places.__getitem__)
+            nodes = sorted(kept[cluster], key=positions.__getitem__)
             own = [t for n in nodes if self.home[n] is cluster for t in n.outputs]
             result.nodes[cluster] = tuple(nodes)
             result.tensors[cluster] = tuple([t for t in own if t in needed])

@@ -10,7 +10,8 @@ one tensor in place of the product and whatever else that part reads. What other
 moves along: gradients of an activation leave its result, computed once more, beside their own.
 
 A group that reads equal parts of a product's columns, the gates of a recurrent layer, joins it too;
-and one that reduces its rows, where they are whole, as in a mean over all places of a convolution.
+and one that reduces its rows, where they are whole, as in a mean over all positions of a
+convolution.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
     if not after or not reads.isdisjoint(after) or clusters.picks & set(reader.nodes):
         return False
     reductions = [
-        GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_place)
+        GroupReduction(clusters.resolved(r.source), clusters.resolved(r.result), r.is_index)
         for r in reader.reductions
     ]
     along = [one for one in reductions if is_along(one, order, lines)]
@@ -159,7 +160,7 @@ def _prefix(
     found: list[Node] = []
     # What has been computed from the product and has readers that are not in the cone yet.
     live: dict[Tensor, int] = {product: len(clusters.readers[product])}
-    for node in sorted(reader.nodes, key=clusters.places.__getitem__):
+    for node in sorted(reader.nodes, key=clusters.positions.__getitem__):
         mine = [read for read in clusters.reads[node] if read.root in live]
         if not mine:
             continue

@@ -1,6 +1,6 @@
-"""Products whose epilogues reduce their rows: a mean over all places behind a convolution.
+"""Products whose epilogues reduce their rows: a mean over all positions after a convolution.
 
-Rows of a convolution are its outputs, columns its places. Where work items have whole rows, what
+Rows of a convolution are its outputs, columns its positions. Where work items have whole rows, what
 follows may go through each as any kernel does; what leaves it are few numbers.
 """
 
@@ -46,4 +46,4 @@ def lines_of(product: Node, order: Sequence[int]) -> Axes:
 def is_along(one: GroupReduction, order: Sequence[int], lines: Axes) -> bool:
     """Whether a reduction is one over whole rows, of which there are several."""
     is_of_rows = one.source == frozenset(order) and one.result == lines
-    return is_of_rows and bool(lines) and not one.is_place
+    return is_of_rows and bool(lines) and not one.is_index

@@ -21,7 +21,7 @@ class TensorLayout(NamedTuple):
     """Where a tensor's elements lie.
 
     Attributes:
-        root: The tensor that is computed or given; it lies contiguously in memory.
+        root: The tensor that is computed or given; it is contiguous in memory.
         offset: Of the first element, in elements.
         strides: In elements, one a dim.
         depth: How many views lie between.
@@ -34,7 +34,7 @@ class TensorLayout(NamedTuple):
 
 
 def contiguous(shape: Sequence[DimLike]) -> tuple[DimLike, ...]:
-    """Return the strides of an array whose last dim lies densely."""
+    """Return the strides of an array whose last dim is dense."""
     strides: list[DimLike] = []
     stride: DimLike = 1
     for dim in reversed(shape):
@@ -66,25 +66,25 @@ def view_of(tensor: Tensor, source: TensorLayout) -> TensorLayout | None:
         return None
     offset = source.offset
     steps: dict[LoopVariable, DimLike] = dict.fromkeys(variables, 0)
-    for place, stride in zip(index, source.strides, strict=True):
-        offset = offset + place.offset * stride
-        for variable, coefficient in place.terms.items():
+    for position, stride in zip(index, source.strides, strict=True):
+        offset = offset + position.offset * stride
+        for variable, coefficient in position.terms.items():
             steps[variable] = steps[variable] + coefficient * stride
     return TensorLayout(source.root, offset, tuple(steps.values()), source.depth + 1)
 
 
-def source_of(tensor: Tensor, place: TensorLayout) -> TensorLayout | None:
+def source_of(tensor: Tensor, layout: TensorLayout) -> TensorLayout | None:
     """Return how the input of an op that renames elements must lie for its output to lie so.
 
-    None where the output has not all elements of the input, or these would not lie regularly.
+    None where the output has not all elements of the input, or these would have no regular strides.
     """
     op, x = tensor.node.op, tensor.node.inputs[0].shape
     if isinstance(op, Reshape):
-        strides = _reshaped(tensor.shape, x, place.strides)
-        return None if strides is None else place._replace(strides=strides)
+        strides = _reshaped(tensor.shape, x, layout.strides)
+        return None if strides is None else layout._replace(strides=strides)
     if isinstance(op, PermuteDims):
-        found = dict(zip(op.axes, place.strides, strict=True))
-        return place._replace(strides=tuple([found[axis] for axis in range(len(x))]))
+        found = dict(zip(op.axes, layout.strides, strict=True))
+        return layout._replace(strides=tuple([found[axis] for axis in range(len(x))]))
     return None
 
 
@@ -130,7 +130,7 @@ def renamed(tensor: Tensor, index: Index) -> Index | None:
 
 
 def unreduced(
-    index: Index, shape: Shape, x: Shape, gone: Sequence[int], places: Sequence[Affine]
+    index: Index, shape: Shape, x: Shape, gone: Sequence[int], positions: Sequence[Affine]
 ) -> Index:
     """Return which element of x a reduction takes for an element of its result.
 
@@ -139,10 +139,10 @@ def unreduced(
         shape: Of the result, with or without the axes that are gone.
         x: What is reduced.
         gone: The axes of x that the reduction is over.
-        places: Where along them.
+        positions: Where along them.
     """
-    found = dict(zip(gone, places, strict=True))
-    kept = iter([place for place, dim in zip(index, shape, strict=True) if dim != 1])
+    found = dict(zip(gone, positions, strict=True))
+    kept = iter([position for position, dim in zip(index, shape, strict=True) if dim != 1])
     return tuple(
         [
             found[axis] if axis in found else ZERO if dim == 1 else next(kept)

@@ -44,7 +44,7 @@ class Cast(NamedTuple):
         to: The dtype it is converted to, of float32 and the 16-bit one; it is in the other.
         low: The 16-bit one.
         reason: Why the first that reads it wants it so.
-        reader: The place of that one.
+        reader: The position of that one.
     """
 
     tensor: Tensor

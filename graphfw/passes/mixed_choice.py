@@ -23,7 +23,7 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 from graphfw.ops.control.region_op import Region
-from graphfw.ops.creation.inputs import Identity
+from graphfw.ops.creation.inputs import IdentityOp
 from graphfw.ops.elementwise.arithmetic import Add
 from graphfw.ops.elementwise.cast import AsType
 from graphfw.passes.mixed_policy import (
@@ -73,7 +73,7 @@ class PrecisionChoice:
             if said is None or isinstance(node.op, Region):  # inside are nodes of their own
                 continue
             found[node] = said
-            if isinstance(node.op, Identity) and said.names(node):
+            if isinstance(node.op, IdentityOp) and said.names(node):
                 # Its name is meant for what it is given.
                 found.setdefault(node.inputs[0].node, said)
         return found
@@ -138,9 +138,9 @@ class PrecisionChoice:
         return bool(wide) and all(t.node in self._derived for t in wide)
 
     def _is_derived(self, node: Node) -> bool:
-        """Say whether float32 is made of 16 bits and of smaller tensors alone: by a norm's means.
+        """Say whether float32 is made of 16 bits and of smaller tensors only: by a norm's means.
 
-        In the backward part also of smaller ones alone, as the gradient of a mean is.
+        In the backward part also of smaller ones only, as the gradient of a mean is.
         """
         if self.kinds[node] != "follows" or not _makes_floats(node):
             return False
@@ -154,14 +154,14 @@ class PrecisionChoice:
         return is_made and all(t.node in self.weak or _is_smaller(t, node) for t in others)
 
     def _narrow_outputs(self, node: Node) -> tuple[bool, ...]:
-        given = [
+        operands = [
             TensorType(self.low, t.shape)
             if t.dtype is float32 and not is_wide_operand(node, number)
             else t.type
             for number, t in enumerate(node.inputs)
         ]
         try:
-            types = node.op.infer(*given)
+            types = node.op.infer(*operands)
         except (Requirement, DTypeError) as error:
             said = self.said.get(node)
             if said is None:

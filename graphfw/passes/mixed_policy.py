@@ -18,7 +18,7 @@ from graphfw.ir.dtype import DType, DTypeLike, as_dtype, bfloat16, float16, floa
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import nested
 from graphfw.ir.tensor import Node
-from graphfw.ops.creation.inputs import AssertShape, Identity, StopGradient
+from graphfw.ops.creation.inputs import AssertShape, IdentityOp, StopGradient
 from graphfw.ops.shape.flip_roll import Flip
 from graphfw.ops.shape.movement import BroadcastTo, PermuteDims, Reshape
 from graphfw.utils.records import record
@@ -29,8 +29,8 @@ MixedName: TypeAlias = Literal["mixed-bf16", "mixed-fp16"]
 _DTYPES: Mapping[str, DType] = {"mixed-bf16": bfloat16, "mixed-fp16": float16}
 
 
-VIEWS = (AssertShape, BroadcastTo, Flip, Identity, PermuteDims, Reshape, StopGradient)
-"""Ops that only rename elements: as good before a conversion as behind it."""
+VIEWS = (AssertShape, BroadcastTo, Flip, IdentityOp, PermuteDims, Reshape, StopGradient)
+"""Ops that only rename elements: as good before a conversion as after it."""
 
 
 def is_wide_operand(node: Node, number: int) -> bool:

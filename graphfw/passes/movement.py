@@ -100,10 +100,10 @@ def elementwise_of_broadcast(node: Node, inputs: tuple[Tensor, ...]) -> Tensor |
     """f(broadcast(x), y) -> f(x, y), where f broadcasts x to the same shape itself."""
     if len(inputs) == 1:
         return None
-    for place, tensor in enumerate(inputs):
+    for index, tensor in enumerate(inputs):
         if not isinstance(tensor.node.op, BroadcastTo):
             continue
-        fewer = (*inputs[:place], tensor.node.inputs[0], *inputs[place + 1 :])
+        fewer = (*inputs[:index], tensor.node.inputs[0], *inputs[index + 1 :])
         if _broadcast([t.shape for t in fewer]) == node.types[0].shape:
             return emit(node.op, *fewer)
     return None
@@ -204,7 +204,7 @@ def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 
 def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
-    """Return the windows set in zeros, and their values, where a sum consists of such alone."""
+    """Return the windows set in zeros, and their values, where a sum consists of such only."""
     found: list[tuple[SliceSet, Tensor]] = []
     todo = list(sums)
     while todo:

@@ -68,11 +68,11 @@ class _Known:
     def longest(self, node: Node) -> Node | None:
         """Return the known join with the most inputs that another begins with; note this one."""
         assert isinstance(node.op, Concat)
-        found, place = None, 0
+        found, position = None, 0
         for tensor in ((node.op.axis, len(node.types[0].shape)), *node.inputs[:: self._step]):
-            found = self._ends.get(place, found)
-            place = self._next.setdefault((place, tensor), len(self._next) + 1)
-        self._ends.setdefault(place, node)
+            found = self._ends.get(position, found)
+            position = self._next.setdefault((position, tensor), len(self._next) + 1)
+        self._ends.setdefault(position, node)
         return found
 
 

@@ -71,7 +71,7 @@ BUDGETS = (
 class Rematerialise(Pass):
     """Compute tensors of the forward part again where the backward part reads them.
 
-    What is computed again hangs behind barriers: it waits for the cotangents that it is read with.
+    What is computed again comes after barriers: it waits for the cotangents that it is read with.
     Which nodes that are is found for given sizes; the graph stays right for all sizes.
 
     Attributes:
@@ -93,7 +93,7 @@ class Rematerialise(Pass):
         return rebuild(graph, Rewriting(parts, again, hits))
 
 
-def _is_given(node: Node) -> bool:
+def _is_available(node: Node) -> bool:
     return SOURCE in node.op.traits or not (node.inputs or RANDOM in node.op.traits)
 
 
@@ -118,39 +118,39 @@ class ForwardBackward:
     """The forward and the backward part of a graph.
 
     Attributes:
-        order: The places of the nodes.
+        order: The positions of the nodes.
         nbytes: What the nodes' results take.
-        given: The nodes whose results are there anyway, or are small.
+        available: The nodes whose results are there anyway, or are small.
         forward: The nodes that need no gradient: also what gradients compute from values of the
-            forward part alone, element by element.
+            forward part only, element by element.
         trigger: For nodes of the backward part, the cotangent that they wait for longest of those
-            that lie in memory anyway, as operands of what is dear.
+            that are in memory anyway, as operands of what is dear.
         wanted: The tensors of the forward part that those nodes read.
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
         nodes = live_nodes(graph)
         self.sizes = sizes
-        self.order = {node: place for place, node in enumerate(nodes)}
+        self.order = {node: index for index, node in enumerate(nodes)}
         kinds = dict.fromkeys([kind for node in nodes for kind in node.types])
         room = {kind: self.number(kind.nbytes) for kind in kinds}
         self.nbytes = {n: sum([room[kind] for kind in n.types]) for n in nodes}
         small = _small([size for n, size in self.nbytes.items() if not is_view(n)])
-        self.given = {n for n in nodes if _is_given(n) or self.nbytes[n] <= small}
+        self.available = {n for n in nodes if _is_available(n) or self.nbytes[n] <= small}
         self.forward: set[Node] = set()
         self.trigger: dict[Node, Tensor] = {}
         wanted: dict[Tensor, None] = {}
         for node in nodes:
             late = [t for t in node.inputs if t.node not in self.forward]
             is_gradient = node.loc.grad_of is not None
-            if not late and (not is_gradient or _is_given(node) or _is_plain(node)):
+            if not late and (not is_gradient or _is_available(node) or _is_plain(node)):
                 self.forward.add(node)
                 continue
             trigger = self._trigger(node, late)
             if trigger is not None:
                 self.trigger[node] = trigger
                 early = [t for t in node.inputs if t.node in self.forward]
-                wanted.update(dict.fromkeys([t for t in early if t.node not in self.given]))
+                wanted.update(dict.fromkeys([t for t in early if t.node not in self.available]))
         late_anyway = self._late(nodes, {tensor.node for tensor in graph.outputs})
         self.wanted = [tensor for tensor in wanted if tensor.node not in late_anyway]
 
@@ -171,14 +171,14 @@ class ForwardBackward:
         """
         read_by = users(nodes)
         found = {
-            n for n in self.forward if is_cheap(n) and n not in self.given and n not in outputs
+            n for n in self.forward if is_cheap(n) and n not in self.available and n not in outputs
         }
         before = -1
         while len(found) != before:
             before = len(found)
             for node in (*nodes, *reversed(nodes)):
                 if node in found and not (
-                    all(t.node in found or t.node in self.given for t in node.inputs)
+                    all(t.node in found or t.node in self.available for t in node.inputs)
                     and all(one in found or one not in self.forward for one in read_by[node])
                 ):
                     found.remove(node)
@@ -202,7 +202,7 @@ class _BudgetedChoice:
 
     def __init__(self, parts: ForwardBackward, budget: Budget) -> None:
         self._parts = parts
-        self._nodes = ancestors(parts.wanted, stop=parts.given.__contains__)
+        self._nodes = ancestors(parts.wanted, stop=parts.available.__contains__)
         self._kept = self._banned(budget)
 
     def again(self) -> set[Node]:
@@ -213,22 +213,22 @@ class _BudgetedChoice:
         # Of each tensor two numbers: it is made, and it is read. An edge without a capacity is
         # never cut.
         made = {t: 2 * i for i, t in enumerate([t for n in self._nodes for t in n.outputs])}
-        given, wanted = -1, -2
-        graph.add_nodes_from([given, wanted])
+        source, wanted = -1, -2
+        graph.add_nodes_from([source, wanted])
         for node in self._nodes:
             for tensor in node.outputs:
                 own = made[tensor]
-                if node in self._parts.given:
-                    graph.add_edge(given, own)
+                if node in self._parts.available:
+                    graph.add_edge(source, own)
                     graph.add_edge(own, own + 1, capacity=0)
                     continue
                 room = self._parts.number(tensor.type.nbytes)
                 graph.add_edge(own, own + 1, **({} if is_view(node) else {"capacity": room}))
                 if node in self._kept:
-                    graph.add_edge(given, own)
+                    graph.add_edge(source, own)
                 graph.add_edges_from([(made[x] + 1, own) for x in node.inputs])
         graph.add_edges_from([(made[tensor] + 1, wanted) for tensor in self._parts.wanted])
-        _, (_, far) = networkx.minimum_cut(graph, given, wanted)
+        _, (_, far) = networkx.minimum_cut(graph, source, wanted)
         again: set[Node] = set()
         for node in self._nodes:
             is_far = any(made[tensor] in far for tensor in node.outputs)
@@ -238,7 +238,7 @@ class _BudgetedChoice:
 
     def _banned(self, budget: Budget) -> set[Node]:
         """Return the nodes that are not computed again."""
-        nodes = [n for n in self._nodes if n not in self._parts.given and not is_view(n)]
+        nodes = [n for n in self._nodes if n not in self._parts.available and not is_view(n)]
         never = {node for node in nodes if not _can_repeat(node.op)}
         free = [node for node in nodes if node not in never and not is_cheap(node)]
         if budget.segments:
@@ -270,31 +270,31 @@ class _BudgetedChoice:
         share = sum(sizes) / max(segments, 1)
         ends: set[Node] = set()
         first, filled = 0, 0
-        for place, size in enumerate(sizes):
+        for index, size in enumerate(sizes):
             filled += size
-            if filled >= share and place > first:
-                end = min(range(first + 1, place + 1), key=lambda n: (rooms[n], -n))
+            if filled >= share and index > first:
+                end = min(range(first + 1, index + 1), key=lambda n: (rooms[n], -n))
                 ends |= live[end]
-                first, filled = end, sum(sizes[end + 1 : place + 1])
+                first, filled = end, sum(sizes[end + 1 : index + 1])
         return ends
 
     def _live(self) -> list[frozenset[Node]]:
-        """Return for each node whose results the forward part behind it reads, through views."""
+        """Return for each node whose results the forward part after it reads, through views."""
         last: dict[Node, int] = {}
         root: dict[Node, Node] = {}
-        for place, node in enumerate(self._nodes):
-            is_given = node in self._parts.given
-            seen = is_view(node) and not is_given
+        for index, node in enumerate(self._nodes):
+            is_available = node in self._parts.available
+            seen = is_view(node) and not is_available
             root[node] = root[node.inputs[0].node] if seen else node
-            last.setdefault(root[node], place)
-            if not is_given and node.loc.grad_of is None:
-                last.update({root[t.node]: place for t in node.inputs})
+            last.setdefault(root[node], index)
+            if not is_available and node.loc.grad_of is None:
+                last.update({root[t.node]: index for t in node.inputs})
         found: list[frozenset[Node]] = []
         now: set[Node] = set()
-        for place, node in enumerate(self._nodes):
-            if root[node] is node and node not in self._parts.given:
+        for index, node in enumerate(self._nodes):
+            if root[node] is node and node not in self._parts.available:
                 now.add(node)
-            now = {one for one in now if last[one] > place}
+            now = {one for one in now if last[one] > index}
             found.append(frozenset(now))
         return found
 

@@ -70,14 +70,14 @@ class _ElementwiseChoice:
 
     def _add(self, node: Node) -> None:
         size = self._parts.nbytes[node]
-        if is_view(node):  # no more lies in memory than what it is a view of
+        if is_view(node):  # no more is in memory than what it is a view of
             size = min(size, self._sizes[node.inputs[0].node])
         self._sizes[node] = size
         self._root[node] = node
-        if node in self._parts.given or not _is_plain(node):
+        if node in self._parts.available or not _is_plain(node):
             return
         large = [t.node for t in node.inputs if self._sizes[t.node] * _THIN > size]
-        roots = {self._root[n] for n in large if n not in self._parts.given}
+        roots = {self._root[n] for n in large if n not in self._parts.available}
         if len(roots) == 1:
             self._root[node] = roots.pop()
         elif roots:
@@ -167,14 +167,14 @@ class _ElementwiseChoice:
 
         What they read besides is there anyway, so that whatever makes the root makes them, too.
         """
-        place = {node: number for number, node in enumerate(nodes)}
-        inside = [[place[t.node] for t in node.inputs if t.node in place] for node in nodes]
+        index_of = {node: number for number, node in enumerate(nodes)}
+        inside = [[index_of[t.node] for t in node.inputs if t.node in index_of] for node in nodes]
         best = 0
         for number, node in enumerate(nodes[1:], 1):
-            if not all([t.node in place or _is_source(t.node) for t in node.inputs]):
+            if not all([t.node in index_of or _is_source(t.node) for t in node.inputs]):
                 break
             later = [read for reads in inside[number + 1 :] for read in reads]
-            is_end = min([*later, *[place[n] for n in wanted]], default=number) >= number
+            is_end = min([*later, *[index_of[n] for n in wanted]], default=number) >= number
             if is_end and self._parts.nbytes[node] <= self._parts.nbytes[nodes[0]]:
                 best = number
         return nodes[best:]

@@ -20,7 +20,7 @@ Outputs: TypeAlias = tuple[Tensor, ...]
 Apply: TypeAlias = Callable[[Node, Outputs], "Tensor | Outputs | None"]
 """Given a node and its inputs, which are settled: what to put in its place, or None.
 
-The node's own `inputs` are those of the old graph: rules look at its op and types alone.
+The node's own `inputs` are those of the old graph: rules look at its op and types only.
 """
 
 
@@ -69,12 +69,12 @@ def rule(
     """
     roots = root if isinstance(root, tuple) else (root,)
     for one in roots:
-        given: object = one
-        if not (isinstance(given, Trait) or (isinstance(given, type) and issubclass(given, Op))):
-            is_name = isinstance(given, str)
+        start: object = one
+        if not (isinstance(start, Trait) or (isinstance(start, type) and issubclass(start, Op))):
+            is_name = isinstance(start, str)
             raise ArgumentError(
-                f"rule: {given!r} is no class of ops, and no trait",
-                fix=f"write gf.extend.lookup({given!r})" if is_name else "write the op's class",
+                f"rule: {start!r} is no class of ops, and no trait",
+                fix=f"write gf.extend.lookup({start!r})" if is_name else "write the op's class",
             )
 
     def decorate(apply: Apply) -> RewriteRule:

@@ -83,7 +83,7 @@ class ScalariseStacks(Pass):
         return found
 
     def _fits(self, concat: Node, windows: set[Window]) -> bool:
-        """Return whether each slice along the axis lies in one part, and there is one."""
+        """Return whether each slice along the axis is in one part, and there is one."""
         axis, sizes = _cuts(concat)
         if not 0 < len(sizes) <= self.parts:
             return False
@@ -103,7 +103,7 @@ def _windows(node: Node) -> list[Window]:
 
 
 def _operand_of(sizes: list[int], start: DimLike, length: DimLike | None) -> tuple[int, int] | None:
-    """Return in which part a window lies, and where it begins there; None if in no part alone."""
+    """Return in which part a window lies, and where it begins there; None if it is in several."""
     if not isinstance(start, int) or not isinstance(length, int):
         return None
     for number, (size, end) in enumerate(zip(sizes, accumulate(sizes), strict=True)):
@@ -134,14 +134,14 @@ def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:
 
 
 def _operand_slice(node: Node, concat: Node, hits: Counter[str]) -> Tensor | None:
-    """Return a slice that lies in one part of a concatenation, made of that part."""
+    """Return a slice that is in one part of a concatenation, made of that part."""
     axis, sizes = _cuts(concat)
     starts, lengths, steps = node.op.values
-    place = _operand_of(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
-    if place is None:
+    position = _operand_of(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
+    if position is None:
         return None
     hits["taken"] += 1
-    number, first = place
+    number, first = position
     part = concat.inputs[number]
     if lengths == part.shape and set(steps) == {1}:
         return part

@@ -167,7 +167,7 @@ class SinkConvBelowPool(Pass):
 
 @record
 class FuseConvReluPool(Pass):
-    """Make a bias, a ReLU and a sum over windows behind a convolution one operation.
+    """Make a bias, a ReLU and a sum over windows after a convolution one operation.
 
     Attributes:
         is_worth: Whether that pays for a convolution and what it becomes with what follows.
@@ -208,8 +208,8 @@ class FuseMaxPoolBackward(Pass):
             return True if is_sole and self.is_worth(put) else None
 
         def make(_op: Op, inputs: tuple[Tensor, ...], _: bool) -> Tensor:
-            given, number = inputs
-            return emit(WindowRoute(*number.node.op.values), given, number.node.inputs[0])
+            cotangent, number = inputs
+            return emit(WindowRoute(*number.node.op.values), cotangent, number.node.inputs[0])
 
         return _replaced(graph, WindowPut, find, make, partial(hits.update, ["routed"]))
 
@@ -271,14 +271,14 @@ def _is_whole(node: Node) -> bool:
 
 
 def _sees_itself(conv: Node, pool: Node) -> bool:
-    """Whether each place of a convolution, all of whose dims are pooled, sees that of the image."""
+    """Whether each position of a convolution reads that of the image, and all dims are pooled."""
     op = conv.op
     assert isinstance(pool.op, WindowReduction)
-    if not isinstance(op, Conv) or len(op.places) != len(pool.op.window):
+    if not isinstance(op, Conv) or len(op.output_sizes) != len(pool.op.window):
         return False
     x, weight = conv.inputs
-    steps = {*weight.shape[2:], *op.strides, *op.spreads}
-    return steps == {1} and set(op.before) == {0} and op.places == x.shape[2:]
+    steps = {*weight.shape[2:], *op.strides, *op.input_dilations}
+    return steps == {1} and set(op.before) == {0} and op.output_sizes == x.shape[2:]
 
 
 def _steps(pool: Node, readers: _Readers) -> tuple[list[int], Node]:

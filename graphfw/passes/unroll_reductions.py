@@ -54,10 +54,10 @@ def written_out(
         x: What is reduced.
         index: Of its elements.
         gone: The variables that the reduction is over.
-        follow: Goes behind views.
+        follow: Goes beneath views.
         can_repeat: Whether a node may be computed here too, given those that are.
     """
-    width = sum([bool(place.terms) for place in index])
+    width = sum([bool(position.terms) for position in index])
     count = size_of([variable.extent for variable in gone])
     assert isinstance(count, int)
     inside: dict[Node, None] = {}
@@ -71,7 +71,7 @@ def written_out(
         if (root, at) in seen:
             continue
         seen.add((root, at))
-        variables = {variable for place in at for variable in place.terms}
+        variables = {variable for position in at for variable in position.terms}
         if not variables & gone:
             reads[root, at] = None
         elif can_repeat(root.node, inside):

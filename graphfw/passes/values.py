@@ -77,8 +77,10 @@ class Unknown(NamedTuple):
     iterations: int
 
     def __str__(self) -> str:
-        name, place = self.loop.op.name, self.loop.loc.short()
-        return f"the {name} made at {place} makes more than {counted(self.iterations, 'iteration')}"
+        name, location = self.loop.op.name, self.loop.loc.short()
+        return (
+            f"the {name} made at {location} makes more than {counted(self.iterations, 'iteration')}"
+        )
 
 
 Value: TypeAlias = Array | Unknown
@@ -113,9 +115,9 @@ class Sample:
         except Exception as error:
             what = f"it makes a graph that can't be evaluated: {type(error).__name__}: {error}"
             raise PassError(what) from error
-        place = _first_difference(self.expected, found, self.least)
-        if place is not None:
-            draw, number = place
+        position = _first_difference(self.expected, found, self.least)
+        if position is not None:
+            draw, number = position
             output = self.known[draw][number]
             tensor = before.outputs[output]
             raise PassError(
@@ -307,7 +309,7 @@ def _sizes(graph: Graph, size: int | None) -> dict[str, int]:
             if symbol is not None and symbol not in symbols_of(other):
                 known[symbol] = other
     free = [name for name in names if name not in known]
-    chosen = {name: size or 2 + place for place, name in enumerate(free)}
+    chosen = {name: size or 2 + index for index, name in enumerate(free)}
     bound = {name: evaluate(_resolved(dim, known), chosen) for name, dim in known.items()}
     return {**chosen, **bound}
 

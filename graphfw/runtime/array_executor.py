@@ -14,7 +14,7 @@ from graphfw.ir import concrete, time_limits
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import ALIAS, RANDOM, SOURCE, Op, Rng
-from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.ir.sources import ConstantOp, Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.control.effects import quiet
@@ -38,7 +38,7 @@ class NodeCall(NamedTuple):
     Attributes:
         call: What computes it.
         pick: Picks its inputs from the slots.
-        place: The slot of its (first) output.
+        slot: The slot of its (first) output.
         width: The number of outputs where the op has several, else 0.
         random: Whether `call` takes `rng=`.
         freed: The slots that nothing needs after it.
@@ -48,7 +48,7 @@ class NodeCall(NamedTuple):
 
     call: Callable[..., Any]
     pick: Callable[[list[Any]], tuple[Any, ...]]
-    place: int
+    slot: int
     width: int
     random: bool
     freed: tuple[int, ...]
@@ -69,7 +69,7 @@ class ArrayExecutable(Executable):
         self._blank: list[Any] = [None] * self._slots.total
         self._nodes: list[Node] = []
         for node in program.graph.nodes:
-            if isinstance(node.op, Constant):
+            if isinstance(node.op, ConstantOp):
                 self._blank[self._slots.of[node]] = self._constant(node)
             elif not isinstance(node.op, Placeholder | VariableOp):
                 self._nodes.append(node)
@@ -105,16 +105,16 @@ class ArrayExecutable(Executable):
         try:
             with np.errstate(all="ignore"):
                 for step in time_limits.each(steps, _NODE):
-                    call, pick, place, width, random, freed, into, _ = step
+                    call, pick, position, width, random, freed, into, _ = step
                     arrays = pick(values)
                     if into is not None:
                         result = call(*arrays, out=arrays[into])
                     else:
                         result = call(*arrays, rng=rng) if random else call(*arrays)
                     if width:
-                        values[place : place + width] = result
+                        values[position : position + width] = result
                     else:
-                        values[place] = result
+                        values[position] = result
                     for slot in freed:
                         values[slot] = None
         except RecursionError:  # the caller's depth, and no fault of a node
@@ -145,11 +145,11 @@ class ArrayExecutable(Executable):
             for step in self._layouts.get(sizes) or self._layout(sizes):
                 node, arrays = step.node, step.pick(values)
                 results = evaluated(node, node.op.bind(env), self.xp, arrays, rng, watch)
-                values[step.place : step.place + len(results)] = results
+                values[step.slot : step.slot + len(results)] = results
         return values
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:
-        given = ""
+        feeds_text = ""
         for tensor, array in zip(
             (*self.program.feeds, *self.program.variables), inputs, strict=True
         ):
@@ -157,7 +157,7 @@ class ArrayExecutable(Executable):
             held = f'"{tensor.name}" holds {bad} before the run'
             if bad.startswith("nan"):
                 return ExecutionError(held, at=tensor.node.loc)
-            given = given or (held if bad else "")
+            feeds_text = feeds_text or (held if bad else "")
         # As it was described: passes may have folded what makes it into a constant. Else as it is
         # computed.
         run = ArrayExecutable(replace(self.program, passes=tuple), self.xp)
@@ -173,7 +173,7 @@ class ArrayExecutable(Executable):
             )
         # An infinity may be meant, as in a mask, where nothing else goes wrong after it.
         nan = run._first_node(inputs, sizes, rng, "nan")
-        first.why = "; ".join(filter(None, [first.why, given]))
+        first.why = "; ".join(filter(None, [first.why, feeds_text]))
         if nan is None or nan.summary == first.summary:
             return first
         origin = f"the first infinity: {first.summary}"
@@ -307,7 +307,7 @@ def _last_uses(nodes: Sequence[Node], program: Program, slots: _Slots) -> list[t
         own = slots.of[node]
         last.update(dict.fromkeys(range(own, own + len(node.types)), number))
         for tensor in node.inputs:
-            if not isinstance(tensor.node.op, Constant):
+            if not isinstance(tensor.node.op, ConstantOp):
                 last[slots.of[tensor.node] + tensor.index] = number
     for tensor in program.graph.outputs:
         last.pop(slots.of[tensor.node] + tensor.index, None)

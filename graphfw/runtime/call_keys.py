@@ -22,8 +22,8 @@ def call_key(
 ) -> tuple[tuple[Hashable, ...] | None, list[Array]]:
     """Return a key that is equal for calls as good as this one, and the arrays in it, in order.
 
-    Calls with one key have arrays of the same dtypes and shapes in the same places, and otherwise
-    equal arguments, in the same surroundings. The key may turn out not to be hashable.
+    Calls with one key have arrays of the same dtypes and shapes in the same positions, and
+    otherwise equal arguments, in the same surroundings. The key may turn out not to be hashable.
 
     Returns:
         No key where that takes a closer look: inside of a graph, with tensors, with kinds of arrays

@@ -94,8 +94,8 @@ class InitialContents:
                 values[node.outputs[0]] = op.eval(np, rng=self._rng)
         return values
 
-    def _evaluated(self, tensor: Tensor, given: Mapping[Tensor, Array]) -> Array:
-        return np.asarray(concrete.evaluate([tensor], rng=self._rng, given=given)[0])
+    def _evaluated(self, tensor: Tensor, contents: Mapping[Tensor, Array]) -> Array:
+        return np.asarray(concrete.evaluate([tensor], rng=self._rng, given=contents)[0])
 
 
 def _described(initialiser: Initializer, variable: Variable, scope: str) -> Tensor | Array:

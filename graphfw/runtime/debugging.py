@@ -24,7 +24,7 @@ class DebugExecutable(ArrayExecutable):
     """A program without the passes' work; a hook is called with each node once it is computed.
 
     Args:
-        program: What to run; passes have left it alone.
+        program: What to run; passes have left it only.
         hook: What to call, also for the nodes in bodies of loops and branches.
     """
 

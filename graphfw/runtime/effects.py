@@ -57,7 +57,7 @@ def _only_for_effects(graph: Graph) -> set[Node]:
         is_free = node not in used and node.loc.grad_of is None
         is_loop = node.op.multiple and len(node.types) > 1
         if isinstance(node.op, Effect) or (node in above and is_free and not is_loop):
-            own.add(node)  # where a token is used, too, as by what is behind a check
+            own.add(node)  # where a token is used, too, as by what is after a check
         else:
             used.update([t.node for t in node.inputs])
     return own

@@ -42,8 +42,8 @@ def named(name: str, hint: str = "") -> Pass:
     return _checked(one() if isinstance(one, type) and issubclass(one, Pass) else one)
 
 
-def _checked(given: Any) -> Pass:
-    one = named(given) if isinstance(given, str) else given
+def _checked(wanted: Any) -> Pass:
+    one = named(wanted) if isinstance(wanted, str) else wanted
     if isinstance(one, Pass):
         return one
     if isinstance(one, type) and issubclass(one, Pass):

@@ -78,7 +78,7 @@ def function(
     which are 1 (they broadcast), for whether the layers that are called are in training, and for
     the values of all other arguments, which must be hashable; never for sizes. Where `fn` needs to
     know one, because the dim meets that of a weight or decides what Python does, the build is for
-    that size of that dim alone.
+    that size of that dim only.
 
     Updates that `fn` makes take effect at each call, and so do its `gf.host_call`s. Variables that
     it makes are made once, and are the same in all builds. With tensors as arguments, or inside of
@@ -144,10 +144,10 @@ class Function(Answering):
         self.fn = fn
         self._name = getattr(fn, "__qualname__", repr(fn)).rpartition("<locals>.")[2]
         self._signature = inspect.signature(fn)
-        self._given = session
+        self._session_argument = session
         self._executor = executor
         self._seed = seed
-        self._places = {name: i for i, name in enumerate(self._signature.parameters)}
+        self._parameter_index = {name: i for i, name in enumerate(self._signature.parameters)}
         self._ready: dict[Hashable, list[_Ready]] = {}
         self._known_calls: dict[Hashable, tuple[_Ready, tuple[int, ...]]] = {}
         self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
@@ -161,8 +161,8 @@ class Function(Answering):
     @functools.cached_property
     def session(self) -> Session:
         """Where the function runs: for its variables, `save` and `restore`."""
-        if self._given is not None:
-            return self._given
+        if self._session_argument is not None:
+            return self._session_argument
         with _building:
             own = self.__dict__.get("session")
             if own is None:
@@ -194,11 +194,11 @@ class Function(Answering):
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
         """Whether a call may be run at a glance: on the arrays of `call_key`, as they are."""
-        places = [self._places.get(name, len(self._places)) for name in kwargs]
+        indices = [self._parameter_index.get(name, len(self._parameter_index)) for name in kwargs]
         return (
             len(self._known_calls) < _KNOWN_CALLS
             and len(arrays) == len(fed)  # there may be arrays among the defaults
-            and places == sorted(places)
+            and indices == sorted(indices)
             and all(type(a) is np.ndarray for a in fed)
             and [a.dtype for a in arrays] == [a.dtype for a in fed]
         )
@@ -328,8 +328,8 @@ class Function(Answering):
         build = self._traced(call)
         warn_of_large_constants(build.graph, self._warned)
         ready = self._compiled(build)
-        place = call.key, build.fixed, call.sizes_of(build.fixed)
-        self._ready.setdefault(place, []).append(ready)
+        key = call.key, build.fixed, call.sizes_of(build.fixed)
+        self._ready.setdefault(key, []).append(ready)
         known = self._fixed.setdefault(call.key, [])
         if build.fixed not in known:
             known.append(build.fixed)
@@ -437,10 +437,10 @@ class _Call(NamedTuple):
         rest = iter(tensors)
         values = iter([next(rest) if is_array else value for value, is_array in self.leaves])
         arguments = self.bound.arguments
-        given = inspect.BoundArguments(self.bound.signature, OrderedDict())
+        bound = inspect.BoundArguments(self.bound.signature, OrderedDict())
         for name, value in arguments.items():
-            given.arguments[name] = packer(value)(values)
-        return fn(*given.args, **given.kwargs)
+            bound.arguments[name] = packer(value)(values)
+        return fn(*bound.args, **bound.kwargs)
 
 
 class _Build(NamedTuple):
@@ -448,7 +448,7 @@ class _Build(NamedTuple):
 
     Attributes:
         graph: The graph that it has built.
-        fixed: The numbers of the sizes that it is for alone.
+        fixed: The numbers of the sizes that it is for only.
         feeds: The placeholders.
         returned: What the function has returned.
         results: The leaves of that.
@@ -466,7 +466,7 @@ class _Ready(NamedTuple):
 
     Attributes:
         plan: Yields the results that are not None, then what happens besides.
-        slots: For each leaf of the result its place among the values that the plan computes, or
+        slots: For each leaf of the result its index among the values that the plan computes, or
             None where it has no value; None where the leaves are the first values.
         pack: Puts the leaves into the structure that the function returned.
         modes: Which modules it serves for training, and which for evaluation.

@@ -16,10 +16,10 @@ def location_of(node: Node) -> str:
 
 
 def locations_of(nodes: Sequence[Node]) -> str:
-    """Return where some nodes were made: the first two places."""
-    places = list(dict.fromkeys(map(location_of, nodes)))
-    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
-    return ", ".join(places[:2]) + more
+    """Return where some nodes were made: the first two locations."""
+    locations = list(dict.fromkeys(map(location_of, nodes)))
+    more = f" and {len(locations) - 2} more" if len(locations) > 2 else ""
+    return ", ".join(locations[:2]) + more
 
 
 def node_table(graph: Graph) -> str:

@@ -74,7 +74,7 @@ class Accepts:
     """Whether runs of a program take sizes: what they check of them, without any arrays.
 
     These are the feeds' shapes, what `assert_shape` promises, and the type rules of what is
-    computed, on numbers: they see what can't be told of symbols, such as whether rows divide.
+    computed, on numbers: they see what symbols don't show, such as whether rows divide.
 
     Attributes:
         why: Why they don't take those that were asked for last, if they don't.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from graphfw.errors import MemoryLimitError, Operand
 from graphfw.hints.names import Answering
@@ -18,7 +18,8 @@ Kind: TypeAlias = Literal[
 ]
 
 
-class MemoryEntry(NamedTuple):
+@record
+class MemoryEntry(Answering):
     """One array.
 
     Attributes:
@@ -30,31 +31,36 @@ class MemoryEntry(NamedTuple):
         nbytes: Its size.
         first: The level of the plan at which it is written.
         last: The last level at which it is needed.
-        place: The source line that made it.
+        location: The source line that made it.
     """
+
+    _answers_as = "Report"
 
     name: str
     kind: Kind
     nbytes: int
     first: int
     last: int
-    place: str
+    location: str
 
 
-class PerIteration(NamedTuple):
+@record
+class PerIteration(Answering):
     """The memory that a loop with a condition takes besides, for each of a run's iterations.
 
-    Its gradient needs what each began with and handed on. It is given back behind the loop.
+    Its gradient needs what each began with and handed on. It is given back after the loop.
 
     Attributes:
         nbytes: Bytes for each iteration.
         name: What the loop computes: the name of its op.
-        place: The source line that made it.
+        location: The source line that made it.
     """
+
+    _answers_as = "Report"
 
     nbytes: int
     name: str
-    place: str
+    location: str
 
 
 @record
@@ -73,7 +79,7 @@ class MemoryReport(Answering):
             whose trip count is known only in the run: `peak` and `memory_limit` leave it out.
     """
 
-    _answers_as = "MemoryReport"
+    _answers_as = "Report"
 
     entries: tuple[MemoryEntry, ...]
     levels: int
@@ -101,7 +107,7 @@ class MemoryReport(Answering):
     def __str__(self) -> str:
         rows = [("bytes", "kind", "levels", "what", "made at")]
         rows += [
-            (shown_bytes(e.nbytes), e.kind, f"{e.first}-{e.last}", e.name, e.place)
+            (shown_bytes(e.nbytes), e.kind, f"{e.first}-{e.last}", e.name, e.location)
             for e in self.entries[:40]
         ]
         if len(self.entries) > 40:
@@ -117,7 +123,7 @@ class MemoryReport(Answering):
         total = f"peak {shown_bytes(self.peak)}, of which the arena is {shown_bytes(self.arena)}"
         loops = [
             f"and {shown_bytes(one.nbytes)} for each iteration of the {one.name} made at "
-            f"{one.place}"
+            f"{one.location}"
             for one in self.per_iteration
         ]
         return "\n".join([total, *loops, *lines])
@@ -178,7 +184,7 @@ def too_much(
     if least is not None:
         reasons.append(f"computing again what can be would leave {shown_bytes(least)}")
     largest = [
-        Operand(shown_bytes(e.nbytes), "", e.name, f"{e.kind} {e.place}".strip())
+        Operand(shown_bytes(e.nbytes), "", e.name, f"{e.kind} {e.location}".strip())
         for e in [e for e in found.entries if e.kind != "scratch"][:3]
     ]
     fix = "raise memory_limit; print(plan.memory()) lists all arrays"

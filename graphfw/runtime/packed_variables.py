@@ -66,11 +66,11 @@ def with_packed_variables(program: Program) -> Program:
     source = rebuild(program.source, rewrite)
     outputs = list(source.outputs)
     with source:
-        for place, variable in enumerate(program.updated, program.fetch_count):
+        for index, variable in enumerate(program.updated, program.fetch_count):
             if variable.node in few:
                 kept.setdefault(variable, _kept(variable))
-                source.provenance = outputs[place].node.loc
-                outputs[place] = emit(PackBits(variable.dtype), outputs[place])
+                source.provenance = outputs[index].node.loc
+                outputs[index] = emit(PackBits(variable.dtype), outputs[index])
     source.provenance = None
     source.outputs = tuple(outputs)
     # Who runs a program asks for no more than tensors have.

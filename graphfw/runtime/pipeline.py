@@ -27,7 +27,6 @@ from graphfw.runtime.kernels.lower import CanCompile, Target, lower
 from graphfw.runtime.kernels.steps import (
     Code,
     Item,
-    Prepared,
     ReferenceStep,
     Step,
     Storage,
@@ -60,12 +59,8 @@ class Backend(Protocol):
         """The source of the random bits of a run."""
         ...
 
-    @property
-    def hoists(self) -> bool:
-        """Whether steps that make the same in many runs are done once for these.
-
-        Where they are not, lowering hoists what lays an operand out.
-        """
+    def may_hoist(self, step: Step) -> bool:
+        """Whether a step that makes the same in many runs may be done once for these."""
         ...
 
     @property
@@ -85,7 +80,7 @@ class Backend(Protocol):
 
         Args:
             item: The step.
-            view: Returns how a tensor lies.
+            view: Returns the layout of a tensor.
         """
         ...
 
@@ -109,7 +104,7 @@ class ProgramSteps:
 
     Attributes:
         items: The steps, each after those whose results it reads.
-        fetched: For each fetched output a storage that holds it alone.
+        fetched: For each fetched output a storage that holds nothing else.
         updates: The variables, and the storages of their new contents.
     """
 
@@ -154,12 +149,9 @@ class Compilation:
     def hoisted(self) -> HoistedSteps:
         """The steps that are done once for many runs, and the rest."""
         program, steps = self.program, self.lowered
-        if self.backend.hoists:
-            made = {*steps.fetched, *[storage for _, storage in steps.updates]}
-            return hoisted(steps.items, self.storage_of, program.kept, made)
-        read = [s for item in steps.items if isinstance(item, Step) for s in item.operands]
-        prepared = dict.fromkeys([storage for storage in read if isinstance(storage, Prepared)])
-        return HoistedSteps([storage.step for storage in prepared], [*prepared], steps.items)
+        made = {*steps.fetched, *[storage for _, storage in steps.updates]}
+        may = self.backend.may_hoist
+        return hoisted(steps.items, self.storage_of, program.kept, made, may)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -177,7 +169,7 @@ class Compilation:
 
     @cached_property
     def memory(self) -> Memory:
-        """The blocks of the arena, where all lies that is neither handed out nor made by `eval`."""
+        """The blocks of the arena, which has all that is neither handed out nor made by `eval`."""
         plan, fetched = self.schedule, self.lowered.fetched
         elsewhere = {*self.outside, *fetched, *plan.updated}
         lends = self.backend.lends_outputs
@@ -199,16 +191,16 @@ class Compilation:
         return {t: None for level in levels for node in level.nodes for t in node.outputs}
 
     def view(self, tensor: Tensor) -> View:
-        """Return how a tensor lies in its storage."""
+        """Return the layout of a tensor in its storage."""
         return view(tensor, self.partition.facts)
 
     def storage_of(self, tensor: Tensor) -> Storage:
-        """Return the storage that a tensor lies in."""
+        """Return the storage that a tensor is in."""
         return self.view(tensor).storage
 
     @cached_property
     def levels(self) -> Sequence[Level]:
-        """The levels of a run, with the steps that take the places of those that are in place."""
+        """The levels of a run, with the in-place variants of steps that may be in place."""
         return [
             level._replace(
                 steps=[
@@ -224,7 +216,7 @@ class Compilation:
         block_of, homes = self.memory.block_of, self.memory.homes
         numbers = [number for _, number in self.program.carried]
         pairs = zip(numbers, self._carried, strict=True)
-        made = {pair.given: pair.made for number, pair in pairs if number in self.overwritten}
+        made = {pair.before: pair.made for number, pair in pairs if number in self.overwritten}
         for new, old in step.in_place:
             target, source = [homes.get(s, s) for s in (step.operands[new], step.operands[old])]
             shares = block_of.get(target, -1) == block_of.get(source, -2)

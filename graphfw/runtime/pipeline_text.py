@@ -15,7 +15,7 @@ from graphfw.ir.variable import Variable
 from graphfw.passes.fuse import Group
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
-from graphfw.runtime.kernels.steps import Code, Item, Prepared, ReferenceStep, Step, Storage, Temp
+from graphfw.runtime.kernels.steps import Code, Item, ReferenceStep, Step, Storage, Temp
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.step_reports import label_of
@@ -44,12 +44,8 @@ class _Names:
         tensors = [tensor for node in graph.nodes for tensor in node.outputs]
         self._tensors = {tensor: f"%{number}" for number, tensor in enumerate(tensors)}
         self._temps: dict[Temp, str] = {}
-        self._same: dict[Storage, Temp] = {}
 
     def __call__(self, storage: Storage) -> str:
-        storage = self._same.get(storage, storage)
-        if isinstance(storage, Prepared):  # which is what its step writes
-            self._same.update(dict.fromkeys(written(storage.step), storage))
         if isinstance(storage, Temp):
             return self._temps.setdefault(storage, f"t{len(self._temps)}")
         return self._tensors.get(storage) or storage.name or storage.node.op.name
@@ -109,9 +105,9 @@ def _lower(compilation: Compilation, names: _Names) -> Iterator[str]:
 def _facts(step: Step, names: _Names) -> Iterator[str]:
     kernel = getattr(step.code, "kernel", None)
     if isinstance(kernel, Kernel):
-        yield _listed({f"b{place}": names(s) for place, s in enumerate(step.operands)})
+        yield _listed({f"b{index}": names(s) for index, s in enumerate(step.operands)})
         if step.params:
-            yield _listed({f"p{place}": size for place, size in enumerate(step.params)})
+            yield _listed({f"p{index}": size for index, size in enumerate(step.params)})
     yield (
         f"work items {step.work_items}, workspace {step.scratch} bytes"
         if step.scratch

@@ -40,7 +40,7 @@ from graphfw.utils.uncopied import Uncopied
 if TYPE_CHECKING:
     from graphfw.runtime.casts import Casts
 
-Given: TypeAlias = "Sequence[int] | Array"
+ShapeOrSizes: TypeAlias = "Sequence[int] | Array"
 """A shape, or an array of that shape."""
 
 _KNOWN_SHAPES = 1024
@@ -181,15 +181,15 @@ class Plan(Answering, Uncopied):
                 self._sizes[shapes] = sizes
         return fed, sizes
 
-    def _are_feeds(self, given: Mapping[Any, Any]) -> bool:
+    def _are_feeds(self, feeds: Mapping[Any, Any]) -> bool:
         """Say whether a dict has placeholders, or their names, for keys, as `run` takes them."""
         names = {t.name for t in self.program.feeds}
-        return any(isinstance(key, Tensor) or key in names for key in given)
+        return any(isinstance(key, Tensor) or key in names for key in feeds)
 
     def _packed(self, fetched: Sequence[Any]) -> Any:
         return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
 
-    def cost(self, *shapes: Given) -> PlanCost:
+    def cost(self, *shapes: ShapeOrSizes) -> PlanCost:
         """Return the cost of one run by the ops' own declarations.
 
         Args:
@@ -221,7 +221,7 @@ class Plan(Answering, Uncopied):
             sum(_static(kind.nbytes) for kind in parameters),
         )
 
-    def explain(self, *shapes: Given) -> str:
+    def explain(self, *shapes: ShapeOrSizes) -> str:
         """Return a text: what each pass did, then each step of the compiled run.
 
         A step is shown with the ops inside, their source lines, its flops and bytes, the least time
@@ -275,7 +275,7 @@ class Plan(Answering, Uncopied):
         """
         return self._run.source()
 
-    def memory(self, *shapes: Given) -> MemoryReport:
+    def memory(self, *shapes: ShapeOrSizes) -> MemoryReport:
         """Return the memory that a run takes: print it for a table, plot its `timeline()`.
 
         Args:
@@ -326,10 +326,10 @@ class Plan(Answering, Uncopied):
         """See that a dim and sizes are those of this plan, and that no other dim lacks one."""
         symbols = self.program.symbols
         known = f"its symbolic dims are: {', '.join(symbols) or 'none'}"
-        for given in (name, *sizes):
-            if given not in symbols:
-                near = did_you_mean(str(given), symbols)  # of a dim itself, its name
-                message = f"max_dim: this plan has no dim {given!r}"
+        for dim in (name, *sizes):
+            if dim not in symbols:
+                near = did_you_mean(str(dim), symbols)  # of a dim itself, its name
+                message = f"max_dim: this plan has no dim {dim!r}"
                 raise ArgumentError(message, fix=f"{near} {known}".lstrip())
         missing = [s for s in symbols if s != name and s not in sizes]
         if missing:
@@ -353,7 +353,7 @@ class Plan(Answering, Uncopied):
         with _without_arithmetic():
             return self._runs.profile(self.program, self._run, fed, sizes)
 
-    def _sizes_of(self, shapes: Sequence[Given]) -> tuple[int, ...]:
+    def _sizes_of(self, shapes: Sequence[ShapeOrSizes]) -> tuple[int, ...]:
         """Return the numbers of the symbols, given the feeds' shapes, or arrays of these shapes."""
         if not shapes and not self.program.symbols:
             return ()

@@ -7,25 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from graphfw.hints.names import Answering
 from graphfw.utils.records import record
 
 
-class Timing(NamedTuple):
+@record
+class Timing(Answering):
     """One step of a run.
 
     Attributes:
         step: Its number.
         label: The ops inside.
-        place: The source lines that made them.
+        location: The source lines that made them.
         seconds: Added up over the threads.
         begin: When its first piece began, in seconds after the run's first.
         end: When its last piece was done.
         least: What the machine needs at least, as `plan.explain` predicts it; 0 where not known.
     """
 
+    _answers_as = "Report"
+
     step: int
     label: str
-    place: str
+    location: str
     seconds: float
     begin: float
     end: float
@@ -61,7 +65,7 @@ class Profile:
         for t in self.timings:
             least = f"{t.least * 1e3:.4f}" if t.least else "-"
             share = f"{100 * t.seconds / busy:.1f}%"
-            rows.append((str(t.step), f"{t.seconds * 1e3:.4f}", share, least, t.label, t.place))
+            rows.append((str(t.step), f"{t.seconds * 1e3:.4f}", share, least, t.label, t.location))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         head = f"{self.seconds * 1e3:.3f} ms on the clock, {busy * 1e3:.3f} ms over all threads"
         lines = [
@@ -88,7 +92,7 @@ class Profile:
                 "dur": (event.end - event.begin) * 1e6,
                 "pid": 0,
                 "tid": event.thread,
-                "args": {"step": event.step, "at": known[event.step].place},
+                "args": {"step": event.step, "at": known[event.step].location},
             }
             for event in self.events
         ]
@@ -100,7 +104,7 @@ class Label(NamedTuple):
     """The name of a step, and the least time it needs, in seconds."""
 
     label: str
-    place: str
+    location: str
     least: float
 
 
@@ -115,7 +119,7 @@ def profile(events: Sequence[Event], labels: Sequence[Label]) -> Profile:
         Timing(
             step,
             labels[step].label,
-            labels[step].place,
+            labels[step].location,
             sum(event.end - event.begin for event in own),
             min(event.begin for event in own),
             max(event.end for event in own),

@@ -298,7 +298,7 @@ def body_program(
         lasting: How many of its last parameters are the same in many runs, like variables.
         is_iteration: Whether a loop computes it in each iteration.
         carried: The numbers of the outputs that it hands on from iteration to iteration, in one
-            array where that is possible. The parameter behind the iteration's number and those of
+            array where that is possible. The parameter after the iteration's number and those of
             the outputs before is what it is given for it.
     """
     split = len(body.parameters) - lasting

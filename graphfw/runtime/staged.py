@@ -72,7 +72,7 @@ class _Passed(NamedTuple):
         inputs: What it was given.
         sizes: Its sizes.
         outputs: What it has yielded.
-        seconds: How long each measurement behind it took.
+        seconds: How long each measurement after it took.
     """
 
     run: Executable
@@ -99,7 +99,7 @@ class StagedExecutable(Executable):
         self._threads = threads
         self._executor = executor
         outputs = stages.outputs
-        self._again = [i for i, place in enumerate(outputs) if place in outputs[:i]]
+        self._again = [i for i, slot in enumerate(outputs) if slot in outputs[:i]]
 
     def __call__(
         self,
@@ -112,13 +112,13 @@ class StagedExecutable(Executable):
         values = self._values(inputs)
         # Without a name for what is yielded, which would keep memory that is free.
         deque(self._passing(values, sizes, rng, version, claim), maxlen=0)
-        outputs = [values[place] for place in self.stages.outputs]
+        outputs = [values[slot] for slot in self.stages.outputs]
         for i in self._again:
             outputs[i] = outputs[i].copy()  # each belongs to whom it is handed to
         return outputs
 
     def _values(self, inputs: Sequence[Any]) -> list[Any]:
-        return [*inputs, *[None] * (self.stages.places - len(inputs))]
+        return [*inputs, *[None] * (self.stages.slots - len(inputs))]
 
     def _passing(
         self,
@@ -134,15 +134,15 @@ class StagedExecutable(Executable):
         for stage, run in zip(self.stages.stages, self._runs, strict=True):
             check_promises(stage.program, env)
             own = tuple([env[name] for name in stage.program.symbols])
-            given = [values[place] for place in stage.takes]
-            outputs = run(given, own, rng, version, claim if stage is last else None)
-            for place, array in zip(stage.gives, outputs, strict=True):
-                values[place] = array
+            inputs = [values[slot] for slot in stage.takes]
+            outputs = run(inputs, own, rng, version, claim if stage is last else None)
+            for slot, array in zip(stage.gives, outputs, strict=True):
+                values[slot] = array
             seconds = [self._measured(one, run, values, env) for one in stage.measurements]
-            for place in stage.drops:
-                values[place] = None
-            yield _Passed(run, given, own, outputs, seconds)
-            del given, outputs
+            for slot in stage.drops:
+                values[slot] = None
+            yield _Passed(run, inputs, own, outputs, seconds)
+            del inputs, outputs
 
     def _measured(
         self, one: Measurement, run: Executable, values: list[Any], env: dict[str, int]
@@ -150,7 +150,7 @@ class StagedExecutable(Executable):
         """Compute what tells sizes, on the host, and return how long it took."""
         begin = time.perf_counter()
         node, op = one.node, one.op
-        arrays = self._executor.to_hosts([values[place] for place in one.takes])
+        arrays = self._executor.to_hosts([values[slot] for slot in one.takes])
         is_watched = isinstance(run, DebugExecutable)
         wanted = range(len(node.outputs)) if is_watched else one.wanted
         try:
@@ -161,9 +161,9 @@ class StagedExecutable(Executable):
         if isinstance(run, DebugExecutable):
             run.watch(node, arrays, results)
         env.update(zip(one.names, op.measured(*results), strict=True))
-        for place, tensor, array in zip(one.gives, node.outputs, results, strict=True):
+        for slot, tensor, array in zip(one.gives, node.outputs, results, strict=True):
             if array is not None:
-                values[place] = self._executor.feed(tensor, array)
+                values[slot] = self._executor.feed(tensor, array)
         return time.perf_counter() - begin
 
     def blame(self, inputs: Sequence[Any], sizes: tuple[int, ...], rng: Rng) -> ExecutionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from graphfw.errors import ExecutorError
 from graphfw.ir.dim import DimLike, substitute, symbols_of
@@ -14,7 +15,7 @@ from graphfw.runtime.stages import Measurement, Stages
 
 
 def title(stages: Stages, number: int) -> str:
-    """Return the headline of a stage: which it is, and what is measured behind it."""
+    """Return the headline of a stage: which it is, and what is measured after it."""
     measured = ", ".join(
         [
             f"{', '.join(map(str, one.op.dims))} by {one.op.name} ({location_of(one.node)})"
@@ -57,10 +58,10 @@ def memory(stages: Stages, reports: Sequence[MemoryReport], env: Mapping[str, in
     for stage, own in zip(stages.stages, reports, strict=True):
         end = begin + max(own.levels, 1) - 1
         lasting = [e for e in own.entries if e.kind in _LASTING]
-        entries.update(dict.fromkeys([e._replace(first=0, last=levels - 1) for e in lasting]))
+        entries.update(dict.fromkeys([replace(e, first=0, last=levels - 1) for e in lasting]))
         for e in own.entries:
             if e.kind not in _LASTING:
-                entries[e._replace(first=e.first + begin, last=e.last + begin)] = None
+                entries[replace(e, first=e.first + begin, last=e.last + begin)] = None
         carried = sum(held.values())
         if carried:
             entries[MemoryEntry("held for later stages", "output", carried, begin, end, "")] = None
@@ -68,9 +69,9 @@ def memory(stages: Stages, reports: Sequence[MemoryReport], env: Mapping[str, in
         made = dict(zip(stage.gives, [t.type for t in stage.program.source.outputs], strict=True))
         for one in stage.measurements:
             made.update(zip(one.gives, one.node.types, strict=True))
-        held.update({place: _size(kind.nbytes, env) for place, kind in made.items()})
-        for place in stage.drops:
-            held.pop(place, None)
+        held.update({slot: _size(kind.nbytes, env) for slot, kind in made.items()})
+        for slot in stage.drops:
+            held.pop(slot, None)
         begin = end + 1
     ordered = tuple(sorted(entries, key=lambda e: -e.nbytes))
     return MemoryReport(
@@ -96,7 +97,7 @@ def profile(
 
     def add(timing: Timing, number: int) -> None:
         begin, end = timing.begin + now, timing.end + now
-        timings.append(timing._replace(step=number, begin=begin, end=end))
+        timings.append(replace(timing, step=number, begin=begin, end=end))
 
     for stage, own, took in zip(stages.stages, found, seconds, strict=True):
         for timing in own.timings:
@@ -107,8 +108,8 @@ def profile(
         now += own.seconds
         step += 1 + max([timing.step for timing in own.timings], default=-1)
         for one, lasted in zip(stage.measurements, took, strict=True):
-            name, place = one.op.name, location_of(one.node)
-            add(Timing(step, name, place, lasted, 0.0, lasted, 0.0), step)
+            name, location = one.op.name, location_of(one.node)
+            add(Timing(step, name, location, lasted, 0.0, lasted, 0.0), step)
             events.append(Event(step, 0, now, now + lasted))
             now, step = now + lasted, step + 1
     timings.sort(key=lambda timing: -timing.seconds)

@@ -10,7 +10,7 @@ By example: `y, total = x[x[:, 0] > 0] @ w, gf.sum(x)`, where x is fed and w a v
     measures  mask                  rows = nonzero(mask), [1, _nonzero]: `_nonzero` is known
     stage 1   feeds x, rows; has w  computes y = gather(x, rows) @ w, [_nonzero, 2]
 
-Updates of variables are the last stage's: nothing can fail behind them.
+Updates of variables are the last stage's: nothing can fail after them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Measurement(NamedTuple):
         node: The node.
         op: Its op.
         names: The symbols that it finds out.
-        takes: The places of its inputs.
-        gives: The places of its outputs.
+        takes: The slots of its inputs.
+        gives: The slots of its outputs.
         wanted: The numbers of the outputs that are read.
     """
 
@@ -52,14 +52,14 @@ class Measurement(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A part of a program that is run in one go. Values have places, numbered for the whole run.
+    """A part of a program that is run in one go. Values have slots, numbered for the whole run.
 
     Attributes:
         program: The part as a program of its own.
-        takes: The places of its feeds and variables.
-        gives: The places of its outputs.
-        measurements: What is measured behind it.
-        drops: The places that nothing needs any more then.
+        takes: The slots of its feeds and variables.
+        gives: The slots of its outputs.
+        measurements: What is measured after it.
+        drops: The slots that nothing needs any more then.
     """
 
     program: Program
@@ -74,12 +74,12 @@ class Stages(NamedTuple):
 
     Attributes:
         stages: Its parts, in order.
-        places: How many places there are; the first are those of the program's feeds and variables.
-        outputs: The places of the program's outputs.
+        slots: How many slots there are; the first are those of the program's feeds and variables.
+        outputs: The slots of the program's outputs.
     """
 
     stages: tuple[Stage, ...]
-    places: int
+    slots: int
     outputs: tuple[int, ...]
 
 
@@ -100,12 +100,12 @@ class _Cut:
         self._levels = _levels(program)
         outputs = program.source.outputs
         self._last = max([self._ready(t) for t in outputs])
-        self._places: dict[tuple[Node, int], int] = {}
-        given = (*program.feeds, *program.variables)
-        self._given = {t.node for t in given}
+        self._slots: dict[tuple[Node, int], int] = {}
+        inputs = (*program.feeds, *program.variables)
+        self._inputs = {t.node for t in inputs}
         self._rewritten = {v.node for v in program.updated}
-        for tensor in given:
-            self._place(tensor)
+        for tensor in inputs:
+            self._slot(tensor)
 
     def stages(self) -> Stages:
         """Return the stages: found from the last one on, as each says what it needs of others."""
@@ -126,7 +126,7 @@ class _Cut:
         stages = [
             Stage(
                 part,
-                tuple(map(self._place, (*sources, *part.variables))),
+                tuple(map(self._slot, (*sources, *part.variables))),
                 tuple(map(self._yielded, mine)),
                 tuple(
                     [self._measurement(*n) for n in measured.items() if self._levels[n[0]] == level]
@@ -140,9 +140,9 @@ class _Cut:
     def _numbered(
         self, stages: list[Stage], fetches: Sequence[Tensor], updates: Sequence[Tensor]
     ) -> Stages:
-        """Give the new contents of variables places of their own, and say what is dropped when."""
+        """Give the new contents of variables slots of their own, and say what is dropped when."""
         final = stages[-1]
-        count = len(self._places)
+        count = len(self._slots)
         new = tuple(range(count, count + len(updates)))
         kept = len(final.gives) - len(updates)
         stages[-1] = final._replace(gives=(*final.gives[:kept], *new))
@@ -196,7 +196,7 @@ class _Cut:
     ) -> None:
         """See that an earlier stage yields what a later one or a measurement takes."""
         node = tensor.node
-        if node in self._given:
+        if node in self._inputs:
             return
         if MEASURES not in node.op.traits:
             wanted[self._levels[node]][tensor] = None
@@ -209,7 +209,7 @@ class _Cut:
 
     def _measurement(self, node: Node, wanted: Collection[int]) -> Measurement:
         assert isinstance(node.op, Measuring)
-        takes, gives = map(self._place, node.inputs), map(self._place, node.outputs)
+        takes, gives = map(self._slot, node.inputs), map(self._slot, node.outputs)
         return Measurement(
             node, node.op, node.op.names, tuple(takes), tuple(gives), frozenset(wanted)
         )
@@ -219,13 +219,13 @@ class _Cut:
         return self._levels[tensor.node] + (MEASURES in tensor.node.op.traits)
 
     def _yielded(self, tensor: Tensor) -> int:
-        """Return the place of what a stage yields; of what is given, it yields copies."""
-        if tensor.node not in self._given:
-            return self._place(tensor)
-        return self._places.setdefault((tensor.node, _COPY), len(self._places))
+        """Return the slot of what a stage yields; of what is given, it yields copies."""
+        if tensor.node not in self._inputs:
+            return self._slot(tensor)
+        return self._slots.setdefault((tensor.node, _COPY), len(self._slots))
 
-    def _place(self, tensor: Tensor) -> int:
-        return self._places.setdefault((tensor.node, tensor.index), len(self._places))
+    def _slot(self, tensor: Tensor) -> int:
+        return self._slots.setdefault((tensor.node, tensor.index), len(self._slots))
 
 
 _COPY = -1

@@ -21,7 +21,7 @@ from graphfw.utils import forks
 _TOGETHER = 32 << 20
 
 _RUNS = 16
-"""How many programs' runs are told apart: each reader looks at all of them."""
+"""How many programs' runs are distinguished: each reader looks at all of them."""
 
 
 _Runs: TypeAlias = "Mapping[frozenset[Variable], int]"
@@ -68,7 +68,7 @@ class State:
     """Holds the current snapshot.
 
     Readers pin the snapshot and go on undisturbed. Writers queue for `writing`; a writer's new
-    snapshot takes the old one's place in a single assignment, after everything that can fail has
+    snapshot takes the old one's position in a single assignment, after everything that can fail has
     run: a signal at any moment finds the old one or the new one. What its handler writes is not
     lost: that the old one is still there is asked right before, and no signal comes between.
 
@@ -183,7 +183,7 @@ class State:
     def give_back(self, taker: object) -> None:
         """Undo `take_step` for a run that failed, if nothing has happened since it was called.
 
-        Where it was interrupted behind the native call that has overwritten the contents, the run
+        Where it was interrupted after the native call that has overwritten the contents, the run
         has happened.
         """
         with self._swapping:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from graphfw.ir.sources import Constant, Placeholder, VariableOp
+from graphfw.ir.sources import ConstantOp, Placeholder, VariableOp
 from graphfw.ir.tensor import Node
 from graphfw.ops.control.region_op import Region
 from graphfw.passes.fuse import Partition
@@ -22,7 +22,7 @@ def label_of(step: Step, most: int | None = None) -> str:
     (node, *others) = step.nodes
     if isinstance(node.op, Region) and not others:
         return f"{node.op.name} (its iterations are one kernel)"
-    if not (others or node.inputs) and isinstance(node.op, Constant | Placeholder | VariableOp):
+    if not (others or node.inputs) and isinstance(node.op, ConstantOp | Placeholder | VariableOp):
         return f"copy of a {node.op.name}"
     return ops_of(step.nodes, most)
 
@@ -61,11 +61,11 @@ def entry(
 ) -> MemoryEntry:
     """Return the line of a storage in a report of memory."""
     if isinstance(storage, Temp):
-        name, place = storage.why, ""
+        name, location = storage.why, ""
     else:
         shown = f'"{storage.name}" ' if storage.name else ""
-        name, place = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
-    return MemoryEntry(name, kind, bytes_at(storage, sizes), first, last, place)
+        name, location = f"{shown}{storage.node.op.name} {storage.type}", location_of(storage.node)
+    return MemoryEntry(name, kind, bytes_at(storage, sizes), first, last, location)
 
 
 def entries(

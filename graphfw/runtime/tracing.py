@@ -13,7 +13,7 @@ from graphfw.ir import ambient
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
 from graphfw.ir.op import nested
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Update
 from graphfw.ops.args import as_tensor
@@ -154,7 +154,7 @@ def warn_of_large_constants(graph: Graph, seen: set[str]) -> None:
 def _large_constants(nodes: Iterable[Node]) -> Iterator[tuple[Node, Array, str]]:
     for node in nodes:
         op = node.op
-        if isinstance(op, Constant) and op.value.array.nbytes > LARGE_BYTES:
+        if isinstance(op, ConstantOp) and op.value.array.nbytes > LARGE_BYTES:
             yield node, op.value.array, op.value.digest
         for body in nested(op.values):
             yield from _large_constants(body.nodes)

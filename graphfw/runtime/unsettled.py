@@ -182,9 +182,9 @@ class Unsettled:
         if not self._errors:
             return
         with self._lock:
-            for place, (thread, error) in enumerate(self._errors):
+            for index, (thread, error) in enumerate(self._errors):
                 if thread is me or not thread.is_alive():
-                    del self._errors[place]
+                    del self._errors[index]
                     raise error
 
 

@@ -46,8 +46,8 @@ class _Watched(Body):
         return _Watched(super().bind(sizes), self._watch)
 
     def evaluate(self, xp: Any, arrays: Sequence[Any], rng: Rng | None) -> list[Any]:
-        given = zip(self.parameters, arrays, strict=True)
-        values = {(t.node, t.index): array for t, array in given}
+        fed = zip(self.parameters, arrays, strict=True)
+        values = {(t.node, t.index): array for t, array in fed}
         if not self.nodes:
             time_limits.check()
         for node in self.nodes:

@@ -15,7 +15,7 @@ from graphfw.ir.graph import current_graph
 from graphfw.ir.modes import as_called
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.composed import callback, demand
-from graphfw.ops.creation.inputs import Identity
+from graphfw.ops.creation.inputs import IdentityOp
 from graphfw.ops.structures import Structure
 from graphfw.transforms import forward
 from graphfw.transforms.grad import cotangents, stand_in
@@ -27,14 +27,14 @@ class DifferentiatedCall(NamedTuple):
 
     Attributes:
         what: The transform that made it, as errors name it.
-        given: The arguments.
+        arguments: The arguments.
         xs: What the function was called with in their place.
         ys: What it returned.
         aux: What it handed on, in a tuple, which is empty where it can't.
     """
 
     what: str
-    given: Structure
+    arguments: Structure
     xs: list[Tensor]
     ys: Structure
     aux: tuple[Any, ...]
@@ -50,17 +50,17 @@ class DifferentiatedCall(NamedTuple):
             GradientError: No argument is a float.
         """
         fn = callback(what, "fn", fn, "fn(*primals)")
-        given = _structure(what, primals, "is called with")
-        if not any(t.dtype.is_inexact for t in given.tensors):
+        arguments = _structure(what, primals, "is called with")
+        if not any(t.dtype.is_inexact for t in arguments.tensors):
             raise GradientError(
                 f"{what}: no argument is a floating-point tensor",
-                operands=[describe("x", t) for t in given.tensors[:2]],
+                operands=[describe("x", t) for t in arguments.tensors[:2]],
                 fix="give floats, for example 3.0 for 3",
             )
         # New tensors: what fn takes from around it is constant, and equal arguments are two.
         with ambient.override(ambient.grad_enabled, True):
-            xs = [emit(Identity(), t) for t in given.tensors]
-            returned = as_called(fn)(*given.pack(xs))
+            xs = [emit(IdentityOp(), t) for t in arguments.tensors]
+            returned = as_called(fn)(*arguments.pack(xs))
         aux: tuple[Any, ...] = ()
         if has_aux:
             demand(
@@ -76,7 +76,7 @@ class DifferentiatedCall(NamedTuple):
             fix="return tensors, or nested tuples, lists and dicts of tensors",
         )
         admitted_ys = [admitted(t, current_graph(), what) for t in ys.tensors]
-        return cls(what, given, xs, ys._replace(tensors=admitted_ys), tuple(aux))
+        return cls(what, arguments, xs, ys._replace(tensors=admitted_ys), tuple(aux))
 
     @property
     def result(self) -> Any:
@@ -97,17 +97,17 @@ class DifferentiatedCall(NamedTuple):
         Raises:
             ArgumentError, GradientError, ShapeError, DTypeError: They don't fit.
         """
-        return self._matched("the tangents", value, "the primals", self.given)
+        return self._matched("the tangents", value, "the primals", self.arguments)
 
     def _matched(
         self, label: str, value: Any, other: str, structure: Structure
     ) -> list[Tensor | None]:
         example = structure.pack(structure.tensors)
         mark = object()
-        given, wanted = [nest.key(nest.packer(v)(repeat(mark)), str) for v in (value, example)]
+        found, wanted = [nest.key(nest.packer(v)(repeat(mark)), str) for v in (value, example)]
         leaves = list(nest.leaves(value))
         demand(
-            given == wanted,
+            found == wanted,
             f"{self.what}: {label} and {other} have different structures: "
             f"{len(leaves)} and {counted(len(structure.tensors), 'tensor')}",
             fix="use the same nesting of tuples, lists and dicts, with the same keys",

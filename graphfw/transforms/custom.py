@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.errors import GradientError, counted
 from graphfw.hints.calls import explained
@@ -26,25 +26,28 @@ from graphfw.ops.control.region_op import Refusal
 class CustomGradient(FirstInputs):
     """The first `count` inputs, whose gradient is that of a rule instead.
 
-    ys: count tensors, xs: as many as `given` has entries, captures of the rule, others -> the ys
+    ys: count tensors, xs: one for each of `differentiated`, captures of the rule, others -> the ys
 
     Attributes:
         count: How many results there are.
         rule: Takes the cotangents of the ys that are floats, and the captures; yields those of xs.
-        given: For which of the xs it yields one.
+        differentiated: For which of the xs it yields one.
         others: How many tensors the function takes from around it: no rule says their gradients.
     """
 
     rule: Body
-    given: tuple[bool, ...] = ()
+    differentiated: tuple[bool, ...] = ()
     others: int = 0
+    earlier_fields: ClassVar[dict[str, str]] = {"given": "differentiated"}
     traits = FirstInputs.traits | {TRANSPARENT}
 
     def vjp(self, ct: tuple[Any, ...], y: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Any, ...]:
-        before = self.count + len(self.given)
+        before = self.count + len(self.differentiated)
         captures = inputs[before : len(inputs) - self.others]
         found = iter(self.rule.inline(*[t for t in ct if t is not None], *captures))
-        gradients = [next(found) if is_given else None for is_given in self.given]
+        gradients = [
+            next(found) if is_differentiated else None for is_differentiated in self.differentiated
+        ]
         happens(list(found))
         refusals = [_refusal(y[0], t) for t in inputs[before + len(captures) :]]
         return (*[None] * self.count, *gradients, *[None] * len(captures), *refusals)
@@ -52,12 +55,12 @@ class CustomGradient(FirstInputs):
     def batch(
         self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        before, end = self.count + len(self.given), len(inputs) - self.others
+        before, end = self.count + len(self.differentiated), len(inputs) - self.others
         cotangents = len(self.rule.parameters) - (end - before)
         flags = [*[True] * cotangents, *batched[before:end]]
         rule, _ = mapped.body("custom_gradient", self.rule, flags)
         own = mapped.all(inputs[:before], batched[:before])
-        op = CustomGradient(self.count, rule, self.given, self.others)
+        op = CustomGradient(self.count, rule, self.differentiated, self.others)
         return emit_all(op, *own, *inputs[before:])
 
 
@@ -101,8 +104,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         graph = current_graph()
-        given_tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        xs = [admitted(x, graph, "custom_gradient") for x in given_tensors]
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        xs = [admitted(x, graph, "custom_gradient") for x in tensors]
         before = next_serial()
         returned = called(*args, **kwargs)
         if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
@@ -119,9 +122,9 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
                 fix="return y, rule  with y a tensor or a tuple of tensors",
             )
         others = _others(ys, xs, before)
-        given: list[bool] = []
-        (body,), captures = closed(*carrying(_traced(rule, ys, len(xs), given)))
-        op = CustomGradient(len(ys), body, tuple(given), len(others))
+        differentiated: list[bool] = []
+        (body,), captures = closed(*carrying(_traced(rule, ys, len(xs), differentiated)))
+        op = CustomGradient(len(ys), body, tuple(differentiated), len(others))
         outputs = emit_all(op, *ys, *xs, *captures, *others)
         return outputs[0] if isinstance(result, Tensor) else outputs
 
@@ -154,9 +157,9 @@ def _others(ys: Sequence[Tensor], xs: Sequence[Tensor], before: int) -> list[Ten
 
 
 def _traced(
-    rule: Callable[..., Any], ys: Sequence[Tensor], wanted: int, given: list[bool]
+    rule: Callable[..., Any], ys: Sequence[Tensor], wanted: int, differentiated: list[bool]
 ) -> Traced:
-    """Call a rule for its body, and note in `given` which of the gradients wanted it yields."""
+    """Call a rule for its body; `differentiated` takes for which tensors it yields a gradient."""
 
     def flat(*seeds: Tensor) -> list[Tensor]:
         rest = iter(seeds)
@@ -174,7 +177,7 @@ def _traced(
                     f"custom_gradient: the rule returns a {type(gradient).__name__}, not a tensor",
                     fix="make it of the cotangent, with graphfw's functions, or by gf.asarray",
                 )
-            given.append(gradient is not None)
+            differentiated.append(gradient is not None)
         return [gradient for gradient in gradients if gradient is not None]
 
     return trace("custom_gradient", flat, [y.type for y in ys if y.dtype.is_inexact])

@@ -36,7 +36,7 @@ def tangents(
 ) -> tuple[list[Tensor], list[Tensor | None]]:
     """Return the ys and their tangents for those of the xs; None for a y that none reaches.
 
-    What a loop computes and its tangents come from one loop: the ys are made again behind it.
+    What a loop computes and its tangents come from one loop: the ys are made again after it.
 
     For the rules of ops that own bodies; users have `jvp`.
 
@@ -56,17 +56,17 @@ def tangents(
     before = graph.provenance
     try:
         for node in ancestors(ys, stop=lambda node: node.serial <= first):
-            given = [moved.get((t.node, t.index)) for t in node.inputs]
+            incoming = [moved.get((t.node, t.index)) for t in node.inputs]
             inputs = [anew.get((t.node, t.index), t) for t in node.inputs]
             is_changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
-            if not is_changed and _none(given):
+            if not is_changed and _none(incoming):
                 continue
             outputs: Sequence[Tensor] = node.outputs
             if is_changed:
                 graph.provenance = node.loc
                 outputs = emit_all(node.op, *inputs)
             graph.provenance = node.loc.as_gradient()
-            made, found = _through(node, outputs, inputs, given, keeps)
+            made, found = _through(node, outputs, inputs, incoming, keeps)
             for index, (old, new, tangent) in enumerate(
                 zip(node.outputs, made, found, strict=True)
             ):
@@ -90,28 +90,28 @@ def _none(values: Iterable[Tensor | None]) -> bool:
 
 
 def _through(
-    node: Node, outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Tangents, keeps: bool
+    node: Node, outputs: Sequence[Tensor], inputs: Sequence[Tensor], incoming: Tangents, keeps: bool
 ) -> tuple[Sequence[Tensor], Tangents]:
     """Return a node's outputs, and their tangents for those of its inputs."""
     op = node.op
     floats = [t.dtype.is_inexact for t in outputs]
-    if op.vjp is None or _none(given) or not any(floats):
+    if op.vjp is None or _none(incoming) or not any(floats):
         return outputs, [None] * len(outputs)
     if keeps and isinstance(op, Scan) and _can_keep(op):
-        return op.tangents_apart(given, outputs, *inputs)
+        return op.tangents_apart(incoming, outputs, *inputs)
     if op.jvp is not None:
-        made, found = op.jvp(given, outputs, *inputs)
+        made, found = op.jvp(incoming, outputs, *inputs)
         return made, found
     if op.linear == "jointly":
         results: Tangents = emit_all(
-            op, *[_moved(x, t) for x, t in zip(inputs, given, strict=True)]
+            op, *[_moved(x, t) for x, t in zip(inputs, incoming, strict=True)]
         )
     elif op.linear == "each":
-        results = [_sum(emit_all(op, *xs)[0] for xs in _one_at_a_time(inputs, given))]
+        results = [_sum(emit_all(op, *xs)[0] for xs in _one_at_a_time(inputs, incoming))]
     elif ELEMENTWISE in op.traits:
-        results = [_elementwise(node, outputs[0], inputs, given)]
+        results = [_elementwise(node, outputs[0], inputs, incoming)]
     else:
-        results = _transposed(node, outputs, inputs, given)
+        results = _transposed(node, outputs, inputs, incoming)
     return outputs, [t if flag else None for t, flag in zip(results, floats, strict=True)]
 
 
@@ -123,16 +123,16 @@ def _can_keep(op: Op) -> bool:
 
 
 def _moved(x: Tensor, tangent: Tensor | None) -> Tensor:
-    """Return the operand that takes an input's place where an op is applied to the tangents."""
+    """Return the operand that takes an input's position where an op is applied to the tangents."""
     if tangent is not None or not x.dtype.is_inexact:
         return x if tangent is None else tangent
     return F.zeros(x.shape, dtype=x.dtype)
 
 
-def _one_at_a_time(inputs: Sequence[Tensor], given: Tangents) -> Iterable[list[Tensor]]:
-    for place, tangent in enumerate(given):
+def _one_at_a_time(inputs: Sequence[Tensor], incoming: Tangents) -> Iterable[list[Tensor]]:
+    for index, tangent in enumerate(incoming):
         if tangent is not None:
-            yield [*inputs[:place], tangent, *inputs[place + 1 :]]
+            yield [*inputs[:index], tangent, *inputs[index + 1 :]]
 
 
 def _sum(values: Iterable[Tensor]) -> Tensor | None:
@@ -142,24 +142,27 @@ def _sum(values: Iterable[Tensor]) -> Tensor | None:
     return total
 
 
-def _elementwise(node: Node, y: Tensor, inputs: Sequence[Tensor], given: Tangents) -> Tensor | None:
+def _elementwise(
+    node: Node, y: Tensor, inputs: Sequence[Tensor], incoming: Tangents
+) -> Tensor | None:
     """Take the gradient rule as it is: the derivative is diagonal, its own transpose.
 
     The rule multiplies by the conjugate of the slope, so its conjugate is taken.
     """
     # A rule sums over the dims that an input is repeated along: so it is repeated before.
     whole = [
-        x if t is None else F.broadcast_to(x, y.shape) for x, t in zip(inputs, given, strict=True)
+        x if t is None else F.broadcast_to(x, y.shape)
+        for x, t in zip(inputs, incoming, strict=True)
     ]
 
     def parts() -> Iterable[Tensor]:
-        for place, tangent in enumerate(given):
+        for index, tangent in enumerate(incoming):
             if tangent is None:
                 continue
-            entry = _entries(node, F.broadcast_to(F.conj(tangent), y.shape), y, whole)[place]
+            entry = _entries(node, F.broadcast_to(F.conj(tangent), y.shape), y, whole)[index]
             if entry is not None:
                 value = entry if isinstance(entry, Tensor) else entry()
-                value = F.conj(fitted(value, whole[place].type, node))
+                value = F.conj(fitted(value, whole[index].type, node))
                 yield value if y.dtype.is_complex else F.real(value)
 
     return _sum(parts())
@@ -173,7 +176,7 @@ def _entries(node: Node, ct: Any, y: Any, inputs: Sequence[Tensor]) -> Sequence[
 
 
 def _transposed(
-    node: Node, outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Tangents
+    node: Node, outputs: Sequence[Tensor], inputs: Sequence[Tensor], incoming: Tangents
 ) -> list[Tensor | None]:
     """Differentiate the gradient rule with respect to its cotangent.
 
@@ -187,7 +190,7 @@ def _transposed(
         y = tuple(outputs) if node.op.multiple else outputs[0]
         gradients, moved = [], []
         entries = _entries(node, ct, y, inputs)
-        for x, entry, tangent in zip(inputs, entries, given, strict=True):
+        for x, entry, tangent in zip(inputs, entries, incoming, strict=True):
             if entry is not None and tangent is not None:
                 value = entry if isinstance(entry, Tensor) else entry()
                 gradients.append(admitted(fitted(value, x.type, node), graph, "jvp"))

@@ -45,7 +45,7 @@ def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     @unintercepted
     def pullback(cts: Any) -> Any:
-        return call.given.pack(call.pull(call.cotangents(cts)))
+        return call.arguments.pack(call.pull(call.cotangents(cts)))
 
     return (call.result, pullback, *call.aux)
 

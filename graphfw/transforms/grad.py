@@ -168,14 +168,14 @@ def _seed(y: Tensor, grad_y: Any) -> Tensor:
                 fix="reduce it first, with gf.sum or gf.mean, or pass grad_y=",
             )
         return F.ones((), dtype=y.dtype)
-    given = F.astype(F.asarray(grad_y, like=y), y.dtype)
-    if not can_broadcast(given.shape, y.shape):
+    seed = F.astype(F.asarray(grad_y, like=y), y.dtype)
+    if not can_broadcast(seed.shape, y.shape):
         raise ShapeError(
-            f"grad: grad_y is {given.type} and y is {y.type}",
-            operands=[concrete.describe("y", y), concrete.describe("grad_y", given)],
+            f"grad: grad_y is {seed.type} and y is {y.type}",
+            operands=[concrete.describe("y", y), concrete.describe("grad_y", seed)],
             fix="grad_y has the shape of y",
         )
-    return F.broadcast_to(given, y.shape)
+    return F.broadcast_to(seed, y.shape)
 
 
 def _with_paths_around(y: Tensor, xs: Sequence[Tensor], seed: Tensor) -> list[Tensor | None]:
@@ -291,7 +291,7 @@ def _backward(
                 made = ancestors([result], stop=known.__contains__)
                 passed = [node for node in made if node not in known]
                 active |= _active(passed, reached)
-            if node.loc is not last:  # what a line or a layer makes has one place
+            if node.loc is not last:  # what a line or a layer makes has one location
                 last = node.loc
                 location = last.as_gradient()
             graph.provenance = location

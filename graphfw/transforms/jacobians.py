@@ -85,11 +85,11 @@ def jacobian(
         call = DifferentiatedCall.of("jacobian", partial, chosen)
         _check(call, holomorphic)
         if mode == "forward" or (mode == "auto" and _is_forward_less(call)):
-            columns = [_columns(call, place) for place in range(len(call.xs))]
+            columns = [_columns(call, index) for index in range(len(call.xs))]
             rows = [[column[i] for column in columns] for i in range(len(call.ys.tensors))]
         else:
-            rows = [_rows(call, place, holomorphic) for place in range(len(call.ys.tensors))]
-        blocks = [call.given.pack(row) for row in rows]
+            rows = [_rows(call, index, holomorphic) for index in range(len(call.ys.tensors))]
+        blocks = [call.arguments.pack(row) for row in rows]
         return call.ys.pack([b[0] if is_one else b for b in blocks])
 
     return differentiated
@@ -191,7 +191,7 @@ def hvp(
                 operands=[describe("y", y)],
                 fix="reduce it, with gf.sum or gf.mean; gf.hessian takes any results",
             )
-        return y, call.given.pack(call.pull([F.ones((), dtype=y.dtype)]))
+        return y, call.arguments.pack(call.pull([F.ones((), dtype=y.dtype)]))
 
     call, ys, found = pushed("hvp", gradient, primals, tangents)
     return ys[0], call.ys.pack(found)[1]
@@ -241,12 +241,12 @@ def _is_forward_less(call: DifferentiatedCall) -> bool:
     return elements != results and always_le(elements, results)
 
 
-def _columns(call: DifferentiatedCall, place: int) -> Sequence[Tensor | None]:
+def _columns(call: DifferentiatedCall, index: int) -> Sequence[Tensor | None]:
     """Return the derivatives of all results by an argument: [*Y, *X] each."""
-    x = call.xs[place]
+    x = call.xs[index]
 
     def column(unit: Tensor) -> list[Tensor | None]:
-        return call.push(_only(unit, place, len(call.xs)))[1]
+        return call.push(_only(unit, index, len(call.xs)))[1]
 
     if x.shape == ():
         return column(F.ones((), dtype=x.dtype))
@@ -254,12 +254,12 @@ def _columns(call: DifferentiatedCall, place: int) -> Sequence[Tensor | None]:
     return [F.reshape(t, (*y.shape, *x.shape)) for t, y in zip(found, call.ys.tensors, strict=True)]
 
 
-def _rows(call: DifferentiatedCall, place: int, holomorphic: bool) -> list[Tensor | None]:
+def _rows(call: DifferentiatedCall, index: int, holomorphic: bool) -> list[Tensor | None]:
     """Return the derivatives of a result by all arguments: [*Y, *X] each."""
-    y = call.ys.tensors[place]
+    y = call.ys.tensors[index]
 
     def pulled(unit: Tensor) -> list[Any]:
-        return call.pull(_only(unit, place, len(call.ys.tensors)))
+        return call.pull(_only(unit, index, len(call.ys.tensors)))
 
     def row(unit: Tensor) -> list[Tensor | None]:
         found = pulled(unit)
@@ -275,8 +275,8 @@ def _rows(call: DifferentiatedCall, place: int, holomorphic: bool) -> list[Tenso
     return [F.reshape(t, (*y.shape, *x.shape)) for t, x in zip(found, call.xs, strict=True)]
 
 
-def _only(value: Tensor, place: int, count: int) -> list[Tensor | None]:
-    return [value if i == place else None for i in range(count)]
+def _only(value: Tensor, index: int, count: int) -> list[Tensor | None]:
+    return [value if i == index else None for i in range(count)]
 
 
 def _units(x: Tensor) -> Tensor:

@@ -85,8 +85,10 @@ def vmap(
 
         def one(*tensors: Tensor) -> list[Tensor]:
             rest = iter(tensors)
-            given, named = pack(iter([x.value if x.front is None else next(rest) for x in leaves]))
-            returned.append(as_called(fn)(*given, **named))
+            positional, named = pack(
+                iter([x.value if x.front is None else next(rest) for x in leaves])
+            )
+            returned.append(as_called(fn)(*positional, **named))
             return [_result(leaf) for leaf in nest.leaves(returned[-1]) if leaf is not None]
 
         mapped_axis = MappedAxis(_common_size(leaves), randomness)
@@ -102,7 +104,7 @@ def vmap(
         found = zip(outputs[: len(body.outputs)], batched, strict=False)
         results = _spread("out_axes", out_axes, returned[-1], "result")
         made = [
-            None if leaf.value is None else _placed(mapped_axis, leaf, *next(found))
+            None if leaf.value is None else _with_mapped_axis(mapped_axis, leaf, *next(found))
             for leaf in results
         ]
         happens([token for token, _ in found])
@@ -121,7 +123,7 @@ class _Leaf(NamedTuple):
     Attributes:
         label: Where it stands, as errors name it.
         value: It.
-        axis: Where the examples lie.
+        axis: Where the examples are.
         front: It as a tensor with the examples along axis 0; None for what is not mapped.
     """
 
@@ -270,7 +272,9 @@ def _shown(nodes: Mapping[Node, None]) -> list[Any]:
     return [describe(node.op.name, node.outputs[0]) for node in nodes]
 
 
-def _placed(mapped_axis: MappedAxis, leaf: _Leaf, tensor: Tensor, is_batched: bool) -> Tensor:
+def _with_mapped_axis(
+    mapped_axis: MappedAxis, leaf: _Leaf, tensor: Tensor, is_batched: bool
+) -> Tensor:
     """Return a result with its examples where they are to lie."""
     if leaf.axis is None:
         demand(

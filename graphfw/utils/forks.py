@@ -196,7 +196,7 @@ class _Fork:
             self._take(lock)
         while True:
             for name in _imported_elsewhere():
-                with suppress(Exception):  # the thread that imports it is told
+                with suppress(Exception):  # the thread that imports it gets the error
                     importlib.import_module(name)
             for lock in _last:
                 self._take(lock)
@@ -310,7 +310,7 @@ def _after_in_child_again() -> None:
 
 def _imported_elsewhere() -> list[str]:
     """Return the modules that other threads are importing, each under a lock of its own."""
-    # Private, and the only place that knows it.
+    # Private, and the only position that knows it.
     known: dict[str, Any] = importlib._bootstrap._module_locks  # type: ignore[attr-defined]  # private
     me = threading.get_ident()
     locks = [lock for ref in [*known.values()] if (lock := ref()) is not None]

@@ -25,7 +25,7 @@ class _Kept(type(threading.RLock())):  # type: ignore[misc]  # a type without a 
     def __enter__(self) -> bool:
         taken: list[bool] = []
         try:
-            # One call of functions that are no Python: an interrupt comes before it or behind it.
+            # One call of functions that are no Python: an interrupt comes before it or after it.
             taken.extend(map(self.acquire, (True,)))
         except BaseException:
             if taken:

@@ -83,7 +83,7 @@ def _compiled(cls: Any, found: Sequence[Field[Any]], eq: bool) -> dict[str, Any]
             f"def __hash__(self): return hash(({own}))",
         ]
     methods: dict[str, Any] = {}
-    # Errors' places skip code of the package, which is told by this name.
+    # Errors' locations skip code of the package, which this name marks.
     exec("\n".join(text), {**known, "__name__": cls.__module__}, methods)
     return methods
 

@@ -93,7 +93,7 @@ def test_each_attribute_exists_or_is_answered(path):
     assert not silent, f"no answer for {path}'s {silent}: add rows to hints/foreign_methods.py"
 
 
-EARLIER = {"per_trip"}
+EARLIER = {"per_trip", "place"}
 """Names that graphfw itself had."""
 
 
@@ -175,7 +175,7 @@ SAMPLES = {
     **{"histogram_bin_edges.range": (0.0, 1.0), "histc.min": 0, "histc.max": 1, "d": X},
     **{"power": 0.5, "binom.n": X, "comb.n": X, "factorial.n": X, "multigammaln.d": 2, "delta": 1},
     **{
-        "place": X.at[0],
+        "selected": X.at[0],
         **{"lr": 0.1, "steps": 10, "decay_steps": 20, "transition_steps": 10, "warmup": 5},
         **{"decay_rate": 0.9, "optimizer": gf.optim.SGD(0.1), "factor": 0.9, "every": 10},
         **{
@@ -205,7 +205,7 @@ LISTS = {
     "shape": "[2, 2]",
     "sizes": "[1, 1]",
     "axes": "(1, 0)",
-    "places": "[0]",
+    "indices": "[0]",
     "mask": "[True, False]",
     "operands": "[x, x]",
     "choose.arrays": "[v, v]",
@@ -384,3 +384,10 @@ def test_earlier_names_answer_with_the_present_ones(monkeypatch):
         g.place()
     with gf.Session(g) as session, pytest.raises(AttributeError, match="per_iteration"):
         session.compile(y, feeds=[x]).memory((3,)).per_trip  # noqa: B018 - it raises
+    with gf.Session(g) as session:
+        plan = session.compile(y, feeds=[x])
+        rows = plan.memory((3,)).entries[0], plan.profile([1.0, 2.0, 3.0]).timings[0]
+    for row in rows:
+        assert "test_foreign_names.py" in row.location
+        with pytest.raises(AttributeError, match="write location"):
+            row.place  # noqa: B018 - it raises

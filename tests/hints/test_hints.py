@@ -321,7 +321,7 @@ WORDS = [
     (lambda: gf.gelu(x, approximate=True), 'use approximate="tanh"'),
     (lambda: gf.gelu(x, approximate=False), 'use approximate="none"'),
     (lambda: gf.broadcast_to(x, (4, -1, 3)), "write the dims themselves: [4, 2, 3]"),
-    (lambda: gf.split(gf.arange(5), 2), "pass the places to cut at: [3]"),
+    (lambda: gf.split(gf.arange(5), 2), "pass the positions to cut at: [3]"),
 ]
 
 

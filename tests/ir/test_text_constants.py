@@ -16,7 +16,7 @@ from graphfw.ir.build import emit
 from graphfw.ir.literal import Literal
 from graphfw.ir.parser import parse
 from graphfw.ir.printer import INLINE_SIZE, graph_text, literal_text
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.syntax import array_of, call
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import TensorType
@@ -47,7 +47,7 @@ def test_constants_of_all_dtypes(kind):
     small, large = sample(kind), np.resize(sample(kind), (5, 7))
     with gf.Graph() as g:
         for array in (small, small.ravel()[0], small[:0], large):
-            emit(Constant(Literal(np.asarray(array))))
+            emit(ConstantOp(Literal(np.asarray(array))))
         gf.Variable(small, name="small", dtype=kind)
         gf.Variable(large, name="large", dtype=kind)
     assert str(g).count("@") == 2
@@ -111,7 +111,7 @@ def test_constants_that_do_not_fit_their_digest():
 def test_initial_value_that_is_a_tensor():
     outside = gf.Tensor.__add__(_ambient_constant([1.0, 2.0]), 1.0)
     with gf.Graph() as g:
-        start = gf.reshape(emit(Constant(Literal(np.arange(3)))), (3, 1))
+        start = gf.reshape(emit(ConstantOp(Literal(np.arange(3)))), (3, 1))
         gf.Variable(start, name="inside")
         gf.Variable(outside, name="outside")
     text = str(g)
@@ -122,7 +122,7 @@ def test_initial_value_that_is_a_tensor():
 
 
 def _ambient_constant(value) -> Tensor:
-    return emit(Constant(Literal(np.asarray(value, np.float32))))
+    return emit(ConstantOp(Literal(np.asarray(value, np.float32))))
 
 
 @dataclass(frozen=True)

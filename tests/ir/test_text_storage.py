@@ -10,7 +10,7 @@ from graphfw.ir.dtype import BY_NAME, STORAGE, DType
 from graphfw.ir.literal import Literal
 from graphfw.ir.parser import parse
 from graphfw.ir.printer import literal_text
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from tests.support.graph_text import assert_same, round_trip
 
 
@@ -23,8 +23,8 @@ def codes(dtype: DType) -> np.ndarray:
 def test_every_code_survives(dtype):
     with gf.Graph() as graph:
         for code in codes(dtype):
-            emit(Constant(Literal(np.array(code))))
-        emit(Constant(Literal(codes(dtype).reshape(2, 128))))
+            emit(ConstantOp(Literal(np.array(code))))
+        emit(ConstantOp(Literal(codes(dtype).reshape(2, 128))))
     assert_same(graph, round_trip(graph))
 
 

@@ -28,8 +28,18 @@ def test_constants(initial, value):
 
 def test_identity():
     np.testing.assert_array_equal(drawn(init.identity(gain=2), (2, 3)), [[2, 0, 0], [0, 2, 0]])
-    with pytest.raises(gf.ShapeError, match=r"Identity: the shape \[3\] is no matrix"):
+    with pytest.raises(gf.ShapeError, match=r"identity: the shape \[3\] is no matrix"):
         init.identity((3,))
+
+
+def test_a_text_of_earlier_versions_names_the_identity():
+    with gf.Graph() as g:
+        gf.Variable(init.identity(gain=2.0), name="w", shape=(2, 3))
+    text = str(g)
+    assert "IdentityMatrix(gain=2.0)" in text
+    g = gf.parse(text.replace("IdentityMatrix", "Identity"))
+    with gf.Session(g) as session:
+        np.testing.assert_array_equal(session.run("w"), [[2, 0, 0], [0, 2, 0]])
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ X = np.ones((1, 2, 4, 4))
         (
             lambda: gf.fold(np.ones((1, 8, 8)), (4, 4), 2),
             ShapeError,
-            "fold: x must be [N, C * 4, 9], for 4 elements in 9 places; it is [1, 8, 8]",
+            "fold: x must be [N, C * 4, 9], for 4 elements in 9 positions; it is [1, 8, 8]",
             "the unfold that it came from",
         ),
         (lambda: gf.local_response_norm(X, 0), ArgumentError, "size=0 must be 1 or more", "1"),

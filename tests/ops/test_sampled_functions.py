@@ -100,7 +100,9 @@ def test_errors_of_gradient():
         gf.gradient(x, 1.0, 1.0, 1.0)
     with pytest.raises(gf.ShapeError, match="gradient: 2 samples along axis 0, and 3 are needed"):
         gf.gradient(x, edge_order=2)
-    with pytest.raises(gf.ShapeError, match=r"gradient: places \[2\] for 3 samples along axis 1"):
+    with pytest.raises(
+        gf.ShapeError, match=r"gradient: positions \[2\] for 3 samples along axis 1"
+    ):
         gf.gradient(x, [1.0, 2.0], axis=1)
     with pytest.raises(gf.ArgumentError, match="gradient: edge_order=3"):
         gf.gradient(x, edge_order=3)

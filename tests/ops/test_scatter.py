@@ -207,7 +207,7 @@ def test_scatter_add_is_torchs(rng, axis):
         (
             lambda x: gf.scatter_add(x, [[0, 1]] * 4, [[1.0, 1.0, 1.0]] * 4),
             gf.ShapeError,
-            "values .4, 3. don't broadcast to the places",
+            "values .4, 3. don't broadcast to the indexed elements",
         ),
     ],
 )

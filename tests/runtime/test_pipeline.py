@@ -11,7 +11,7 @@ import graphfw as gf
 from graphfw.passes.pipelines import DEFAULT
 from graphfw.runtime.cupy_executor.compiling import compilation
 from graphfw.runtime.executor import Options
-from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Step, Temp
+from graphfw.runtime.kernels.steps import ReferenceStep, Step, Temp
 from graphfw.runtime.numpy_executor.backend import CpuBackend
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.pipeline_text import STAGES, text
@@ -98,10 +98,10 @@ def test_a_cpu_hoists_operands_that_are_laid_out_once():
         w = gf.Variable(np.ones((256, 256), np.float32), name="w")
         y = x @ w
     stages = compiled("numpy", g, [y], [x])
-    (kept,) = stages.hoisted.kept
-    assert isinstance(kept, Prepared)
-    assert [*stages.hoisted.steps] == [kept.step]
-    assert stages.hoisted.rest is stages.lowered.items
+    (step,) = stages.hoisted.steps
+    assert step.prepacks
+    assert [*stages.hoisted.kept] == [step.operands[1]]
+    assert [step, *stages.hoisted.rest] == [*stages.lowered.items]
     assert "keeps t0\n" in text(stages, "hoist")
 
 

@@ -32,8 +32,8 @@ _ZERO = 1e-7
 
 
 @reads("ArrayFeatureExtractor", domain=ML, moves=True)
-def _extract(node: ModelNode, x: Tensor, places: Tensor) -> Tensor:
-    made = gf.take(x, gf.reshape(places, (-1,)), axis=-1)
+def _extract(node: ModelNode, x: Tensor, indices: Tensor) -> Tensor:
+    made = gf.take(x, gf.reshape(indices, (-1,)), axis=-1)
     return gf.reshape(made, (1, -1)) if x.ndim == 1 else made
 
 
@@ -187,12 +187,12 @@ def _linear(node: ModelNode, x: Tensor, count: int) -> Tensor:
 # What classifiers and regressors share
 
 
-def labelled(node: ModelNode, places: Tensor, labels: Sequence[Any]) -> Value:
-    """Return the labels at places."""
+def labelled(node: ModelNode, indices: Tensor, labels: Sequence[Any]) -> Value:
+    """Return the labels at indices."""
     node.require(len(labels), "it has no labels")
     if isinstance(labels[0], str):
-        return node.strings(labels, places)
-    return gf.constant(np.asarray(labels, np.int64))[places]
+        return node.strings(labels, indices)
+    return gf.constant(np.asarray(labels, np.int64))[indices]
 
 
 def two_classes(
@@ -209,8 +209,8 @@ def two_classes(
     As ONNX Runtime does it, for the operators' description leaves it open: the first class has the
     rest to 1 where scores are probabilities, and else the score's negative.
     """
-    places = gf.astype(score > threshold, gf.int64)
-    return labelled(node, places, labels), paired(score, transform, adds_up=adds_up)
+    indices = gf.astype(score > threshold, gf.int64)
+    return labelled(node, indices, labels), paired(score, transform, adds_up=adds_up)
 
 
 def paired(score: Tensor, transform: str, *, adds_up: bool) -> Tensor:

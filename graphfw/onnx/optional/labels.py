@@ -65,27 +65,27 @@ def _mapped(node: ModelNode, x: Tensor | Strings, keys: Any, values: Any, defaul
     node.require(
         (keys.dtype == object) == isinstance(x, Strings), "its keys are not of the type of x"
     )
-    row = {key: place for place, key in enumerate(keys.tolist())}
+    row = {key: index for index, key in enumerate(keys.tolist())}
     if isinstance(x, Strings):
         rows = np.asarray([row.get(text, len(keys)) for text in x.table], np.int64)
-        places = gf.constant(rows)[x.places]
+        indices = gf.constant(rows)[x.indices]
     else:
-        places = _found(x, keys)
+        indices = _found(x, keys)
     table = np.asarray([*values.tolist(), default], values.dtype)
     if values.dtype == object:
-        return node.strings(table, places)
-    return gf.constant(table)[places]
+        return node.strings(table, indices)
+    return gf.constant(table)[indices]
 
 
 def _found(x: Tensor, keys: Any) -> Tensor:
-    """Return the last place of each number among the keys; where there is none, their count."""
+    """Return the last index of each number among the keys; where there is none, their count."""
     missing = np.isnan(keys)
     order = np.argsort(keys, kind="stable")[: len(keys) - missing.sum()]
-    places = gf.full(x.shape, len(keys), dtype=gf.int64)
+    indices = gf.full(x.shape, len(keys), dtype=gf.int64)
     if len(order):
         ordered = gf.constant(keys[order])
         at = gf.maximum(gf.searchsorted(ordered, x, side="right") - 1, 0)
-        places = gf.where(gf.equal(ordered[at], x), gf.constant(order)[at], places)
+        indices = gf.where(gf.equal(ordered[at], x), gf.constant(order)[at], indices)
     if missing.any():
-        places = gf.where(gf.isnan(x), int(np.flatnonzero(missing)[-1]), places)
-    return places
+        indices = gf.where(gf.isnan(x), int(np.flatnonzero(missing)[-1]), indices)
+    return indices

@@ -85,7 +85,7 @@ class _Set:
 
 @dataclass(frozen=True)
 class _At:
-    """A place in the text: "begin", "end", "line begin", "line end", "word", "no word"."""
+    """A position in the text: "begin", "end", "line begin", "line end", "word", "no word"."""
 
     where: str
 
@@ -146,11 +146,11 @@ class _Parser:
         return self._text[self._at - 1]
 
     def _until(self, end: str) -> str:
-        place = self._text.find(end, self._at)
-        if place < 0:
+        position = self._text.find(end, self._at)
+        if position < 0:
             raise PatternError(f"{end} is missing")
-        found = self._text[self._at : place]
-        self._at = place + len(end)
+        found = self._text[self._at : position]
+        self._at = position + len(end)
         return found
 
     def _any(self, flags: _Flags, depth: int) -> _Node:
@@ -333,7 +333,7 @@ def _is_count(text: str) -> bool:
 
 @dataclass
 class _State:
-    """A state of the automaton: it takes a character, or waits for a place, or for nothing.
+    """A state of the automaton: it takes a character, or waits for a position, or for nothing.
 
     Attributes:
         takes: What it takes on its way to the next states; None for nothing.
@@ -368,9 +368,9 @@ class Pattern:
         if len(text) * len(self._states) > _MOST_WORK:
             raise PatternError(f"a text of {len(text):,} characters is too long for it")
         now = self._reached({self._start}, text, 0)
-        for place, char in enumerate(text, 1):
+        for index, char in enumerate(text, 1):
             after = {n for number in now if self._fits(number, char) for n in self._then(number)}
-            now = self._reached(after, text, place)
+            now = self._reached(after, text, index)
         return 0 in now
 
     def _then(self, number: int) -> Iterable[int]:
@@ -385,14 +385,14 @@ class Pattern:
             self._known[key] = takes.has(char)
         return self._known[key]
 
-    def _reached(self, begin: set[int], text: str, place: int) -> set[int]:
+    def _reached(self, begin: set[int], text: str, index: int) -> set[int]:
         """Return the states that are reached without another character."""
         found = set(begin)
         open_ = list(begin)
         while open_:
             state = self._states[open_.pop()]
             takes = state.takes
-            if isinstance(takes, _Set) or (takes is not None and not _is_at(takes, text, place)):
+            if isinstance(takes, _Set) or (takes is not None and not _is_at(takes, text, index)):
                 continue
             new = [number for number in state.then if number not in found]
             found.update(new)
@@ -428,12 +428,12 @@ class Pattern:
         return then
 
 
-def _is_at(takes: _At, text: str, place: int) -> bool:
-    before, after = text[place - 1 : place] if place else "", text[place : place + 1]
+def _is_at(takes: _At, text: str, index: int) -> bool:
+    before, after = text[index - 1 : index] if index else "", text[index : index + 1]
     if takes.where == "begin":
-        return place == 0
+        return index == 0
     if takes.where == "end":
-        return place == len(text)
+        return index == len(text)
     if takes.where == "line begin":
         return before in ("", "\n")
     if takes.where == "line end":

@@ -128,22 +128,23 @@ def _against(node: ModelNode, x: Tensor, counts: Sequence[int]) -> Tensor:
     """
     total, classes = sum(counts), len(counts)
     node.require(min(counts) >= 0, f"vectors_per_class {counts} are negative")
-    given = _floats(node, "coefficients")
-    right = len(given) == (classes - 1) * total
+    coefficients = _floats(node, "coefficients")
+    right = len(coefficients) == (classes - 1) * total
     node.require(
         right,
-        f"{counted(len(given), 'coefficient')}, not {classes - 1} for {counted(total, 'vector')}",
+        f"{counted(len(coefficients), 'coefficient')}, not {classes - 1} for "
+        f"{counted(total, 'vector')}",
     )
     rho, pairs = _floats(node, "rho"), classes * (classes - 1) // 2
     node.require(len(rho) == pairs, f"{len(rho)} rho, {pairs} pairs of classes")
     node.require(total * pairs <= _MOST, f"{total:,} vectors for {pairs:,} pairs are too many")
-    given = given.reshape(classes - 1, total)
+    coefficients = coefficients.reshape(classes - 1, total)
     ends = np.cumsum([0, *counts])
     columns = []
     for i, j in itertools.combinations(range(classes), 2):
         column = np.zeros(total, np.float32)
-        column[ends[i] : ends[i + 1]] = given[j - 1, ends[i] : ends[i + 1]]
-        column[ends[j] : ends[j + 1]] = given[i, ends[j] : ends[j + 1]]
+        column[ends[i] : ends[i + 1]] = coefficients[j - 1, ends[i] : ends[i + 1]]
+        column[ends[j] : ends[j + 1]] = coefficients[i, ends[j] : ends[j + 1]]
         columns.append(column)
     kernel = _kernel(node, x, _vectors(node, total))
     return kernel @ gf.constant(np.stack(columns, axis=1)) + gf.constant(rho)
@@ -171,10 +172,10 @@ def _probabilities(
     node.require(len(a) == len(b) == len(pairs), f"prob_a and prob_b are not {len(pairs)} each")
     one = gf.sigmoid(-(scores * gf.constant(a) + gf.constant(b)))
     one = gf.clip(one, _LEAST, 1 - _LEAST)
-    places = np.zeros((classes, classes), np.int64)  # row: of which class, column: against which
+    indices = np.zeros((classes, classes), np.int64)  # row: of which class, column: against which
     for number, (i, j) in enumerate(pairs):
-        places[i, j], places[j, i] = number, len(pairs) + number
-    both = gf.concat([one, 1 - one], axis=1)[:, gf.constant(places)]
+        indices[i, j], indices[j, i] = number, len(pairs) + number
+    both = gf.concat([one, 1 - one], axis=1)[:, gf.constant(indices)]
     apart = gf.constant(~np.eye(classes, dtype=bool))
     other = gf.where(apart, gf.swapaxes(both, 1, 2), 0.0)
     squares = gf.sum(gf.square(other), axis=2, keepdims=True)

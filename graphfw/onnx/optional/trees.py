@@ -58,7 +58,7 @@ def _tree_ensemble(node: ModelNode, x: Tensor) -> Tensor:
     for which in ("true", "false"):
         to = _ints(node, f"nodes_{which}nodeids", count)
         is_leaf = _ints(node, f"nodes_{which}leafs", count).astype(bool)
-        ways.append(np.where(is_leaf, to + count, to))  # leaves are numbered behind the nodes
+        ways.append(np.where(is_leaf, to + count, to))  # leaves are numbered after the nodes
     own = np.arange(count, count + leaves)
     tracks = node.attr("nodes_missing_value_tracks_true", (0,) * count)
     trees = _Trees(
@@ -122,10 +122,10 @@ def _classifier(node: ModelNode, x: Tensor) -> tuple[Value, Tensor]:
         )
         total = total + gf.constant(base)
     if len(labels) == 2 and used.tolist() == [1]:
-        places = gf.astype(total[:, 1] > bound, gf.int64)
+        indices = gf.astype(total[:, 1] > bound, gf.int64)
     else:
-        places = gf.argmax(total, axis=-1)
-    return labelled(node, places, labels), transformed(total, transform)
+        indices = gf.argmax(total, axis=-1)
+    return labelled(node, indices, labels), transformed(total, transform)
 
 
 def _read(node: ModelNode, what: str, targets: int) -> _Trees:
@@ -188,15 +188,15 @@ def _tables(
     node: ModelNode, targets: int, count: int, leaves: Array, ids: Any, weights: Array
 ) -> tuple[Array, Array]:
     """Return each leaf's weights for all targets, and whether it has one for each."""
-    places = np.asarray(ids, np.int64)
-    node.require(len(places) == len(weights) == len(leaves), "its leaves' numbers don't fit")
+    indices = np.asarray(ids, np.int64)
+    node.require(len(indices) == len(weights) == len(leaves), "its leaves' numbers don't fit")
     node.require(0 < targets and targets * count <= _MOST_WEIGHTS, f"it has {targets} targets")
-    fits = (leaves >= 0).all() and ((places >= 0) & (places < targets)).all()
+    fits = (leaves >= 0).all() and ((indices >= 0) & (indices < targets)).all()
     node.require(fits, "a leaf is none of its nodes, or gives to a target that there is not")
     table = np.zeros((count, targets), np.float64)
-    np.add.at(table, (leaves, places), weights)
+    np.add.at(table, (leaves, indices), weights)
     given = np.zeros((count, targets), bool)
-    given[leaves, places] = True
+    given[leaves, indices] = True
     return table, given
 
 
@@ -295,8 +295,8 @@ def _members(node: ModelNode, modes: Array, leaves: int, dtype: Any) -> Array | 
             groups[-1].append(value)
     width = max(len(g) for g in groups)
     table = np.full((len(modes) + leaves, max(width, 1)), np.nan, dtype)
-    for place, group in zip(np.flatnonzero(modes == _MEMBER), groups, strict=False):
-        table[place, : len(group)] = group
+    for position, group in zip(np.flatnonzero(modes == _MEMBER), groups, strict=False):
+        table[position, : len(group)] = group
     return table
 
 

@@ -96,8 +96,9 @@ def _group_query(
 ) -> tuple[Tensor, ...]:
     """Attend causally, several query heads to each head of keys.
 
-    query: [B, T, D]; key, value: [B, T, KV]; past: [B, heads, P, E]; ends: [B] places of the last
-    keys -> [B, T, D], present key, present value. The past is taken to be as long as its tensor.
+    query: [B, T, D]; key, value: [B, T, KV]; past: [B, heads, P, E]; ends: [B] positions of the
+    last keys -> [B, T, D], present key, present value. The past is taken to be as long as its
+    tensor.
     """
     heads, shared = node.attr("num_heads", 0), node.attr("kv_num_heads", 0)
     node.require(
@@ -119,14 +120,14 @@ def _group_query(
         node.require(cos is not None and sin is not None, "its cos_cache or sin_cache is missing")
         assert cos is not None
         assert sin is not None
-        places = gf.expand_dims(gf.arange(q.shape[2]) + before, 0)
-        q, k = (rotated(node, t, places, cos, sin) for t in (q, k))
+        positions = gf.expand_dims(gf.arange(q.shape[2]) + before, 0)
+        q, k = (rotated(node, t, positions, cos, sin) for t in (q, k))
     if past_key is not None and past_value is not None:
         k, v = gf.concat([past_key, k], axis=2), gf.concat([past_value, v], axis=2)
     seen = gf.expand_dims(gf.arange(k.shape[2]), 0) <= gf.expand_dims(
         gf.arange(q.shape[2]) + before, -1
     )
-    # Behind an example's end there is padding.
+    # After an example's end there is padding.
     inside = gf.arange(k.shape[2]) <= gf.reshape(gf.astype(ends, gf.int64), (-1, 1, 1, 1))
     times = heads // shared
     made = gf.scaled_dot_product_attention(

@@ -178,14 +178,14 @@ def _embed(
     words: Tensor,
     segments: Tensor | None,
     word_table: Tensor,
-    place_table: Tensor,
+    position_table: Tensor,
     segment_table: Tensor | None = None,
     scale: Tensor | None = None,
     shift: Tensor | None = None,
     mask: Tensor | None = None,
-    places: Tensor | None = None,
+    positions: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Add the embeddings of words, places and segments.
+    """Add the embeddings of words, positions and segments.
 
     words: [B, T] -> what is standardised [B, T, D], the lengths [B], the sums [B, T, D]
     """
@@ -193,8 +193,10 @@ def _embed(
     assert scale is not None
     assert shift is not None
     length = words.shape[1]
-    by_place = place_table[:length] if places is None else gf.take(place_table, places, axis=0)
-    total = gf.take(word_table, words, axis=0) + by_place
+    by_position = (
+        position_table[:length] if positions is None else gf.take(position_table, positions, axis=0)
+    )
+    total = gf.take(word_table, words, axis=0) + by_position
     if segments is not None and segment_table is not None:
         total = total + gf.take(segment_table, segments, axis=0)
     y, _, _ = standardised(total, 2, node.attr("epsilon", 1e-12))
@@ -206,27 +208,27 @@ def _embed(
 
 
 @reads("RotaryEmbedding", domain=CONTRIB)
-def _rotary(node: ModelNode, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotary(node: ModelNode, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate pairs of elements by their position.  x: [B, T, heads * D] or [B, heads, T, D]"""
     width = 2 * cos.shape[1]
     if x.ndim == 3:
         heads = node.attr("num_heads", 0)
         split = gf.reshape(x, (*x.shape[:2], heads or x.shape[2] // width, -1))
-        result = rotated(node, gf.swapaxes(split, 1, 2), places, cos, sin)
+        result = rotated(node, gf.swapaxes(split, 1, 2), positions, cos, sin)
         return gf.reshape(gf.swapaxes(result, 1, 2), x.shape)
-    return rotated(node, x, places, cos, sin)
+    return rotated(node, x, positions, cos, sin)
 
 
-def rotated(node: ModelNode, x: Tensor, places: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn pairs of elements by their place.
+def rotated(node: ModelNode, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn pairs of elements by their position.
 
-    x: [B, heads, T, D]; places: [B, T], or [1] with the first; cos, sin: [places, D / 2]
+    x: [B, heads, T, D]; positions: [B, T], or [1] with the first; cos, sin: [positions, D / 2]
     """
     node.require(node.attr("scale", 1.0) == 1, "a scale is not supported")
-    if places.ndim == 1:
-        places = gf.expand_dims(gf.arange(x.shape[2]), 0) + places
+    if positions.ndim == 1:
+        positions = gf.expand_dims(gf.arange(x.shape[2]), 0) + positions
     width = 2 * cos.shape[1]
-    c, s = (gf.expand_dims(gf.take(table, places, axis=0), 1) for table in (cos, sin))
+    c, s = (gf.expand_dims(gf.take(table, positions, axis=0), 1) for table in (cos, sin))
     turning, rest = x[..., :width], x[..., width:]
     if node.attr("interleaved", 0) or node.attr("rotary_interleaved", 0):
         a, b = turning[..., ::2], turning[..., 1::2]

@@ -302,12 +302,12 @@ class _Pass:
         b = self.b
         number, on = b.fresh("trip", int64), b.fresh("on", bool_)
         states = [b.fresh("carry", kind.dtype) for kind in self.kinds]
-        given = [(number, _NUMBER), (on, _FLAG)]
-        given += [(value, kind) for value, kind, _ in more]
-        given += list(zip(states, self.kinds, strict=True))
+        parameters = [(number, _NUMBER), (on, _FLAG)]
+        parameters += [(value, kind) for value, kind, _ in more]
+        parameters += list(zip(states, self.kinds, strict=True))
         carried = [*[kind for _, kind, _ in more], *self.kinds]
         body = b.body(
-            "trip", given, lambda: iteration(number, states), [_FLAG, *carried, *self.kept]
+            "trip", parameters, lambda: iteration(number, states), [_FLAG, *carried, *self.kept]
         )
         kinds = [*carried, *self.kept]
         inputs = [iterations, start, *[value for _, _, value in more], *self.first]
@@ -371,16 +371,16 @@ def _write_scan(b: Builder, node: Node, *inputs: Val) -> list[Val]:
     number, *rest = op.body.parameters
     own = rest[: op.carries + op.sequences]
     carries, elements = own[: op.carries], own[op.carries :]
-    given = [
+    parameters = [
         (b.fresh(name, t.dtype), t.type)
         for name, some in (("carry", carries), ("trip", [number]), ("element", elements))
         for t in some
     ]
-    values = [value for value, _ in given]
+    values = [value for value, _ in parameters]
     states, iteration, each = values[: op.carries], values[op.carries], values[op.carries + 1 :]
     body = b.body(
         "trip",
-        given,
+        parameters,
         lambda: _body(b, op.body, [iteration, *states, *each, *captures]),
         [t.type for t in op.body.outputs],
     )

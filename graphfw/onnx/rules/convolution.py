@@ -92,7 +92,7 @@ def _write_conv(b: Builder, node: Node, x: Val, weight: Val) -> Val:
     op = fields(node)
     _check(op)
     sizes, kernel = node.inputs[0].shape[2:], node.inputs[1].shape[2:]
-    if set(op.spreads) == {1} and x.dtype.is_floating:
+    if set(op.input_dilations) == {1} and x.dtype.is_floating:
         return _sliding(b, op, x, weight, sizes, kernel)
     transposed = _transposed(b, node, x, weight)
     if transposed is not None:
@@ -117,10 +117,10 @@ def _products(op: Any, x: Tensor, weight: Tensor) -> Tensor:
     kernel = tuple([int(size) for size in weight.shape[2:]])
     seen = emit(Windows(kernel, op.strides, op.dilations), x)
     batch, terms = x.shape[0], size_of(weight.shape[1:])
-    groups, places = max(op.groups, 1), size_of(op.places)
-    columns = gf.reshape(seen, (batch, groups, terms, places))
+    groups, output_size = max(op.groups, 1), size_of(op.output_sizes)
+    columns = gf.reshape(seen, (batch, groups, terms, output_size))
     rows = gf.reshape(weight, (groups, weight.shape[0] // groups, terms))
-    return gf.reshape(rows @ columns, (batch, weight.shape[0], *op.places))
+    return gf.reshape(rows @ columns, (batch, weight.shape[0], *op.output_sizes))
 
 
 def _check(op: Any) -> None:
@@ -129,9 +129,9 @@ def _check(op: Any) -> None:
 
 
 def _sliding(b: Builder, op: Any, x: Val, weight: Val, sizes: Shape, kernel: Shape) -> Val:
-    """Write a Conv whose windows begin `before` x and are in as many places as wanted."""
+    """Write a Conv whose windows begin `before` x and are at as many positions as wanted."""
     windows = _windows(op, sizes, kernel)
-    ends = [_end(*axis) for axis in zip(windows, op.places, strict=True)]
+    ends = [_end(*axis) for axis in zip(windows, op.output_sizes, strict=True)]
     pads: Sequence[int]
     if any(end is None for end in ends) or any(isinstance(n, Dim) or n < 0 for n in op.before):
         # What Conv can't say: x is padded, or cut, to just what the windows see.
@@ -154,9 +154,10 @@ def _windows(op: Any, sizes: Shape, kernel: Shape) -> list[Window]:
     """Return windows with the padding at the end that the last reads; below 0 if input is left."""
     pairs = tuple([(before, 0) for before in op.before])
     windows = windows_of(sizes, kernel, op.strides, op.dilations, pairs)
-    ends = zip(windows, op.places, strict=True)
+    ends = zip(windows, op.output_sizes, strict=True)
     return [
-        window.padded_by(window.before, window.padding_after(places)) for window, places in ends
+        window.padded_by(window.before, window.padding_after(output_size))
+        for window, output_size in ends
     ]
 
 
@@ -166,8 +167,8 @@ def _padded(b: Builder, x: Val, windows: Sequence[Window]) -> Val:
     return b("Pad", x, b.shape((0, 0, *ends[0], 0, 0, *ends[1])))
 
 
-def _end(window: Window, places: DimLike) -> int | None:
-    """Return a number of zeros behind x with which the windows have so many places, or None."""
+def _end(window: Window, output_size: DimLike) -> int | None:
+    """Return a number of zeros after x with which the windows have so many positions, or None."""
     extent, stride = window.extent, window.stride
     if isinstance(window.after, int):
         return max(window.after, 0) if window.after > -stride else None
@@ -175,7 +176,7 @@ def _end(window: Window, places: DimLike) -> int | None:
         return None
     room = window.size + window.before - extent
     ends = range(extent + stride)
-    return next((end for end in ends if (room + end) // stride + 1 == places), None)
+    return next((end for end in ends if (room + end) // stride + 1 == output_size), None)
 
 
 @reads("ConvTranspose")
@@ -229,12 +230,14 @@ def _missing(cut: DimLike) -> DimLike:
 def _transposed(b: Builder, node: Node, x: Val, weight: Val) -> Val | None:
     """Write a ConvTranspose where there is one of these sizes."""
     op, kernel = fields(node), node.inputs[1].shape[2:]
-    if set(op.strides) != {1} or set(op.spreads) == {1} or not x.dtype.is_floating:
+    if set(op.strides) != {1} or set(op.input_dilations) == {1} or not x.dtype.is_floating:
         return None
     pads, extra = [], []
-    windows = windows_of(node.inputs[0].shape[2:], kernel, op.spreads, op.dilations)
-    for window, begin, places in zip(windows, op.before_reversed(kernel), op.places, strict=True):
-        end = window.transposed - begin - places
+    windows = windows_of(node.inputs[0].shape[2:], kernel, op.input_dilations, op.dilations)
+    for window, begin, output_size in zip(
+        windows, op.before_reversed(kernel), op.output_sizes, strict=True
+    ):
+        end = window.transposed - begin - output_size
         if isinstance(begin, Dim) or isinstance(end, Dim) or begin < 0 or -end >= window.stride:
             return None
         pads.append((begin, max(end, 0)))
@@ -243,7 +246,7 @@ def _transposed(b: Builder, node: Node, x: Val, weight: Val) -> Val | None:
         "ConvTranspose",
         x,
         _reversed_weight(b, node, weight),
-        strides=op.spreads,
+        strides=op.input_dilations,
         dilations=op.dilations,
         pads=[*[begin for begin, _ in pads], *[end for _, end in pads]],
         output_padding=extra,
@@ -290,9 +293,9 @@ def _before_turning(w: Tensor, groups: DimLike) -> Tensor | None:
 
 
 def _spread(b: Builder, op: Any, x: Val, shape: Shape) -> tuple[Val, Shape]:
-    """Put zeros between the elements of x: `spread` - 1 behind each but the last."""
+    """Put zeros between the elements of x: `spread` - 1 after each but the last."""
     dims = list(shape)
-    for axis, spread in enumerate(op.spreads, 2):
+    for axis, spread in enumerate(op.input_dilations, 2):
         if spread == 1:
             continue
         wide = b("Unsqueeze", x, b.ints([axis + 1]))
@@ -327,7 +330,7 @@ def _write_conv_weight(b: Builder, node: Node, x: Val, y: Val) -> Val:
         source = b.reshape(moved, (channels // groups, groups * batch, *sizes))
     kernel = b("Transpose", y, perm=swap)
     backwards = type(op)(
-        op.places, op.before, op.dilations, op.strides, (1,) * len(axes), op.groups
+        op.output_sizes, op.before, op.dilations, op.strides, (1,) * len(axes), op.groups
     )
     made = _sliding(b, backwards, source, kernel, sizes, node.inputs[1].shape[2:])
     return b("Transpose", made, perm=swap)
@@ -368,15 +371,15 @@ def _deform_conv(
     taps = []
     for tap in range(count):
         at = (tap // kernel[1], tap % kernel[1])
-        places = []
+        output_size = []
         for axis, (out, size) in enumerate(zip((height, width), sizes, strict=True)):
             first = gf.arange(out) * stride[axis] - pads[axis][0] + at[axis] * dilation[axis]
             first = gf.astype(first, x.dtype)
             line = gf.reshape(first, (-1, 1)) if axis == 0 else first
-            place = moves[:, :, tap, axis] + line
+            position = moves[:, :, tap, axis] + line
             extent = gf.astype(gf.asarray(size), x.dtype)
-            places.append((2 * place + 1 - extent) / extent)
-        grid = gf.stack([places[1], places[0]], axis=-1)
+            output_size.append((2 * position + 1 - extent) / extent)
+        grid = gf.stack([output_size[1], output_size[0]], axis=-1)
         images = gf.reshape(x, (n * parts, channels // parts, *sizes))
         seen = gf.grid_sample(images, gf.reshape(grid, (n * parts, height, width, 2)))
         seen = gf.reshape(seen, (n, parts, channels // parts, height, width))

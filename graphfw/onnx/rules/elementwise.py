@@ -122,13 +122,13 @@ def _is_not_negative(x: Tensor) -> bool:
 @reads("Equal")
 def _read_equal(node: ModelNode, a: Value, b: Value) -> Tensor:
     if isinstance(a, Strings) and isinstance(b, Strings):
-        number = {text: place for place, text in enumerate([*a.table, *b.table])}
+        number = {text: index for index, text in enumerate([*a.table, *b.table])}
         a, b = _numbered(a, number), _numbered(b, number)
     return gf.equal(*aligned(node, node.tensor(a, "a"), node.tensor(b, "b")))
 
 
 def _numbered(x: Strings, number: dict[str, int]) -> Tensor:
-    return gf.constant(np.asarray([number[text] for text in x.table], np.int64))[x.places]
+    return gf.constant(np.asarray([number[text] for text in x.table], np.int64))[x.indices]
 
 
 @writes("not_equal")
@@ -210,10 +210,10 @@ def _write_shift(b: Builder, node: Node, x: Val, by: Val) -> Val:
     """
     bits = 8 * x.dtype.itemsize
     left = node.op.name == "bitwise_left_shift"
-    wide, places = b.cast(x, uint64), b.cast(by, uint64)
-    # As a number without a sign, a negative place is large.
-    far = b("GreaterOrEqual", places, b.scalar(bits, uint64), dtype=bool_)
-    near = b("Where", far, b.scalar(0, uint64), places)
+    wide, shift = b.cast(x, uint64), b.cast(by, uint64)
+    # As a number without a sign, a negative position is large.
+    far = b("GreaterOrEqual", shift, b.scalar(bits, uint64), dtype=bool_)
+    near = b("Where", far, b.scalar(0, uint64), shift)
     zero = b.scalar(0, x.dtype)
     if left:
         made = b.cast(b("BitShift", wide, near, direction="LEFT"), x.dtype)

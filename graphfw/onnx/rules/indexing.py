@@ -34,8 +34,8 @@ def _write_gather(b: Builder, node: Node, x: Val, *indices: Val) -> Val:
         return b("Gather", x, index, axis=axis)
     end = axis + len(indices)
     joined = b.reshape(x, (*shape[:axis], size_of(shape[axis:end]), *shape[end:]))
-    place = joined_index(b, indices, shape[axis:end])
-    return b("Gather", joined, place, axis=axis)
+    position = joined_index(b, indices, shape[axis:end])
+    return b("Gather", joined, position, axis=axis)
 
 
 def joined_index(b: Builder, indices: Sequence[Val], sizes: Shape, *, from_end: bool = True) -> Val:
@@ -80,13 +80,13 @@ def _key(node: ModelNode, x: Tensor, indices: Tensor, batch_dims: int = 0) -> tu
         isinstance(count, int) and 0 <= batch_dims < indices.ndim and count + batch_dims <= x.ndim,
         f"indices of shape {indices.shape} don't fit {counted(x.ndim, 'dim')}",
     )
-    places = gf.unstack(indices, axis=-1)
+    columns = gf.unstack(indices, axis=-1)
     batch = []
     for axis in range(batch_dims):
         shape = [1] * (indices.ndim - 1)
         shape[axis] = -1
         batch.append(gf.reshape(gf.arange(indices.shape[axis]), shape))
-    return (*batch, *places)
+    return (*batch, *columns)
 
 
 @reads("Scatter", "ScatterElements", moves=True)
@@ -130,7 +130,7 @@ def write_put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val
     end, named = axis + len(indices), node.inputs[1].ndim - (len(shape) - len(indices))
     size = size_of(shape[axis:end])
     rest = (*shape[:axis], *shape[end:])
-    place = b("Unsqueeze", joined_index(b, indices, shape[axis:end]), b.ints([-1]))
+    position = b("Unsqueeze", joined_index(b, indices, shape[axis:end]), b.ints([-1]))
     front = b.reshape(x, (*shape[:axis], size, *shape[end:]))
     order = [axis, *range(axis), *range(axis + 1, len(rest) + 1)]
     names = [*range(axis, axis + named)]
@@ -138,25 +138,25 @@ def write_put(b: Builder, node: Node, x: Val, values: Val, *indices: Val) -> Val
     if axis:
         front = b("Transpose", front, perm=order)
         values = b("Transpose", values, perm=[*names, *others])
-    made = _scattered(b, node, front, place, values)
+    made = _scattered(b, node, front, position, values)
     if axis:
         back = sorted(range(len(order)), key=order.__getitem__)
         made = b("Transpose", made, perm=back)
     return b.reshape(made, shape) if len(indices) > 1 else made
 
 
-def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:
-    """Scatter rows.  x: [J, *R], place: [*I, 1], values: [*I, *R] -> [J, *R]"""
+def _scattered(b: Builder, node: Node, x: Val, position: Val, values: Val) -> Val:
+    """Scatter rows.  x: [J, *R], position: [*I, 1], values: [*I, *R] -> [J, *R]"""
     if node.op.name != "index_set":
         how = node.op.name.removeprefix("index_")
         if how != "add" and b.opset < 18:
-            raise needs_opset(f"the {how} of what is put at one place", 18)
-        return b("ScatterND", x, place, values, reduction=how)
+            raise needs_opset(f"the {how} of what is put at one position", 18)
+        return b("ScatterND", x, position, values, reduction=how)
     if _names_each_once(node.inputs[2:]):
-        return b("ScatterND", x, place, values)
+        return b("ScatterND", x, position, values)
     if b.opset < 18:
-        raise needs_opset("which of two values is put at one place", 18)
-    # Of those put at one place the last counts: find which that is, then take it from there.
+        raise needs_opset("which of two values is put at one position", 18)
+    # Of those put at one position the last counts: find which that is, then take it from there.
     index, shape = node.inputs[2:], node.inputs[0].shape
     axis = fields(node).axis
     named = node.inputs[1].shape[axis : node.inputs[1].ndim - (len(shape) - axis - len(index))]
@@ -164,7 +164,7 @@ def _scattered(b: Builder, node: Node, x: Val, place: Val, values: Val) -> Val:
     rest = (*shape[:axis], *shape[axis + len(index) :])
     none = b("Expand", b.scalar(-1, int64), b.shape((size,)))
     order = b.reshape(positions(b, count), named)
-    last = b("ScatterND", none, place, order, reduction="max")
+    last = b("ScatterND", none, position, order, reduction="max")
     is_put = b("GreaterOrEqual", last, b.scalar(0, int64), dtype=bool_)
     # One row more, so that there is one to take where nothing is put.
     row = b("Expand", b.scalar(0, x.dtype), b.shape((1, *rest)))
@@ -187,7 +187,7 @@ def _names_each_once(indices: Sequence[Tensor]) -> bool:
 def _tensor_scatter(
     node: ModelNode, past: Tensor, update: Tensor, starts: Tensor | None = None
 ) -> Tensor:
-    """Write an update into a cache along an axis, from each example's own place on.
+    """Write an update into a cache along an axis, from each example's own position on.
 
     past: [B, ..., S, ...], update: [B, ..., T, ...], starts: [B]
     """
@@ -196,10 +196,10 @@ def _tensor_scatter(
     for i, size in enumerate(update.shape):
         shape = [1] * past.ndim
         shape[i] = -1
-        places = gf.reshape(gf.arange(size), shape)
+        indices = gf.reshape(gf.arange(size), shape)
         if i == axis and starts is not None:
-            places = places + gf.reshape(starts, (-1, *[1] * (past.ndim - 1)))
-        key.append(places)
+            indices = indices + gf.reshape(starts, (-1, *[1] * (past.ndim - 1)))
+        key.append(indices)
     if node.attr("mode", "linear") == "circular":
         key[axis] = gf.remainder(key[axis], past.shape[axis])
     return gf.index_set(past, tuple(key), update)
@@ -208,9 +208,9 @@ def _tensor_scatter(
 @reads("OneHot", moves=True)
 def _one_hot(node: ModelNode, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     count = node.integer(depth, "the depth")
-    places = gf.remainder(gf.astype(indices, gf.int64), count)
+    classes = gf.remainder(gf.astype(indices, gf.int64), count)
     inside = gf.logical_and(indices >= -count, indices < count)
-    hot = gf.one_hot(places, count, dtype=gf.bool, axis=node.attr("axis", -1))
+    hot = gf.one_hot(classes, count, dtype=gf.bool, axis=node.attr("axis", -1))
     hot = gf.logical_and(hot, gf.expand_dims(inside, node.attr("axis", -1)))
     return gf.where(hot, values[1], values[0])
 
@@ -219,11 +219,11 @@ def _one_hot(node: ModelNode, indices: Tensor, depth: Tensor, values: Tensor) ->
 def _reverse_sequence(node: ModelNode, x: Tensor, lengths: Tensor) -> Tensor:
     time = node.axis(node.attr("time_axis", 0), x.ndim)
     batch = node.axis(node.attr("batch_axis", 1), x.ndim)
-    places = gf.arange(x.shape[time])
+    indices = gf.arange(x.shape[time])
     shape = [1] * x.ndim
     shape[time] = -1
-    places = gf.reshape(places, shape)
+    indices = gf.reshape(indices, shape)
     shape = [1] * x.ndim
     shape[batch] = -1
     ends = gf.reshape(lengths, shape)
-    return gf.take_along_axis(x, gf.where(places < ends, ends - 1 - places, places), axis=time)
+    return gf.take_along_axis(x, gf.where(indices < ends, ends - 1 - indices, indices), axis=time)

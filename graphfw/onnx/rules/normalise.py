@@ -87,7 +87,7 @@ def _layer_normalization(
 def standardised(
     x: Tensor, axis: int, epsilon: float, *, is_centred: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Standardise over an axis and those behind it, in float32 at least.
+    """Standardise over an axis and those after it, in float32 at least.
 
     Returns: what comes out, in x's dtype; the mean (0 where it is not to be centred); what it was
     multiplied by.

@@ -20,7 +20,7 @@ from graphfw.onnx.rules.convolution import Pairs, padding, steps
 from graphfw.onnx.rules.indexing import joined_index, write_put
 from graphfw.onnx.table import composes, reads, writes
 from graphfw.ops.dtypes import least
-from graphfw.ops.nn.unfold import Fold, Windows
+from graphfw.ops.nn.unfold import FoldWindows, Windows
 from graphfw.ops.nn.window import windows_of
 
 
@@ -43,13 +43,13 @@ def _max_pool(node: ModelNode, x: Tensor) -> Any:
     how.update(padding=pads, ceil_mode=bool(node.attr("ceil_mode", 0)))
     if not node.wants(1):
         return gf.max_pool(x, kernel, **how)
-    y, places = gf.max_pool(x, kernel, return_indices=True, **how)
+    y, indices = gf.max_pool(x, kernel, return_indices=True, **how)
     if node.attr("storage_order", 0):
-        places = _columns_first(places, x.shape[2:])
-    return y, places + _first_places(x, x.shape[2:])
+        indices = _columns_first(indices, x.shape[2:])
+    return y, indices + _first_indices(x, x.shape[2:])
 
 
-def _first_places(x: Tensor, sizes: Sequence[DimLike]) -> Tensor:
+def _first_indices(x: Tensor, sizes: Sequence[DimLike]) -> Tensor:
     """Return the flat index at which each plane of `sizes` begins, by x's batch and channels."""
     size: Any = 1
     for dim in sizes:
@@ -58,11 +58,11 @@ def _first_places(x: Tensor, sizes: Sequence[DimLike]) -> Tensor:
     return gf.reshape(plane, (x.shape[0], x.shape[1], *[1] * (x.ndim - 2)))
 
 
-def _columns_first(places: Tensor, sizes: Sequence[DimLike]) -> Tensor:
-    """Return places among so many rows, columns, … as they count where the first dim runs first."""
-    made = gf.zeros_like(places)
+def _columns_first(indices: Tensor, sizes: Sequence[DimLike]) -> Tensor:
+    """Return indices in row-major order as indices in column-major order."""
+    made = gf.zeros_like(indices)
     for size in reversed(sizes):
-        made, places = made * size + places % size, places // size
+        made, indices = made * size + indices % size, indices // size
     return made
 
 
@@ -135,15 +135,15 @@ def _global_pool(node: ModelNode, x: Tensor) -> Tensor:
 
 
 @reads("MaxUnpool")
-def _max_unpool(node: ModelNode, x: Tensor, places: Tensor, shape: Tensor | None = None) -> Tensor:
+def _max_unpool(node: ModelNode, x: Tensor, indices: Tensor, shape: Tensor | None = None) -> Tensor:
     """Put each element back where it came from, among zeros."""
     kernel = node.attr("kernel_shape")
     stride, dilation = steps(node, len(kernel))
     pads = padding(node, x.shape[2:], kernel, stride, dilation)
     windows = windows_of(x.shape[2:], kernel, stride, (1,) * len(kernel), tuple(pads))
     sizes = [window.transposed - window.before - window.after for window in windows]
-    # The places count through the tensor that was pooled, which has the sizes of the kernel.
-    inside = places - _first_places(x, sizes)
+    # The indices count through the tensor that was pooled, which has the sizes of the kernel.
+    inside = indices - _first_indices(x, sizes)
     y = gf.max_unpool(x, inside, kernel, stride=stride, padding=pads)
     if shape is None:
         return y
@@ -158,7 +158,7 @@ def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val
     op, shape = fields(node), node.inputs[0].shape
     kernel = [
         size - (count - 1) * step
-        for size, count, step in zip(op.dims, op.places, op.strides, strict=True)
+        for size, count, step in zip(op.dims, op.output_sizes, op.strides, strict=True)
     ]
     fill = fill_value(node.inputs[0])
     fits = len(indices) == len(shape) and values.dtype.name in ("float32", "bfloat16")
@@ -166,9 +166,11 @@ def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val
     if not fits or not all(isinstance(size, int) and size > 0 for size in kernel):
         return write_put(b, node, x, values, *indices)
     planes = size_of(node.inputs[1].shape[:-1])
-    places = b.reshape(joined_index(b, indices, shape, from_end=False), (planes, 1, *op.places))
-    laid = b.reshape(values, (planes, 1, *op.places))
-    made = b("MaxUnpool", laid, places, kernel_shape=kernel, strides=op.strides)
+    joined = b.reshape(
+        joined_index(b, indices, shape, from_end=False), (planes, 1, *op.output_sizes)
+    )
+    laid = b.reshape(values, (planes, 1, *op.output_sizes))
+    made = b("MaxUnpool", laid, joined, kernel_shape=kernel, strides=op.strides)
     return b.reshape(made, shape)
 
 
@@ -176,27 +178,29 @@ def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val
 def _write_windows(op: Any, x: Tensor) -> Tensor:
     rank = len(op.window)
     lead = x.ndim - rank
-    for place in reversed(range(rank)):
-        x = gf.take(x, _indices(op, place, x.shape[lead + place]), axis=lead + place)
+    for axis_index in reversed(range(rank)):
+        x = gf.take(x, _indices(op, axis_index, x.shape[lead + axis_index]), axis=lead + axis_index)
     inside = [lead + 2 * i for i in range(rank)]
     return gf.permute_dims(x, [*range(lead), *inside, *[i + 1 for i in inside]])
 
 
-def _indices(op: Any, place: int, size: Any) -> Tensor:
+def _indices(op: Any, axis_index: int, size: Any) -> Tensor:
     """Return the index that each tap of the window reads at each position.  -> [window, P]"""
-    count = op.places((*[1] * place, size, *[1] * (len(op.window) - place - 1)))[place]
-    starts = gf.arange(count) * op.strides[place]
-    inside = gf.arange(op.window[place]) * op.dilations[place]
+    count = op.output_sizes((*[1] * axis_index, size, *[1] * (len(op.window) - axis_index - 1)))[
+        axis_index
+    ]
+    starts = gf.arange(count) * op.strides[axis_index]
+    inside = gf.arange(op.window[axis_index]) * op.dilations[axis_index]
     return gf.add(gf.expand_dims(inside, axis=1), starts)
 
 
 def _seen(op: Any, x: Tensor, outside: float = 0) -> Tensor:
-    """Return the elements of the window in all places.  [*B, *S] -> [*B, K, *P]"""
+    """Return the elements of the window at all positions.  [*B, *S] -> [*B, K, *P]"""
     lead = x.ndim - len(op.window)
     x = gf.pad(x, [*[(0, 0)] * lead, *op.pairs], constant_values=outside)
     seen = emit(Windows(op.window, op.strides, op.dilations), x)
-    places = seen.shape[lead + len(op.window) :]
-    return gf.reshape(seen, (*seen.shape[:lead], size_of(op.window), *places))
+    indices = seen.shape[lead + len(op.window) :]
+    return gf.reshape(seen, (*seen.shape[:lead], size_of(op.window), *indices))
 
 
 @composes("window_argmax")
@@ -216,7 +220,7 @@ def _write_put(op: Any, x: Tensor, number: Tensor) -> Tensor:
     lead = x.ndim - len(op.window)
     each = gf.where(_is_number(op, number, lead), gf.expand_dims(x, axis=lead), 0)
     laid = gf.reshape(each, (*x.shape[:lead], *op.window, *x.shape[lead:]))
-    whole = emit(Fold(op.window, op.strides, op.dilations, op.wider(op.dims)), laid)
+    whole = emit(FoldWindows(op.window, op.strides, op.dilations, op.wider(op.dims)), laid)
     inside: Tensor = op.inside(whole, op.dims)
     return inside
 
@@ -244,12 +248,12 @@ def _col2im(node: ModelNode, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
 def _write_fold(b: Builder, node: Node, x: Val) -> Val:
     op, shape = fields(node), node.inputs[0].shape
     rank = len(op.window)
-    lead, places = shape[: len(shape) - 2 * rank], shape[len(shape) - rank :]
-    # ONNX Runtime's Col2Im puts dilated windows in the wrong places but where there are two dims.
+    lead, indices = shape[: len(shape) - 2 * rank], shape[len(shape) - rank :]
+    # ONNX Runtime's Col2Im puts dilated windows at wrong positions but where there are two dims.
     spread = rank != 2 and set(op.dilations) != {1}
-    if x.dtype.name not in _POOLED or b.opset < 18 or 0 in places or spread:
+    if x.dtype.name not in _POOLED or b.opset < 18 or 0 in indices or spread:
         return b.expand(lambda t: _by_products(op, t), [x], [node.inputs[0].type])[0]
-    rows = b.reshape(x, (size_of(lead), size_of(op.window), size_of(places)))
+    rows = b.reshape(x, (size_of(lead), size_of(op.window), size_of(indices)))
     made = b(
         "Col2Im",
         b.cast(rows, float32),
@@ -270,11 +274,11 @@ def _by_products(op: Any, x: Tensor) -> Tensor:
     x = gf.permute_dims(x, [*range(lead), *pairs])
     front = x.shape[:lead]
     trailing: Shape = ()
-    for place in reversed(range(rank)):
-        size = op.dims[place]
-        index = gf.reshape(_indices(op, place, size), (1, -1))
+    for axis_index in reversed(range(rank)):
+        size = op.dims[axis_index]
+        index = gf.reshape(_indices(op, axis_index, size), (1, -1))
         where = gf.astype(gf.expand_dims(gf.arange(size), axis=1) == index, x.dtype)
-        before = x.shape[: lead + 2 * place]
+        before = x.shape[: lead + 2 * axis_index]
         x = gf.reshape(x, (*before, index.shape[1], size_of(trailing)))
         trailing = (size, *trailing)
         x = gf.reshape(where @ x, (*before, *trailing))

@@ -63,8 +63,8 @@ def _unary(
 
 
 def _mean(node: ModelNode, x: Tensor) -> Tensor:
-    places = range(1, x.ndim - 1) if node.attr("channels_last", 0) else range(2, x.ndim)
-    return gf.mean(x, axis=tuple(places), keepdims=True)
+    axes = range(1, x.ndim - 1) if node.attr("channels_last", 0) else range(2, x.ndim)
+    return gf.mean(x, axis=tuple(axes), keepdims=True)
 
 
 @reads("QLinearConcat", domain=CONTRIB)

@@ -58,7 +58,7 @@ def centred(x: Tensor, zero: Tensor | None) -> Tensor:
 
 
 def _laid(parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """Lay scales or zero points along x: one for all, one for each place of an axis, or blocks."""
+    """Lay scales or zero points along x: one for all, one per index of an axis, or blocks."""
     if parameter.ndim == 0 or (parameter.ndim == 1 and parameter.shape[0] == 1):
         return gf.reshape(parameter, ())
     if block:

@@ -90,7 +90,7 @@ def _recurrent(
 def _run(
     step: Step, z: Tensor, begun: tuple[Tensor, ...], lengths: Tensor | None, backward: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Make the steps; those behind the end of a sequence change nothing and yield zeros."""
+    """Make the steps; those after the end of a sequence change nothing and yield zeros."""
 
     def iteration(state: tuple[Tensor, ...], each: Any) -> tuple[tuple[Tensor, ...], Tensor]:
         gates, time = each
@@ -134,8 +134,8 @@ def _cell(
 def _lstm(
     f: Sequence[Callable[[Tensor], Tensor]], r: Tensor, p: Tensor | None, hidden: Any, coupled: bool
 ) -> Step:
-    def peep(gate: Tensor, cell: Tensor, place: int) -> Tensor:
-        return gate if p is None else gate + cell * p[place * hidden : (place + 1) * hidden]
+    def peep(gate: Tensor, cell: Tensor, index: int) -> Tensor:
+        return gate if p is None else gate + cell * p[index * hidden : (index + 1) * hidden]
 
     def step(state: tuple[Tensor, ...], gates: Tensor) -> tuple[Tensor, ...]:
         h, c = state
@@ -174,12 +174,12 @@ def _activations(node: ModelNode, i: int, directions: int) -> list[Callable[[Ten
         raise OnnxError(f"{node.op_type}: its activations are {names}")
     alphas, betas = list(node.attr("activation_alpha", ())), list(node.attr("activation_beta", ()))
     chosen = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         # Numbers are given for those functions that take one, in order.
         takes_alpha, takes_beta = name in _TAKES_ALPHA, name in _TAKES_BETA
         alpha = alphas.pop(0) if takes_alpha and alphas else None
         beta = betas.pop(0) if takes_beta and betas else None
-        if place // len(usual) == i:
+        if index // len(usual) == i:
             chosen.append(_clipped(_ACTIVATIONS[name], alpha, beta, node.attr("clip", 0.0)))
     return chosen
 

@@ -158,8 +158,8 @@ def _softmax(node: ModelNode, x: Tensor) -> Tensor:
 
 
 def _hardmax(x: Tensor, axis: int) -> Tensor:
-    places = gf.argmax(x, axis=axis)
-    return gf.one_hot(places, x.shape[axis], dtype=x.dtype, axis=axis)
+    indices = gf.argmax(x, axis=axis)
+    return gf.one_hot(indices, x.shape[axis], dtype=x.dtype, axis=axis)
 
 
 _ALONG: dict[str, Callable[..., Tensor]] = {

@@ -72,25 +72,25 @@ def _resized(
     **options: Any,
 ) -> Tensor:
     """Resize dims by sizes, by factors, or by both."""
-    given = (sizes, factors)
-    enough = all(v is None or len(axes) <= len(v) for v in given)
+    both = (sizes, factors)
+    enough = all(v is None or len(axes) <= len(v) for v in both)
     node.require(enough, "it has too few scales or sizes")
     by_size: dict[int, DimLike] = {}
     by_factor: dict[int, float] = {}
-    for place, axis in enumerate(axes):
-        old, factor = x.shape[axis], None if factors is None else factors[place]
-        new: Any = 0 if sizes is None else sizes[place]
+    for index, axis in enumerate(axes):
+        old, factor = x.shape[axis], None if factors is None else factors[index]
+        new: Any = 0 if sizes is None else sizes[index]
         if isinstance(factor, Ratio):
-            new = by_size[place] = _whole(node, x, axis, factor)
+            new = by_size[index] = _whole(node, x, axis, factor)
         elif factor is not None:
             node.require(0 < factor < _LARGEST, f"a scale is {factor}")
-            by_factor[place] = factor
+            by_factor[index] = factor
             new = old * factor if isinstance(old, int) else 0
         node.require(isinstance(new, Dim) or new <= _LARGEST, f"it would have a dim of {new}")
 
-    def made(x: Tensor, places: Iterable[int], sizes: Any, scales: Any) -> Tensor:
-        chosen = [axes[p] for p in places]
-        roi = None if parts is None else [parts[p] for p in places]
+    def made(x: Tensor, indices: Iterable[int], sizes: Any, scales: Any) -> Tensor:
+        chosen = [axes[p] for p in indices]
+        roi = None if parts is None else [parts[p] for p in indices]
         return gf.resize(x, sizes, scales=scales, axes=chosen, roi=roi, **options)
 
     if not by_size:
@@ -134,7 +134,7 @@ def _factors(node: ModelNode, scales: Tensor | None) -> list[float | Ratio] | No
     values = node.facts.value(scales)
     if values is None:
         values = node.known(scales, "the scales")
-    # A float32 is taken for what it is written as: with 1.2 and not a bit more, place 6 is 5.
+    # A float32 is taken for what it is written as: with 1.2 and not a bit more, position 6 is 5.
     return [v if isinstance(v, Ratio) else float(str(v)) for v in values.reshape(-1)]
 
 

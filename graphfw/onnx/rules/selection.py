@@ -23,20 +23,20 @@ from graphfw.ops.data_dependent.measuring_ops import NonZero, measure
 def _compress(node: ModelNode, x: Tensor, condition: Tensor) -> Tensor:
     node.require(condition.ndim == 1, f"its condition has {counted(condition.ndim, 'dim')}, not 1")
     if is_measured(node, condition):
-        (places,) = gf.nonzero(condition)
+        (indices,) = gf.nonzero(condition)
     else:
-        places = gf.constant(np.flatnonzero(node.known(condition, "the condition")))
+        indices = gf.constant(np.flatnonzero(node.known(condition, "the condition")))
     axis = node.attr("axis", None)
     if axis is None:
-        return gf.take(gf.reshape(x, (-1,)), places, axis=0)
-    return gf.take(x, places, axis=axis)
+        return gf.take(gf.reshape(x, (-1,)), indices, axis=0)
+    return gf.take(x, indices, axis=axis)
 
 
 @reads("NonZero")
 def _nonzero(node: ModelNode, x: Tensor) -> Tensor:
     if _is_nonzero_throughout(node, x):  # so exporters count: 0, 1, … up to a size
-        places = [gf.arange(size) for size in x.shape]
-        return gf.stack([gf.reshape(p, (-1,)) for p in gf.meshgrid(*places, indexing="ij")])
+        indices = [gf.arange(size) for size in x.shape]
+        return gf.stack([gf.reshape(p, (-1,)) for p in gf.meshgrid(*indices, indexing="ij")])
     if is_measured(node, x):
         return measure(NonZero, ["nonzero"], x if x.ndim else gf.reshape(x, (1,)))[0]
     return gf.constant(np.stack(np.nonzero(np.atleast_1d(node.known(x, "x")))).astype(np.int64))
@@ -106,8 +106,8 @@ def _write_unique(b: Builder, node: Node, x: Val) -> list[Val]:
 @writes("sizes")
 def _write_sizes(b: Builder, node: Node, x: Val) -> Val:
     made = b("Identity", b.cast(x, int64))
-    for place, dim in enumerate(fields(node).dims):
-        bounds = b.ints([place]), b.ints([place + 1]), b.ints([0])
+    for index, dim in enumerate(fields(node).dims):
+        bounds = b.ints([index]), b.ints([index + 1]), b.ints([0])
         b.symbol(str(dim), partial(b, "Slice", made, *bounds))
     return made
 
@@ -139,10 +139,10 @@ def _top(b: Builder, x: Val, count: Val, axis: int, largest: bool) -> list[Val]:
     if x.dtype.name == "uint64":
         raise Unsupported("the order of uint64")
     wide = x if x.dtype.name not in ("bfloat16", "uint16", "uint32") else b.cast(x, _ordered(x))
-    values, places = b.many(
+    values, indices = b.many(
         "TopK", [wide, count], [wide.dtype, int64], axis=axis, largest=int(largest)
     )
-    return [b.cast(values, x.dtype), places]
+    return [b.cast(values, x.dtype), indices]
 
 
 def _ordered(x: Val) -> DType:

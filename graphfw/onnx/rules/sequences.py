@@ -19,32 +19,32 @@ def _sequence(node: ModelNode, *items: Value) -> tuple[Value]:
 
 
 @reads("SequenceAt")
-def _at(node: ModelNode, items: list[Value], place: Tensor) -> Value:
-    return items[_place(node, place, len(items))]
+def _at(node: ModelNode, items: list[Value], position: Tensor) -> Value:
+    return items[_position(node, position, len(items))]
 
 
 @reads("SequenceErase")
-def _erase(node: ModelNode, items: list[Value], place: Tensor | None = None) -> tuple[Value]:
-    at = len(items) - 1 if place is None else _place(node, place, len(items))
+def _erase(node: ModelNode, items: list[Value], position: Tensor | None = None) -> tuple[Value]:
+    at = len(items) - 1 if position is None else _position(node, position, len(items))
     return (items[:at] + items[at + 1 :],)
 
 
 @reads("SequenceInsert")
 def _insert(
-    node: ModelNode, items: list[Value], item: Value, place: Tensor | None = None
+    node: ModelNode, items: list[Value], item: Value, position: Tensor | None = None
 ) -> tuple[Value]:
     count = len(items)
-    at = count if place is None else node.integer(place, "the place")
+    at = count if position is None else node.integer(position, "the position")
     if not -count <= at <= count:
-        raise OnnxError(f"SequenceInsert: there is no place {at} in a sequence of {count}")
+        raise OnnxError(f"SequenceInsert: there is no position {at} in a sequence of {count}")
     at += count if at < 0 else 0
     return ([*items[:at], item, *items[at:]],)
 
 
-def _place(node: ModelNode, place: Tensor, count: int) -> int:
-    at = node.integer(place, "the place")
+def _position(node: ModelNode, position: Tensor, count: int) -> int:
+    at = node.integer(position, "the position")
     if not -count <= at < count:
-        raise OnnxError(f"{node.op_type}: there is no place {at} in a sequence of {count}")
+        raise OnnxError(f"{node.op_type}: there is no position {at} in a sequence of {count}")
     return at % count
 
 
@@ -68,8 +68,8 @@ def _split_to_sequence(node: ModelNode, x: Tensor, sizes: Tensor | None = None) 
     lengths = node.ints(sizes, "the sizes")
     if not sizes.ndim:  # one size for all parts but the last
         lengths = tuple([min(lengths[0], size - at) for at in range(0, size, lengths[0])])
-    places = [sum(lengths[: i + 1]) for i in range(len(lengths) - 1)]
-    return (list(gf.split(x, places, axis=axis)) if places else [x],)
+    positions = [sum(lengths[: i + 1]) for i in range(len(lengths) - 1)]
+    return (list(gf.split(x, positions, axis=axis)) if positions else [x],)
 
 
 @reads("ConcatFromSequence")

@@ -56,29 +56,29 @@ def _product(dims: Sequence[DimLike]) -> DimLike:
 
 @reads("Unsqueeze", moves=True)
 def _unsqueeze(node: ModelNode, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    places = _axes(node, axes) or ()
-    rank = x.ndim + len(places)
-    for axis in sorted(node.axis(a, rank) for a in places):
+    axis_indices = _axes(node, axes) or ()
+    rank = x.ndim + len(axis_indices)
+    for axis in sorted(node.axis(a, rank) for a in axis_indices):
         x = gf.expand_dims(x, axis)
     return x
 
 
 @reads("Squeeze", moves=True)
 def _squeeze(node: ModelNode, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    places = _axes(node, axes)
-    if places is None:
+    axis_indices = _axes(node, axes)
+    if axis_indices is None:
         open_ = [d for d in x.shape if isinstance(d, Dim) and not always_ge(d, 2)]
         if open_:
             raise ShapeError(
                 f"Squeeze: without axes it takes those of size 1 away, and {open_[0]} may be 1",
                 fix="say it when you load: shapes={name: (…)}",
             )
-        places = tuple([i for i, dim in enumerate(x.shape) if dim == 1])
+        axis_indices = tuple([i for i, dim in enumerate(x.shape) if dim == 1])
     # A slice of one row of a dim of any size has min(n, 1) rows: that there is one is checked when
     # it runs.
-    gone = {node.axis(a, x.ndim) for a in places}
+    gone = {node.axis(a, x.ndim) for a in axis_indices}
     sizes = [1 if i in gone and isinstance(d, Dim) else d for i, d in enumerate(x.shape)]
-    return gf.squeeze(gf.assert_shape(x, sizes) if sizes != list(x.shape) else x, places)
+    return gf.squeeze(gf.assert_shape(x, sizes) if sizes != list(x.shape) else x, axis_indices)
 
 
 two_way(Rule("Transpose", gf.permute_dims, {"axes": Attribute("perm")}, moves=True))
@@ -144,13 +144,13 @@ def _split(node: ModelNode, x: Tensor, sizes: Tensor | None = None) -> tuple[Ten
     node.require(
         fits, f"the sizes {tuple(lengths)} are not those of {counted(parts, 'part')} of {size}"
     )
-    places: list[DimLike] = []
+    ends: list[DimLike] = []
     end: DimLike = 0
     for length in lengths[:-1]:
         end = end + length
-        places.append(end)
-    if places:
-        return gf.split(x, places, axis=axis)
+        ends.append(end)
+    if ends:
+        return gf.split(x, ends, axis=axis)
     return (x,)
 
 
@@ -204,7 +204,7 @@ def _window(start: DimLike, end: DimLike, step: int, size: DimLike) -> slice:
     """Return a slice as Python has it, which knows no bounds beyond all sizes."""
     first, last = _near(start), _near(end)
     if last == _FAR * (1 if step < 0 else -1) or (step > 0 and first == _FAR):
-        return slice(0, 0, step)  # it ends before the first element, or begins behind the last
+        return slice(0, 0, step)  # it ends before the first element, or begins after the last
     if first == -_FAR * (1 if step > 0 else -1):
         first = None
     elif step < 0 and isinstance(first, int) and first < -1:
@@ -216,9 +216,9 @@ def _window(start: DimLike, end: DimLike, step: int, size: DimLike) -> slice:
     return slice(first, last, step)
 
 
-def _near(place: DimLike) -> DimLike | None:
+def _near(position: DimLike) -> DimLike | None:
     """Return a bound; one that lies beyond any size becomes `_FAR`, or its negative."""
-    return max(-_FAR, min(place, _FAR)) if isinstance(place, int) else place
+    return max(-_FAR, min(position, _FAR)) if isinstance(position, int) else position
 
 
 @writes("slice")
@@ -285,8 +285,8 @@ def _write_roll(b: Builder, node: Node, x: Val) -> Val:
         size = node.types[0].shape[axis]
         if size == 0:
             continue
-        places = b("Sub", positions(b, size), b.dim(shift))
-        x = b("Gather", x, b("Mod", places, b.dim(size)), axis=axis)
+        indices = b("Sub", positions(b, size), b.dim(shift))
+        x = b("Gather", x, b("Mod", indices, b.dim(size)), axis=axis)
     return x
 
 
@@ -298,8 +298,8 @@ def _write_diagonal(b: Builder, node: Node, x: Val) -> Val:
     count = node.types[0].shape[-1]
     along = positions(b, count)
     first = b.dim(max(-offset, 0) * columns + max(offset, 0))
-    places = b("Add", b("Mul", along, b.dim(columns + 1)), first)
-    return b("Gather", flat, places, axis=len(lead))
+    indices = b("Add", b("Mul", along, b.dim(columns + 1)), first)
+    return b("Gather", flat, indices, axis=len(lead))
 
 
 @reads("Tile", moves=True)
@@ -360,8 +360,8 @@ def _more(width: DimLike) -> DimLike:
 
 @reads("Trilu", moves=True)
 def _trilu(node: ModelNode, x: Tensor, k: Tensor | None = None) -> Tensor:
-    place = 0 if k is None else node.integer(k, "k")
-    return gf.triu(x, k=place) if node.attr("upper", 1) else gf.tril(x, k=place)
+    diagonal = 0 if k is None else node.integer(k, "k")
+    return gf.triu(x, k=diagonal) if node.attr("upper", 1) else gf.tril(x, k=diagonal)
 
 
 @reads("DepthToSpace", moves=True)

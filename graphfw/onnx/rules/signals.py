@@ -36,7 +36,7 @@ def _dft(
 
 
 def _complex(x: Tensor) -> Tensor:
-    """Return the complex tensor of pairs of reals, or of reals alone."""
+    """Return the complex tensor of pairs of reals, or of reals only."""
     if x.shape[-1] == 1:
         return gf.astype(x[..., 0], _complex_of(x))
     unit = gf.asarray(1j, dtype=_complex_of(x))
@@ -71,8 +71,8 @@ def _stft(
         raise OnnxError(f"{node.op_type}: it has neither a window nor a length")
     node.require(hop > 0, f"the step is {hop}")
     frames = (signal.shape[1] - size) // hop + 1
-    places = gf.expand_dims(gf.arange(frames) * hop, -1) + gf.arange(size)
-    pieces = gf.take(signal, places, axis=1)  # [batch, frames, size, 1 or 2]
+    positions = gf.expand_dims(gf.arange(frames) * hop, -1) + gf.arange(size)
+    pieces = gf.take(signal, positions, axis=1)  # [batch, frames, size, 1 or 2]
     if window is not None:
         pieces = pieces * gf.expand_dims(window, -1)
     if node.attr("onesided", 1) and pieces.shape[-1] == 1:
@@ -93,10 +93,10 @@ def _mel_weight_matrix(
     edges = [node.real(x, "a frequency") for x in (low, high)]
     mel = 2595 * np.log10(1 + np.asarray(edges) / 700)
     steps = np.arange(count + 2) * (mel[1] - mel[0]) / (count + 2) + mel[0]
-    places = np.floor((size + 1) * (700 * (10 ** (steps / 2595) - 1)) / hz).astype(int)
+    positions = np.floor((size + 1) * (700 * (10 ** (steps / 2595) - 1)) / hz).astype(int)
     made = np.zeros((size // 2 + 1, count))
     for i in range(count):
-        left, top, right = places[i : i + 3]
+        left, top, right = positions[i : i + 3]
         if top == left:
             made[top, i] = 1
         else:

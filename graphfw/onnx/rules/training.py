@@ -14,10 +14,10 @@ _DOMAIN = "ai.onnx.preview.training"
 
 
 @reads("Gradient", domain=_DOMAIN)
-def _gradient(node: ModelNode, *given: Tensor) -> tuple[Tensor, ...]:
+def _gradient(node: ModelNode, *gradient: Tensor) -> tuple[Tensor, ...]:
     """Differentiate the value `y` by the values `xs`, where they are computed."""
     xs = [node.named(name) for name in node.attr("xs")]
-    if any(x is not value for x, value in zip(xs, given, strict=False)):
+    if any(x is not value for x, value in zip(xs, gradient, strict=False)):
         raise OnnxError("Gradient: its inputs must be the tensors that it differentiates by")
     return tuple(gf.grad(node.named(node.attr("y")), xs))
 

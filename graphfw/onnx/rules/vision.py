@@ -36,13 +36,13 @@ def _non_max_suppression(
         node.require(x is None or x.size == 1, "a limit is no number")
         return gf.astype(gf.asarray(default) if x is None else gf.reshape(x, ()), dtype)
 
-    given = (
+    operands = (
         *matched((boxes, scores), (("image", "box", None), ("image", "class", "box"))),
         number(most, 0, gf.int64),
         number(overlap, 0.0, boxes.dtype),
         number(least, -math.inf, boxes.dtype),
     )
-    tensors = [x for x in given if x is not None]
+    tensors = [x for x in operands if x is not None]
     if not is_measured(node, *tensors):
         tensors = [gf.constant(node.known(x, "what it chooses from")) for x in tensors]
     centred = bool(node.attr("center_point_box", 0))
@@ -56,7 +56,7 @@ def _write_non_max_suppression(
     if boxes.dtype.name == "float64":
         raise Unsupported("float64")
     most, overlap, lowest = limits
-    given = [
+    operands = [
         b.cast(boxes, float32),
         b.cast(scores, float32),
         b.reshape(b.cast(most, int64), (1,)),
@@ -64,7 +64,7 @@ def _write_non_max_suppression(
         b.reshape(b.cast(lowest, float32), (1,)),
     ]
     centred = int(fields(node).centred)
-    (made,) = b.many("NonMaxSuppression", given, [int64], center_point_box=centred)
+    (made,) = b.many("NonMaxSuppression", operands, [int64], center_point_box=centred)
     b.measure(fields(node).dims[0], made, 0)
     return made
 
@@ -75,13 +75,13 @@ def _roi_align(node: ModelNode, x: Tensor, rois: Tensor, batches: Tensor) -> Ten
     bins = node.attr("output_height", 1), node.attr("output_width", 1)
     ratio, scale = node.attr("sampling_ratio", 0), node.attr("spatial_scale", 1.0)
     usual = "half_pixel" if node.version >= 16 else "output_half_pixel"
-    places = node.choice(
+    convention = node.choice(
         "coordinate_transformation_mode", usual, ("half_pixel", "output_half_pixel")
     )
     is_max = node.choice("mode", "avg", ("avg", "max")) == "max"
-    node.require(min(bins) > 0, f"the output has {bins[0]}×{bins[1]} places")
+    node.require(min(bins) > 0, f"the output has {bins[0]}×{bins[1]} positions")
     node.require(x.ndim == 4 and rois.ndim == 2, f"x and rois are {x.shape} and {rois.shape}")
-    shift = 0.5 if places == "half_pixel" else 0.0
+    shift = 0.5 if convention == "half_pixel" else 0.0
     low = rois[:, :2] * scale - shift  # x1, y1
     size = rois[:, 2:] * scale - shift - low
     if not shift:
@@ -136,13 +136,13 @@ def _max_roi_pool(node: ModelNode, x: Tensor, rois: Tensor) -> Tensor:
 
 
 def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
-    """Return which places belong to the parts of a region along one axis.  -> [R, bins, limit]"""
+    """Return the positions in each bin of a region along one axis.  -> [R, bins, limit]"""
     step = gf.expand_dims(gf.maximum(high - low + 1, 1.0) / bins, -1)
     number = gf.astype(gf.arange(bins), low.dtype)
     first = gf.expand_dims(gf.floor(number * step) + gf.expand_dims(low, -1), -1)
     end = gf.expand_dims(gf.ceil((number + 1) * step) + gf.expand_dims(low, -1), -1)
-    place = gf.astype(gf.arange(limit), low.dtype)
-    return gf.logical_and(place >= first, place < end)
+    position = gf.astype(gf.arange(limit), low.dtype)
+    return gf.logical_and(position >= first, position < end)
 
 
 @reads("ImageDecoder")

@@ -46,22 +46,22 @@ def associative_scan(
     Tensor([1, 3, 3, 5, 5], dtype=int64)
     """
     checked = callback("associative_scan", "fn", fn, "fn(a, b)")
-    fn, given = as_called(checked, "associative_scan"), Structure.of(elems)
-    demand(bool(given.tensors), "associative_scan: elems has no tensor", fix="pass at least one")
-    axes = [ruled("associative_scan", t, normalize_axis, axis, t.ndim) for t in given.tensors]
-    tensors = [F.moveaxis(t, own, 0) for t, own in zip(given.tensors, axes, strict=True)]
+    fn, elements = as_called(checked, "associative_scan"), Structure.of(elems)
+    demand(bool(elements.tensors), "associative_scan: elems has no tensor", fix="pass at least one")
+    axes = [ruled("associative_scan", t, normalize_axis, axis, t.ndim) for t in elements.tensors]
+    tensors = [F.moveaxis(t, own, 0) for t, own in zip(elements.tensors, axes, strict=True)]
     length = tensors[0].shape[0]
     demand(
         all(t.shape[0] == length for t in tensors),
         "associative_scan: the tensors have different lengths",
-        {f"elems[{i}]": t for i, t in enumerate(given.tensors)},
+        {f"elems[{i}]": t for i, t in enumerate(elements.tensors)},
         fix="give all the same length along the axis",
         error=ShapeError,
     )
 
     def combine(a: Sequence[Tensor], b: Sequence[Tensor]) -> Sequence[Tensor]:
         moved = [[F.moveaxis(t, 0, own) for t, own in zip(x, axes, strict=True)] for x in (a, b)]
-        first, second = given.pack(moved[0]), given.pack(moved[1])
+        first, second = elements.pack(moved[0]), elements.pack(moved[1])
         taken, made = Structure.of(first), Structure.of(fn(first, second))
         sides = ("what fn takes", taken), ("what it returns", made)
         demand_equal("associative_scan", *sides, _one_shape)
@@ -70,7 +70,7 @@ def associative_scan(
     flipped = [F.flip(t, axis=0) for t in tensors] if reverse else tensors
     made = _sequential(combine, flipped) if isinstance(length, Dim) else _tree(combine, flipped)
     results = [F.flip(t, axis=0) for t in made] if reverse else made
-    return given.pack([F.moveaxis(t, 0, own) for t, own in zip(results, axes, strict=True)])
+    return elements.pack([F.moveaxis(t, 0, own) for t, own in zip(results, axes, strict=True)])
 
 
 def _one_shape(taken: Tensor, returned: Tensor) -> str:

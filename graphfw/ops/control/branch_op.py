@@ -75,13 +75,13 @@ class Branch(Region):
     def jvp(
         self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
     ) -> tuple[Sequence[Tensor], list[Tensor | None]]:
-        given = [t for t in tangents[1:] if t is not None]
+        moving = [t for t in tangents[1:] if t is not None]
         ahead = [forward(b, [t is not None for t in tangents[1:]], "branch") for b in self.choices]
         wanted = [any(one.tangents[i] is not None for one in ahead) for i in range(len(y))]
         if not any(wanted):
             return y, [None] * len(y)
         bodies = [one.body((len(inputs) - 1,), (len(y),), wanted) for one in ahead]
-        found = emit_all(Branch(tuple(bodies)), *inputs, *given)
+        found = emit_all(Branch(tuple(bodies)), *inputs, *moving)
         return without_tangents(found, wanted, (len(y),))
 
     def batch(
@@ -94,8 +94,8 @@ class Branch(Region):
         last = len(self.choices) - 1
         chosen = F.astype(F.maximum(F.minimum(number, last), 0), int64)
         results: Sequence[Tensor] = ()
-        for place, body in enumerate(self.choices):
-            mask = chosen == place
+        for index, body in enumerate(self.choices):
+            mask = chosen == index
             found = _for_some(mapped, mask, body, flags, inputs)
             results = [
                 F.where(lifted(mask, y.ndim), y, other)
@@ -130,10 +130,12 @@ def _for_some(
         unused = [none.parameter(kind) for kind in kinds]
         nothing = [zeros_like(mapped.kind(t.type)) for t in body.outputs]
     with some:
-        inside, *given = [some.parameter(kind) for kind in kinds]
-        safe = [mapped.only(inside, x) if b else x for x, b in zip(given, batched, strict=True)]
+        inside, *parameters = [some.parameter(kind) for kind in kinds]
+        safe = [
+            mapped.only(inside, x) if b else x for x, b in zip(parameters, batched, strict=True)
+        ]
         made = mapped.all(*mapped.through(body, safe, batched))
-    pair = Branch((Body(unused, nothing), Body([inside, *given], made)))
+    pair = Branch((Body(unused, nothing), Body([inside, *parameters], made)))
     return emit_all(pair, F.astype(F.any(mask), int64), mask, *inputs)
 
 
@@ -143,11 +145,11 @@ def _reversed(both: Reverse, wanted: list[bool], has_effect: bool) -> Body:
     If one of the branches has an effect, it yields a token too.
     """
     graph = BodyGraph("branch")
-    given = [*both.parameters, *[t for t in both.seeds if t is not None]]
+    parameters = [*both.parameters, *[t for t in both.seeds if t is not None]]
     with graph:
-        own = [graph.parameter(t.type) for t in given]
+        own = [graph.parameter(t.type) for t in parameters]
         found = [*[g for g in both.gradients if g is not None], *both.tokens]
-        made = dict(zip(found, copied(found, dict(zip(given, own, strict=True))), strict=True))
+        made = dict(zip(found, copied(found, dict(zip(parameters, own, strict=True))), strict=True))
         outputs = [
             zeros_like(t.type) if g is None else made[g]
             for t, g, want in zip(both.parameters, both.gradients, wanted, strict=True)

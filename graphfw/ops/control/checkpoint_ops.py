@@ -1,4 +1,4 @@
-"""The ops behind `checkpoint`: a part of the graph whose gradient computes it again."""
+"""The ops of `checkpoint`: a part of the graph whose gradient computes it again."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class Checkpoint(Region):
         both = reverse(silent(self.body), "checkpoint")
         graph = BodyGraph("checkpoint")
         found = [g for g in both.gradients if g is not None]
-        given = [*both.parameters, *[t for t in both.seeds if t is not None]]
+        parameters = [*both.parameters, *[t for t in both.seeds if t is not None]]
         with graph:
-            own = [graph.parameter(t.type) for t in given]
-            made = copied([*found, *both.tokens], dict(zip(given, own, strict=True)))
+            own = [graph.parameter(t.type) for t in parameters]
+            made = copied([*found, *both.tokens], dict(zip(parameters, own, strict=True)))
         seeds = [t for t in ct if t is not None]
-        # Behind the barrier equal nodes are others than those of the forward part, and come later.
+        # After the barrier equal nodes are others than those of the forward part, and come later.
         # What holds weights is left out, where anything else is there: rules see what it is.
         held = [t for t in inputs if SOURCE not in t.node.op.traits] or list(inputs)
         late = dict(zip(held, emit_all(Barrier(len(held)), *held, *seeds), strict=True))
@@ -117,11 +117,11 @@ class Checkpoint(Region):
     def jvp(
         self, tangents: Sequence[Tensor | None], y: Sequence[Tensor], *inputs: Tensor
     ) -> tuple[Sequence[Tensor], list[Tensor | None]]:
-        given = [t for t in tangents if t is not None]
+        moving = [t for t in tangents if t is not None]
         ahead = forward(self.body, [t is not None for t in tangents], "checkpoint")
         wanted = [t is not None for t in ahead.tangents]
         body = ahead.body((len(inputs),), (len(y),), wanted)
-        return without_tangents(emit_all(Checkpoint(body), *inputs, *given), wanted, (len(y),))
+        return without_tangents(emit_all(Checkpoint(body), *inputs, *moving), wanted, (len(y),))
 
     @staticmethod
     def cases() -> Iterator[Case]:

@@ -107,18 +107,18 @@ def _branch(
     operands: Any,
     names: Sequence[str],
 ) -> Any:
-    given = Structure.of(operands)
+    operand_tree = Structure.of(operands)
     results: list[Structure] = []
 
     def called(function: Callable[..., Any]) -> Callable[..., Sequence[Tensor]]:
         def flat(*tensors: Tensor) -> Sequence[Tensor]:
-            results.append(Structure.of(function(*given.pack(tensors))))
+            results.append(Structure.of(function(*operand_tree.pack(tensors))))
             return results[-1].tensors
 
         return flat
 
     traced = [
-        trace(what, called(_callback(what, n, f, f"{n}(*operands)")), given.kinds)
+        trace(what, called(_callback(what, n, f, f"{n}(*operands)")), operand_tree.kinds)
         for f, n in zip(functions, names, strict=True)
     ]
     first = results[0]
@@ -126,7 +126,7 @@ def _branch(
         demand_equal(what, (names[0], first), (name, other), one_shape)
     variables = updated(*traced)
     bodies, captures = closed(*carrying(*yielding(variables, *traced)))
-    outputs = emit_all(Branch(bodies), number, *given.tensors, *captures)
+    outputs = emit_all(Branch(bodies), number, *operand_tree.tensors, *captures)
     return _packed(first, outputs, variables, *traced)
 
 
@@ -435,17 +435,17 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     f = callback("checkpoint", "f", f, "f(*args)")
 
     def checked(*args: Any) -> Any:
-        given = Structure.of(args)
+        operand_tree = Structure.of(args)
         results: list[Structure] = []
 
         def flat(*tensors: Tensor) -> Sequence[Tensor]:
-            results.append(Structure.of(f(*given.pack(tensors))))
+            results.append(Structure.of(f(*operand_tree.pack(tensors))))
             return results[-1].tensors
 
-        traced = trace("checkpoint", flat, given.kinds)
+        traced = trace("checkpoint", flat, operand_tree.kinds)
         variables = updated(traced)
         (body,), captures = closed(*carrying(*yielding(variables, traced)))
-        outputs = emit_all(Checkpoint(body), *given.tensors, *captures)
+        outputs = emit_all(Checkpoint(body), *operand_tree.tensors, *captures)
         return _packed(results[0], outputs, variables, traced)
 
     return checked
@@ -459,7 +459,7 @@ def _packed(
 ) -> Any:
     """Return a node's first outputs in their structure.
 
-    Behind them are the new contents of variables that the bodies update, and at the end a token if
+    After them are the new contents of variables that the bodies update, and at the end a token if
     there are effects: these are of the current graph.
     """
     count = len(structure.tensors)

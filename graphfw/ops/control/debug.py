@@ -27,7 +27,7 @@ from graphfw.ops.control.effects import Effect, happens
 __all__ = ["breakpoint", "check", "print"]
 
 Parts: TypeAlias = tuple[tuple[str, int | None, str], ...]
-"""A text with places for values: what stands before each, its number, how to write it."""
+"""A text with fields for values: what stands before each, its number, how to write it."""
 
 _numbers = itertools.count(1)
 
@@ -59,18 +59,18 @@ def print(
     Outside of any graph it prints at once. The order of several prints in one run is not fixed.
 
     Args:
-        fmt: A text with a place for each tensor, as `str.format` has them: "loss {:.3f}". Without
+        fmt: A text with a field for each tensor, as `str.format` has them: "loss {:.3f}". Without
             it the tensors are printed in a row, with their names.
         tensors: What to print.
         summarize: Of axes longer than twice this, so many elements are shown at both ends; None
             shows all.
-        named: Tensors for places with names: "loss {loss}".
+        named: Tensors for fields with names: "loss {loss}".
 
     Returns:
         The first tensor, None if there is none.
 
     Raises:
-        ArgumentError: The places and the tensors don't match, or can't be written like that.
+        ArgumentError: The fields and the tensors don't match, or can't be written like that.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:
@@ -88,10 +88,10 @@ def print(
     is_count = summarize is None or (is_whole(summarize) and summarize > 0)
     demand(is_count, f"print: summarize={summarize!r} is no number of elements", fix="use 3")
     effect = Print(next(_numbers), _parts("print", text, values, list(named)), summarize)
-    places = {number for _, number, _ in effect.parts if number is not None}
+    fields = {number for _, number, _ in effect.parts if number is not None}
     demand(
-        len(places) == len(values),
-        f"print: {text!r} has places for {len(places)} of {counted(len(values), 'value')}",
+        len(fields) == len(values),
+        f"print: {text!r} has fields for {len(fields)} of {counted(len(values), 'value')}",
         fix="write {} for each",
     )
     _happening(effect, values, "gf.print")
@@ -136,10 +136,10 @@ def check(
 
     Args:
         condition: Bools of any shape.
-        message: What the error says, with places for the values, as in `gf.print`.
-        values: Tensors for its places; the error shows the ranges of the first two, with or
-            without a place.
-        named: Tensors for places with names.
+        message: What the error says, with fields for the values, as in `gf.print`.
+        values: Tensors for its fields; the error shows the ranges of the first two, with or
+            without a field.
+        named: Tensors for fields with names.
 
     Returns:
         The first of the values, else the condition: what is computed of it is computed only where
@@ -147,7 +147,7 @@ def check(
 
     Raises:
         DTypeError: The condition is not of bools.
-        ArgumentError: A place has no value.
+        ArgumentError: A field has no value.
         ExecutionError: When the graph runs: the condition does not hold.
 
     >>> import graphfw as gf
@@ -172,10 +172,10 @@ def check(
         f"check: the message is {a_type(message)}, not a string",
         fix='write gf.check(x > 0, "x must be positive")',
     )
-    given = [as_tensor(t) for t in (*values, *named.values())]
-    effect = Check(next(_numbers), _parts("check", message, given, list(named)))
-    token = _happening(effect, [said, *given], "gf.check")
-    first = given[0] if given else said
+    tensors = [as_tensor(t) for t in (*values, *named.values())]
+    effect = Check(next(_numbers), _parts("check", message, tensors, list(named)))
+    token = _happening(effect, [said, *tensors], "gf.check")
+    first = tensors[0] if tensors else said
     return first if token is None else emit_all(Barrier(1), first, token)[0]
 
 
@@ -252,7 +252,7 @@ def _parts(what: str, text: str, values: Sequence[Tensor], names: Sequence[str])
     """Take a text apart; the last values are those of the names.
 
     Raises:
-        ArgumentError: A place has no value.
+        ArgumentError: A field has no value.
     """
     unnamed = len(values) - len(names)
     numbers = {name: unnamed + i for i, name in enumerate(names)}
@@ -270,7 +270,7 @@ def _parts(what: str, text: str, values: Sequence[Tensor], names: Sequence[str])
             number = int(key) if key.isdecimal() and int(key) < unnamed else numbers.get(key)
             demand(
                 number is not None and not conversion and "{" not in (spec or ""),
-                f"{what}: there is no value for the place {{{name}}} of {text!r}",
+                f"{what}: there is no value for the field {{{name}}} of {text!r}",
                 fix="write {} for each tensor, {:.3f} for three digits",
             )
         if number is not None:

@@ -150,8 +150,8 @@ class HostCall(Op):
 
         def one(rows: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             own = iter(rows)
-            given = [next(own) if flag else x for x, flag in zip(inputs, batched, strict=True)]
-            return emit_all(self, *given)
+            operands = [next(own) if flag else x for x, flag in zip(inputs, batched, strict=True)]
+            return emit_all(self, *operands)
 
         rows = tuple([x for x, flag in zip(inputs, batched, strict=True) if flag])
         results: tuple[Tensor, ...] = F.map(one, rows)
@@ -216,8 +216,8 @@ def host_call(
     )
     if not pure:
         open_graph("a host_call that is not pure")
-    given = Structure.of(args)
-    host = Host(fn, given.pack, given.shape, _structure(kinds), _label(fn))
+    arguments = Structure.of(args)
+    host = Host(fn, arguments.pack, arguments.shape, _structure(kinds), _label(fn))
     call = HostCall(
         host,
         tuple([kind.shape for kind in types]),
@@ -225,7 +225,7 @@ def host_call(
         vectorized,
         0 if pure else next(_numbers),
     )
-    return nest.packer(kinds)(iter(emit_all(call, *given.tensors)))
+    return nest.packer(kinds)(iter(emit_all(call, *arguments.tensors)))
 
 
 def _kind(shape: Sequence[Any], dtype: Any, name: str) -> TensorType:

@@ -94,12 +94,12 @@ class Loop(Region):
         def holds(carry: Sequence[Any]) -> bool:
             return bool(self.condition.evaluate(xp, (*carry, *captures), rng)[0])
 
-        def computed(number: int, iteration: int, given: Sequence[Any]) -> list[Any]:
+        def computed(number: int, iteration: int, state: Sequence[Any]) -> list[Any]:
             count_iteration()
             draws = None if rng is None else rng.fold(iteration)
             index = xp.asarray(iteration, dtype=xp.int64)
             with in_iteration(iteration):
-                return self.passes[number].evaluate(xp, (index, *given, *captures), draws)
+                return self.passes[number].evaluate(xp, (index, *state, *captures), draws)
 
         results = [x for carry in self.ends(firsts, holds, computed) for x in carry]
         return owned(xp, results, inputs)
@@ -174,10 +174,10 @@ class Loop(Region):
             for t in carry
         ]
         rest = map(_sum, totals)
-        given: list[Any] = [next(rest) if t.dtype.is_inexact else None for t in captures]
+        cotangents: list[Any] = [next(rest) if t.dtype.is_inexact else None for t in captures]
         for one in adjoints.values():
-            given = one.both.refusing(given, len(one.both.parameters) - len(captures))
-        return [*entries, *given]
+            cotangents = one.both.refusing(cotangents, len(one.both.parameters) - len(captures))
+        return [*entries, *cotangents]
 
     def batch(self, mapped: MappedAxis, batched: Sequence[bool], *inputs: Tensor) -> list[Tensor]:
         carries, taken = self.split(batched)
@@ -232,7 +232,7 @@ class Loop(Region):
     @staticmethod
     def cases() -> Iterator[Case]:
         row = TensorType(float64, (2,))
-        # The condition reads the count alone: where it reads values, gradients jump.
+        # The condition reads the count only: where it reads values, gradients jump.
         below = body_of("loop", lambda count, x, w: [count < 3], NUMBER, row, row)
         step = body_of(
             "loop",
@@ -302,23 +302,25 @@ class _MappedLoop:
         flags = [False, *[True] * (len(body.parameters) - 1 - len(self.taken)), *self.taken]
         graph = BodyGraph("loop")
         with graph:
-            given = [
+            parameters = [
                 graph.parameter(mapped.kind(t.type, flag))
                 for t, flag in zip(body.parameters, flags, strict=True)
             ]
             active = graph.parameter(TensorType(bool_, (mapped.size,)))
-            safe = [mapped.only(active, x) if f else x for x, f in zip(given, flags, strict=True)]
+            safe = [
+                mapped.only(active, x) if f else x for x, f in zip(parameters, flags, strict=True)
+            ]
             made = mapped.all(*mapped.through(body, safe, flags))
             carry = [
                 F.where(lifted(active, old.ndim), new, old)
-                for new, old in zip(made[:own], given[1:], strict=False)
+                for new, old in zip(made[:own], parameters[1:], strict=False)
             ]
             handed = made[own:]
             if number == 0:
-                handed.insert(0, active & self.asked(carry, given[1 + own :]))
-        # `active` stands behind the carry of the first pass.
-        place = 1 + loop.carries[0] + (own if number else 0)
-        return Body([*given[:place], active, *given[place:]], [*carry, *handed])
+                handed.insert(0, active & self.asked(carry, parameters[1 + own :]))
+        # `active` stands after the carry of the first pass.
+        position = 1 + loop.carries[0] + (own if number else 0)
+        return Body([*parameters[:position], active, *parameters[position:]], [*carry, *handed])
 
 
 class _Adjoint:
@@ -331,7 +333,7 @@ class _Adjoint:
     Args:
         loop: The loop.
         number: The pass that it goes back over.
-        after: The adjoints that run before it: those of the passes behind that one, last first.
+        after: The adjoints that run before it: those of the passes after that one, last first.
         captures: How many captures the loop has.
     """
 
@@ -343,7 +345,7 @@ class _Adjoint:
         index, *rest = both.parameters
         split = len(rest) - captures
         # What it carries or reads of earlier passes leads to all other gradients.
-        refused = [x for place, x in both.refused.items() if place <= split]
+        refused = [x for carried_index, x in both.refused.items() if carried_index <= split]
         self.refusal = refused[0] if refused else None
         own, read, taken = rest[:count], rest[count:split], rest[split:]
         summed = [t for t in taken if t.dtype.is_inexact]
@@ -372,8 +374,8 @@ class _Adjoint:
                 for one, record in zip(after.values(), later, strict=True)
             ]
             effects = [list(values) for values in zip(*said, strict=True)]
-            for place, seed in enumerate(seeds[carried:], carried):
-                new[seed] = _sum(effects[place]) if effects else zeros_like(seed.type)
+            for carried_index, seed in enumerate(seeds[carried:], carried):
+                new[seed] = _sum(effects[carried_index]) if effects else zeros_like(seed.type)
             found = [*[g for g in both.gradients if g is not None], *both.tokens]
             made = dict(zip(found, copied(found, new), strict=True))
             gradient = {
@@ -383,7 +385,9 @@ class _Adjoint:
             }
             state = [gradient[t] for t in own if t.dtype.is_inexact]
             if effects:
-                state = [_sum([g, *effects[place]]) for place, g in enumerate(state)]
+                state = [
+                    _sum([g, *effects[carried_index]]) for carried_index, g in enumerate(state)
+                ]
             state += [total + gradient[t] for total, t in zip(totals, summed, strict=False)]
             state += [totals[-1] & made[token] for token in both.tokens]
             handed = [gradient[t] for t in read if t.dtype.is_inexact]

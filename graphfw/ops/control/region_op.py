@@ -155,7 +155,7 @@ class Reverse(NamedTuple):
         outputs: The body's outputs.
         seeds: The parameters for the outputs' cotangents; None for an output that is no float.
         gradients: The parameters' cotangents; None where there is none.
-        refused: The parameters whose cotangent nobody says, by their places.
+        refused: The parameters whose cotangent nobody says, by their indices.
         tokens: One token for all effects of gradient rules, or none.
     """
 
@@ -174,7 +174,7 @@ class Reverse(NamedTuple):
             entries: What the rule gives for its inputs.
             first: The number of the parameter that takes the first of these inputs.
         """
-        return [self.refused.get(place, x) for place, x in enumerate(entries, first)]
+        return [self.refused.get(index, x) for index, x in enumerate(entries, first)]
 
 
 def reverse(body: Body, what: str) -> Reverse:
@@ -190,7 +190,7 @@ def reverse(body: Body, what: str) -> Reverse:
         found = iter(own)
         entries = [next(found) if t.dtype.is_inexact else None for t in parameters]
         tokens = [joined(graph.effects)] if graph.effects else []
-    refused = {place: x for place, x in enumerate(entries) if isinstance(x, Refusal)}
+    refused = {index: x for index, x in enumerate(entries) if isinstance(x, Refusal)}
     gradients = [None if isinstance(x, Refusal) else x for x in entries]
     return Reverse(graph, parameters, outputs, seeds, gradients, refused, tokens)
 
@@ -209,12 +209,12 @@ def frontier(both: Reverse | Forward, wanted: Sequence[Tensor]) -> list[Tensor]:
         wanted: Derivatives.
     """
     forward = {*[t.node for t in both.parameters], *ancestors(both.outputs)}
-    given = {seed.node for seed in both.seeds if seed is not None}
+    seeds = {seed.node for seed in both.seeds if seed is not None}
     read = {t for t in wanted if t.node in forward}
     for node in ancestors(wanted, stop=forward.__contains__):
         if node not in forward:
             read.update([t for t in node.inputs if t.node in forward])
-    return sorted([t for t in read if t.node not in given], key=_order)
+    return sorted([t for t in read if t.node not in seeds], key=_order)
 
 
 def _order(tensor: Tensor) -> tuple[int, int]:
@@ -244,7 +244,7 @@ class Forward(NamedTuple):
     tangents: list[Tensor | None]
 
     def body(self, counts: Sequence[int], sizes: Sequence[int], wanted: Sequence[bool]) -> Body:
-        """Return a body of both: behind each group of values their tangents.
+        """Return a body of both: after each group of values their tangents.
 
         Args:
             counts: How many parameters there are in each group.
@@ -315,7 +315,7 @@ def filled(
 def with_tangents(
     values: Sequence[Tensor], tangents: Sequence[Tensor | None], counts: Sequence[int]
 ) -> list[Tensor]:
-    """Return groups of so many values each, behind each group its tangents."""
+    """Return groups of so many values each, after each group its tangents."""
     result: list[Tensor] = []
     start = 0
     for count in counts:

@@ -25,8 +25,8 @@ def unrolled(op: Scan, inputs: Sequence[Tensor], count: int) -> tuple[Tensor, ..
     first, last = op.carries, op.carries + op.sequences
     captures = inputs[last:]
 
-    def iterations(begin: Tensor, *given: Tensor) -> Sequence[Tensor]:
-        carry, elements = given[:first], given[first:]
+    def iterations(begin: Tensor, *sequence: Tensor) -> Sequence[Tensor]:
+        carry, elements = sequence[:first], sequence[first:]
         made: list[Sequence[Tensor]] = []
         for iteration in reversed(range(count)) if op.backwards else range(count):
             own = [F.getitem(t, iteration) for t in elements]
@@ -43,11 +43,11 @@ def checkpointed(op: Scan, inputs: Sequence[Tensor], count: int) -> tuple[Tensor
     """Make a scan whose gradient keeps the carry before every iteration of number `count`."""
     captures = inputs[op.carries + op.sequences :]
 
-    def iterations(begin: Tensor, *given: Tensor) -> Sequence[Tensor]:
-        kinds = [t.type for t in (begin, *given)]
+    def iterations(begin: Tensor, *sequence: Tensor) -> Sequence[Tensor]:
+        kinds = [t.type for t in (begin, *sequence)]
         traced = trace("scan", lambda start, *own: _block(op, own, captures, count, start), kinds)
         (body,), taken = closed(traced)
-        return emit_all(Checkpoint(body), begin, *given, *taken)
+        return emit_all(Checkpoint(body), begin, *sequence, *taken)
 
     return _in_blocks(op, inputs, count, iterations)
 
@@ -60,13 +60,13 @@ def _in_blocks(
     carry, sequences, captures = inputs[:first], inputs[first:last], inputs[last:]
     blocks = op.length // count
     rest = op.length - blocks * count
-    # The iterations behind the blocks: at the beginning, where the scan goes backwards.
+    # The iterations after the blocks: at the beginning, where the scan goes backwards.
     begin, end = (rest, op.length) if op.backwards else (0, blocks * count)
     folded = [F.reshape(t[begin:end], (blocks, count, *t.shape[1:])) for t in sequences]
     others = [t[:begin] if op.backwards else t[end:] for t in sequences]
 
-    def block(number: Tensor, *given: Tensor) -> Sequence[Tensor]:
-        return iterations(number * count + begin, *given)
+    def block(number: Tensor, *sequence: Tensor) -> Sequence[Tensor]:
+        return iterations(number * count + begin, *sequence)
 
     kinds = [TensorType(t.dtype, t.shape) for t in carry]
     kinds += [TensorType(t.dtype, t.shape[1:]) for t in folded]
@@ -85,18 +85,18 @@ def _in_blocks(
 
 def _block(
     op: Scan,
-    given: Sequence[Tensor],
+    sequence: Sequence[Tensor],
     captures: Sequence[Tensor],
     length: DimLike,
     begin: Tensor | DimLike,
 ) -> tuple[Tensor, ...]:
     """Scan over some iterations, which are numbered from `begin`."""
     first = op.carries
-    kinds = [TensorType(int64, ()), *[t.type for t in given[:first]]]
-    kinds += [TensorType(t.dtype, t.shape[1:]) for t in given[first:]]
+    kinds = [TensorType(int64, ()), *[t.type for t in sequence[:first]]]
+    kinds += [TensorType(t.dtype, t.shape[1:]) for t in sequence[first:]]
 
     def iteration(number: Tensor, *own: Tensor) -> Sequence[Tensor]:
         return op.body.inline(number + begin, *own, *captures)
 
     (body,), taken = closed(trace("scan", iteration, kinds))
-    return emit_all(Scan(body, length, first, op.sequences, op.backwards), *given, *taken)
+    return emit_all(Scan(body, length, first, op.sequences, op.backwards), *sequence, *taken)

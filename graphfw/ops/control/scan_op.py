@@ -181,14 +181,14 @@ class Scan(Region):
             *zip(seeds[last:], starts[last:], strict=True),
             *zip(taken, inputs[last:], strict=True),
         ]
-        given = {t: whole for t, whole in steps if t is not None and whole is not None}
+        parameter_of = {t: whole for t, whole in steps if t is not None and whole is not None}
         graph = BodyGraph("scan")
         with graph:
-            own = {t: graph.parameter(t.type) for t in (number, *given)}
+            own = {t: graph.parameter(t.type) for t in (number, *parameter_of)}
             body = Body(list(own.values()), copied(results, own))
         sequences = len(kept) + sum(moved[first:last]) + self.sequences
         scan = Scan(body, self.length, sum(carry), sequences, self.backwards)
-        found = iter(emit_all(scan, *given.values()))
+        found = iter(emit_all(scan, *parameter_of.values()))
         return outputs, [next(found) if want else None for want in wanted]
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
@@ -255,7 +255,7 @@ class _Backward:
     @property
     def refusal(self) -> Refusal | None:
         """The stand-in for all gradients if that of a carry is refused: it leads to all others."""
-        refused = [x for place, x in self.both.refused.items() if place <= self.scan.carries]
+        refused = [x for position, x in self.both.refused.items() if position <= self.scan.carries]
         return refused[0] if refused else None
 
     def entries(self, ct: Sequence[Tensor]) -> list[Any]:
@@ -301,14 +301,14 @@ class _Backward:
         seeds = [t for t in self.both.seeds[: self.scan.carries] if t is not None]
         graph = BodyGraph("scan")
         with graph:
-            given = {t: graph.parameter(t.type) for t in (self.number, *seeds)}
+            parameter_of = {t: graph.parameter(t.type) for t in (self.number, *seeds)}
             totals = [graph.parameter(t.type) for t in self.sums]
             for t in (*self.kept, *self.given, *self.elements, *self.taken):
-                given[t] = graph.parameter(t.type)
+                parameter_of[t] = graph.parameter(t.type)
             own = [g for t in (*carry, *self.moved) if (g := self.gradient[t]) is not None]
             tokens = self.both.tokens
             wanted = [*own, *self.extra, *chain.from_iterable(self.sums.values()), *tokens]
-            made = dict(zip(wanted, copied(wanted, given), strict=True))
+            made = dict(zip(wanted, copied(wanted, parameter_of), strict=True))
 
             def gradient(t: Tensor) -> Tensor:
                 own = self.gradient[t]
@@ -323,7 +323,7 @@ class _Backward:
                 *map(gradient, self.moved),
                 *[made[t] for t in (*self.extra, *tokens)],
             ]
-        parameters = list(given.values())
+        parameters = list(parameter_of.values())
         begin = 1 + len(carry)
         return Body((*parameters[:begin], *totals, *parameters[begin:]), outputs)
 

@@ -61,8 +61,8 @@ def carrying_on(
     return taken._replace(outputs=(*made[:outputs], *after, *made[outputs:]))
 
 
-def taking(variables: Sequence[Variable], traced: Traced, place: int) -> Traced:
-    """Return a body that is given the contents of variables, behind `place` other parameters."""
+def taking(variables: Sequence[Variable], traced: Traced, index: int) -> Traced:
+    """Return a body that is given the contents of variables, after `index` other parameters."""
     graph = traced.graph
     own = []
     with graph:
@@ -70,8 +70,8 @@ def taking(variables: Sequence[Variable], traced: Traced, place: int) -> Traced:
             source = admitted(v, graph.outer, graph.what)
             read = graph.captured.pop(source, None)  # what it captured is what it is given now
             own.append(graph.parameter(v.type) if read is None else read)
-    given = traced.parameters
-    return traced._replace(parameters=(*given[:place], *own, *given[place:]))
+    parameters = traced.parameters
+    return traced._replace(parameters=(*parameters[:index], *own, *parameters[index:]))
 
 
 def settle(
@@ -108,7 +108,7 @@ def _is_outermost(traced: Traced) -> bool:
 
 
 def _contents(traced: Traced, before: Mapping[Variable, Tensor]) -> list[Tensor]:
-    """Return the contents of variables behind a body, for those before it.
+    """Return the contents of variables after a body, for those before it.
 
     A layer that is called several times has several updates; they follow one another.
     """

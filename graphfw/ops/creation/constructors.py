@@ -199,7 +199,7 @@ def zeros(
     dtype: DTypeLike | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return a tensor of zeros, of the default dtype unless told otherwise.  -> shape
+    """Return a tensor of zeros, of the default dtype unless `dtype` is passed.  -> shape
 
     Raises:
         ShapeError: A dim is negative or no size.
@@ -220,7 +220,7 @@ def ones(
     dtype: DTypeLike | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Return a tensor of ones, of the default dtype unless told otherwise.  -> shape
+    """Return a tensor of ones, of the default dtype unless `dtype` is passed.  -> shape
 
     Raises:
         ShapeError: A dim is negative or no size.

@@ -122,7 +122,7 @@ def constant(value: Any, dtype: DTypeLike | None = None, name: str | None = None
 
 
 @op("identity")
-class Identity(Movement):
+class IdentityOp(Movement):
     """The input itself.  x: [*A]  ->  [*A]"""
 
     traits = Movement.traits | {TRANSPARENT}
@@ -161,7 +161,7 @@ def identity(x: TensorLike, /, *, name: str | None = None) -> Tensor:
     >>> g.find("hidden") is h
     True
     """
-    return emit(shared(Identity), as_tensor(x), name=name or "")
+    return emit(shared(IdentityOp), as_tensor(x), name=name or "")
 
 
 @op("stop_gradient")

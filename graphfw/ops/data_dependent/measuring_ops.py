@@ -1,6 +1,6 @@
 """Results whose shapes depend on elements: what is not 0, distinct elements, sizes, boxes to keep.
 
-How many there are is a symbol that only a run can tell; whatever comes behind is described and
+How many there are is a symbol that only a run can tell; whatever comes after is described and
 checked with it as with any other. A run computes in stages (`runtime/stages.py`): what such an op
 is given, the op itself, and then, as sizes are known, what uses its results.
 """
@@ -65,7 +65,7 @@ class Measuring(Op):
 def measure(
     kind: type[Measuring], hints: Sequence[str], *inputs: Tensor, **fields: Any
 ) -> tuple[Tensor, ...]:
-    """Apply an op with symbols of its own, or at once where it depends on constants alone.
+    """Apply an op with symbols of its own, or at once where it depends on constants only.
 
     Args:
         kind: The op.

@@ -143,7 +143,7 @@ def isin(x1: TensorLike, x2: TensorLike, /, *, invert: bool = False) -> Tensor:
 
 
 def _is_in_sorted(needles: Tensor, many: Tensor) -> Tensor:
-    """Say which are there: those whose first and last places in order are not the same."""
+    """Say which are there: those whose first and last positions in order are not the same."""
     if needles.dtype.is_bool:
         return _is_in_sorted(converted(needles, uint8), converted(many, uint8))
     ordered = sort(many, stable=False)

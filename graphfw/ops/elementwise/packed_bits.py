@@ -100,9 +100,9 @@ class PackBits(Op):
         bits = self.of.bits
         each, made = 8 // bits, xp.zeros(packed_size(self.of, x.size), dtype=xp.uint8)
         codes = xp.ascontiguousarray(x).reshape(-1).view(xp.uint8) & (2**bits - 1)
-        for place in range(each):
-            some = codes[place::each]
-            made[: some.size] |= some << xp.uint8(place * bits)
+        for index in range(each):
+            some = codes[index::each]
+            made[: some.size] |= some << xp.uint8(index * bits)
         return made
 
     @staticmethod

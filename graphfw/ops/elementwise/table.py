@@ -1,6 +1,6 @@
 """Elementwise ops as rows: `unary(...)` and `binary(...)` make an op class and a public function.
 
-Where a public function does more than its row, `unary_op` and `binary_op` make the op class alone.
+Where a public function does more than its row, `unary_op` and `binary_op` make the op class only.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Clip(Elementwise):
 def clip(x: TensorLike, /, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
     """Keep values between bounds: min(max(x, min), max).  x, min, max: real, broadcast -> [*B]
 
-    The result has x's dtype. The gradient is x's where x lies between the bounds or on one, else
+    The result has x's dtype. The gradient is x's where x is between the bounds or on one, else
     the bound's. Where min > max, the result is max.
 
     Raises:

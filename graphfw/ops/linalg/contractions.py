@@ -83,7 +83,7 @@ def vecdot(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     Args:
         x1: The one vector, which is conjugated.
         x2: The other.
-        axis: Where the vectors lie, counted from the end: -1 is the last dim.
+        axis: Where the vectors are, counted from the end: -1 is the last dim.
 
     Raises:
         ShapeError: The dims at `axis` differ, or the others don't broadcast.
@@ -157,7 +157,7 @@ def cross(x1: TensorLike, x2: TensorLike, /, *, axis: int = -1) -> Tensor:
     Args:
         x1: The one vector.
         x2: The other.
-        axis: Where the vectors lie, counted from the end: -1 is the last dim.
+        axis: Where the vectors are, counted from the end: -1 is the last dim.
 
     Raises:
         ShapeError: A vector has not 3 elements, or the other dims don't broadcast.

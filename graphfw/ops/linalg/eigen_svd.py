@@ -64,8 +64,8 @@ def _phases(xp: Any, vectors: Any) -> Any:
     if vectors.size == 0:
         return xp.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), dtype=vectors.dtype)
     sizes = xp.abs(vectors)
-    place = xp.argmax(sizes >= 0.62 * sizes.max(axis=-2, keepdims=True), axis=-2)
-    leading = xp.take_along_axis(vectors, place[..., None, :], axis=-2)
+    position = xp.argmax(sizes >= 0.62 * sizes.max(axis=-2, keepdims=True), axis=-2)
+    leading = xp.take_along_axis(vectors, position[..., None, :], axis=-2)
     return leading / xp.abs(leading)
 
 

@@ -58,15 +58,15 @@ def einsum(equation: str, /, *xs: TensorLike) -> Tensor:
     inputs, output = _read(equation, len(xs))
     tensors = promoted("einsum", *xs)
     terms = [
-        _Term(x, _labels(equation, place, part, x))
-        for place, (part, x) in enumerate(zip(inputs, tensors, strict=True), 1)
+        _Term(x, _labels(equation, number, part, x))
+        for number, (part, x) in enumerate(zip(inputs, tensors, strict=True), 1)
     ]
     wanted = _output_labels(equation, output, [term.labels for term in terms])
     sizes = _sizes(equation, terms)
     terms = [_diagonal(_without_broadcast(term, sizes)) for term in terms]
-    for places in _order(terms, wanted, sizes):
-        chosen = [terms[i] for i in places]
-        terms = [term for i, term in enumerate(terms) if i not in places]
+    for numbers in _order(terms, wanted, sizes):
+        chosen = [terms[i] for i in numbers]
+        terms = [term for i, term in enumerate(terms) if i not in numbers]
         kept = set(wanted).union(*(term.labels for term in terms))
         terms.append(_contract(chosen, kept))
     return _arranged(terms[0], wanted)
@@ -100,11 +100,11 @@ def _check_subscripts(equation: str, part: str) -> None:
     demand(not strange, message, fix="write letters, commas, one ... an operand, and ->")
 
 
-def _labels(equation: str, place: int, part: str, x: Tensor) -> Labels:
+def _labels(equation: str, number: int, part: str, x: Tensor) -> Labels:
     """Name an operand's dims; those of an ellipsis are counted from the last."""
     before, dots, after = part.partition("...")
     rest = x.ndim - len(before) - len(after)
-    names = f'operand {place} of "{equation}" has {counted(x.ndim, "dim")}, and "{part}" names'
+    names = f'operand {number} of "{equation}" has {counted(x.ndim, "dim")}, and "{part}" names'
     count = f"{len(before) + len(after)} or more" if dots else len(before)
     fits = rest >= 0 if dots else rest == 0
     fix = "write a letter for each dim, or ... for further ones"
@@ -134,13 +134,13 @@ def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, DimLike]:
     """The size of each name, which all its dims must have; of an ellipsis' dims, 1 broadcasts."""
     sizes: dict[str, DimLike] = {}
     owners: dict[str, tuple[int, Tensor]] = {}
-    for place, (x, labels) in enumerate(terms, 1):
+    for number, (x, labels) in enumerate(terms, 1):
         for name, size in zip(labels, x.shape, strict=True):
             stretches = len(name) > 1
             if name not in sizes or (stretches and sizes[name] == 1):
-                sizes[name], owners[name] = size, (place, x)
+                sizes[name], owners[name] = size, (number, x)
             elif size != sizes[name] and not (stretches and size == 1):
-                raise _two_sizes(equation, name, (*owners[name], sizes[name]), (place, x, size))
+                raise _two_sizes(equation, name, (*owners[name], sizes[name]), (number, x, size))
     return sizes
 
 
@@ -155,7 +155,7 @@ def _two_sizes(
         fix = f"if {symbol} always has that size, say so with gf.assert_shape"
     return ShapeError(
         f'einsum: {shown} of "{equation}" has two sizes: {sizes}',
-        operands=[describe(f"operand {place}", x) for place, x, _ in (a, b)],
+        operands=[describe(f"operand {number}", x) for number, x, _ in (a, b)],
         fix=fix if symbol else "give dims that differ different letters",
     )
 
@@ -185,7 +185,7 @@ def _diagonal(term: _Term) -> _Term:
 
 
 def _order(terms: Sequence[_Term], output: Labels, sizes: dict[str, DimLike]) -> list[list[int]]:
-    """Say which terms to multiply in turn, by their places; each product goes to the end."""
+    """Say which terms to multiply in turn, by their numbers; each product goes to the end."""
     letters = dict(zip(sizes, string.ascii_letters, strict=False))
     if len(terms) < 3 or len(sizes) > len(letters):
         return [list(range(len(terms)))]
@@ -195,7 +195,7 @@ def _order(terms: Sequence[_Term], output: Labels, sizes: dict[str, DimLike]) ->
     parts = ["".join(letters[n] for n in term.labels) for term in terms]
     equation = f"{','.join(parts)}->{''.join(letters[n] for n in output)}"
     path = np.einsum_path(equation, *arrays, optimize="greedy")[0]
-    return [list(places) for places in path[1:]]
+    return [list(numbers) for numbers in path[1:]]
 
 
 def _contract(terms: Sequence[_Term], kept: set[str]) -> _Term:

@@ -56,7 +56,7 @@ class FusedProduct(Op):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The kinds of the inputs behind a and b."""
+        """The kinds of the inputs after a and b."""
         there = {
             "residual": self.residual,
             "bias": self.bias,

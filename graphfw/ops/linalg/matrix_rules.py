@@ -109,7 +109,7 @@ def attempt(
 
 
 def _telling(function: Callable[..., Any]) -> AbstractContextManager[None]:
-    """Return a context in which a function raises errors: CuPy's do not unless they are told to."""
+    """Return a context in which a function raises errors: CuPy's do not unless they are set to."""
     if function.__module__.partition(".")[0] != "cupy":
         return nullcontext()
     made: AbstractContextManager[None] = import_module("cupyx").errstate(linalg="raise")

@@ -75,7 +75,7 @@ relu = unary_function(Relu)
 
 
 @op("softplus")
-class Softplus(Elementwise):
+class SoftplusOp(Elementwise):
     """log(1 + exp(x)): an op, for no composition has the right derivative at 0 and at infinity."""
 
     accepts = "floating-point"
@@ -109,8 +109,8 @@ def softplus(x: TensorLike, /, *, beta: float = 1.0) -> Tensor:
     demand(beta > 0, f"softplus: beta={beta} must be positive", fix="use beta=1.0")
     tensor = floats("softplus", x)
     if beta == 1:
-        return emit(Softplus(), tensor)
-    return emit(Softplus(), tensor * beta) / beta
+        return emit(SoftplusOp(), tensor)
+    return emit(SoftplusOp(), tensor * beta) / beta
 
 
 @public
@@ -318,8 +318,8 @@ def glu(x: TensorLike, /, *, axis: int = -1) -> Tensor:
         ShapeError: The dim is odd, or can't be shown to be even.
     """
     tensor = floats("glu", x)
-    place = ruled("glu", tensor, normalize_axis, axis, tensor.ndim)
-    dim = tensor.shape[place]
+    axis_index = ruled("glu", tensor, normalize_axis, axis, tensor.ndim)
+    dim = tensor.shape[axis_index]
     half = exact_div(dim, 2)
     if half is None:
         raise ShapeError(
@@ -327,8 +327,10 @@ def glu(x: TensorLike, /, *, axis: int = -1) -> Tensor:
             operands=[describe("x", tensor)],
             fix="give the layer before it an even number of features, 2 * n",
         )
-    halves = F.reshape(tensor, (*tensor.shape[:place], 2, half, *tensor.shape[place + 1 :]))
-    before = (slice(None),) * place
+    halves = F.reshape(
+        tensor, (*tensor.shape[:axis_index], 2, half, *tensor.shape[axis_index + 1 :])
+    )
+    before = (slice(None),) * axis_index
     gate = F.sigmoid(halves[(*before, 1)])
     return halves[(*before, 0)] * gate
 

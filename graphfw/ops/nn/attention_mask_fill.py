@@ -71,7 +71,7 @@ def _unseen(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _unseen_after(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the same for query i of the keys behind i, and those before where the mask is False.
+    """Return the same for query i of the keys after i, and those before where the mask is False.
 
     v: [*B, T, E], mask: [*B, 1, T] -> [*B, T, E], [*B, T, 1].
     """
@@ -87,7 +87,7 @@ def _unseen_after(v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _sums_after(x: Tensor) -> Tensor:
-    """Return for each row the sum of those behind it.  x: [*B, T, E] -> [*B, T, E]"""
+    """Return for each row the sum of those after it.  x: [*B, T, E] -> [*B, T, E]"""
     from_the_end = F.cumulative_sum(F.flip(x, axis=-2), axis=-2, include_initial=True)
     return F.flip(from_the_end, axis=-2)[..., 1:, :]
 

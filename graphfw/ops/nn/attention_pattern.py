@@ -33,7 +33,7 @@ class ComposedAttention:
 
     Found are a matrix product with `gf.softmax` or `exp(gf.log_softmax)` along the last axis as its
     left factor, and as the scores a matrix product, after that, in this order, where they are
-    there: times, or divided by, a number or what broadcasts to the queries alone; `+ mask`, or
+    there: times, or divided by, a number or what broadcasts to the queries only; `+ mask`, or
     `where(mask, ., fill)`, or the same the other way round; `where(causal, ., fill)`, either way
     round, with the same fill: -inf or a finite number. Causal is what `is_triangle` sees to be so.
     No mask that is added: infinite scores would stay. float32 and float64: the op computes narrower

@@ -47,12 +47,14 @@ def nms(
     >>> gf.nms(boxes, gf.asarray([0.5, 0.9, 0.1]), 0.5)
     Tensor([1, 2], dtype=int64)
     """
-    places, ranks = [wide(floats("nms", t)) for t in promoted("nms", boxes, scores)]
-    shapes = f"{shape_text(places.shape)} and {shape_text(ranks.shape)}"
+    coordinates, ranks = [wide(floats("nms", t)) for t in promoted("nms", boxes, scores)]
+    shapes = f"{shape_text(coordinates.shape)} and {shape_text(ranks.shape)}"
     demand(
-        places.ndim == 2 and places.shape[1] == 4 and ranks.shape == places.shape[:1],
+        coordinates.ndim == 2
+        and coordinates.shape[1] == 4
+        and ranks.shape == coordinates.shape[:1],
         f"nms: boxes and scores are {shapes}, not [N, 4] and [N]",
-        {"boxes": places, "scores": ranks},
+        {"boxes": coordinates, "scores": ranks},
         fix="take one image at a time, and gf.max(scores, axis=-1) of scores for several classes",
         error=ShapeError,
     )
@@ -65,15 +67,15 @@ def nms(
         same = kinds.shape == ranks.shape
         demand(same, message, {"classes": kinds}, fix="one for each box", error=ShapeError)
         # Far apart for each class, no two boxes of different ones have anything in common.
-        corners = F.concat([F.reshape(places, (-1,)), F.zeros((1,), dtype=places.dtype)])
+        corners = F.concat([F.reshape(coordinates, (-1,)), F.zeros((1,), dtype=coordinates.dtype)])
         extent = F.max(corners) - F.min(corners) + 1
-        places = places + (converted(kinds, places.dtype) * extent)[:, None]
+        coordinates = coordinates + (converted(kinds, coordinates.dtype) * extent)[:, None]
     limits = (
-        converted(as_tensor(places.shape[0]), int64),
-        as_tensor(float(threshold), places.dtype),
-        as_tensor(-math.inf, places.dtype),
+        converted(as_tensor(coordinates.shape[0]), int64),
+        as_tensor(float(threshold), coordinates.dtype),
+        as_tensor(-math.inf, coordinates.dtype),
     )
-    given = (places[None], ranks[None, None], *limits)
+    given = (coordinates[None], ranks[None, None], *limits)
     kept = measure(NonMaxSuppression, ["kept"], *given, centred=False)[0]
     return kept[:, 2]
 
@@ -141,8 +143,8 @@ def roi_align(
     for label, pair in (("output_size", bins), ("samples", counts)):
         message = f"roi_align: {label}={pair}"
         demand(min(pair) > 0, message, fix="use positive numbers")
-    places = wide(corners) * scale - (0.5 if aligned else 0.0)
-    low, size = places[:, :2], places[:, 2:] - places[:, :2]
+    coordinates = wide(corners) * scale - (0.5 if aligned else 0.0)
+    low, size = coordinates[:, :2], coordinates[:, 2:] - coordinates[:, :2]
     if not aligned:
         size = F.maximum(size, 1.0)
     made = sampled(wide(features), low, size, numbers, bins, counts, is_max=False)
@@ -186,8 +188,8 @@ def _lines(
     low: Tensor, size: Tensor, bins: int, count: int, limit: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return where samples lie along one axis: both neighbours, and their weights."""
-    places = (F.astype(F.arange(bins * count), low.dtype) + 0.5) / count
-    at = F.expand_dims(low, -1) + places * F.expand_dims(size / bins, -1)
+    fractions = (F.astype(F.arange(bins * count), low.dtype) + 0.5) / count
+    at = F.expand_dims(low, -1) + fractions * F.expand_dims(size / bins, -1)
     outside = F.logical_or(at < -1.0, at > F.astype(F.asarray(limit), at.dtype))
     at = F.maximum(at, 0.0)
     last = limit - 1

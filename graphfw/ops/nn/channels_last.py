@@ -1,4 +1,4 @@
-"""Convolutions of images that lie pixel by pixel: the channels of a place side by side.
+"""Convolutions of images that lie pixel by pixel: the channels of a position side by side.
 
 Nobody writes these ops, and nothing differentiates them: the CuPy executor makes them of `conv` and
 `conv_weight`, after all other passes (`runtime/cupy_executor/convolution/channels_last.py`).
@@ -14,7 +14,12 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.fusible import FusibleProduct
 from graphfw.ops.nn.convolution_ops import Conv, ConvWeight, Correlation
 
-_PLAIN: dict[str, Any] = {"before": (1,), "strides": (2,), "dilations": (1,), "spreads": (1,)}
+_PLAIN: dict[str, Any] = {
+    "before": (1,),
+    "strides": (2,),
+    "dilations": (1,),
+    "input_dilations": (1,),
+}
 _FLAT: dict[str, Any] = {"before": (1, 1), "strides": (2, 1), "dilations": (2, 1)}
 
 
@@ -66,32 +71,34 @@ class PixelCorrelation(Correlation):
 
 @op("pixel_conv")
 class PixelConv(PixelCorrelation, FusibleProduct):
-    """`conv` pixel by pixel.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *places, O]"""
+    """`conv` pixel by pixel.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *positions, O]"""
 
     plain = Conv
     labels = Conv.labels
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[n, 7, 3]", "float32[4, 3, 3]", places=(3,), **_PLAIN)
-        fields = {"places": (3, 4), "spreads": (1, 2), "groups": 2, **_FLAT}
+        yield ok("float32[n, 7, 3]", "float32[4, 3, 3]", output_sizes=(3,), **_PLAIN)
+        fields = {"output_sizes": (3, 4), "input_dilations": (1, 2), "groups": 2, **_FLAT}
         yield ok("float32[2, 6, s, 4]", "float32[6, 2, 3, 2]", **fields)
-        fields |= {"places": (2, 1), "spreads": (1, 1), "groups": 3}
+        fields |= {"output_sizes": (2, 1), "input_dilations": (1, 1), "groups": 3}
         yield ok("bfloat16[1, 3, 2, 3]", "bfloat16[6, 2, 3, 1]", **fields)
-        yield bad("float32[2, 5]", "float32[4, 3, 3]", places=(3,), **_PLAIN, match="3 dims, not 2")
+        yield bad(
+            "float32[2, 5]", "float32[4, 3, 3]", output_sizes=(3,), **_PLAIN, match="3 dims, not 2"
+        )
 
 
 @op("pixel_conv_weight")
 class PixelConvWeight(PixelCorrelation):
-    """`conv_weight` pixel by pixel.  x: [N, *S, C]  y: [N, *P, O]  ->  [O, *places, C/G]"""
+    """`conv_weight` pixel by pixel.  x: [N, *S, C]  y: [N, *P, O]  ->  [O, *positions, C/G]"""
 
     plain = ConvWeight
     labels = ConvWeight.labels
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        yield ok("float32[n, 7, 3]", "float32[n, 3, 4]", places=(3,), **_PLAIN)
-        fields = {"places": (2, 3), "spreads": (1, 2), "groups": 2, **_FLAT}
+        yield ok("float32[n, 7, 3]", "float32[n, 3, 4]", output_sizes=(3,), **_PLAIN)
+        fields = {"output_sizes": (2, 3), "input_dilations": (1, 2), "groups": 2, **_FLAT}
         yield ok("float32[2, 6, 5, 4]", "float32[2, 3, 4, 6]", **fields)
 
 

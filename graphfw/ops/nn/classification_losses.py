@@ -69,26 +69,26 @@ def cross_entropy(
     message = f"{name}: label_smoothing={label_smoothing} must be between 0 and 1"
     demand(fits, message, fix="use label_smoothing=0.1")
     goal = as_tensor(target)
-    place = _class_axis(name, scores, goal, axis)
+    axis_index = _class_axis(name, scores, goal, axis)
     is_index = goal.dtype.is_integer
-    _check_classes(name, scores, goal, place, or_probabilities=True)
-    factors = _class_weight(name, weight, scores, place)
+    _check_classes(name, scores, goal, axis_index, or_probabilities=True)
+    factors = _class_weight(name, weight, scores, axis_index)
     fix = "pass the scores themselves, as the loss has its own softmax"
     loss_warnings.warn_of_probabilities(name, scores, fix)
-    logp = F.log_softmax(wide(scores), axis=place)
+    logp = F.log_softmax(wide(scores), axis=axis_index)
     if is_index:
-        losses, counted = _at_classes(name, logp, goal, place, factors, ignore_index)
+        losses, counted = _at_classes(name, logp, goal, axis_index, factors, ignore_index)
         if label_smoothing:
-            spread = -F.mean(logp if factors is None else logp * factors, axis=place)
+            spread = -F.mean(logp if factors is None else logp * factors, axis=axis_index)
             spread = where(converted(goal, int64) != ignore_index, spread, 0)
             losses = (1 - label_smoothing) * losses + label_smoothing * spread
         return _weighted(name, losses, counted, reduction, scores.dtype)
     chances = converted(goal, logp.dtype)
     if label_smoothing:
-        classes = as_tensor(scores.shape[place], logp.dtype)
+        classes = as_tensor(scores.shape[axis_index], logp.dtype)
         chances = chances * (1 - label_smoothing) + label_smoothing / classes
     terms = times_log(chances, logp)
-    losses = -F.sum(terms if factors is None else terms * factors, axis=place)
+    losses = -F.sum(terms if factors is None else terms * factors, axis=axis_index)
     return reduce_losses(name, losses, reduction, scores.dtype)
 
 
@@ -116,23 +116,24 @@ def nll(
     fix = "pass gf.log_softmax(scores), or scores to gf.nn.cross_entropy"
     loss_warnings.warn_of_no_logarithms("nll", scores, fix)
     goal = as_tensor(target)
-    place = _class_axis("nll", scores, goal, axis)
-    _check_classes("nll", scores, goal, place, or_probabilities=False)
-    factors = _class_weight("nll", weight, scores, place)
-    losses, counted = _at_classes("nll", wide(scores), goal, place, factors, ignore_index)
+    axis_index = _class_axis("nll", scores, goal, axis)
+    _check_classes("nll", scores, goal, axis_index, or_probabilities=False)
+    factors = _class_weight("nll", weight, scores, axis_index)
+    losses, counted = _at_classes("nll", wide(scores), goal, axis_index, factors, ignore_index)
     return _weighted("nll", losses, counted, reduction, scores.dtype)
 
 
 def _class_axis(name: str, logits: Tensor, target: Tensor, axis: int | None) -> int:
     """Return where the classes are; warn if the target leaves that open, and the user, too."""
     if axis is None and logits.ndim > 2 and target.dtype.is_integer:
-        shape, place = logits.shape, logits.ndim - 1
-        may_be = [reduced(shape, (at,), keepdims=False) for at in (1, place)]
+        shape, axis_index = logits.shape, logits.ndim - 1
+        may_be = [reduced(shape, (at,), keepdims=False) for at in (1, axis_index)]
         # Scores of pairs, [b, n, n], have dims of one name.
         if may_be == [target.shape] * 2 and isinstance(shape[1], int) and shape[1] > 1:
             loss_warnings.warn(
                 f"{name}: the target fits logits of shape {shape_text(shape)} with classes at axis "
-                f"{place}, and at axis 1, too, where PyTorch has them: say axis=1 or axis={place}"
+                f"{axis_index}, and at axis 1, too, where PyTorch has them: say axis=1 or "
+                f"axis={axis_index}"
             )
     return ruled(name, logits, normalize_axis, -1 if axis is None else axis, logits.ndim)
 

@@ -23,7 +23,7 @@ from graphfw.ops.nn.spatial_arguments import (
     each,
     read_windows,
 )
-from graphfw.ops.nn.window import Window, fields_of, places_of
+from graphfw.ops.nn.window import Window, fields_of, output_sizes_of
 
 __all__ = ["conv", "conv_transpose"]
 
@@ -54,8 +54,9 @@ def conv(
         bias: What is added to each channel of the result.
         stride: How far the window moves: one int, or one for each spatial dim.
         padding: How many zeros to add at both ends: one number, one for each spatial dim, or a pair
-            (before, after) for each; "valid" for none; "same" for S/stride places, rounded up, with
-            the odd zero at the end. Numbers may be symbolic dims. For other modes use `gf.pad`.
+            (before, after) for each; "valid" for none; "same" for S/stride positions, rounded up,
+            with the odd zero at the end. Numbers may be symbolic dims. For other modes use
+            `gf.pad`.
         dilation: How far the kernel's elements are apart.
         groups: Into how many groups the channels are divided; with C groups each channel has
             kernels of its own ("depthwise").
@@ -94,7 +95,7 @@ def conv(
     )
     windows = read_windows("conv", a.shape[2:], w.shape[2:], stride, dilation, padding)
     check_room("conv", {"x": a, "weight": w}, windows)
-    return _shifted("conv", emit(_sliding(windows, places_of(windows), count), a, w), rest)
+    return _shifted("conv", emit(_sliding(windows, output_sizes_of(windows), count), a, w), rest)
 
 
 @public
@@ -155,10 +156,10 @@ def conv_transpose(
     return _shifted(name, forward.backward(a, w, sizes), rest)
 
 
-def _sliding(windows: Sequence[Window], places: Shape, groups: int) -> Conv:
-    """Return the convolution by windows that are in so many places."""
+def _sliding(windows: Sequence[Window], output_sizes: Shape, groups: int) -> Conv:
+    """Return the convolution by windows that are at so many positions."""
     _, strides, dilations, before, _ = fields_of(windows)
-    return Conv(places, before, strides, dilations, (1,) * len(windows), groups)
+    return Conv(output_sizes, before, strides, dilations, (1,) * len(windows), groups)
 
 
 def _length(x: Tensor, window: Window, extra: int) -> DimLike:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import emit
@@ -37,20 +37,24 @@ class Correlation(Op):
     """The base of the two sums of products over a sliding window.
 
     Attributes:
-        places: The spatial sizes of the result.
+        output_sizes: The spatial sizes of the result.
         before: How far before x's first element the window begins.
         strides: How far the window moves.
         dilations: How far the kernel's elements are apart.
-        spreads: How far x's elements are apart.
+        input_dilations: How far x's elements are apart.
         groups: Into how many groups the channels of both sides are divided; each sees its own.
     """
 
-    places: tuple[DimLike, ...]
+    output_sizes: tuple[DimLike, ...]
     before: tuple[DimLike, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    spreads: tuple[int, ...]
+    input_dilations: tuple[int, ...]
     groups: DimLike = 1
+    earlier_fields: ClassVar[dict[str, str]] = {
+        "places": "output_sizes",
+        "spreads": "input_dilations",
+    }
     linear = "each"
     mixed_precision = "narrow"
 
@@ -60,11 +64,11 @@ class Correlation(Op):
 
     def check(self, *shapes: Shape) -> None:
         """See that the operands have the dims that the fields speak of."""
-        rank = len(self.places)
+        rank = len(self.output_sizes)
         for operand, shape in enumerate(shapes, 1):
             message = f"operand {operand} must have {counted(rank + 2, 'dim')}, not {len(shape)}"
             require(len(shape) == rank + 2, message, fix="give channels and spatial dims to both")
-        for number in (*self.strides, *self.dilations, *self.spreads):
+        for number in (*self.strides, *self.dilations, *self.input_dilations):
             require(number > 0, f"a step can't be {number}", fix="use 1 or more")
 
     def grouped(self, channels: DimLike) -> DimLike:
@@ -77,10 +81,16 @@ class Correlation(Op):
         return 1 if channels == self.groups else channels // self.groups
 
     def taps(self, kernel: Shape, source: Shape, result: Shape) -> Iterator[tuple[Any, ...]]:
-        """Yield each place of the kernel with what it ties: slices of the result, and of x."""
+        """Yield each position of the kernel with what it ties: slices of the result, and of x."""
         facts = list(
             zip(
-                result, source, self.strides, self.dilations, self.spreads, self.before, strict=True
+                result,
+                source,
+                self.strides,
+                self.dilations,
+                self.input_dilations,
+                self.before,
+                strict=True,
             )
         )
         for tap in itertools.product(*[range(size) for size in kernel]):
@@ -91,9 +101,11 @@ class Correlation(Op):
             yield tap, tuple([p for p, _ in pairs]), tuple([i for _, i in pairs])
 
     def backward(self, y: Tensor, weight: Tensor, sizes: Shape) -> Tensor:
-        """Return for each place of x what the results that it is part of have in y."""
+        """Return for each position of x what the results that it is part of have in y."""
         before = self.before_reversed(weight.shape[2:])
-        reverse = Conv(sizes, before, self.spreads, self.dilations, self.strides, self.groups)
+        reverse = Conv(
+            sizes, before, self.input_dilations, self.dilations, self.strides, self.groups
+        )
         return emit(reverse, y, reversed_weight(weight, self.groups))
 
     def before_reversed(self, kernel: Shape) -> tuple[DimLike, ...]:
@@ -103,7 +115,7 @@ class Correlation(Op):
 
     def products(self, outputs: DimLike, per_output: DimLike) -> DimLike:
         """Return how many operations as many sums of products take: zeros between don't count."""
-        return 2 * outputs * per_output // math.prod(self.spreads)
+        return 2 * outputs * per_output // math.prod(self.input_dilations)
 
 
 def tied(results: int, sources: int, offset: int, stride: int, spread: int) -> tuple[slice, slice]:
@@ -161,7 +173,7 @@ def _outside(x: Tensor, axis: int, groups: DimLike, mapped: DimLike) -> Tensor:
 
 @op("conv")
 class Conv(Correlation, FusibleProduct):
-    """Sums of products over windows.  x: [N, C, *S]  weight: [O, C/G, *K]  ->  [N, O, *places]"""
+    """Sums of products over windows.  x: [N, C, *S]  weight: [O, C/G, *K]  ->  [N, O, *P]"""
 
     columns = 2
 
@@ -172,21 +184,21 @@ class Conv(Correlation, FusibleProduct):
         fix = f"use a weight [O, {self.grouped(x[1])}, *K]"
         require(fits, f"{message} {counted(self.groups, 'group')}", [(0, 1), (1, 1)], fix)
         self.grouped(weight[0])
-        return (x[0], weight[0], *self.places)
+        return (x[0], weight[0], *self.output_sizes)
 
     def eval(self, xp: Any, x: Any, weight: Any) -> Any:
         batch, space, kernel = x.shape[0], x.shape[2:], weight.shape[2:]
-        if 0 in (batch, weight.shape[0], *self.places):  # so, too, if gf.vmap has no examples
-            return xp.zeros((batch, weight.shape[0], *self.places), x.dtype)
+        if 0 in (batch, weight.shape[0], *self.output_sizes):  # so, too, if gf.vmap has no examples
+            return xp.zeros((batch, weight.shape[0], *self.output_sizes), x.dtype)
         dtype, groups = compute_dtype(xp, x.dtype), self.groups
         source = _by_group(xp, x, groups)
-        result = xp.zeros((batch, groups, weight.shape[0] // groups, *self.places), dtype)
+        result = xp.zeros((batch, groups, weight.shape[0] // groups, *self.output_sizes), dtype)
         # Either the elements that the windows see are laid out, or what each element contributes.
-        if math.prod(self.places) <= math.prod(space):
-            add, rows_of, line = _gather, _rows, x.shape[1] * math.prod(self.places)
+        if math.prod(self.output_sizes) <= math.prod(space):
+            add, rows_of, line = _gather, _rows, x.shape[1] * math.prod(self.output_sizes)
         else:
             add, rows_of, line = _scatter, _stacked_rows, weight.shape[0] * math.prod(space)
-        taps = list(self.taps(kernel, space, self.places))
+        taps = list(self.taps(kernel, space, self.output_sizes))
         together, block = _block(line, len(taps))
         # [G, O/G, C/G, T]
         flat = weight.astype(dtype).reshape(*result.shape[1:3], weight.shape[1], len(taps))
@@ -199,7 +211,9 @@ class Conv(Correlation, FusibleProduct):
             total = xp.moveaxis(result[start : start + block], 0, 2)
             for own, rows in parts:
                 add(xp, some, rows, own, total)
-        return result.reshape(batch, weight.shape[0], *self.places).astype(x.dtype, copy=False)
+        return result.reshape(batch, weight.shape[0], *self.output_sizes).astype(
+            x.dtype, copy=False
+        )
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, weight: Tensor) -> tuple[Any, ...]:
         back = ConvWeight(weight.shape[2:], *self.values[1:])
@@ -257,15 +271,20 @@ class Conv(Correlation, FusibleProduct):
 
 
 def _facts(
-    places: Shape, before: int, stride: int, dilation: int = 1, spread: int = 1, groups: int = 1
+    output_sizes: Shape,
+    before: int,
+    stride: int,
+    dilation: int = 1,
+    spread: int = 1,
+    groups: int = 1,
 ) -> dict[str, Any]:
-    rank = len(places)
+    rank = len(output_sizes)
     return {
-        "places": places,
+        "output_sizes": output_sizes,
         "before": (before,) * rank,
         "strides": (stride,) * rank,
         "dilations": (dilation,) * rank,
-        "spreads": (spread,) * rank,
+        "input_dilations": (spread,) * rank,
         "groups": groups,
     }
 
@@ -283,14 +302,14 @@ def _block(line: int, taps: int) -> tuple[int, int]:
 
 
 def _laid_out(xp: Any, x: Any, pairs: Sequence[tuple[Any, Any]], sizes: Shape) -> Any:
-    """Lay out what of x there is for each tap, at the places of the other side.
+    """Lay out what of x there is for each tap, at the positions of the other side.
 
-    x: [G, C, N, *S], pairs: keys of the places and of x, for each tap -> [G, T * C, N * sizes]
+    x: [G, C, N, *S], pairs: keys of the positions and of x, for each tap -> [G, T * C, N * sizes]
     """
     groups, channels, batch = x.shape[:3]
     seen = xp.zeros((groups, len(pairs), channels, batch, *sizes), x.dtype)
-    for number, (places, own) in enumerate(pairs):
-        seen[(slice(None), number, slice(None), slice(None), *places)] = x[(..., *own)]
+    for number, (positions, own) in enumerate(pairs):
+        seen[(slice(None), number, slice(None), slice(None), *positions)] = x[(..., *own)]
     return seen.reshape(groups, len(pairs) * channels, batch * math.prod(sizes))
 
 
@@ -311,7 +330,9 @@ def _gather(xp: Any, source: Any, rows: Any, taps: Sequence[tuple[Any, ...]], to
 
     source: [G, C/G, N, *S], rows: [G, O/G, T * C/G], total: [G, O/G, N, *P]
     """
-    columns = _laid_out(xp, source, [(places, own) for _, places, own in taps], total.shape[3:])
+    columns = _laid_out(
+        xp, source, [(positions, own) for _, positions, own in taps], total.shape[3:]
+    )
     total += xp.matmul(rows, columns).reshape(total.shape)
 
 
@@ -329,18 +350,18 @@ def _scatter(xp: Any, source: Any, rows: Any, taps: Sequence[tuple[Any, ...]], t
 
 @op("conv_weight")
 class ConvWeight(Correlation):
-    """The gradient of a kernel.  x: [N, C, *S]  y: [N, O, *P]  ->  [O, C/G, *places]"""
+    """The gradient of a kernel.  x: [N, C, *S]  y: [N, O, *P]  ->  [O, C/G, *K]"""
 
     def shape(self, x: Shape, y: Shape) -> Shape:
         self.check(x, y)
         require(x[0] == y[0], "the numbers of elements differ", [(0, 0), (1, 0)], "make them equal")
         self.grouped(y[1])
-        return (y[1], self.grouped(x[1]), *self.places)
+        return (y[1], self.grouped(x[1]), *self.output_sizes)
 
     def eval(self, xp: Any, x: Any, y: Any) -> Any:
         dtype, groups = compute_dtype(xp, x.dtype), max(self.groups, 1)
         source, rows = _by_group(xp, x, groups), _by_group(xp, y, groups)
-        taps = list(self.taps(self.places, x.shape[2:], y.shape[2:]))
+        taps = list(self.taps(self.output_sizes, x.shape[2:], y.shape[2:]))
         # The side with fewer positions stays as it is; of the other, what belongs to these is laid
         # out.
         lays_x = math.prod(y.shape[2:]) <= math.prod(x.shape[2:])
@@ -362,7 +383,7 @@ class ConvWeight(Correlation):
                 )
         # [G, T, C/G, O/G] or [G, T, O/G, C/G] -> [O, C/G, T]
         flat = xp.transpose(result, (0, 3, 2, 1) if lays_x else (0, 2, 3, 1))
-        weight = flat.reshape(y.shape[1], source.shape[1], *self.places)
+        weight = flat.reshape(y.shape[1], source.shape[1], *self.output_sizes)
         return weight.astype(x.dtype, copy=False)
 
     def vjp(self, ct: Tensor, w: Tensor, x: Tensor, y: Tensor) -> tuple[Any, ...]:
@@ -384,8 +405,8 @@ class ConvWeight(Correlation):
         return _outside(w, 0, 1, mapped.size)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
-        places = inputs[1].shape[0] * size_of(inputs[1].shape[2:])
-        flops = self.products(outputs[0].size, places)
+        positions = inputs[1].shape[0] * size_of(inputs[1].shape[2:])
+        flops = self.products(outputs[0].size, positions)
         return super().cost(outputs, *inputs)._replace(flops=flops)
 
     @staticmethod

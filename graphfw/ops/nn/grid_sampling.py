@@ -1,4 +1,4 @@
-"""Sampling at places that tensors say, and exchanging channels for positions."""
+"""Sampling at positions that tensors say, and exchanging channels for positions."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Tensor:
-    """Sample x at the places of a grid.  x: [N, C, *S], grid: [N, *P, R] -> [N, C, *P]
+    """Sample x at the positions of a grid.  x: [N, C, *S], grid: [N, *P, R] -> [N, C, *P]
 
-    The R numbers of a place are for x's R spatial dims from the last to the first (x, y, z), and
+    The R numbers of a position are for x's R spatial dims from the last to the first (x, y, z), and
     run from -1 to 1 over each. Floats; float16 and bfloat16 are computed in float32. M. Jaderberg
     et al., "Spatial transformer networks", 2015.
 
     Args:
         x: The images, sequences or volumes.
-        grid: The places.
+        grid: The positions.
         mode: "linear" ("bilinear" is the same), "nearest", or "cubic" ("bicubic"), with the
             coefficient -0.75.
         padding_mode: What lies outside: "zeros", "border" (the element at the edge), or
@@ -53,7 +53,7 @@ def grid_sample(
         align_corners: Whether -1 and 1 are the middles of the outer elements, not their edges.
 
     Raises:
-        ShapeError: The grid has not x's number of elements and R numbers for each place.
+        ShapeError: The grid has not x's number of elements and R numbers for each position.
         ArgumentError: There is no such mode.
         DTypeError: x or the grid is complex.
 
@@ -61,21 +61,21 @@ def grid_sample(
     >>> gf.grid_sample([[[1.0, 3.0]]], [[[0.0], [0.5]]])
     Tensor([[[2., 3.]]], dtype=float32)
     """
-    tensor, places = floats("grid_sample", x), floats("grid_sample", grid)
+    tensor, coordinates = floats("grid_sample", x), floats("grid_sample", grid)
     demand_one_of("grid_sample", "mode", mode, _MODES)
     demand_one_of("grid_sample", "padding_mode", padding_mode, _PADDING)
     rank = spatial_rank("grid_sample", tensor)
     wanted = (tensor.shape[0], rank)
     demand(
-        places.ndim == tensor.ndim and (places.shape[0], places.shape[-1]) == wanted,
+        coordinates.ndim == tensor.ndim and (coordinates.shape[0], coordinates.shape[-1]) == wanted,
         f"grid_sample: the grid must be [{wanted[0]}, *P, {rank}], with "
-        f"{counted(rank, 'dim')} of places; "
-        f"it is {shape_text(places.shape)}",
-        {"x": tensor, "grid": places},
-        fix=f"give {rank} numbers from -1 to 1 for each place",
+        f"{counted(rank, 'dim')} of positions; "
+        f"it is {shape_text(coordinates.shape)}",
+        {"x": tensor, "grid": coordinates},
+        fix=f"give {rank} numbers from -1 to 1 for each position",
         error=ShapeError,
     )
-    values, numbers = wide(tensor), wide(places)
+    values, numbers = wide(tensor), wide(coordinates)
     # For each spatial dim the elements that count: where they are, and with what weight.
     taps = []
     for axis in range(rank):
@@ -123,7 +123,7 @@ _PADDING = {"zeros": _zeros, "border": _border, "reflection": _reflection}
 
 
 def _taps(mode: str, where: Tensor, settle: Settle) -> list[tuple[Tensor, Tensor | None]]:
-    """Return the places of the elements that count, as whole floats, and their weights."""
+    """Return the positions of the elements that count, as whole floats, and their weights."""
     if mode == "nearest":
         return [(F.round(settle(where)), None)]
     if mode == "linear":
@@ -140,7 +140,7 @@ def _taps(mode: str, where: Tensor, settle: Settle) -> list[tuple[Tensor, Tensor
 
 
 def _cubic(part: Tensor) -> list[Tensor]:
-    """Return the weights of the four elements around a place, `part` behind the second."""
+    """Return the weights of the four elements around a position, `part` after the second."""
     a = -0.75
 
     def near(d: Tensor) -> Tensor:
@@ -152,11 +152,11 @@ def _cubic(part: Tensor) -> list[Tensor]:
     return [far(part + 1), near(part), near(1 - part), far(2 - part)]
 
 
-def _picked(x: Tensor, places: Sequence[Tensor], sizes: Sequence[DimLike]) -> Tensor:
-    """Return elements of x, and zeros for places outside.  [N, C, *S], [N, *P] … -> [N, C, *P]"""
+def _picked(x: Tensor, positions: Sequence[Tensor], sizes: Sequence[DimLike]) -> Tensor:
+    """Return elements of x, and zeros outside of x.  [N, C, *S], [N, *P] … -> [N, C, *P]"""
     inside: Any = None
     index = []
-    for where, size in zip(places, sizes, strict=True):
+    for where, size in zip(positions, sizes, strict=True):
         fits = (where >= 0) & (where <= size - 1)
         inside = fits if inside is None else inside & fits
         # Also in place of NaN.
@@ -169,13 +169,13 @@ def _picked(x: Tensor, places: Sequence[Tensor], sizes: Sequence[DimLike]) -> Te
 
 @public
 def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False) -> Tensor:
-    """Return the places that affine maps lead to, for `grid_sample`.
+    """Return the positions that affine maps lead to, for `grid_sample`.
 
     theta: [N, R, R + 1] -> [N, *S, R], for R spatial dims.
 
     Args:
-        theta: For each element of the batch a matrix, and behind it a column that is added. It maps
-            places of the result (x, y, z) to places of what is sampled.
+        theta: For each element of the batch a matrix, and after it a column that is added. It maps
+            positions of the result (x, y, z) to positions of what is sampled.
         size: The shape [N, C, *S] of the result of sampling.
         align_corners: Whether -1 and 1 are the middles of the outer elements, not their edges.
 
@@ -200,7 +200,7 @@ def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False)
         error=ShapeError,
     )
     matrix = wide(tensor)
-    places = F.reshape(matrix[:, :, rank], (dims[0], *[1] * rank, rank))
+    coordinates = F.reshape(matrix[:, :, rank], (dims[0], *[1] * rank, rank))
     for axis, dim in enumerate(dims[2:]):
         n = F.astype(F.positions(dim), matrix.dtype)
         if align_corners:
@@ -209,8 +209,8 @@ def affine_grid(theta: TensorLike, size: Any, /, *, align_corners: bool = False)
         else:
             units = (n * 2 + 1) / dim - 1
         column = F.reshape(matrix[:, :, rank - 1 - axis], (dims[0], *[1] * rank, rank))
-        places = places + F.reshape(units, (dim, *[1] * (rank - axis))) * column
-    return converted(places, tensor.dtype)
+        coordinates = coordinates + F.reshape(units, (dim, *[1] * (rank - axis))) * column
+    return converted(coordinates, tensor.dtype)
 
 
 @public

@@ -17,7 +17,7 @@ from graphfw.ops.shape.movement import Movement
 _LIMITED = {"add", "clip", "maximum", "minimum", "subtract"}
 """Steps that leave probabilities almost what they are, where the other operands are constants."""
 _UNBOUNDED = {"abs", "negative", "relu", "sum"}
-"""Steps behind which what has no bounds still has none."""
+"""Steps after which what has no bounds still has none."""
 _PRODUCTS = {"matmul", "conv"}
 _DEEP = 12
 """So far up two parts of a graph are compared, to see whether they compute the same."""

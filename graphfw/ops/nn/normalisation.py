@@ -154,8 +154,8 @@ def group_norm(
         ArgumentError: groups is not positive, `axis` is the batch's, or eps is negative.
     """
     tensor = _floats("group_norm", x, eps)
-    place = _channel_axis("group_norm", tensor, axis)
-    channels = tensor.shape[place]
+    axis_index = _channel_axis("group_norm", tensor, axis)
+    channels = tensor.shape[axis_index]
     demand(groups > 0, f"group_norm: groups={groups} must be positive", fix="use groups=1")
     divides = isinstance(channels, int) and channels % groups == 0
     demand(
@@ -165,11 +165,16 @@ def group_norm(
         fix="the number of channels must be known, and a multiple of that of groups",
         error=ShapeError,
     )
-    split = (*tensor.shape[:place], groups, channels // groups, *tensor.shape[place + 1 :])
-    others = tuple(i for i in range(1, len(split)) if i != place)
+    split = (
+        *tensor.shape[:axis_index],
+        groups,
+        channels // groups,
+        *tensor.shape[axis_index + 1 :],
+    )
+    others = tuple(i for i in range(1, len(split)) if i != axis_index)
     normal = _standardised(F.reshape(wide(tensor), split), others, eps)
     normal = F.reshape(normal, tensor.shape)
-    return _affine("group_norm", normal, weight, bias, (place,), tensor)
+    return _affine("group_norm", normal, weight, bias, (axis_index,), tensor)
 
 
 @public
@@ -193,10 +198,10 @@ def instance_norm(
         ArgumentError: `axis` is the batch's, or eps is negative.
     """
     tensor = _floats("instance_norm", x, eps)
-    place = _channel_axis("instance_norm", tensor, axis)
-    positions = tuple(i for i in range(1, tensor.ndim) if i != place)
+    axis_index = _channel_axis("instance_norm", tensor, axis)
+    positions = tuple(i for i in range(1, tensor.ndim) if i != axis_index)
     normal = _standardised(wide(tensor), positions, eps)
-    return _affine("instance_norm", normal, weight, bias, (place,), tensor)
+    return _affine("instance_norm", normal, weight, bias, (axis_index,), tensor)
 
 
 @public
@@ -226,10 +231,10 @@ def _floats(name: str, x: TensorLike, eps: float) -> Tensor:
 
 
 def _channel_axis(name: str, x: Tensor, axis: int) -> int:
-    place = ruled(name, x, normalize_axis, axis, x.ndim)
+    axis_index = ruled(name, x, normalize_axis, axis, x.ndim)
     message = f"{name}: axis={axis} is the batch's, where the channels should be"
-    demand(place != 0, message, {"x": x}, fix="use axis=1, or axis=-1 where channels are last")
-    return place
+    demand(axis_index != 0, message, {"x": x}, fix="use axis=1, or axis=-1 where channels are last")
+    return axis_index
 
 
 def _standardised(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
@@ -272,7 +277,7 @@ def _laid_along(
         tensor.shape == wanted,
         f"{message} {shown}, not {shape_text(tensor.shape)}",
         {"x": x, label: tensor},
-        fix="give one number for each place along the axis",
+        fix="give one number for each position along the axis",
         error=ShapeError,
     )
     dims = tuple(dim if i in axes else 1 for i, dim in enumerate(x.shape))

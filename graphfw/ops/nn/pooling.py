@@ -61,9 +61,9 @@ def _read(
     if not ceil_mode:
         check_room(name, {"x": x}, windows)
         return windows, windows
-    places = [w.begun for w in windows]
-    check_room(name, {"x": x}, windows, places)
-    ways = zip(windows, places, strict=True)
+    output_sizes = [w.begun for w in windows]
+    check_room(name, {"x": x}, windows, output_sizes)
+    ways = zip(windows, output_sizes, strict=True)
     return windows, [w.padded_by(w.before, dim_max(w.padding_after(p), 0)) for w, p in ways]
 
 
@@ -79,10 +79,10 @@ def max_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """Take the largest of what a window sees in each of its places.
+    """Take the largest of what a window sees at each of its positions.
 
-    x: [N, C, *S] -> [N, C, *P], and with `return_indices` their places as well, int64. Real dtypes.
-    One NaN makes the result NaN. The gradient goes to the first of those that tie.
+    x: [N, C, *S] -> [N, C, *P], and with `return_indices` their positions as well, int64. Real
+    dtypes. One NaN makes the result NaN. The gradient goes to the first of those that tie.
 
     Args:
         x: The images, sequences or volumes.
@@ -110,10 +110,10 @@ def max_pool(
     largest = emit(WindowMax(*fields_of(windows)), tensor)
     if not return_indices:
         return largest
-    return largest, _places(emit(WindowArgmax(*fields_of(windows)), tensor), windows)
+    return largest, _indices(emit(WindowArgmax(*fields_of(windows)), tensor), windows)
 
 
-def _places(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
+def _indices(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
     """Return where elements of windows, given by their numbers, are in x's spatial dims as one."""
     flat = F.zeros_like(numbers)
     rest, strides = numbers, math.prod([w.kernel for w in windows])
@@ -121,9 +121,9 @@ def _places(numbers: Tensor, windows: Sequence[Window]) -> Tensor:
         strides //= window.kernel
         steps = F.positions(numbers.shape[axis]) * window.stride - window.before
         start = F.reshape(steps, (*steps.shape, *[1] * (numbers.ndim - axis - 1)))
-        place = start + rest // strides * window.dilation
+        position = start + rest // strides * window.dilation
         # Where all are the least there is, the first may be one that was added.
-        flat = flat * window.size + F.minimum(F.maximum(place, 0), window.size - 1)
+        flat = flat * window.size + F.minimum(F.maximum(position, 0), window.size - 1)
         rest = rest % strides
     return flat
 
@@ -141,7 +141,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: float | None = None,
 ) -> Tensor:
-    """Take the mean of what a window sees in each of its places.  x: [N, C, *S] -> [N, C, *P]
+    """Take the mean of what a window sees at each of its positions.  x: [N, C, *S] -> [N, C, *P]
 
     Floats; integers become the default dtype. float16 and bfloat16 are computed in float32.
 
@@ -188,8 +188,10 @@ def _added_up(x: Tensor, windows: Sequence[Window]) -> Tensor:
     return emit(WindowSum(*fields_of(windows)), x)
 
 
-def _count(window: Window, given: Window, places: DimLike, with_padding: bool) -> Tensor | DimLike:
-    """Return along one dim how many elements count in each place, or in all alike."""
+def _count(
+    window: Window, given: Window, output_sizes: DimLike, with_padding: bool
+) -> Tensor | DimLike:
+    """Return along one dim how many elements count at each position, or in all alike."""
     if window.padding == (given.padding if with_padding else (0, 0)):
         return window.kernel
     counted, before, after = window.size, *window.padding
@@ -198,7 +200,9 @@ def _count(window: Window, given: Window, places: DimLike, with_padding: bool) -
     seen = window.padded_by(before, dim_max(after, 0))
     count = emit(WindowSum(*fields_of([seen])), F.ones(counted))
     # Where windows may not begin beyond the end, not all of the padding is seen.
-    return count if count.shape == (places,) else emit(Slice((0,), (places,), (1,)), count)
+    return (
+        count if count.shape == (output_sizes,) else emit(Slice((0,), (output_sizes,), (1,)), count)
+    )
 
 
 @public
@@ -213,7 +217,7 @@ def lp_pool(
     dilation: Ints = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Take the norm of what a window sees in each of its places.  x: [N, C, *S] -> [N, C, *P]
+    """Take the norm of what a window sees at each of its positions.  x: [N, C, *S] -> [N, C, *P]
 
     (sum of abs(x) ** ord) ** (1 / ord). Floats; integers become the default dtype. float16 and
     bfloat16 are computed in float32. Where the norm is 0 the gradient is 0.
@@ -298,7 +302,7 @@ def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
 def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: bool = False) -> Any:
     """Take the largest of so many parts of each spatial dim, equal to one element.
 
-    x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their places as well, int64.
+    x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their positions as well, int64.
     Real dtypes. The parts are those of `adaptive_avg_pool`. The gradient goes to the first of those
     that tie.
 
@@ -321,7 +325,7 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
         kernel: Any = [lengths.get(axis, 1) for axis in range(2, tensor.ndim)]
         return max_pool(tensor, kernel, return_indices=return_indices)
     numbers = F.reshape(F.positions(size_of(tensor.shape[2:])), tensor.shape[2:])
-    values, places = tensor, F.broadcast_to(numbers, tensor.shape)
+    values, indices = tensor, F.broadcast_to(numbers, tensor.shape)
     for axis, size in wanted:
         parts, inside = _blocks(values, axis, size)
         if inside is not None:
@@ -329,9 +333,9 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
         choice = F.argmax(parts, axis=axis + 1, keepdims=True)
         values = F.squeeze(F.take_along_axis(parts, choice, axis=axis + 1), axis + 1)
         if return_indices:
-            chosen = F.take_along_axis(_blocks(places, axis, size)[0], choice, axis=axis + 1)
-            places = F.squeeze(chosen, axis + 1)
-    return (values, places) if return_indices else values
+            chosen = F.take_along_axis(_blocks(indices, axis, size)[0], choice, axis=axis + 1)
+            indices = F.squeeze(chosen, axis + 1)
+    return (values, indices) if return_indices else values
 
 
 def _outputs(name: str, x: Tensor, output_size: Any) -> list[tuple[int, int]]:

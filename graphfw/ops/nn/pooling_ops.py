@@ -24,7 +24,7 @@ from graphfw.ops.dtypes import (
     require_ordered,
 )
 from graphfw.ops.fusible import FusiblePool
-from graphfw.ops.nn.unfold import SAMPLE, Fold, Windowed
+from graphfw.ops.nn.unfold import SAMPLE, FoldWindows, Windowed
 from graphfw.ops.nn.window import Pairs
 
 _PADDED: dict[str, Any] = {**SAMPLE, "before": (2,), "after": (1,)}
@@ -35,7 +35,7 @@ class Padded(Windowed):
 
     Attributes:
         before: How far they reach, before the first element of each dim.
-        after: How far they reach behind the last.
+        after: How far they reach after the last.
     """
 
     before: tuple[DimLike, ...]
@@ -85,7 +85,7 @@ class WindowReduction(Padded):
     """The base of ops that reduce what a window sees.  x: [*B, *S]  ->  [*B, *P]"""
 
     def shape(self, x: Shape) -> Shape:
-        return self.placed(x)
+        return self.output_shape(x)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         flops = outputs[0].size * math.prod(self.window)
@@ -96,11 +96,11 @@ class WindowReduction(Padded):
         return 0
 
     def seen(self, xp: Any, x: Any) -> Iterator[Any]:
-        """Yield each element of the window, in all places, as what is computed with."""
+        """Yield each element of the window, at all positions, as what is computed with."""
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
         values = self.widened(xp, values, self.neutral(as_dtype(x.dtype)))
-        places = self.places(x.shape[x.ndim - len(self.window) :])
-        for _, key in self.taps(places):
+        output_sizes = self.output_sizes(x.shape[x.ndim - len(self.window) :])
+        for _, key in self.taps(output_sizes):
             yield values[key]
 
 
@@ -129,7 +129,7 @@ def _none(rank: int) -> dict[str, Any]:
 
 @op("window_sum")
 class WindowSum(WindowReduction):
-    """The sum of what a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
+    """The sum of what a window sees at each position.  x: [*B, *S]  ->  [*B, *P]"""
 
     linear = "jointly"
 
@@ -146,7 +146,7 @@ class WindowSum(WindowReduction):
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         lead = x.ndim - len(self.window)
         sizes = x.shape[lead:]
-        back = Fold(self.window, self.strides, self.dilations, self.wider(sizes))
+        back = FoldWindows(self.window, self.strides, self.dilations, self.wider(sizes))
         ones = (*ct.shape[:lead], *[1] * len(self.window), *ct.shape[lead:])
         full = (*ct.shape[:lead], *self.window, *ct.shape[lead:])
         return (lambda: self.inside(emit(back, F.broadcast_to(F.reshape(ct, ones), full)), sizes),)
@@ -175,7 +175,7 @@ class WindowChoice(WindowReduction):
 
 @op("window_max")
 class WindowMax(WindowChoice, FusiblePool):
-    """The largest that a window sees in each place.  x: [*B, *S]  ->  [*B, *P]"""
+    """The largest that a window sees at each position.  x: [*B, *S]  ->  [*B, *P]"""
 
     def eval(self, xp: Any, x: Any) -> Any:
         first, *others = self.seen(xp, x)
@@ -207,12 +207,12 @@ class WindowArgmax(WindowChoice):
         first, *others = self.seen(xp, x)
         largest = xp.array(first)
         kind = xp.uint8 if len(others) < 256 else xp.int64
-        place = xp.zeros(largest.shape, kind)
+        position = xp.zeros(largest.shape, kind)
         for number, values in enumerate(others, 1):
             better = (values > largest) | (values != values)  # of several NaNs the last
             xp.maximum(largest, values, out=largest)
-            xp.maximum(place, better * kind(number), out=place)  # numbers only grow
-        return place.astype(xp.int64, copy=False)
+            xp.maximum(position, better * kind(number), out=position)  # numbers only grow
+        return position.astype(xp.int64, copy=False)
 
 
 def _only(mask: Any, values: Any) -> Any:
@@ -223,7 +223,7 @@ def _only(mask: Any, values: Any) -> Any:
 
 @op("window_take")
 class WindowTake(Padded):
-    """The element of a number in each place.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]
+    """The element of a number at each position.  x: [*B, *S]  number: [*B, *P]  ->  [*B, *P]
 
     Outside of x it is 0.
     """
@@ -232,10 +232,10 @@ class WindowTake(Padded):
     mixed_precision = "follows"
 
     def shape(self, x: Shape, number: Shape) -> Shape:
-        places = self.placed(x)
-        message = f"there must be a number for each place, {shape_text(places)}"
-        require(number == places, message, fix="use what window_argmax returns")
-        return places
+        output_sizes = self.output_shape(x)
+        message = f"there must be a number for each position, {shape_text(output_sizes)}"
+        require(number == output_sizes, message, fix="use what window_argmax returns")
+        return output_sizes
 
     def dtype(self, x: DType, number: DType) -> DType:
         require_indices(number)
@@ -265,7 +265,7 @@ class WindowTake(Padded):
             **_none(2),
             ints=(0, 6),
         )
-        yield bad("float32[5]", "int32[2]", match="a number for each place, \\[6\\]", **_PADDED)
+        yield bad("float32[5]", "int32[2]", match="a number for each position, \\[6\\]", **_PADDED)
         yield bad("float32[5]", "float32[6]", match="integers", error=DTypeError, **_PADDED)
 
 
@@ -281,10 +281,10 @@ class WindowPut(Padded):
 
     def shape(self, x: Shape, number: Shape) -> Shape:
         self.check(self.dims)
-        places = self.places(self.dims)
-        lead = len(x) - len(places)
-        fits = x == number and lead >= 0 and x[lead:] == places
-        message = f"both must end in the places, {shape_text(places)}"
+        output_sizes = self.output_sizes(self.dims)
+        lead = len(x) - len(output_sizes)
+        fits = x == number and lead >= 0 and x[lead:] == output_sizes
+        message = f"both must end in the positions, {shape_text(output_sizes)}"
         require(fits, message, fix="use what window_argmax returns")
         return (*x[:lead], *self.dims)
 
@@ -308,7 +308,7 @@ class WindowPut(Padded):
     def cases() -> Iterator[Case]:
         yield ok("float32[n, 6]", "int64[n, 6]", dims=(5,), ints=(0, 2), **_PADDED)
         yield ok("int32[3]", "int8[3]", dims=(5,), ints=(0, 2), **SAMPLE, **_none(1))
-        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the places", **_PADDED)
+        yield bad("float32[2]", "int64[2]", dims=(5,), match="end in the positions", **_PADDED)
         bools: dict[str, Any] = {"dims": (5,), "match": "wants real", "error": DTypeError}
         yield bad("bool[6]", "int64[6]", **bools, **_PADDED)
 
@@ -323,10 +323,10 @@ class WindowReluSum(Padded, FusiblePool):
     vjp = NONDIFF
 
     def shape(self, x: Shape, y: Shape) -> Shape:
-        places = self.placed(x)
+        output_sizes = self.output_shape(x)
         fits = len(x) == len(self.window) + 2 and y == x[1:2]
         require(fits, "y must be one for each channel of x, [N, C, *S]", fix="give y [C]")
-        return places
+        return output_sizes
 
     def dtype(self, x: DType, y: DType) -> DType:
         require(x is y, "x and y must be of one dtype", fix="convert y", error=DTypeError)
@@ -365,9 +365,9 @@ class WindowRoute(Padded):
     vjp = NONDIFF
 
     def shape(self, x: Shape, y: Shape) -> Shape:
-        places = self.placed(y)
-        message = f"x must be one for each place, {shape_text(places)}"
-        require(x == places, message, fix="give what window_max would return")
+        output_sizes = self.output_shape(y)
+        message = f"x must be one for each position, {shape_text(output_sizes)}"
+        require(x == output_sizes, message, fix="give what window_max would return")
         return y
 
     def dtype(self, x: DType, y: DType) -> DType:
@@ -383,5 +383,5 @@ class WindowRoute(Padded):
     def cases() -> Iterator[Case]:
         yield ok("float32[n, 6]", "float32[n, 5]", **_PADDED)
         yield ok("float32[3]", "float32[5]", **SAMPLE, **_none(1))
-        yield bad("float32[2]", "float32[5]", match="one for each place, \\[6\\]", **_PADDED)
+        yield bad("float32[2]", "float32[5]", match="one for each position, \\[6\\]", **_PADDED)
         yield bad("float32[6]", "bool[5]", match="wants real", error=DTypeError, **_PADDED)

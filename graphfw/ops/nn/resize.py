@@ -40,9 +40,9 @@ class _Axis(NamedTuple):
     start: float
     end: float
 
-    def back(self, place: Any) -> Any:
+    def back(self, position: Any) -> Any:
         """Return distances in the result as distances in x."""
-        return place * self.size / self.new if self.scale is None else place / self.scale
+        return position * self.size / self.new if self.scale is None else position / self.scale
 
 
 def _half_pixel(xp: Any, n: Any, axis: _Axis) -> Any:
@@ -61,7 +61,7 @@ def _pytorch_half_pixel(xp: Any, n: Any, axis: _Axis) -> Any:
 def _align_corners(xp: Any, n: Any, axis: _Axis) -> Any:
     if axis.scale is None or not isinstance(axis.size, int):
         return n * (axis.size - 1) / dim_max(axis.new - 1, 1)
-    # ONNX takes the last place of the length before it is rounded to a size.
+    # ONNX takes the last position of the length before it is rounded to a size.
     last = axis.size * axis.scale - 1
     return n * (axis.size - 1) / last if last > 0 and axis.new > 1 else n * 0.0
 
@@ -147,7 +147,7 @@ def resize(
         x: What to resize.
         sizes: The new sizes: one for all spatial dims of x [N, C, *S], or one for each axis.
         scales: Factors instead: the new sizes are the products, rounded down. Where both are given
-            the factors say where the elements lie.
+            the factors say where the elements are.
         axes: The dims to resize; by default the last, as many as there are sizes.
         mode: "nearest", "linear", or "cubic".
         coordinate_transformation_mode: Where elements of the result lie in x: "half_pixel" (an
@@ -193,7 +193,7 @@ def resize(
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     result = tensor if mode == "nearest" else wide(tensor)
     outside: Any = None
-    for place, axis in _axes(tensor, sizes, scales, axes, roi if crops else None):
+    for axis_index, axis in _axes(tensor, sizes, scales, axes, roi if crops else None):
         if axis.new == axis.size and axis.scale in (None, 1.0) and not crops:
             continue
         # What is known when the graph is built is computed then, by the same functions.
@@ -203,10 +203,10 @@ def resize(
             require_room("resize", axis.new)
             xp, n = np, np.arange(axis.new)
         where = _COORDINATES[how.coordinates](xp, _cast(n, float64), axis)
-        result = _resized(xp, result, place, where, axis, how)
+        result = _resized(xp, result, axis_index, where, axis, how)
         if crops:
             beyond = as_tensor((where < 0) | (where > axis.size - 1))
-            beyond = _laid(beyond, tensor.ndim - place - 1)
+            beyond = _laid(beyond, tensor.ndim - axis_index - 1)
             outside = beyond if outside is None else outside | beyond
     if outside is not None:
         result = F.where(outside, extrapolation_value, result)
@@ -231,28 +231,30 @@ def _axes(
     spatial = axes is not None or 0 < count <= x.ndim
     message = f"resize: x has {counted(x.ndim, 'dim')}, and {max(count, 1)} are to be resized"
     demand(spatial, message, {"x": x}, fix="x is [N, C, *S], or name axes", error=ShapeError)
-    places = axes_in_order("resize", x, range(x.ndim - count, x.ndim) if axes is None else axes)
-    factors = _each("scales", scales, len(places))
-    asked = (
-        [None] * len(places)
-        if sizes is None
-        else dims_of("resize", _each("sizes", sizes, len(places)))
+    axis_indices = axes_in_order(
+        "resize", x, range(x.ndim - count, x.ndim) if axes is None else axes
     )
-    parts = _each("roi", roi if roi is None else list(roi), len(places))
+    factors = _each("scales", scales, len(axis_indices))
+    asked = (
+        [None] * len(axis_indices)
+        if sizes is None
+        else dims_of("resize", _each("sizes", sizes, len(axis_indices)))
+    )
+    parts = _each("roi", roi if roi is None else list(roi), len(axis_indices))
     result = []
-    for place, size, scale, part in zip(places, asked, factors, parts, strict=True):
-        old = x.shape[place]
+    for axis_index, size, scale, part in zip(axis_indices, asked, factors, parts, strict=True):
+        old = x.shape[axis_index]
         message = f"resize: scale {scale!r} must be a number above 0"
         is_number = isinstance(scale, (int, float, np.floating))
         fits = scale is None or (is_number and 0 < scale < math.inf)
         demand(fits, message, fix="use 1.0 for no change")
         new = _scaled(old, scale) if size is None else size
         for dim in (old, new):
-            message = f"resize: dim {place} has {counted(old, 'element')} and is to have {new}"
+            message = f"resize: dim {axis_index} has {counted(old, 'element')} and is to have {new}"
             fix = "both must be 1 or more"
             demand(not always_le(dim, 0), message, {"x": x}, fix=fix, error=ShapeError)
         start, end = part or (0.0, 1.0)
-        result.append((place, _Axis(old, new, scale, float(start), float(end))))
+        result.append((axis_index, _Axis(old, new, scale, float(start), float(end))))
     return result
 
 
@@ -277,15 +279,15 @@ def _scaled(size: DimLike, scale: float) -> DimLike:
     return size * ratio.numerator // ratio.denominator
 
 
-def _resized(xp: Any, x: Tensor, place: int, where: Any, axis: _Axis, how: _How) -> Tensor:
-    """Resize one dim; `where` says for each place of the result where in x it lies."""
+def _resized(xp: Any, x: Tensor, axis_index: int, where: Any, axis: _Axis, how: _How) -> Tensor:
+    """Resize one dim; `where` says for each position of the result where in x it lies."""
     if how.mode == "nearest":
-        return _taken(x, place, _ROUNDING[how.rounding](xp, where), axis)
+        return _taken(x, axis_index, _ROUNDING[how.rounding](xp, where), axis)
     reach, spread = _REACH[how.mode], 1.0
     if how.antialias:
         demand(
             axis.scale is not None or (isinstance(axis.size, int) and isinstance(axis.new, int)),
-            f"resize: how far antialias reaches in dim {place} depends on sizes not known yet",
+            f"resize: how far antialias reaches in dim {axis_index} depends on sizes not known yet",
             {"x": x},
             fix="give scales, or assert x's shape with gf.assert_shape",
             error=ShapeError,
@@ -293,31 +295,31 @@ def _resized(xp: Any, x: Tensor, place: int, where: Any, axis: _Axis, how: _How)
         spread = min(axis.scale or cast(int, axis.new) / cast(int, axis.size), 1.0)
     base = xp.floor(where)
     first = math.floor(-reach / spread) + 1
-    places = [base + offset for offset in range(first, 2 - first)]
+    positions = [base + offset for offset in range(first, 2 - first)]
     weight = _WEIGHTS[how.mode]
-    weights = [weight(xp, xp.abs(p - where) * spread, how.cubic_coeff_a) for p in places]
+    weights = [weight(xp, xp.abs(p - where) * spread, how.cubic_coeff_a) for p in positions]
     if how.exclude_outside:
-        inside = [(p >= 0) & (p <= axis.size - 1) for p in places]
+        inside = [(p >= 0) & (p <= axis.size - 1) for p in positions]
         weights = [xp.where(i, w, 0.0) for i, w in zip(inside, weights, strict=True)]
     if how.exclude_outside or how.antialias:
         total = sum(weights[1:], weights[0])
         total = xp.where(total == 0, 1.0, total)  # none is inside: there nothing counts
         weights = [w / total for w in weights]
-    trailing = x.ndim - place - 1
+    trailing = x.ndim - axis_index - 1
     parts = [
-        _taken(x, place, p, axis) * _laid(as_tensor(_cast(w, x.dtype)), trailing)
-        for p, w in zip(places, weights, strict=True)
+        _taken(x, axis_index, p, axis) * _laid(as_tensor(_cast(w, x.dtype)), trailing)
+        for p, w in zip(positions, weights, strict=True)
     ]
     return sum(parts[1:], parts[0])
 
 
-def _taken(x: Tensor, place: int, where: Any, axis: _Axis) -> Tensor:
+def _taken(x: Tensor, axis_index: int, where: Any, axis: _Axis) -> Tensor:
     """Return elements of a dim; what lies outside is the one at the edge."""
     xp: Any = F if isinstance(where, Tensor) else np
     index = xp.minimum(xp.maximum(where, 0.0), axis.size - 1)
-    return F.take(x, as_tensor(_cast(index, int64)), axis=place)
+    return F.take(x, as_tensor(_cast(index, int64)), axis=axis_index)
 
 
 def _laid(x: Tensor, trailing: int) -> Tensor:
-    """Give a tensor of one dim dims of size 1 behind it."""
+    """Give a tensor of one dim dims of size 1 after it."""
     return F.reshape(x, (*x.shape, *[1] * trailing))

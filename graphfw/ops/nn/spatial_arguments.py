@@ -1,6 +1,6 @@
 """The arguments of ops on images and the like: kernels, strides, padding, one for each spatial dim.
 
-A spatial dim is a dim behind those of the batch and the channels.
+A spatial dim is a dim after those of the batch and the channels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import is_whole, whole
 from graphfw.ops.composed import demand, demand_one_of
-from graphfw.ops.nn.window import Window, places_of, windows_of
+from graphfw.ops.nn.window import Window, output_sizes_of, windows_of
 
 Ints: TypeAlias = int | Sequence[int]
 """One int for all spatial dims, or one for each."""
@@ -96,14 +96,14 @@ def check_room(
     name: str,
     operands: Mapping[str, Tensor],
     windows: Sequence[Window],
-    places: Sequence[DimLike] | None = None,
+    output_sizes: Sequence[DimLike] | None = None,
 ) -> None:
     """Demand that the window fits into each dim of x once or more, as far as sizes are known.
 
     `operands` are x and what else the error is to show, by their labels.
     """
-    places = places_of(windows) if places is None else places
-    for axis, (window, count) in enumerate(zip(windows, places, strict=True), 2):
+    output_sizes = output_sizes_of(windows) if output_sizes is None else output_sizes
+    for axis, (window, count) in enumerate(zip(windows, output_sizes, strict=True), 2):
         if not always_le(count, 0):
             continue
         size, extent, room = window.size, window.extent, window.padded

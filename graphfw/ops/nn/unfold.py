@@ -30,7 +30,7 @@ from graphfw.ops.nn.spatial_arguments import (
     read_windows,
     spatial_rank,
 )
-from graphfw.ops.nn.window import Pairs, Window, fields_of, places_of, windows_of
+from graphfw.ops.nn.window import Pairs, Window, fields_of, output_sizes_of, windows_of
 from graphfw.ops.shape.movement import Movement
 
 __all__ = ["fold", "unfold"]
@@ -58,9 +58,9 @@ class Windowed(Op):
         """Return the window along each dim of some sizes."""
         return windows_of(sizes, self.window, self.strides, self.dilations, self.pairs)
 
-    def places(self, sizes: Shape) -> Shape:
-        """Return in how many places the window fits, along each dim."""
-        return places_of(self.windows(sizes))
+    def output_sizes(self, sizes: Shape) -> Shape:
+        """Return in how many positions the window fits, along each dim."""
+        return output_sizes_of(self.windows(sizes))
 
     @property
     def pairs(self) -> Pairs:
@@ -76,16 +76,16 @@ class Windowed(Op):
         require(len(x) >= rank, message, fix="give it one int for each of the last dims")
         return x[: len(x) - rank], x[len(x) - rank :]
 
-    def placed(self, x: Shape) -> Shape:
-        """Return the leading dims and the places."""
+    def output_shape(self, x: Shape) -> Shape:
+        """Return the leading dims and the positions."""
         lead, sizes = self.check(x)
-        return (*lead, *self.places(sizes))
+        return (*lead, *self.output_sizes(sizes))
 
-    def taps(self, places: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Yield each element of the window with a key of what it is in all places."""
+    def taps(self, output_sizes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Yield each element of the window with a key of what it is at all positions."""
         for tap in itertools.product(*[range(size) for size in self.window]):
             starts = [k * dilation for k, dilation in zip(tap, self.dilations, strict=True)]
-            yield tap, (..., *map(_every, starts, self.strides, places))
+            yield tap, (..., *map(_every, starts, self.strides, output_sizes))
 
 
 def _every(start: int, step: int, count: int) -> slice:
@@ -95,17 +95,17 @@ def _every(start: int, step: int, count: int) -> slice:
 
 @op("windows")
 class Windows(Windowed, Movement):
-    """The elements that a window sees in each place.  x: [*B, *S]  ->  [*B, *window, *P]"""
+    """The elements that a window sees at each position.  x: [*B, *S]  ->  [*B, *window, *P]"""
 
     def shape(self, x: Shape) -> Shape:
         lead, sizes = self.check(x)
-        return (*lead, *self.window, *self.places(sizes))
+        return (*lead, *self.window, *self.output_sizes(sizes))
 
     def eval(self, xp: Any, x: Any) -> Any:
         lead = x.ndim - len(self.window)
-        places = self.places(x.shape[lead:])
-        if 0 in places:
-            return xp.empty((*x.shape[:lead], *self.window, *places), x.dtype)
+        output_sizes = self.output_sizes(x.shape[lead:])
+        if 0 in output_sizes:
+            return xp.empty((*x.shape[:lead], *self.window, *output_sizes), x.dtype)
         axes = tuple(range(lead, x.ndim))
         extents = tuple([window.extent for window in self.windows(x.shape[lead:])])
         seen = xp.lib.stride_tricks.sliding_window_view(x, extents, axes)
@@ -115,13 +115,13 @@ class Windows(Windowed, Movement):
     def source_index(self, index: Index, x: Shape, y: Shape) -> Index:
         rank = len(self.window)
         lead = len(x) - rank
-        inside, place = index[lead : lead + rank], index[lead + rank :]
-        steps = zip(place, self.strides, inside, self.dilations, strict=True)
+        inside, position = index[lead : lead + rank], index[lead + rank :]
+        steps = zip(position, self.strides, inside, self.dilations, strict=True)
         return (*index[:lead], *[p * stride + k * dilation for p, stride, k, dilation in steps])
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         dims = x.shape[x.ndim - len(self.window) :]
-        return (lambda: emit(Fold(self.window, self.strides, self.dilations, dims), ct),)
+        return (lambda: emit(FoldWindows(self.window, self.strides, self.dilations, dims), ct),)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -134,17 +134,19 @@ class Windows(Windowed, Movement):
 
 
 @op("fold")
-class Fold(Windowed):
-    """The windows' elements added up where they lie.  x: [*B, *window, *P]  ->  [*B, *dims]"""
+class FoldWindows(Windowed):
+    """The windows' elements added up where they are.  x: [*B, *window, *P]  ->  [*B, *dims]"""
 
     dims: Shape
     linear = "jointly"
 
     def shape(self, x: Shape) -> Shape:
         self.check(self.dims)
-        wanted = (*self.window, *self.places(self.dims))
+        wanted = (*self.window, *self.output_sizes(self.dims))
         lead = len(x) - len(wanted)
-        message = f"{shape_text(x)} does not end in the window and the places, {shape_text(wanted)}"
+        message = (
+            f"{shape_text(x)} does not end in the window and the positions, {shape_text(wanted)}"
+        )
         require(lead >= 0 and x[lead:] == wanted, message, fix="see gf.fold")
         return (*x[:lead], *self.dims)
 
@@ -153,9 +155,9 @@ class Fold(Windowed):
 
     def eval(self, xp: Any, x: Any) -> Any:
         rank = len(self.window)
-        lead, places = x.ndim - 2 * rank, x.shape[x.ndim - rank :]
+        lead, output_sizes = x.ndim - 2 * rank, x.shape[x.ndim - rank :]
         total = xp.zeros((*x.shape[:lead], *self.dims), compute_dtype(xp, x.dtype))
-        for tap, key in self.taps(places):
+        for tap, key in self.taps(output_sizes):
             total[key] += x[(..., *tap, *[slice(None)] * rank)].astype(total.dtype, copy=False)
         return total.astype(x.dtype, copy=False)
 
@@ -184,7 +186,7 @@ class Fold(Windowed):
             strides=(1,),
             dilations=(2,),
             dims=(5,),
-            match="does not end in the window and the places, \\[2, 3\\]",
+            match="does not end in the window and the positions, \\[2, 3\\]",
         )
 
 
@@ -206,10 +208,10 @@ def unfold(
     padding: Padding = 0,
     dilation: Ints = 1,
 ) -> Tensor:
-    """Lay out what a window sees in each of its places (im2col).
+    """Lay out what a window sees at each of its positions (im2col).
 
     x: [N, C, *S] -> [N, C * K, P]: the K elements of the kernel, for each channel, in each of the P
-    places. Any dtype.
+    positions. Any dtype.
 
     Args:
         x: The images, sequences or volumes.
@@ -249,12 +251,12 @@ def fold(
     padding: Padding = 0,
     dilation: Ints = 1,
 ) -> Tensor:
-    """Add up the elements of windows where they lie (col2im): the transpose of `unfold`.
+    """Add up the elements of windows where they are (col2im): the transpose of `unfold`.
 
     x: [N, C * K, P] -> [N, C, *output_size]. Numeric dtypes.
 
     Args:
-        x: For each channel and each place the K elements of a window.
+        x: For each channel and each position the K elements of a window.
         output_size: The sizes of the spatial dims, a sequence of ints or symbolic dims.
         kernel_size: The window's size: one int, or one for each spatial dim.
         stride: How far the window moves.
@@ -262,7 +264,7 @@ def fold(
         dilation: How far the window's elements are apart.
 
     Raises:
-        ShapeError: x has not three dims, or not as many as there are places and elements.
+        ShapeError: x has not three dims, or not as many as there are positions and elements.
         ArgumentError: An argument does not fit the spatial dims.
 
     >>> import graphfw as gf
@@ -273,24 +275,24 @@ def fold(
     sizes = dims_of("fold", output_size)
     kernel = each("fold", "kernel_size", kernel_size, len(sizes))
     windows = read_windows("fold", sizes, kernel, stride, dilation, padding)
-    places = places_of(windows)
-    taps, count = size_of(kernel), size_of(places)
+    output_sizes = output_sizes_of(windows)
+    taps, count = size_of(kernel), size_of(output_sizes)
     fits = tensor.ndim == 3 and tensor.shape[2] == count
     divides = fits and (not isinstance(tensor.shape[1], int) or tensor.shape[1] % taps == 0)
     demand(
         divides,
         f"fold: x must be [N, C * {taps}, {count}], for "
-        f"{counted(taps, 'element')} in {counted(count, 'place')}; "
+        f"{counted(taps, 'element')} in {counted(count, 'position')}; "
         f"it is {shape_text(tensor.shape)}",
         {"x": tensor},
         fix="use the arguments of the unfold that it came from, and x's sizes there",
         error=ShapeError,
     )
     channels = tensor.shape[1] // taps
-    parted = F.reshape(tensor, (tensor.shape[0], channels, *kernel, *places))
+    parted = F.reshape(tensor, (tensor.shape[0], channels, *kernel, *output_sizes))
     padded = tuple([w.padded for w in windows])
     _, strides, dilations, *_ = fields_of(windows)
-    total = emit(Fold(kernel, strides, dilations, padded), parted)
+    total = emit(FoldWindows(kernel, strides, dilations, padded), parted)
     if padded == sizes:
         return total
     inner = [slice(w.before, w.before + w.size) for w in windows]

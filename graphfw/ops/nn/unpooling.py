@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.errors import AxisError, ShapeError
 from graphfw.ir.build import emit
@@ -25,23 +25,24 @@ __all__ = ["max_unpool"]
 class MaxUnpool(IndexSet):
     """Planes of zeros with values put into them, which remembers that planes have several dims.
 
-    x: [B, size of dims]  values: [B, size of places]  indices: [B, 1], [B, size of places]  ->  x's
+    x: [B, size of dims]  values: [B, P]  indices: [B, 1], [B, P]  ->  x's
 
     It is computed as any `index_set`; formats that have an operator for it want the fields.
 
     Attributes:
-        places: The spatial dims of the values.
+        pooled_sizes: The spatial dims of the values.
         dims: Those of the planes.
         strides: How far the windows of the pooling moved.
     """
 
-    places: Shape = ()
+    pooled_sizes: Shape = ()
     dims: Shape = ()
     strides: tuple[int, ...] = ()
+    earlier_fields: ClassVar[dict[str, str]] = {"places": "pooled_sizes"}
 
     @staticmethod
     def cases() -> Iterator[Case]:
-        sizes: dict[str, Any] = {"places": (1, 2), "dims": (3, 5), "strides": (2, 3)}
+        sizes: dict[str, Any] = {"pooled_sizes": (1, 2), "dims": (3, 5), "strides": (2, 3)}
         inputs = "float32[4, 15]", "float32[4, 2]", "int64[4, 2]", "int64[4, 2]"
         yield ok(*inputs, axis=0, ints=(0, 4), **sizes)
         yield bad(*inputs[:3], axis=2, match="axes 2 to 2", error=AxisError, **sizes)
@@ -81,8 +82,8 @@ def max_unpool(
         ExecutionError: When run: an index is negative or beyond the end of its plane.
 
     >>> import graphfw as gf
-    >>> y, places = gf.max_pool(gf.asarray([[[1, 5, 2, 3]]]), 2, return_indices=True)
-    >>> gf.max_unpool(y, places, 2)
+    >>> y, indices = gf.max_pool(gf.asarray([[[1, 5, 2, 3]]]), 2, return_indices=True)
+    >>> gf.max_unpool(y, indices, 2)
     Tensor([[[0, 5, 0, 3]]], dtype=int64)
     """
     name = "max_unpool"

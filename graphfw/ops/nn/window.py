@@ -23,7 +23,7 @@ class Window:
         stride: How far it moves.
         dilation: How far its elements are apart.
         before: The padding before the dim's first element.
-        after: The padding behind its last.
+        after: The padding after its last.
     """
 
     size: DimLike
@@ -49,8 +49,8 @@ class Window:
         return self.dilation * (self.kernel - 1) + 1
 
     @property
-    def places(self) -> DimLike:
-        """In how many places the window fits."""
+    def output_sizes(self) -> DimLike:
+        """In how many positions the window fits."""
         return dim_max((self.padded - self.extent) // self.stride + 1, 0)
 
     @property
@@ -64,22 +64,22 @@ class Window:
         """The size that a transposed convolution makes of the dim, before its padding is cut."""
         return (self.size - 1) * self.stride + self.extent
 
-    def padding_after(self, places: DimLike) -> DimLike:
-        """Return the padding at the end that so many places read; below 0 if elements are left."""
-        return (places - 1) * self.stride + self.extent - self.before - self.size
+    def padding_after(self, output_size: DimLike) -> DimLike:
+        """Return the padding after the dim for a number of positions; below 0 to leave some out."""
+        return (output_size - 1) * self.stride + self.extent - self.before - self.size
 
     def padded_by(self, before: DimLike, after: DimLike) -> Window:
         """Return the window with other padding."""
         return Window(self.size, self.kernel, self.stride, self.dilation, before, after)
 
     def same(self, *, odd_first: bool = False) -> Window:
-        """Return the window with the padding for size/stride places, rounded up.
+        """Return the window with the padding for size/stride positions, rounded up.
 
         Args:
-            odd_first: Whether the odd element is added before the others, rather than behind them.
+            odd_first: Whether the odd element is added before the others, rather than after them.
         """
-        places = (self.size + self.stride - 1) // self.stride
-        total = dim_max(self.padded_by(0, 0).padding_after(places), 0)
+        output_size = (self.size + self.stride - 1) // self.stride
+        total = dim_max(self.padded_by(0, 0).padding_after(output_size), 0)
         small = total // 2
         return self.padded_by(*((total - small, small) if odd_first else (small, total - small)))
 
@@ -96,9 +96,9 @@ def windows_of(
     return tuple([Window(n, k, s, d, *pair) for n, k, s, d, pair in facts])
 
 
-def places_of(windows: Iterable[Window]) -> Shape:
-    """Return in how many places a window fits, along each dim."""
-    return tuple([window.places for window in windows])
+def output_sizes_of(windows: Iterable[Window]) -> Shape:
+    """Return in how many positions a window fits, along each dim."""
+    return tuple([window.output_sizes for window in windows])
 
 
 def fields_of(windows: Sequence[Window]) -> tuple[tuple[Any, ...], ...]:

@@ -2,8 +2,8 @@
 
 Every draw has a stream of its own, fixed by the session's seed, the draw's key and the run's step.
 The key is the path of the name scope that the draw is made in with the draw's `name`, or, where it
-has none, its place among the scope's draws without a name. So adding a draw to one scope or layer
-moves no stream of another; in one scope, give draws names to the same end.
+has none, its position among the scope's draws without a name. So adding a draw to one scope or
+layer moves no stream of another; in one scope, give draws names to the same end.
 
 The bits are the same on all executors, and so are the results of `uniform` with static bounds,
 `randint`, `bernoulli` and `permutation`. Others go through functions that executors compute to

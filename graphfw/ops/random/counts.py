@@ -220,11 +220,11 @@ def choice(
     is_count = isinstance(x, (int, np.integer, Dim)) and not isinstance(x, bool)
     dims = dims_of("random.choice", shape)
     if is_count:
-        source, place, size = None, 0, whole("random.choice", "x", x)
+        source, axis_index, size = None, 0, whole("random.choice", "x", x)
     else:
         source = as_tensor(x)
-        place = ruled("random.choice", source, normalize_axis, axis, source.ndim)
-        size = source.shape[place]
+        axis_index = ruled("random.choice", source, normalize_axis, axis, source.ndim)
+        size = source.shape[axis_index]
     message = f"random.choice: there is nothing to choose from: x={x}"
     demand(isinstance(size, Dim) or size > 0, message, fix="pass 1 or more", error=ShapeError)
     chances = None if p is None else floats("random.choice", p)
@@ -235,7 +235,7 @@ def choice(
         wanted = TensorType(int64, dims).size
         _demand_chances("choice", chances, 1 if replace or isinstance(wanted, Dim) else wanted)
     chosen = _chosen(size, dims, replace, chances, stream("choice", name))
-    return named(chosen if source is None else F.take(source, chosen, axis=place), name)
+    return named(chosen if source is None else F.take(source, chosen, axis=axis_index), name)
 
 
 def _demand_chances(what: str, p: Tensor, wanted: int = 1) -> None:

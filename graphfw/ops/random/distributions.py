@@ -377,9 +377,12 @@ def permutation(x: TensorLike, axis: int = 0, name: str | None = None) -> Tensor
         demand(isinstance(x, Dim) or x >= 0, message, fix="pass how many numbers to shuffle")
         return named(random_order("permutation", x, name), name)
     tensor = as_tensor(x)
-    place = ruled("random.permutation", tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = ruled("random.permutation", tensor, normalize_axis, axis, tensor.ndim)
     return named(
-        F.take(tensor, random_order("permutation", tensor.shape[place], name), axis=place), name
+        F.take(
+            tensor, random_order("permutation", tensor.shape[axis_index], name), axis=axis_index
+        ),
+        name,
     )
 
 
@@ -407,8 +410,8 @@ def categorical(
         ShapeError: There are no classes, or [*B] does not broadcast to `shape`.
     """
     tensor = floats("random.categorical", logits)
-    place = ruled("random.categorical", tensor, normalize_axis, axis, tensor.ndim)
-    order = (*(i for i in range(tensor.ndim) if i != place), place)
+    axis_index = ruled("random.categorical", tensor, normalize_axis, axis, tensor.ndim)
+    order = (*(i for i in range(tensor.ndim) if i != axis_index), axis_index)
     tensor = F.permute_dims(tensor, order)
     *batch, classes = tensor.shape
     message = "random.categorical: there are no classes"

@@ -164,7 +164,7 @@ def demand_scale(what: str, label: str, value: TensorLike) -> None:
 
 
 def refuse_lists(what: str, order: str, **parameters: TensorLike) -> None:
-    """Refuse a parameter that is a list or tuple: most likely it is the shape, in the wrong place.
+    """Refuse a parameter that is a list or tuple: most likely it is the shape.
 
     Args:
         what: The public function.

@@ -110,14 +110,14 @@ def _spread(
         The dims and the dtype to draw in, and what makes a draw of the standard distribution one
         of this distribution.
     """
-    (label, place), *_ = centre.items()
+    (label, location), *_ = centre.items()
     refuse_lists(what, f"shape, {label}, scale", **centre, scale=scale)
     dims = dims_of(f"random.{what}", shape)
-    to = float_dtype(what, dtype, place, scale)
+    to = float_dtype(what, dtype, location, scale)
     demand_scale(what, "scale", scale)
 
     def spread(draw: Tensor) -> Tensor:
         wide = draw * parameter(what, "scale", scale, dims, to)
-        return wide + parameter(what, label, place, dims, to)
+        return wide + parameter(what, label, location, dims, to)
 
     return dims, to, spread

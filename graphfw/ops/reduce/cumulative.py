@@ -268,9 +268,9 @@ def _extremes(
     name: str, better: Callable[[Tensor, Tensor], Tensor], x: TensorLike, axis: int | None
 ) -> Tensor:
     tensor = as_tensor(x)
-    place = _only_axis(name, tensor, axis)
+    axis_index = _only_axis(name, tensor, axis)
     ruled(name, tensor, require_ordered, tensor.dtype)
-    result: Tensor = F.associative_scan(better, tensor, axis=place)
+    result: Tensor = F.associative_scan(better, tensor, axis=axis_index)
     return result
 
 
@@ -282,13 +282,13 @@ def _cumulative(
     include_initial: bool,
 ) -> Tensor:
     tensor = as_tensor(x)
-    place = _only_axis(cls.name, tensor, axis)
-    result = emit(cls(place), accumulated(tensor, dtype))
+    axis_index = _only_axis(cls.name, tensor, axis)
+    result = emit(cls(axis_index), accumulated(tensor, dtype))
     if not include_initial:
         return result
-    edge = (*tensor.shape[:place], 1, *tensor.shape[place + 1 :])
+    edge = (*tensor.shape[:axis_index], 1, *tensor.shape[axis_index + 1 :])
     first = F.broadcast_to(as_tensor(cls.start, result.dtype), edge)
-    return F.concat([first, result], axis=place)
+    return F.concat([first, result], axis=axis_index)
 
 
 def _only_axis(name: str, x: Tensor, axis: int | None) -> int:
@@ -321,7 +321,7 @@ def diff(
         axis: Along which dim.
         n: How many times.
         prepend: What to put in front of x first: a scalar, or a tensor with x's dims except `axis`.
-        append: What to put behind.
+        append: What to put after x.
 
     Raises:
         AxisError: There is no such axis.
@@ -333,19 +333,19 @@ def diff(
     Tensor([1, 3, 5, 7], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("diff", tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = ruled("diff", tensor, normalize_axis, axis, tensor.ndim)
     demand(n >= 0, f"diff: n is {n}, and must be 0 or more", {"x": tensor}, fix="use n=1")
     ruled("diff", tensor, require_numeric, tensor.dtype)
     parts = [part for part in (prepend, tensor, append) if part is not None]
     if len(parts) > 1:
-        edge = (*tensor.shape[:place], 1, *tensor.shape[place + 1 :])
+        edge = (*tensor.shape[:axis_index], 1, *tensor.shape[axis_index + 1 :])
         tensors = [
             F.broadcast_to(part, edge) if part.ndim == 0 else part
             for part in promoted("diff", *parts)
         ]
-        tensor = F.concat(tensors, axis=place)
-    before = (slice(None),) * place
-    size = tensor.shape[place]
+        tensor = F.concat(tensors, axis=axis_index)
+    before = (slice(None),) * axis_index
+    size = tensor.shape[axis_index]
     for _ in range(n if isinstance(size, Dim) else min(n, size)):  # of nothing there are none
         tensor = tensor[(*before, slice(1, None))] - tensor[(*before, slice(None, -1))]
     return tensor

@@ -164,7 +164,7 @@ def nanmin(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Te
 
 @public
 def nanargmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the largest element along an axis that is not NaN: see `argmax`.
+    """Find the index of the largest element along an axis that is not NaN: see `argmax`.
 
     x: [*A] real -> [*A without axis] int64. Where all elements are NaN it is -1; NumPy raises.
 
@@ -177,12 +177,12 @@ def nanargmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = Fal
     >>> gf.nanargmax(gf.asarray([1.0, gf.nan, 3.0]))
     Tensor(2, dtype=int64)
     """
-    return _place("nanargmax", argmax, -math.inf, x, axis, keepdims)
+    return _index_of_extreme("nanargmax", argmax, -math.inf, x, axis, keepdims)
 
 
 @public
 def nanargmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the smallest element along an axis that is not NaN: see `nanargmax`.
+    """Find the index of the smallest element along an axis that is not NaN: see `nanargmax`.
 
     x: [*A] real -> [*A without axis] int64
 
@@ -193,7 +193,7 @@ def nanargmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = Fal
     >>> gf.nanargmin(gf.asarray([gf.nan, 1.0, 3.0]))
     Tensor(1, dtype=int64)
     """
-    return _place("nanargmin", argmin, math.inf, x, axis, keepdims)
+    return _index_of_extreme("nanargmin", argmin, math.inf, x, axis, keepdims)
 
 
 def _filled(x: Tensor, value: float) -> Tensor:
@@ -246,7 +246,7 @@ def _extreme(
     return F.where(is_none, math.nan, result)
 
 
-def _place(
+def _index_of_extreme(
     name: str,
     find: Callable[..., Tensor],
     worst: float,
@@ -258,14 +258,14 @@ def _place(
     ruled(name, tensor, require_ordered, tensor.dtype)
     if not tensor.dtype.is_floating:
         return find(tensor, axis=axis, keepdims=keepdims)
-    place = 0 if axis is None else ruled(name, tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = 0 if axis is None else ruled(name, tensor, normalize_axis, axis, tensor.ndim)
     lines = F.reshape(tensor, (tensor.size,)) if axis is None else tensor
     is_nan = F.isnan(lines)
-    found = find(F.where(is_nan, worst, lines), axis=place, keepdims=True)
+    found = find(F.where(is_nan, worst, lines), axis=axis_index, keepdims=True)
     # Of a NaN and of an element that is the worst number itself the latter counts.
-    first = argmax(converted(~is_nan, uint8), axis=place, keepdims=True)
-    found = F.where(F.take_along_axis(is_nan, found, axis=place), first, found)
-    found = F.where(F.all(is_nan, axis=place, keepdims=True), -1, found)
+    first = argmax(converted(~is_nan, uint8), axis=axis_index, keepdims=True)
+    found = F.where(F.take_along_axis(is_nan, found, axis=axis_index), first, found)
+    found = F.where(F.all(is_nan, axis=axis_index, keepdims=True), -1, found)
     if axis is None:
         return F.reshape(found, (1,) * tensor.ndim if keepdims else ())
-    return found if keepdims else F.squeeze(found, axis=place)
+    return found if keepdims else F.squeeze(found, axis=axis_index)

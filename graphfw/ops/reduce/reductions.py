@@ -329,8 +329,8 @@ class ArgExtreme(Op):
     def eval(self, xp: Any, x: Any) -> Any:
         check_elements(self.name, x, (self.axis,))
         values = x.astype(compute_dtype(xp, x.dtype), copy=False)
-        places = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
-        return places.astype(xp.int64)
+        indices = getattr(xp, self.name)(values, axis=self.axis, keepdims=self.keepdims)
+        return indices.astype(xp.int64)
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
         return super().cost(outputs, *inputs)._replace(flops=inputs[0].size)
@@ -349,23 +349,23 @@ class ArgExtreme(Op):
 
 @op("argmax")
 class ArgMax(ArgExtreme):
-    """The place of the largest along an axis."""
+    """The index of the largest along an axis."""
 
     combine = "argmax"
 
 
 @op("argmin")
 class ArgMin(ArgExtreme):
-    """The place of the smallest along an axis."""
+    """The index of the smallest along an axis."""
 
     combine = "argmin"
 
 
 @public
 def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the largest along an axis, the first of those that tie.
+    """Find the index of the largest along an axis, the first of those that tie.
 
-    x: [*A] real -> [*A without axis] int64. Without an axis, the place in the flattened tensor.
+    x: [*A] real -> [*A without axis] int64. Without an axis, the index in the flattened tensor.
     NaN counts as the largest.
 
     Raises:
@@ -382,7 +382,7 @@ def argmax(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
 
 @public
 def argmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Find the place of the smallest along an axis, the first of those that tie.
+    """Find the index of the smallest along an axis, the first of those that tie.
 
     x: [*A] real -> [*A without axis] int64. Otherwise as `argmax`; NaN counts as the smallest here.
 
@@ -399,8 +399,8 @@ def argmin(x: TensorLike, /, *, axis: int | None = None, keepdims: bool = False)
 def _arg_extreme(cls: type[ArgExtreme], x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
     tensor = as_tensor(x)
     if axis is not None:
-        place = ruled(cls.name, tensor, normalize_axis, axis, tensor.ndim)
-        return emit(cls(place, keepdims), tensor)
+        axis_index = ruled(cls.name, tensor, normalize_axis, axis, tensor.ndim)
+        return emit(cls(axis_index, keepdims), tensor)
     found = emit(cls(0), F.reshape(tensor, (tensor.size,)))
     return F.reshape(found, (1,) * tensor.ndim) if keepdims else found
 

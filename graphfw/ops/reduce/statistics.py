@@ -79,7 +79,7 @@ def average(
         f"average: the weights have the shape {shape_text(given.shape)}, which is neither that of "
         f"x nor that along axis {', '.join(map(str, axes))}",
         {"x": tensor, "weights": given},
-        fix="give one weight for each element, or for each place along the axis",
+        fix="give one weight for each element, or for each position along the axis",
         error=ShapeError,
     )
     if given.shape != tensor.shape:

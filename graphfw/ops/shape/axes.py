@@ -106,7 +106,7 @@ def swapaxes(x: TensorLike, /, axis1: int, axis2: int) -> Tensor:
 def moveaxis(
     x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int], /
 ) -> Tensor:
-    """Move dims to other places; the rest keep their order.  x: [*A] -> [*A in another order]
+    """Move dims to other positions; the rest keep their order.  x: [*A] -> [*A in another order]
 
     Raises:
         AxisError: There is no such axis, or one stands twice.
@@ -118,17 +118,18 @@ def moveaxis(
     """
     tensor = as_tensor(x)
     sources = axes_in_order("moveaxis", tensor, source)
-    places = axes_in_order("moveaxis", tensor, destination)
+    axis_indices = axes_in_order("moveaxis", tensor, destination)
     demand(
-        len(sources) == len(places),
-        f"moveaxis: {counted(len(sources), 'source')} for {counted(len(places), 'destination')}",
+        len(sources) == len(axis_indices),
+        f"moveaxis: {counted(len(sources), 'source')} for "
+        f"{counted(len(axis_indices), 'destination')}",
         {"x": tensor},
-        fix="give each dim that moves one place to go to",
+        fix="give each dim that moves one position to go to",
         error=ShapeError,
     )
     order = [axis for axis in range(tensor.ndim) if axis not in sources]
-    for place, axis in sorted(zip(places, sources, strict=True)):
-        order.insert(place, axis)
+    for axis_index, axis in sorted(zip(axis_indices, sources, strict=True)):
+        order.insert(axis_index, axis)
     return permute_dims(tensor, order)
 
 
@@ -167,8 +168,8 @@ def expand_dims(x: TensorLike, /, axis: int | Sequence[int] = 0) -> Tensor:
     tensor = as_tensor(x)
     rank = tensor.ndim + (len(axis) if isinstance(axis, (tuple, list)) else 1)
     dims = list(tensor.shape)
-    for place in ruled("expand_dims", tensor, normalize_axes, axis, rank):
-        dims.insert(place, 1)
+    for axis_index in ruled("expand_dims", tensor, normalize_axes, axis, rank):
+        dims.insert(axis_index, 1)
     return reshape(tensor, tuple(dims))
 
 
@@ -181,11 +182,11 @@ def squeeze(x: TensorLike, /, axis: int | Sequence[int]) -> Tensor:
     """
     tensor = as_tensor(x)
     axes = axes_of("squeeze", tensor, axis)
-    for place in axes:
-        size = tensor.shape[place]
+    for axis_index in axes:
+        size = tensor.shape[axis_index]
         demand(
             size == 1,
-            f"squeeze: dim {place} has size {size}, not 1",
+            f"squeeze: dim {axis_index} has size {size}, not 1",
             {"x": tensor},
             fix="only dims of size 1 go away: take one index of it, or reduce over it",
             error=ShapeError,

@@ -104,8 +104,8 @@ def concat(arrays: Sequence[TensorLike], /, *, axis: int | None = 0) -> Tensor:
     tensors = tensor_list("concat", arrays)
     if axis is None:
         tensors = [flatten(t) for t in tensors]
-    place = ruled("concat", tensors[0], normalize_axis, axis or 0, tensors[0].ndim)
-    return tensors[0] if len(tensors) == 1 else emit(Concat(place), *tensors)
+    axis_index = ruled("concat", tensors[0], normalize_axis, axis or 0, tensors[0].ndim)
+    return tensors[0] if len(tensors) == 1 else emit(Concat(axis_index), *tensors)
 
 
 def tensor_list(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
@@ -167,13 +167,13 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
 
     Args:
         x: What to take apart.
-        parts: The number of equal parts, or the places to cut at, as for `np.split`: `(2, 5)` makes
-            x[:2], x[2:5] and x[5:]. Places may be symbolic dims.
+        parts: The number of equal parts, or the positions to cut at, as for `np.split`: `(2, 5)`
+            makes x[:2], x[2:5] and x[5:]. Positions may be symbolic dims.
         axis: The axis.
 
     Raises:
         ShapeError: The dim does not divide into equal parts, or can't be shown to.
-        ArgumentError: The places are not in order, or lie outside.
+        ArgumentError: The positions are not in order, or lie outside.
         ExecutionError: When run: the same, of a symbolic dim.
 
     >>> import graphfw as gf
@@ -181,25 +181,25 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
     [(2, 2), (2, 2), (2, 2)]
     """
     tensor = as_tensor(x)
-    place = ruled("split", tensor, normalize_axis, axis, tensor.ndim)
-    dim = tensor.shape[place]
+    axis_index = ruled("split", tensor, normalize_axis, axis, tensor.ndim)
+    dim = tensor.shape[axis_index]
     if isinstance(parts, Sequence):
-        return emit_all(Split(_between(tensor, parts, dim), place), tensor)
+        return emit_all(Split(_between(tensor, parts, dim), axis_index), tensor)
     count = whole("split", "the number of parts", parts)
     if not isinstance(count, int) or count < 1:
         raise ArgumentError(
             f"split: can't make {counted(count, 'part')}",
             operands=[describe("x", tensor)],
-            fix="pass how many equal parts to make, 1 or more, or the places to cut at",
+            fix="pass how many equal parts to make, 1 or more, or the positions to cut at",
         )
     each = exact_div(dim, count)
     if each is None:
         raise ShapeError(
-            f"split: dim {place} of size {dim} doesn't divide into {count} equal parts",
+            f"split: dim {axis_index} of size {dim} doesn't divide into {count} equal parts",
             operands=[describe("x", tensor)],
-            fix=f"pass the places to cut at{_even(dim, count)}",
+            fix=f"pass the positions to cut at{_even(dim, count)}",
         )
-    return emit_all(Split((each,) * count, place), tensor)
+    return emit_all(Split((each,) * count, axis_index), tensor)
 
 
 def _even(dim: DimLike, count: int) -> str:
@@ -210,14 +210,14 @@ def _even(dim: DimLike, count: int) -> str:
     return f": {[i * each + min(i, longer) for i in range(1, count)]}"
 
 
-def _between(x: Tensor, places: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:
-    """Return the lengths between the places to cut at."""
-    cuts = [whole("split", "the place", place) for place in places]
+def _between(x: Tensor, positions: Sequence[DimLike], dim: DimLike) -> tuple[DimLike, ...]:
+    """Return the lengths between the positions to cut at."""
+    cuts = [whole("split", "the position", position) for position in positions]
     ends = [dim + cut if isinstance(cut, int) and cut < 0 else cut for cut in cuts]
     lengths = tuple(b - a for a, b in zip([0, *ends], [*ends, dim], strict=True))
     in_order = not any(always_le(length, -1) for length in lengths)
-    message = f"split: the places {tuple(places)} are not in order between 0 and {dim}"
-    demand(in_order, message, {"x": x}, fix=f"write places from 0 to {dim}, the smallest first")
+    message = f"split: the positions {tuple(positions)} are not in order between 0 and {dim}"
+    demand(in_order, message, {"x": x}, fix=f"write positions from 0 to {dim}, the smallest first")
     return lengths
 
 
@@ -230,15 +230,16 @@ def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
         AxisError: There is no such axis.
     """
     tensor = as_tensor(x)
-    place = ruled("unstack", tensor, normalize_axis, axis, tensor.ndim)
-    count = tensor.shape[place]
+    axis_index = ruled("unstack", tensor, normalize_axis, axis, tensor.ndim)
+    count = tensor.shape[axis_index]
     if isinstance(count, Dim):
         raise ShapeError(
-            f"unstack: dim {place} has the symbolic size {count}: how many tensors it makes is "
+            f"unstack: dim {axis_index} has the symbolic size {count}: how many tensors it makes "
+            "is "
             "not known",
             operands=[describe("x", tensor)],
             fix="work on the whole tensor at once, or give the dim a number; gf.scan and gf.map go "
             "through its elements",
         )
-    slices = emit_all(Split((1,) * count, place), tensor) if count else ()
-    return tuple(squeeze(part, axis=place) for part in slices)
+    slices = emit_all(Split((1,) * count, axis_index), tensor) if count else ()
+    return tuple(squeeze(part, axis=axis_index) for part in slices)

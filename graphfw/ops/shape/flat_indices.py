@@ -1,4 +1,4 @@
-"""Places in a tensor as one number, that of the flattened tensor, and as one for each dim."""
+"""Indices of a tensor as one number, that of the flattened tensor, and as one for each dim."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["ravel_multi_index", "unravel_index"]
 
 @public
 def unravel_index(indices: TensorLike, /, shape: DimLike | Sequence[DimLike]) -> tuple[Tensor, ...]:
-    """Turn places in a flattened tensor into indices of its dims.  [*A] -> for each dim [*A] int64
+    """Turn flat indices into an index for each dim.  [*A] -> for each dim [*A] int64
 
     Args:
-        indices: The places, such as `argmax` finds without an axis: integers from 0 on.
+        indices: The indices, such as `argmax` finds without an axis: integers from 0 on.
         shape: The tensor's shape; dims may be symbolic.
 
     Raises:
-        DTypeError: The places are no integers.
-        ExecutionError: When run: a place is negative, or behind the last.
+        DTypeError: The indices are no integers.
+        ExecutionError: When run: an index is negative, or after the last.
 
     >>> import graphfw as gf
     >>> x = gf.asarray([[1, 9, 2], [3, 4, 5]])
@@ -49,7 +49,7 @@ def unravel_index(indices: TensorLike, /, shape: DimLike | Sequence[DimLike]) ->
 def ravel_multi_index(
     indices: Sequence[TensorLike], /, shape: DimLike | Sequence[DimLike]
 ) -> Tensor:
-    """Turn indices of dims into places in the flattened tensor.  For each dim [*A] -> [*A] int64
+    """Turn indices of dims into indices of the flattened tensor.  For each dim [*A] -> [*A] int64
 
     The indices broadcast together.
 
@@ -76,10 +76,10 @@ def ravel_multi_index(
         fix="give one tensor of indices for each dim",
         error=ShapeError,
     )
-    place = as_tensor(0, int64)
+    position = as_tensor(0, int64)
     for index, dim in zip(indices, dims, strict=True):
-        place = place * dim + _checked("ravel_multi_index", index, dim)
-    return place
+        position = position * dim + _checked("ravel_multi_index", index, dim)
+    return position
 
 
 def _checked(name: str, indices: TensorLike, size: DimLike) -> Tensor:

@@ -294,9 +294,11 @@ class Gather(Gathering):
     def eval(self, xp: Any, x: Any, *indices: Any) -> Any:
         named = xp.broadcast_shapes(*(i.shape for i in indices))
         # Indices of one dim or more, because 0-d ones make a view.
-        places = [xp.atleast_1d(i) for i in self.wrapped(xp, x, indices)]
-        result = x[(slice(None),) * self.axis + tuple(places)]
-        return result.reshape((*x.shape[: self.axis], *named, *x.shape[self.axis + len(places) :]))
+        positions = [xp.atleast_1d(i) for i in self.wrapped(xp, x, indices)]
+        result = x[(slice(None),) * self.axis + tuple(positions)]
+        return result.reshape(
+            (*x.shape[: self.axis], *named, *x.shape[self.axis + len(positions) :])
+        )
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor, *indices: Tensor) -> tuple[Any, ...]:
         return (
@@ -350,8 +352,8 @@ def take(x: TensorLike, indices: TensorLike, /, *, axis: int | None = None) -> T
             operands=[describe("x", tensor)],
             fix="pass axis=…, or flatten x first",
         )
-    place = ruled("take", tensor, normalize_axis, axis or 0, tensor.ndim)
-    return emit(Gather(place), tensor, as_tensor(indices))
+    axis_index = ruled("take", tensor, normalize_axis, axis or 0, tensor.ndim)
+    return emit(Gather(axis_index), tensor, as_tensor(indices))
 
 
 class Putting(Gathering):
@@ -361,9 +363,11 @@ class Putting(Gathering):
     linear: ClassVar[Literal["", "jointly", "each"]] = "jointly"
 
     def shape(self, x: Shape, values: Shape, *indices: Shape) -> Shape:
-        places = self.picked(x, indices, 2)
-        message = f"values {shape_text(values)} don't fill the places, {shape_text(places)}"
-        require(values == places, message, fix="broadcast the values to the places first")
+        indexed = self.picked(x, indices, 2)
+        message = (
+            f"values {shape_text(values)} don't fill the indexed elements, {shape_text(indexed)}"
+        )
+        require(values == indexed, message, fix="broadcast the values to the indices first")
         return x
 
     def dtype(self, x: DType, values: DType, *indices: DType) -> DType:
@@ -395,8 +399,8 @@ class IndexAdd(Putting):
         before, size, after = matrix.shape
         # One dim, because only there is ufunc.at fast.
         rows = xp.arange(before)[:, None, None] * size + joined[:, None]
-        places = rows * after + xp.arange(after)
-        xp.add.at(matrix.reshape(-1), places.reshape(-1), values.reshape(-1).astype(total.dtype))
+        positions = rows * after + xp.arange(after)
+        xp.add.at(matrix.reshape(-1), positions.reshape(-1), values.reshape(-1).astype(total.dtype))
         return total.astype(x.dtype, copy=False)
 
     def vjp(

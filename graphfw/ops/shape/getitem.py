@@ -37,7 +37,7 @@ from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.functions import public
 from graphfw.ir.op import Op
 from graphfw.ir.shape import Requirement, broadcast, normalize_axis, permuted, shape_text
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, converted, dims_of, dtype_or, is_whole, ruled
@@ -68,7 +68,7 @@ def getitem(x: TensorLike, key: Any, /) -> Tensor:
     """Return `x[key]`, as NumPy does.
 
     A key is an int, a slice, None, `...`, an integer or boolean tensor, array or list, or a tuple
-    of these; or a 0-d boolean tensor alone, for x or nothing along a new first axis. Bounds of
+    of these; or a 0-d boolean tensor only, for x or nothing along a new first axis. Bounds of
     slices may be symbolic dims: those count from the front and stop at the tensor's ends. Dims of
     the result come out symbolic where x's are: `x[1:]` and `x[:-1]` have equal shapes. How many
     elements a boolean tensor selects is a dim that each run finds out: see `nonzero`.
@@ -144,7 +144,7 @@ class _Item(NamedTuple):
 
 
 def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
-    """Return a key's entries, each with its axis, and behind `...` the slices that it means."""
+    """Return a key's entries, each with its axis, and after `...` the slices that it means."""
     items = [item for entry in key for item in _items(x, entry)]
     dots = [i for i, item in enumerate(items) if item.value is Ellipsis]
     one_at_most = len(dots) <= 1
@@ -157,8 +157,8 @@ def _aligned(x: Tensor, key: tuple[Any, ...]) -> list[_Item]:
         AxisError,
         f"give {x.ndim} at most; None adds a dim",
     )
-    place = dots[0] + 1 if dots else len(items)
-    items[place:place] = [_Item(slice(None))] * (x.ndim - taken)
+    position = dots[0] + 1 if dots else len(items)
+    items[position:position] = [_Item(slice(None))] * (x.ndim - taken)
     axes = iter(range(x.ndim))
     aligned = [
         item if item.value is None or item.value is Ellipsis else item._replace(axis=next(axes))
@@ -211,7 +211,7 @@ def _of_mask(x: Tensor, mask: Tensor) -> list[_Item]:
 
 
 def _chosen(x: Tensor, mask: Tensor) -> list[IndexStep]:
-    """Return the ops of a 0-d boolean alone: a new axis, with x or with nothing along it."""
+    """Return the ops of a 0-d boolean only: a new axis, with x or with nothing along it."""
     (index,) = nonzero(reshape(mask, (1,)))
     lifted = (1, *x.shape)
     result = (*index.shape, *x.shape)
@@ -232,7 +232,7 @@ def _check_array(x: Tensor, item: _Item) -> None:
         # As in NumPy, an empty mask selects nothing, of whatever size.
         _demand(x, item.mask_dim in (0, dim), message, AxisError, fix)
     op = item.value.node.op
-    if isinstance(op, Constant) and isinstance(dim, int):
+    if isinstance(op, ConstantOp) and isinstance(dim, int):
         values = op.value.array
         wrong = values[(values < -dim) | (values >= dim)]
         if wrong.size:
@@ -347,40 +347,40 @@ def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[IndexStep
     indices = tuple([item.value for item in items if item.is_array])
     axes = [item.axis for item in items if item.is_array and item.axis is not None]
     rest = [axis for axis in range(len(shape)) if axis not in axes]
-    place = sum(1 for axis in rest if axis < axes[0]) if _are_together(items) else 0
-    order = (*rest[:place], *axes, *rest[place:])
+    position = sum(1 for axis in rest if axis < axes[0]) if _are_together(items) else 0
+    order = (*rest[:position], *axes, *rest[position:])
     moved = permuted(shape, order)
-    result = (*moved[:place], *named, *moved[place + len(axes) :])
-    gather = IndexStep(Gather(place), indices, moved, result)
+    result = (*moved[:position], *named, *moved[position + len(axes) :])
+    gather = IndexStep(Gather(position), indices, moved, result)
     is_moved = order != tuple(range(len(shape)))
     return [IndexStep(PermuteDims(order), (), shape, moved), gather] if is_moved else [gather]
 
 
 def _are_together(items: list[_Item]) -> bool:
     """Say whether the ints and arrays of a key stand side by side; any `...` parts them."""
-    places = [i for i, item in enumerate(items) if item.is_advanced]
-    return places[-1] - places[0] == len(places) - 1
+    positions = [i for i, item in enumerate(items) if item.is_advanced]
+    return positions[-1] - positions[0] == len(positions) - 1
 
 
 def _layout(items: list[_Item], lengths: list[DimLike], named: Shape | None) -> Shape:
     """Return the result's shape: new axes in, ints' axes out, arrays' dims where NumPy has them."""
     result: list[DimLike] = []
-    place = None if named is None or _are_together(items) else 0
+    position = None if named is None or _are_together(items) else 0
     for item in items:
         if item.value is None:
             result.append(1)
         elif isinstance(item.value, slice) and item.axis is not None:
             result.append(lengths[item.axis])
-        elif item.is_advanced and place is None:
-            place = len(result)
+        elif item.is_advanced and position is None:
+            position = len(result)
     if named is not None:
-        result[place:place] = named
+        result[position:position] = named
     return tuple(result)
 
 
 @public
 def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) -> Tensor:
-    """Return along an axis, for each place in the other dims, the elements that its indices name.
+    """Return along an axis, for each index in the other dims, the elements that its indices name.
 
     x: [*A, N, *B], indices: [*A, K, *B] -> [*A, K, *B]; the other dims broadcast. Negative indices
     count from the end.
@@ -400,7 +400,7 @@ def take_along_axis(x: TensorLike, indices: TensorLike, /, *, axis: int = -1) ->
 
 
 def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
-    """Return an index for each axis of x: `index` for one, for the others the places themselves."""
+    """Return an index for each axis of x: `index` for one, positions for the others."""
     demand(
         x.ndim == index.ndim,
         f"{name}: x has {counted(x.ndim, 'dim')} and indices {index.ndim}: they must be as many",
@@ -408,19 +408,19 @@ def along_axis(name: str, x: Tensor, index: Tensor, axis: int) -> list[Tensor]:
         fix="gf.expand_dims adds a dim; gf.take has indices of any shape",
         error=ShapeError,
     )
-    place = ruled(name, x, normalize_axis, axis, x.ndim)
-    others = [(*t.shape[:place], *t.shape[place + 1 :]) for t in (x, index)]
+    axis_index = ruled(name, x, normalize_axis, axis, x.ndim)
+    others = [(*t.shape[:axis_index], *t.shape[axis_index + 1 :]) for t in (x, index)]
     try:
         broadcast(*others)
     except Requirement:
         shapes = f"indices {shape_text(index.shape)} and x {shape_text(x.shape)}"
         raise ShapeError(
-            f"{name}: {shapes} don't fit together beside axis {place}",
+            f"{name}: {shapes} don't fit together beside axis {axis_index}",
             operands=[describe("x", x), describe("indices", index)],
             fix="their other dims must be equal, or 1",
         ) from None
     rows = [reshape(positions(d), (d, *[1] * (x.ndim - i - 1))) for i, d in enumerate(x.shape)]
-    rows[place] = index
+    rows[axis_index] = index
     return rows
 
 
@@ -436,7 +436,7 @@ def one_hot(
     """Return ones where the new axis stands at the index, and zeros elsewhere.
 
     indices: [*A], integers -> [*A with num_classes at axis]. An index that is negative or too large
-    gives zeros alone.
+    gives zeros only.
 
     Raises:
         DTypeError: The indices are no integers.
@@ -455,10 +455,10 @@ def one_hot(
         fix=INDICES_FIX,
         error=DTypeError,
     )
-    place = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
+    axis_index = ruled("one_hot", index, normalize_axis, axis, index.ndim + 1)
     (classes,) = dims_of("one_hot", num_classes)
-    numbers = reshape(positions(classes), (classes, *[1] * (index.ndim - place)))
-    hot = expand_dims(index, axis=place) == numbers
+    numbers = reshape(positions(classes), (classes, *[1] * (index.ndim - axis_index)))
+    hot = expand_dims(index, axis=axis_index) == numbers
     return converted(hot, dtype_or(dtype, ambient.get_default_dtype()))
 
 
@@ -466,7 +466,7 @@ def one_hot(
 def nonzero(x: TensorLike, /) -> tuple[Tensor, ...]:
     """Return the indices of the K elements that are not 0, for each dim.  x: [*A] -> ndim of [K]
 
-    K is a symbolic dim that each run finds out, or known where x depends on constants alone.
+    K is a symbolic dim that each run finds out, or known where x depends on constants only.
 
     Raises:
         ConcreteValueError: It is in the body of a loop, a vmap, ….

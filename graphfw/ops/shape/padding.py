@@ -85,22 +85,22 @@ def _widths(x: Tensor, pad_width: DimLike | Sequence[Any]) -> list[tuple[DimLike
     return list(zip(widths[::2], widths[1::2], strict=True))
 
 
-def _edge(place: Tensor, size: DimLike) -> Tensor:
-    return F.minimum(F.maximum(place, 0), size - 1)
+def _edge(position: Tensor, size: DimLike) -> Tensor:
+    return F.minimum(F.maximum(position, 0), size - 1)
 
 
-def _wrap(place: Tensor, size: DimLike) -> Tensor:
-    return place % size
+def _wrap(position: Tensor, size: DimLike) -> Tensor:
+    return position % size
 
 
-def _reflect(place: Tensor, size: DimLike) -> Tensor:
+def _reflect(position: Tensor, size: DimLike) -> Tensor:
     # With one element there is nothing to mirror: that one is repeated.
-    folded = place % dim_max(2 * size - 2, 1)
+    folded = position % dim_max(2 * size - 2, 1)
     return F.minimum(folded, 2 * size - 2 - folded)
 
 
-def _symmetric(place: Tensor, size: DimLike) -> Tensor:
-    folded = place % (2 * size)
+def _symmetric(position: Tensor, size: DimLike) -> Tensor:
+    folded = position % (2 * size)
     return F.minimum(folded, 2 * size - 1 - folded)
 
 
@@ -108,7 +108,7 @@ _MIRRORS = {"edge": _edge, "reflect": _reflect, "symmetric": _symmetric, "wrap":
 
 
 def _mirrored(x: Tensor, axis: int, before: DimLike, after: DimLike, mode: str) -> Tensor:
-    """Return for each place of a padded axis the place of x that its element comes from."""
+    """Return for each position of a padded axis the position of x that its element comes from."""
     size = x.shape[axis]
     demand(
         size != 0,

@@ -94,8 +94,8 @@ def index_multiply(x: TensorLike, key: Any, values: TensorLike, /) -> Tensor:
     spread, steps = _fitted("index_multiply", tensor, key, values)
     if not any(isinstance(step.op, Gather) for step in steps):  # no element is named twice
         return _put(lambda: tensor, steps, tensor[key] * spread, IndexSet)
-    places = reshape(positions(tensor.size), tensor.shape)[key]
-    factors = F.segment_prod(flatten(spread), flatten(places), tensor.size)
+    indices = reshape(positions(tensor.size), tensor.shape)[key]
+    factors = F.segment_prod(flatten(spread), flatten(indices), tensor.size)
     return tensor * reshape(converted(factors, tensor.dtype), tensor.shape)
 
 
@@ -138,9 +138,9 @@ def index_min(x: TensorLike, key: Any, values: TensorLike, /) -> Tensor:
 def scatter_add(
     x: TensorLike, indices: TensorLike, updates: TensorLike, /, *, axis: int = -1
 ) -> Tensor:
-    """Return x with updates added along an axis, at the places that `take_along_axis` would read.
+    """Return x with updates added along an axis, at the indices that `take_along_axis` would read.
 
-    x: [*A, N, *B], indices and updates: [*A, K, *B] -> [*A, N, *B]. Updates at one place add up.
+    x: [*A, N, *B], indices and updates: [*A, K, *B] -> [*A, N, *B]. Updates at one index add up.
 
     Raises:
         ShapeError: The shapes don't fit.
@@ -160,9 +160,9 @@ def scatter_add(
 def put_along_axis(
     x: TensorLike, indices: TensorLike, values: TensorLike, /, *, axis: int = -1
 ) -> Tensor:
-    """Return x with other values along an axis, at the places that `take_along_axis` would read.
+    """Return x with other values along an axis, at the indices that `take_along_axis` would read.
 
-    x: [*A, N, *B], indices and values: [*A, K, *B] -> [*A, N, *B]. Of values at one place the last
+    x: [*A, N, *B], indices and values: [*A, K, *B] -> [*A, N, *B]. Of values at one index the last
     counts, and gets the gradient.
 
     Raises:
@@ -190,8 +190,8 @@ def _put_along(
     tensor, index = as_tensor(x), as_tensor(indices)
     rows = along_axis(name, tensor, index, axis)
     put = _fitting(name, tensor, values)
-    places = broadcast(*[row.shape for row in rows])
-    return emit(op(0), tensor, _spread(name, put, places), *rows)
+    indexed = broadcast(*[row.shape for row in rows])
+    return emit(op(0), tensor, _spread(name, put, indexed), *rows)
 
 
 def _put_at(name: str, x: Tensor, key: Any, values: TensorLike, op: type[Putting]) -> Tensor:
@@ -204,8 +204,8 @@ def _put_at(name: str, x: Tensor, key: Any, values: TensorLike, op: type[Putting
 def _fitted(name: str, x: Tensor, key: Any, values: TensorLike) -> tuple[Tensor, list[IndexStep]]:
     """Return values as x[key] is, and what the key does to x."""
     steps = key_steps(x, key)
-    places = steps[-1].result if steps else x.shape
-    return _spread(name, _fitting(name, x, values), places), steps
+    indexed = steps[-1].result if steps else x.shape
+    return _spread(name, _fitting(name, x, values), indexed), steps
 
 
 def _fitting(name: str, x: Tensor, values: TensorLike) -> Tensor:
@@ -226,18 +226,19 @@ def _fitting(name: str, x: Tensor, values: TensorLike) -> Tensor:
     return converted(tensor, x.dtype)
 
 
-def _spread(name: str, values: Tensor, places: Shape) -> Tensor:
+def _spread(name: str, values: Tensor, indexed: Shape) -> Tensor:
     shapes = (
-        f"values {shape_text(values.shape)} don't broadcast to the places, {shape_text(places)}"
+        f"values {shape_text(values.shape)} don't broadcast to the indexed elements, "
+        f"{shape_text(indexed)}"
     )
     demand(
-        can_broadcast(values.shape, places),
+        can_broadcast(values.shape, indexed),
         f"{name}: {shapes}",
         {"values": values},
-        fix="each dim of the values must be that of the places, or 1",
+        fix="each dim of the values must be that of the indexed elements, or 1",
         error=ShapeError,
     )
-    return broadcast_to(values, places)
+    return broadcast_to(values, indexed)
 
 
 def _put(

@@ -35,17 +35,17 @@ class IndexExtreme(Putting):
         matrix, joined = self.flat(xp, made, indices)
         before, size, after = matrix.shape
         rows = xp.arange(before)[:, None, None] * size + joined[:, None]
-        places = (rows * after + xp.arange(after)).reshape(-1)
+        positions = (rows * after + xp.arange(after)).reshape(-1)
         flat, put = matrix.reshape(-1), values.reshape(-1).astype(made.dtype)
         choose = getattr(xp, self.better)
         if xp is np:
-            choose.at(flat, places, put)
-        elif places.size:  # CuPy's `at` is for few dtypes: the best of each place stands last
-            order = xp.lexsort(xp.stack([self._rank(xp, put), places]))
-            put, places = put[order], places[order]
-            is_last = xp.concatenate([places[1:] != places[:-1], xp.ones(1, dtype=bool)])
-            put, places = put[is_last], places[is_last]
-            flat[places] = choose(flat[places], put)
+            choose.at(flat, positions, put)
+        elif positions.size:  # CuPy's `at` is for few dtypes: the best of each index stands last
+            order = xp.lexsort(xp.stack([self._rank(xp, put), positions]))
+            put, positions = put[order], positions[order]
+            is_last = xp.concatenate([positions[1:] != positions[:-1], xp.ones(1, dtype=bool)])
+            put, positions = put[is_last], positions[is_last]
+            flat[positions] = choose(flat[positions], put)
         return made.astype(x.dtype, copy=False)
 
     def _rank(self, xp: Any, put: Any) -> Any:

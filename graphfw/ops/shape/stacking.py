@@ -115,7 +115,7 @@ def vstack(arrays: Sequence[TensorLike], /) -> Tensor:
 
 @public
 def hstack(arrays: Sequence[TensorLike], /) -> Tensor:
-    """Put tensors beside one another: along axis 1, vectors one behind the other.
+    """Put tensors beside one another: along axis 1, vectors one after the other.
 
     [M, N], [M, K] -> [M, N + K]; [N], [K] -> [N + K]. Dtypes promote.
 
@@ -132,7 +132,7 @@ def hstack(arrays: Sequence[TensorLike], /) -> Tensor:
 
 @public
 def dstack(arrays: Sequence[TensorLike], /) -> Tensor:
-    """Put tensors behind one another: along axis 2, see `atleast_3d`.  [M, N], [M, N] -> [M, N, 2]
+    """Put tensors after one another: along axis 2, see `atleast_3d`.  [M, N], [M, N] -> [M, N, 2]
 
     Dtypes promote.
 
@@ -226,14 +226,16 @@ def rot90(x: TensorLike, /, *, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tens
             [1, 3]], dtype=int64)
     """
     tensor = as_tensor(x)
-    places = axes_in_order("rot90", tensor, axes)
-    demand(len(places) == 2, f"rot90: axes={axes} are not two", {"x": tensor}, fix="use (0, 1)")
+    axis_indices = axes_in_order("rot90", tensor, axes)
+    demand(
+        len(axis_indices) == 2, f"rot90: axes={axes} are not two", {"x": tensor}, fix="use (0, 1)"
+    )
     is_int = is_whole(k) and not isinstance(k, Tensor)
     demand(is_int, f"rot90: k={k!r} is no int", {"x": tensor}, fix="write how many quarters: k=1")
-    first, second = places
+    first, second = axis_indices
     turns = operator.index(k) % 4
     if turns == 2:
-        return flip(tensor, axis=places)
+        return flip(tensor, axis=axis_indices)
     if turns == 1:
         return swapaxes(flip(tensor, axis=second), first, second)
     return flip(swapaxes(tensor, first, second), axis=second) if turns else tensor
@@ -253,7 +255,7 @@ def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
             [2, 4]], dtype=int64)
     """
     tensors = tensor_list("stack", arrays)
-    place = ruled("stack", tensors[0], normalize_axis, axis, tensors[0].ndim + 1)
+    axis_index = ruled("stack", tensors[0], normalize_axis, axis, tensors[0].ndim + 1)
     for number, tensor in enumerate(tensors):
         demand(
             tensor.shape == tensors[0].shape,
@@ -262,7 +264,7 @@ def stack(arrays: Sequence[TensorLike], /, *, axis: int = 0) -> Tensor:
             fix="make them equal, or join them along a dim that they have with gf.concat",
             error=ShapeError,
         )
-    return concat([expand_dims(tensor, axis=place) for tensor in tensors], axis=place)
+    return concat([expand_dims(tensor, axis=axis_index) for tensor in tensors], axis=axis_index)
 
 
 @public
@@ -288,24 +290,24 @@ def repeat(x: TensorLike, repeats: DimLike | TensorLike, /, *, axis: int | None 
     tensor = as_tensor(x)
     if axis is None:
         return repeat(flatten(tensor), repeats, axis=0)
-    place = ruled("repeat", tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = ruled("repeat", tensor, normalize_axis, axis, tensor.ndim)
     times = repeats if isinstance(repeats, (int, Dim)) else _times(tensor, repeats)
-    dim = tensor.shape[place]
+    dim = tensor.shape[axis_index]
     if isinstance(times, Tensor):
-        return take(tensor, _repeated(tensor, times, dim), axis=place)
+        return take(tensor, _repeated(tensor, times, dim), axis=axis_index)
     if isinstance(times, np.ndarray):
         demand(
             dim == len(times),
-            f"repeat: {counted(len(times), 'repeat')} for dim {place} of size {dim}",
+            f"repeat: {counted(len(times), 'repeat')} for dim {axis_index} of size {dim}",
             {"x": tensor},
             fix="pass one number for all elements, or as many as there are elements",
             error=ShapeError,
         )
         require_room("repeat", sum(times.tolist()))
-        return take(tensor, np.repeat(np.arange(len(times)), times), axis=place)
+        return take(tensor, np.repeat(np.arange(len(times)), times), axis=axis_index)
     demand(not always_le(times, -1), f"repeat: repeats={times}", {"x": tensor}, fix=_REPEATS_FIX)
-    before, after = tensor.shape[:place], tensor.shape[place + 1 :]
-    apart = expand_dims(tensor, axis=place + 1)
+    before, after = tensor.shape[:axis_index], tensor.shape[axis_index + 1 :]
+    apart = expand_dims(tensor, axis=axis_index + 1)
     repeated = broadcast_to(apart, (*before, dim, times, *after))
     return reshape(repeated, (*before, dim * times, *after))
 
@@ -332,7 +334,7 @@ def _times(x: Tensor, repeats: TensorLike) -> int | np.ndarray[Any, Any] | Tenso
 
 
 def _repeated(x: Tensor, times: Tensor, dim: DimLike) -> Tensor:
-    """Return the places of what is repeated, each as often as a run says.  -> [total]"""
+    """Return the positions of what is repeated, each as often as a run says.  -> [total]"""
     counts = ruled("repeat", x, broadcast, times.shape, (dim,))
     demand(
         counts == (dim,),
@@ -345,8 +347,8 @@ def _repeated(x: Tensor, times: Tensor, dim: DimLike) -> Tensor:
     total = F.where(F.any(times < 0), -1, F.sum(times))  # sizes are checked
     (made,) = measure(Sizes, ["repeat"], reshape(total, (1,)), what="repeat: the repeats")
     assert isinstance(made.node.op, Sizes)
-    places: Tensor = F.arange(*made.node.op.dims)
-    return F.searchsorted(F.cumulative_sum(times), places, side="right")
+    positions: Tensor = F.arange(*made.node.op.dims)
+    return F.searchsorted(F.cumulative_sum(times), positions, side="right")
 
 
 @public
@@ -395,12 +397,12 @@ def meshgrid(*arrays: TensorLike, indexing: Literal["xy", "ij"] = "xy") -> list[
             fix="pass the numbers along each axis as a vector",
             error=ShapeError,
         )
-    places = list(range(len(tensors)))
-    if indexing == "xy" and len(places) > 1:
-        places[:2] = [1, 0]
-    dims = [tensors[place].shape[0] for place in places]
+    positions = list(range(len(tensors)))
+    if indexing == "xy" and len(positions) > 1:
+        positions[:2] = [1, 0]
+    dims = [tensors[position].shape[0] for position in positions]
     separate = [
-        reshape(tensor, [dim if axis == place else 1 for axis, dim in enumerate(dims)])
-        for tensor, place in zip(tensors, places, strict=True)
+        reshape(tensor, [dim if axis == position else 1 for axis, dim in enumerate(dims)])
+        for tensor, position in zip(tensors, positions, strict=True)
     ]
     return [broadcast_to(tensor, dims) for tensor in separate]

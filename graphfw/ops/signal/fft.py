@@ -92,30 +92,30 @@ def _plan(
 ) -> tuple[tuple[int, ...], list[DimLike | None]]:
     """Return the axes to transform, and the sizes asked for: None for those that stay."""
     if s is None:
-        places = axes_in_order(name, x, range(x.ndim) if axes is None else axes)
-        return places, [None] * len(places)
+        axis_indices = axes_in_order(name, x, range(x.ndim) if axes is None else axes)
+        return axis_indices, [None] * len(axis_indices)
     message = f"{name}: s={s!r} without axes"
     fix = f"say which axes have these sizes: axes=range({-len(s)}, 0)"
     demand(axes is not None, message, {"x": x}, fix=fix)
-    places = axes_in_order(name, x, axes or ())
-    message = f"{name}: {counted(len(s), 'size')} for {counted(len(places), 'axis', 'axes')}"
-    demand(len(s) == len(places), message, {"x": x}, fix="give each axis a size; -1 keeps it")
-    return places, [None if n == -1 else _size(name, n, 0) for n in s]
+    axis_indices = axes_in_order(name, x, axes or ())
+    message = f"{name}: {counted(len(s), 'size')} for {counted(len(axis_indices), 'axis', 'axes')}"
+    demand(len(s) == len(axis_indices), message, {"x": x}, fix="give each axis a size; -1 keeps it")
+    return axis_indices, [None if n == -1 else _size(name, n, 0) for n in s]
 
 
 def _transformed(
     name: str,
     x: Tensor,
-    places: Sequence[int],
+    positions: Sequence[int],
     sizes: Sequence[DimLike | None],
     norm: str,
     *,
     inverse: bool,
 ) -> Tensor:
     """Apply the complex transform over some axes, of the sizes asked for."""
-    full = [_size(name, n, x.shape[axis]) for n, axis in zip(sizes, places, strict=True)]
-    sized = resized(x, full, places)
-    return emit(FFT(tuple(places), inverse, norm), sized) if places else sized
+    full = [_size(name, n, x.shape[axis]) for n, axis in zip(sizes, positions, strict=True)]
+    sized = resized(x, full, positions)
+    return emit(FFT(tuple(positions), inverse, norm), sized) if positions else sized
 
 
 @public
@@ -264,9 +264,9 @@ def rfftn(
         DTypeError: The numbers are complex.
     """
     tensor = _real("rfftn", x, norm)
-    places, sizes = _some_axes("rfftn", tensor, s, axes)
-    half = _halved("rfftn", tensor, sizes[-1], places[-1], norm)
-    return _transformed("rfftn", half, places[:-1], sizes[:-1], norm, inverse=False)
+    axis_indices, sizes = _some_axes("rfftn", tensor, s, axes)
+    half = _halved("rfftn", tensor, sizes[-1], axis_indices[-1], norm)
+    return _transformed("rfftn", half, axis_indices[:-1], sizes[:-1], norm, inverse=False)
 
 
 @public
@@ -284,18 +284,18 @@ def irfftn(
     `irfft`.
     """
     tensor = _complex("irfftn", x, norm)
-    places, sizes = _some_axes("irfftn", tensor, s, axes)
-    lines = _transformed("irfftn", tensor, places[:-1], sizes[:-1], norm, inverse=True)
-    return _doubled("irfftn", lines, sizes[-1], places[-1], norm)
+    axis_indices, sizes = _some_axes("irfftn", tensor, s, axes)
+    lines = _transformed("irfftn", tensor, axis_indices[:-1], sizes[:-1], norm, inverse=True)
+    return _doubled("irfftn", lines, sizes[-1], axis_indices[-1], norm)
 
 
 def _some_axes(
     name: str, x: Tensor, s: Sequence[DimLike] | None, axes: Sequence[int] | None
 ) -> tuple[tuple[int, ...], list[DimLike | None]]:
-    places, sizes = _plan(name, x, s, axes)
+    axis_indices, sizes = _plan(name, x, s, axes)
     message = f"{name}: wants one axis or more"
-    demand(bool(places), message, {"x": x}, fix="pass axes=(-1,)", error=AxisError)
-    return places, sizes
+    demand(bool(axis_indices), message, {"x": x}, fix="pass axes=(-1,)", error=AxisError)
+    return axis_indices, sizes
 
 
 @public
@@ -369,8 +369,8 @@ def fftfreq(
     """
 
     def numbers(size: Any) -> Tensor:
-        place = positions(size)
-        return F.where(2 * place >= size, place - size, place)
+        position = positions(size)
+        return F.where(2 * position >= size, position - size, position)
 
     return _frequencies("fftfreq", n, d, dtype, device, numbers)
 
@@ -411,5 +411,5 @@ def ifftshift(x: TensorLike, /, *, axes: Axes = None) -> Tensor:
 
 def _shifted(name: str, x: TensorLike, axes: Axes, by: Callable[[Any], DimLike]) -> Tensor:
     tensor = as_tensor(x)
-    places = axes_in_order(name, tensor, range(tensor.ndim) if axes is None else axes)
-    return roll(tensor, [by(tensor.shape[axis]) for axis in places], axis=places)
+    axis_indices = axes_in_order(name, tensor, range(tensor.ndim) if axes is None else axes)
+    return roll(tensor, [by(tensor.shape[axis]) for axis in axis_indices], axis=axis_indices)

@@ -201,8 +201,8 @@ def _weights(size: DimLike, axis: int, like: Tensor, inner: float) -> Tensor:
 
     Those of frequencies 0 and size/2 stand for themselves; others for their conjugates, too.
     """
-    place = F.positions(like.shape[axis])
-    unpaired = F.logical_or(place == 0, 2 * place == size)
+    position = F.positions(like.shape[axis])
+    unpaired = F.logical_or(position == 0, 2 * position == size)
     weights = F.where(unpaired, 1, F.full((), inner, dtype=like.dtype.real))
     return F.reshape(weights, (-1, *(1,) * (like.ndim - 1 - axis)))
 

@@ -39,8 +39,8 @@ def convolve(
     Args:
         x1: A vector.
         x2: Another one.
-        mode: "full" for all places where they overlap, "valid" for those where one lies within the
-            other, max(N, M) - min(N, M) + 1, "same" for the middle max(N, M).
+        mode: "full" for all positions where they overlap, "valid" for those where one is within
+            the other, max(N, M) - min(N, M) + 1, "same" for the middle max(N, M).
 
     Raises:
         ShapeError: A tensor is no vector, or is empty.

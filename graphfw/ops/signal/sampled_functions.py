@@ -87,7 +87,7 @@ def interp(
     >>> gf.interp([0.5, 1.5, 9.0], [0.0, 1.0, 2.0], [0.0, 10.0, 0.0])
     Tensor([5., 5., 0.], dtype=float32)
     """
-    places, points = promoted("interp", floats("interp", x), floats("interp", xp))
+    positions, points = promoted("interp", floats("interp", x), floats("interp", xp))
     values = inexact(fp)
     demand(
         points.ndim == 1 and points.shape == values.shape and points.shape != (0,),
@@ -97,7 +97,7 @@ def interp(
         error=ShapeError,
     )
     if period is not None:
-        places, points, values = _over_a_period(places, points, values, period)
+        positions, points, values = _over_a_period(positions, points, values, period)
         left = right = None
     elif (known := concrete.value_to_check(points)) is not None:
         in_order = not bool((np.diff(known) < 0).any())
@@ -105,18 +105,18 @@ def interp(
         fix = "sort the points: order = gf.argsort(xp), then xp[order] and fp[order]"
         demand(in_order, message, {"xp": points}, fix=fix)
     count = points.shape[0]
-    place = searchsorted(points, places, side="right")
-    before = F.maximum(F.minimum(place - 1, count - 2), 0)
+    position = searchsorted(points, positions, side="right")
+    before = F.maximum(F.minimum(position - 1, count - 2), 0)
     after = F.minimum(before + 1, count - 1)
     x0, x1, f0, f1 = (F.take(t, i) for t in (points, values) for i in (before, after))
     width = x1 - x0
     # The gradient must not see a division by 0.
-    part = F.where(width == 0, 0, (places - x0) / F.where(width == 0, 1, width))
+    part = F.where(width == 0, 0, (positions - x0) / F.where(width == 0, 1, width))
     result = f0 + part * (f1 - f0)
     low, high = (values[end] if given is None else given for end, given in ((0, left), (-1, right)))
-    result = F.where(places < points[0], low, result)
-    result = F.where(places == points[-1], values[-1], result)
-    return F.where(places > points[-1], high, result)
+    result = F.where(positions < points[0], low, result)
+    result = F.where(positions == points[-1], values[-1], result)
+    return F.where(positions > points[-1], high, result)
 
 
 def _over_a_period(
@@ -146,14 +146,14 @@ def gradient(
     Args:
         x: The samples.
         spacing: Nothing, for samples at distance 1; a number for all axes; or for each axis a
-            number or the places of its samples.  [N]
+            number or the positions of its samples.  [N]
         axis: Along which dims, all by default.
         edge_order: 1 for a difference of two samples at the ends; 2 for one of three.
 
     Raises:
         AxisError: There is no such axis.
         ArgumentError: There are not as many spacings as axes; `edge_order` is something else.
-        ShapeError: There are too few samples, or not as many places as samples.
+        ShapeError: There are too few samples, or not as many positions as samples.
 
     >>> import graphfw as gf
     >>> gf.gradient(gf.asarray([1.0, 4.0, 9.0, 16.0]))
@@ -193,18 +193,20 @@ def _slope(x: Tensor, axis: int, spacing: TensorLike, edge_order: int) -> Tensor
     step = converted(floats("gradient", spacing), x.dtype.real)
     at = positions(count)
     if step.ndim == 0:
-        places = converted(at, x.dtype.real)
+        indices = converted(at, x.dtype.real)
     else:
         demand(
             step.shape == (count,),
-            f"gradient: places {shape_text(step.shape)} for {counted(count, 'sample')} along "
+            f"gradient: positions {shape_text(step.shape)} for {counted(count, 'sample')} along "
             f"axis {axis}",
             {"x": x, "spacing": step},
-            fix="give one place for each sample, or the distance as a number",
+            fix="give one position for each sample, or the distance as a number",
             error=ShapeError,
         )
-        places = step
-    slope = _by_edges(x, axis, places, at) if edge_order == 1 else _by_parabola(x, axis, places, at)
+        indices = step
+    slope = (
+        _by_edges(x, axis, indices, at) if edge_order == 1 else _by_parabola(x, axis, indices, at)
+    )
     return slope / step if step.ndim == 0 else slope
 
 
@@ -215,11 +217,11 @@ def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:
     return laid
 
 
-def _by_edges(x: Tensor, axis: int, places: Tensor, at: Tensor) -> Tensor:
+def _by_edges(x: Tensor, axis: int, positions: Tensor, at: Tensor) -> Tensor:
     """Return slopes through the neighbours, of which there is one at the ends."""
     count = x.shape[axis]
     up, down = F.minimum(at + 1, count - 1), F.maximum(at - 1, 0)
-    here, over, under = (F.take(places, i) for i in (at, up, down))
+    here, over, under = (F.take(positions, i) for i in (at, up, down))
     after, before = over - here, here - under
     is_inside = (up - down) == 2
     # At the ends one distance is 0, and the slope is the other difference's.
@@ -230,11 +232,11 @@ def _by_edges(x: Tensor, axis: int, places: Tensor, at: Tensor) -> Tensor:
     return rise / _along(after + before, x, axis)
 
 
-def _by_parabola(x: Tensor, axis: int, places: Tensor, at: Tensor) -> Tensor:
+def _by_parabola(x: Tensor, axis: int, positions: Tensor, at: Tensor) -> Tensor:
     """Return the slopes of parabolas through three samples: at their middle, or at an end."""
     first = F.maximum(F.minimum(at - 1, x.shape[axis] - 3), 0)
-    here = F.take(places, at)
-    x0, x1, x2 = (F.take(places, first + i) for i in range(3))
+    here = F.take(positions, at)
+    x0, x1, x2 = (F.take(positions, first + i) for i in range(3))
     f0, f1, f2 = (F.take(x, first + i, axis=axis) for i in range(3))
     a = (2 * here - x1 - x2) / ((x0 - x1) * (x0 - x2))
     b = (2 * here - x0 - x2) / ((x1 - x0) * (x1 - x2))
@@ -267,16 +269,16 @@ def trapezoid(
     Tensor(8., dtype=float32)
     """
     tensor = inexact(y)
-    place = ruled("trapezoid", tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = ruled("trapezoid", tensor, normalize_axis, axis, tensor.ndim)
     width: Any = dx
     if x is not None:
         points = inexact(x)
         is_vector = points.ndim == 1 and tensor.ndim > 1
         steps = F.diff(points, axis=-1 if points.ndim == 1 else axis)
-        width = _along(steps, tensor, place) if is_vector else steps
-    before = (slice(None),) * place
+        width = _along(steps, tensor, axis_index) if is_vector else steps
+    before = (slice(None),) * axis_index
     sides = tensor[(*before, slice(1, None))] + tensor[(*before, slice(None, -1))]
-    return F.sum(sides * width * 0.5, axis=place)
+    return F.sum(sides * width * 0.5, axis=axis_index)
 
 
 @public
@@ -291,7 +293,7 @@ def ediff1d(
 
     Args:
         x: What to take differences of.
-        to_end: What to put behind the differences.
+        to_end: What to put after the differences.
         to_begin: What to put in front of them.
 
     Raises:
@@ -343,13 +345,13 @@ def unwrap(
         tensor = floats("unwrap", tensor)
     elif tensor.dtype.kind == "uint":  # whose differences have no sign
         tensor = converted(tensor, int64)
-    place = ruled("unwrap", tensor, normalize_axis, axis, tensor.ndim)
-    at = positions(tensor.shape[place])
-    steps = tensor - F.take(tensor, F.maximum(at - 1, 0), axis=place)  # the first is 0
+    axis_index = ruled("unwrap", tensor, normalize_axis, axis, tensor.ndim)
+    at = positions(tensor.shape[axis_index])
+    steps = tensor - F.take(tensor, F.maximum(at - 1, 0), axis=axis_index)  # the first is 0
     half = period // 2 if stays else period / 2
     short = (steps + half) % period - half
     if not stays or period % 2 == 0:  # half a period up is not half a period down
         short = F.where((short == -half) & (steps > 0), half, short)
     least = period / 2 if discont is None else discont
     turns = F.where(F.abs(steps) < least, 0, short - steps)
-    return tensor + F.cumulative_sum(turns, axis=place, dtype=tensor.dtype)
+    return tensor + F.cumulative_sum(turns, axis=axis_index, dtype=tensor.dtype)

@@ -32,7 +32,7 @@ def stft(
         x: The signals.
         window: What pieces are multiplied by, as `gf.fft.hann_window(512)`.
         hop: How far the pieces are apart.
-        n: How many elements to transform, W or more: zeros are added behind. By default W.
+        n: How many elements to transform, W or more: zeros are added after. By default W.
         centred: Whether piece p is around p · hop instead: W // 2 elements are added at both ends,
             mirrored.
 
@@ -87,7 +87,7 @@ def istft(
         window: As for `stft`, and so are hop, n and centred.
         hop: How far the pieces are apart.
         n: How many elements each piece had when it was transformed; by default W.
-        centred: Whether the pieces are around their places.
+        centred: Whether the pieces are around their positions.
         onesided: Whether they are halves of the transforms of real numbers.
         length: How long the signal was: the result is cut off, or filled up with zeros. By default
             it ends with the last piece, or, with `centred`, in its middle.
@@ -164,7 +164,7 @@ def _read(
 
 
 def _added(pieces: Tensor, size: DimLike, hop: int) -> Tensor:
-    """Add up pieces where they lie.  pieces: [B, P, W] -> [B, size]"""
+    """Add up pieces where they are.  pieces: [B, P, W] -> [B, size]"""
     return F.fold(pieces.mT, (size,), pieces.shape[-1], stride=hop)[:, 0]
 
 

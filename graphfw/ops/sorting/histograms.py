@@ -101,13 +101,13 @@ def _length(x: Tensor, minlength: DimLike) -> DimLike:
     return dim
 
 
-def _added_up(name: str, places: Tensor, added: Tensor, size: DimLike) -> Tensor:
-    """Add up weights at places, which must be 0 or more and below the size.  -> [size]"""
+def _added_up(name: str, positions: Tensor, added: Tensor, size: DimLike) -> Tensor:
+    """Add up weights at positions, which must be 0 or more and below the size.  -> [size]"""
     refusal = (
         f"{name}: an element is {{index}}, and there are {{size}} counts\n"
         "elements count from 0: give a length above the largest one"
     )
-    return emit(IndexAdd(0, refusal), F.zeros((size,), dtype=added.dtype), added, places)
+    return emit(IndexAdd(0, refusal), F.zeros((size,), dtype=added.dtype), added, positions)
 
 
 def _weights(name: str, x: Tensor, weights: TensorLike | None) -> Tensor:
@@ -170,13 +170,13 @@ def histogram(
     first, last = edges[0], edges[-1]
     is_inside = (samples >= first) & (samples <= last)
     if are_given:
-        place = searchsorted(edges, samples, side="right") - 1
+        position = searchsorted(edges, samples, side="right") - 1
     else:
-        place = _guessed(F.where(is_inside, samples, first), edges)
-    place = F.where(samples == last, count - 1, place)
-    # What lies outside is counted behind the last bin, and cut off.
-    place = F.where(is_inside, place, count)
-    counts = _added_up("histogram", place, added, count + 1)[:-1]
+        position = _guessed(F.where(is_inside, samples, first), edges)
+    position = F.where(samples == last, count - 1, position)
+    # What lies outside is counted after the last bin, and cut off.
+    position = F.where(is_inside, position, count)
+    counts = _added_up("histogram", position, added, count + 1)[:-1]
     if density:
         parts = counts if counts.dtype.is_inexact else converted(counts, samples.dtype)
         counts = parts / F.sum(parts) / F.diff(edges)
@@ -290,5 +290,5 @@ def digitize(x: TensorLike, bins: TensorLike, /, *, right: bool = False) -> Tens
     rising = F.where(falls, F.flip(edges), edges)
     message = "digitize: the edges of the bins are not in order"
     rising = checked({"bins": rising}, _rises, message, fix="sort them: gf.sort(bins)")
-    place = searchsorted(rising, samples, side="left" if right else "right")
-    return F.where(falls, edges.shape[0] - place, place)
+    position = searchsorted(rising, samples, side="left" if right else "right")
+    return F.where(falls, edges.shape[0] - position, position)

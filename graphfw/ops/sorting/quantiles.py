@@ -1,4 +1,4 @@
-"""Quantiles and medians: what stands at a place when the elements are sorted."""
+"""Quantiles and medians: what stands at a position when the elements are sorted."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def quantile(
 ) -> Tensor:
     """Find the numbers that parts of the elements along axes are below.
 
-    x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at place q * (N - 1).
-    Real floating-point; integers become the default dtype. One NaN makes the result NaN.
+    x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at position q * (N -
+    1). Real floating-point; integers become the default dtype. One NaN makes the result NaN.
 
     Args:
         x: The samples.
@@ -46,7 +46,7 @@ def quantile(
         keepdims: Whether to keep the axes, as size 1.
         method: What to take between two elements: a mean weighted by distance ("linear"), the
             smaller, the larger, the mean of both ("midpoint"), or the one that is nearer (halfway
-            the one at an even place).
+            the one at an even position).
 
     Raises:
         AxisError: There is no such axis.
@@ -190,7 +190,7 @@ def _quantile(
 
 
 def _fractions(name: str, q: TensorLike, whole: int) -> Tensor:
-    """Return q as parts of 1 in float64, in which a place among many elements is exact."""
+    """Return q as parts of 1 in float64, in which a position among many elements is exact."""
     is_python = isinstance(q, (int, float, list, tuple))
     tensor = F.asarray(q, dtype=float64) if is_python else floats(name, q)
     values = concrete.value_to_check(tensor)
@@ -217,22 +217,22 @@ def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tenso
     count: DimLike = ordered.shape[-1]
     is_nan = F.isnan(ordered)
     skips_nan = name.startswith("nan")
-    places: Any
+    positions: Any
     if skips_nan:
         last = F.sum(~is_nan, axis=-1, keepdims=True) - 1
-        places = parts * converted(F.maximum(last, 0), float64)
+        positions = parts * converted(F.maximum(last, 0), float64)
     else:
-        places = parts * as_tensor(count - 1, float64)
-    # NaN is sorted behind all others: if the first element is NaN, all are.
+        positions = parts * as_tensor(count - 1, float64)
+    # NaN is sorted after all others: if the first element is NaN, all are.
     telling = as_tensor(0 if skips_nan else count - 1, int64)
     refusal = f"{name}: the axis {NO_ELEMENTS}\n{ONE_ELEMENT}"
     result_is_nan = emit(Gather(ordered.ndim - 1, refusal), is_nan, telling)
     bad = F.expand_dims(result_is_nan, axis=-1) | ~((parts >= 0) & (parts <= 1))
-    places = F.where((parts >= 0) & (parts <= 1), places, 0)
-    before = F.floor(places)
+    positions = F.where((parts >= 0) & (parts <= 1), positions, 0)
+    before = F.floor(positions)
 
-    def at(place: Tensor) -> Tensor:
-        index = converted(place, int64)
+    def at(position: Tensor) -> Tensor:
+        index = converted(position, int64)
         if skips_nan:
             return F.take_along_axis(ordered, index, axis=-1)
         return F.take(ordered, index, axis=-1)
@@ -240,12 +240,12 @@ def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tenso
     if method == "lower":
         found = at(before)
     elif method == "higher":
-        found = at(F.ceil(places))
+        found = at(F.ceil(positions))
     elif method == "nearest":
-        found = at(F.round(places))
+        found = at(F.round(positions))
     else:
-        low, high = at(before), at(F.ceil(places))
-        weight = converted(places - before, ordered.dtype) if method == "linear" else 0.5
+        low, high = at(before), at(F.ceil(positions))
+        weight = converted(positions - before, ordered.dtype) if method == "linear" else 0.5
         # Both are weighed, since the difference of two large ones may not fit; equal ones stay.
         found = F.where(low == high, low, low * (1 - weight) + high * weight)
     return F.where(bad, np.nan, found)

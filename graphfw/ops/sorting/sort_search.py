@@ -1,7 +1,7 @@
 """Order: sort, argsort, the largest k, and search in what is sorted.
 
 One total order for all: NaN is larger than any number (as in NumPy), and equal elements stand in
-the order of their places, in descending order too.
+the order of their indices, in descending order too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sorting(Op):
 
 
 def _argsort(xp: Any, x: Any, axis: int, descending: bool, kind: str | None = "stable") -> Any:
-    """Return the places in sorted order.
+    """Return the indices in sorted order.
 
     Descending is not ascending read backwards, which would turn equal elements around: it is the
     backwards input sorted, read backwards.
@@ -93,9 +93,9 @@ class Sort(Sorting):
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
-            # Sorting the places gives where each element went: its gradient is there.
-            places = emit(ArgSort(self.axis, self.descending), x)
-            went = emit(ArgSort(self.axis), places)
+            # Sorting the indices gives where each element went: its gradient is there.
+            indices = emit(ArgSort(self.axis, self.descending), x)
+            went = emit(ArgSort(self.axis), indices)
             return F.take_along_axis(ct, went, axis=self.axis)
 
         return (gradient,)
@@ -103,7 +103,7 @@ class Sort(Sorting):
 
 @op("argsort")
 class ArgSort(Sorting):
-    """The places of the elements in order along an axis."""
+    """The indices of the elements in order along an axis."""
 
     vjp = NONDIFF
 
@@ -139,15 +139,15 @@ def sort(
     Tensor([3, 2, 1], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("sort", tensor, normalize_axis, axis, tensor.ndim)
-    return emit(Sort(place, descending, stable), tensor)
+    axis_index = ruled("sort", tensor, normalize_axis, axis, tensor.ndim)
+    return emit(Sort(axis_index, descending, stable), tensor)
 
 
 @public
 def argsort(
     x: TensorLike, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
-    """Find the places of the elements along an axis in order.  x: [*A] real -> [*A] int64
+    """Find the indices of the elements along an axis in order.  x: [*A] real -> [*A] int64
 
     Takes the arguments of `sort`: `take_along_axis(x, argsort(x))` is `sort(x)`.
 
@@ -160,13 +160,13 @@ def argsort(
     Tensor([0, 2, 1], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("argsort", tensor, normalize_axis, axis, tensor.ndim)
-    return emit(ArgSort(place, descending, stable), tensor)
+    axis_index = ruled("argsort", tensor, normalize_axis, axis, tensor.ndim)
+    return emit(ArgSort(axis_index, descending, stable), tensor)
 
 
 @op("topk")
 class ArgTopK(Op):
-    """The places of the k largest or smallest along an axis.  x: [*A]  ->  [*A with k at axis]"""
+    """The indices of the k largest or smallest along an axis.  x: [*A]  ->  [*A with k at axis]"""
 
     k: DimLike
     axis: int
@@ -201,8 +201,8 @@ class ArgTopK(Op):
         k = int(self.k)
         if xp is np:
             return selection.first(x, k, self.axis, largest=self.largest)
-        places = _argsort(xp, x, self.axis, self.largest)
-        chosen = places[(slice(None),) * self.axis + (slice(None, k),)]
+        indices = _argsort(xp, x, self.axis, self.largest)
+        chosen = indices[(slice(None),) * self.axis + (slice(None, k),)]
         return chosen.astype(xp.int64)
 
     @staticmethod
@@ -218,7 +218,7 @@ class ArgTopK(Op):
 
 
 class TopK(NamedTuple):
-    """The result of `topk`: the elements, and their places along the axis."""
+    """The result of `topk`: the elements, and their indices along the axis."""
 
     values: Tensor
     indices: Tensor
@@ -228,10 +228,10 @@ class TopK(NamedTuple):
 def topk(
     x: TensorLike, k: DimLike, /, *, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> TopK:
-    """Take the k largest elements along an axis and their places, the largest first.
+    """Take the k largest elements along an axis and their indices, the largest first.
 
     x: [*A] real -> values: [*A with k at axis], indices: the same, int64. Of equal elements those
-    at the lowest places are taken, in that order. NaN counts as the largest.
+    at the lowest indices are taken, in that order. NaN counts as the largest.
 
     Args:
         x: What to choose from.
@@ -251,10 +251,10 @@ def topk(
     Tensor([1, 2], dtype=int64)
     """
     tensor = as_tensor(x)
-    place = ruled("topk", tensor, normalize_axis, axis, tensor.ndim)
+    axis_index = ruled("topk", tensor, normalize_axis, axis, tensor.ndim)
     count = _count(tensor, k)
-    indices = emit(ArgTopK(count, place, largest), tensor)
-    return TopK(F.take_along_axis(tensor, indices, axis=place), indices)
+    indices = emit(ArgTopK(count, axis_index, largest), tensor)
+    return TopK(F.take_along_axis(tensor, indices, axis=axis_index), indices)
 
 
 def _count(x: Tensor, k: DimLike) -> DimLike:
@@ -289,8 +289,8 @@ class SearchSorted(Op):
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
         dtype = compute_dtype(xp, x1.dtype)
-        places = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
-        return xp.asarray(places, dtype=xp.int64)
+        indices = xp.searchsorted(x1.astype(dtype), x2.astype(dtype), side=self.side)
+        return xp.asarray(indices, dtype=xp.int64)
 
     def batch(self, mapped: MappedAxis, batched: Sequence[bool], x1: Tensor, x2: Tensor) -> Tensor:
         if not batched[0]:
@@ -302,8 +302,8 @@ class SearchSorted(Op):
         both = F.concat([wanted, x1] if is_left else [x1, wanted], axis=1)
         start = 0 if is_left else x1.shape[1]
         window = Slice((0, start), wanted.shape, (1, 1))
-        places = emit(window, _ranks(both)) - _ranks(wanted)
-        return F.reshape(places, found.shape)
+        indices = emit(window, _ranks(both)) - _ranks(wanted)
+        return F.reshape(indices, found.shape)
 
     @staticmethod
     def cases() -> Iterator[Case]:
@@ -331,8 +331,8 @@ def searchsorted(
     Args:
         x1: The sorted elements. That they are is not checked.
         x2: What to look for.
-        side: "left" gives the first place among equal elements, "right" the one behind the last.
-        sorter: Where x1 is not sorted, the places that sort it: `argsort(x1)`.
+        side: "left" gives the first index among equal elements, "right" the one after the last.
+        sorter: Where x1 is not sorted, the indices that sort it: `argsort(x1)`.
 
     Raises:
         ShapeError: x1 has not 1 dim.

@@ -161,9 +161,9 @@ class _OnDevice(ArrayExecutable):
     ) -> list[Any]:
         cupy = self._gpu.cupy
         with self._gpu.current(), self._gpu.translated():
-            given = [cupy.asarray(array) for array in self._edge.taken(inputs)]
+            arrays = [cupy.asarray(array) for array in self._edge.taken(inputs)]
             try:
-                return self._edge.handed(super().__call__(given, sizes, rng, version, claim))
+                return self._edge.handed(super().__call__(arrays, sizes, rng, version, claim))
             except ExecutionError as error:
                 own = (cupy.cuda.memory.OutOfMemoryError, *failures.lasting(cupy))
                 cause = error.__cause__
@@ -207,9 +207,9 @@ _CUDA = 2
 
 
 def _is_on_gpu(value: Any) -> bool:
-    place = getattr(value, "__dlpack_device__", None)
-    if callable(place):
-        return bool(place()[0] == _CUDA)
+    device_of = getattr(value, "__dlpack_device__", None)
+    if callable(device_of):
+        return bool(device_of()[0] == _CUDA)
     return hasattr(value, "__cuda_array_interface__")
 
 

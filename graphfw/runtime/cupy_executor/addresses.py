@@ -1,4 +1,4 @@
-"""Places in the GPU's memory, and in that of a run."""
+"""Addresses in the GPU's memory, and in that of a run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ WELL = 16
 
 
 class GpuAddress(NamedTuple):
-    """A place in the GPU's memory.
+    """An address in the GPU's memory.
 
     Attributes:
         address: Its address.
-        holder: The array that it is in, whose elements lie in a row.
+        holder: The array that it is in, whose elements are contiguous.
         offset: Where it begins there, in bytes.
     """
 
@@ -22,12 +22,12 @@ class GpuAddress(NamedTuple):
     offset: int
 
     def offset_by(self, nbytes: int) -> GpuAddress:
-        """Return the place so many bytes behind it."""
+        """Return the address so many bytes after it."""
         return GpuAddress(self.address + nbytes, self.holder, self.offset + nbytes)
 
 
 class StorageAddress(NamedTuple):
-    """Where a storage lies in a run: in the arena, or in an array of its own.
+    """Where a storage is in a run: in the arena, or in an array of its own.
 
     Attributes:
         slot: The number of the array; -1: the arena.
@@ -38,5 +38,5 @@ class StorageAddress(NamedTuple):
     offset: int
 
     def offset_by(self, nbytes: int) -> StorageAddress:
-        """Return the place so many bytes behind it."""
+        """Return the address so many bytes after it."""
         return StorageAddress(self.slot, self.offset + nbytes)

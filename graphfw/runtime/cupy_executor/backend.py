@@ -33,7 +33,6 @@ class GpuBackend:
         draws: What the program's random nodes draw from.
     """
 
-    hoists = True
     updates_last = True
     lends_outputs = False
 
@@ -60,6 +59,9 @@ class GpuBackend:
 
     def may_overwrite(self, step: Step) -> bool:
         return isinstance(step.code, CudaCode)
+
+    def may_hoist(self, step: Step) -> bool:
+        return True
 
     def is_in_place(self, step: Step) -> bool:
         return isinstance(step.code, CudaCode | HandwrittenCode)  # libraries say nothing of that

@@ -30,7 +30,7 @@ def batched(
         function: Returns what is launched.
     """
     groups: dict[tuple[object, ...], list[tuple[int, KernelStep, BoundKernel]]] = {}
-    for place, (level, number, one) in enumerate(steps):
+    for index, (level, number, one) in enumerate(steps):
         piece = work[number]
         if (
             isinstance(one, BoundKernel)
@@ -40,7 +40,7 @@ def batched(
             kind = kind_of(one.launch)
             if kind is not None:
                 key = (level, piece.code.symbol, kind)
-                groups.setdefault(key, []).append((place, piece, one))
+                groups.setdefault(key, []).append((index, piece, one))
     joint: dict[int, BoundKernel] = {}
     gone: set[int] = set()
     for group in groups.values():
@@ -50,11 +50,11 @@ def batched(
             some = group[begin : begin + count]
             if len(some) > 1:
                 joint[some[0][0]] = _one(piece.code, [one for *_, one in some], count, function)
-                gone.update([place for place, *_ in some[1:]])
+                gone.update([index for index, *_ in some[1:]])
     return [
-        (level, number, joint.get(place, one))
-        for place, (level, number, one) in enumerate(steps)
-        if place not in gone
+        (level, number, joint.get(index, one))
+        for index, (level, number, one) in enumerate(steps)
+        if index not in gone
     ]
 
 
@@ -67,6 +67,6 @@ def _one(
     launch = joined([one.launch for one in some])
     # The function has arguments for so many; those that are left over are never looked at.
     every = [*some, *[some[0]] * (count - len(some))]
-    operands = [place for one in every for place in one.operands]
+    operands = [address for one in every for address in one.operands]
     params = [param for one in every for param in one.params]
     return BoundKernel(function(code, launch), launch, operands, params)

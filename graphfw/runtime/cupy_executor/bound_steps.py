@@ -19,7 +19,7 @@ class BoundKernel(NamedTuple):
     Attributes:
         function: What is launched.
         launch: How.
-        operands: Where its buffers lie.
+        operands: Where its buffers are.
         params: Its run-time integers.
     """
 
@@ -48,7 +48,7 @@ class BoundCudnn(NamedTuple):
 
     Attributes:
         plan: What is run.
-        operands: Where its operands lie: see `CudnnCode`.
+        operands: Where its operands are: see `CudnnCode`.
     """
 
     plan: CudnnPlan

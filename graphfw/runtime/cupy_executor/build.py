@@ -1,4 +1,4 @@
-"""Compiling a program for a GPU: its steps in order, and where their operands lie."""
+"""Compiling a program for a GPU: its steps in order, and where their operands are."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BodiesCode:
 
     @property
     def sequences(self) -> range:
-        """Which inputs are taken row by row: the rows alone have to lie in a row."""
+        """Which inputs are taken row by row: the rows alone have to be contiguous."""
         return range(0)
 
 
@@ -182,7 +182,7 @@ class GpuProgram(GpuSteps):
         final: How many of these come before those that write the new contents of variables, which
             may be written over the old ones: these are generated kernels that do nothing where a
             check has failed. Nothing fails there, and nothing else happens.
-        fetched: For each fetched output what holds it alone.
+        fetched: For each fetched output a storage that holds nothing else.
         updated: For each variable that is updated, what holds its new contents.
         draws: What random nodes draw from.
         constants: Those that are read.
@@ -293,11 +293,11 @@ class GpuProgram(GpuSteps):
         return module(codes, wanted)
 
     def view(self, tensor: Tensor) -> View:
-        """Return where a tensor lies."""
+        """Return where a tensor is."""
         return self.stages.view(tensor)
 
     def storage_of(self, tensor: Tensor) -> Storage:
-        """Return the storage that a tensor lies in."""
+        """Return the storage that a tensor is in."""
         return self.view(tensor).storage
 
     def nodes_of(self, code: GpuCode) -> list[Node]:

@@ -117,7 +117,7 @@ def read_by(segments: Sequence[Segment]) -> set[int]:
     """Return the slots whose addresses launches are given."""
     waves = [wave for segment in segments if isinstance(segment, list) for wave in segment]
     steps = [one for wave in waves for one in wave]
-    return {place.slot for one in steps for place in getattr(one, "operands", ())} - {-1}
+    return {address.slot for one in steps for address in getattr(one, "operands", ())} - {-1}
 
 
 def _divided(wave: Wave) -> list[Wave]:
@@ -318,7 +318,7 @@ class Capturing:
             return found
 
     def forget_variables(self) -> None:
-        """Drop the instances that know where variables lie, because these are elsewhere now."""
+        """Drop the instances that know where variables are, because these are elsewhere now."""
         with self._lock:
             known = self._instances.items()
             self._instances = OrderedDict([entry for entry in known if not entry[1].variables])

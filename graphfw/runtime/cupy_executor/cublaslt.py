@@ -1,7 +1,7 @@
 """cuBLASLt, as much of it as matrix products need: a thin binding by ctypes.
 
 CuPy's own calls of cuBLAS can't be captured in CUDA graphs, and allocate their results; here the
-caller says where everything lies. Numbers are those of NVIDIA's header `cublasLt.h`.
+caller says where everything is. Numbers are those of NVIDIA's header `cublasLt.h`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ WORKSPACE = 256 << 20
 """How much memory a graph may be given besides its operands, in bytes."""
 
 ALIGNED = 16
-"""The number that addresses must be multiples of: cuDNN is told of no other alignment."""
+"""The number that addresses must be multiples of: cuDNN takes no other alignment."""
 
 KINDS = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
 """cuDNN's names of dtypes."""
@@ -107,7 +107,7 @@ class CudnnRequest(NamedTuple):
         offsets: Where each operand begins in its storage, in bytes.
         barred: The notes of ways that are not taken.
         since: Older libraries are not asked it.
-        parts: Where the graph is for a part of all and run for one after the other: how far behind
+        parts: Where the graph is for a part of all and run for one after the other: how far after
             `offsets` each begins.
         smaller: What may be asked where there is no way: the same in more parts.
         kept: All that the graph is made of, as a text, where cuDNN compiles for it: then its plan

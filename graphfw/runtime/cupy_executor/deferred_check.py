@@ -29,7 +29,7 @@ class SessionFlags:
     """For each session the word that keeps its runs from writing variables.
 
     Args:
-        device: Where it lies.
+        device: Where it is.
     """
 
     def __init__(self, device: Device) -> None:

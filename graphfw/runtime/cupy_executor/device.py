@@ -228,7 +228,7 @@ class Device:
     def viewed(
         self, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> Any:
-        """Return a view of an array's elements, which lie in a row; all in elements."""
+        """Return a view of an array's elements, which are contiguous; all in elements."""
         if 0 in shape:
             return self.cupy.empty(shape, array.dtype)
         flat = array.reshape(-1)[offset:]

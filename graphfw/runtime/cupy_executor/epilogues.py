@@ -2,7 +2,7 @@
 
 These are a bias, another matrix that is added, GELU by the hyperbolic tangent, which also leaves
 what its gradient needs, that gradient, and sums of columns, the gradients of biases. All else that
-follows a product is done by a kernel behind it.
+follows a product is done by a kernel after it.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class FuseEpilogues(Pass):
 
 
 class _Finder:
-    """Finds products that take up something; of what they take up, others read the last alone."""
+    """Finds products that take up something; of what they take up, others read the last only."""
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = live_nodes(graph)
-        self._places = {node: place for place, node in enumerate(self._nodes)}
+        self._order = {node: index for index, node in enumerate(self._nodes)}
         self._demanded = set(graph.outputs)
         self._readers: dict[Tensor, list[Node]] = {}
         for node in self._nodes:
@@ -233,7 +233,7 @@ class _Finder:
     def _is_closed(self, found: _Found) -> bool:
         """Whether nothing but the root of a composition shows anything of its first leaf."""
         reached = {found.leaves[0]}
-        for node in sorted(found.inner, key=self._places.__getitem__):
+        for node in sorted(found.inner, key=self._order.__getitem__):
             if not reached.isdisjoint(node.inputs):
                 reached.update(node.outputs)
         reached.discard(found.root)

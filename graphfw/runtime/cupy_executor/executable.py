@@ -1,4 +1,4 @@
-"""Running a program on a GPU: kernels and CuPy's functions in order, on memory planned ahead."""
+"""Running a program on a GPU: kernels and CuPy's functions, on memory planned in advance."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
     def _by_itself(
         self, layout: GpuLayout, inputs: Sequence[Any], rng: Rng, made: HoistedArrays
     ) -> list[Any]:
-        run, given = self._begun(layout, inputs, rng, made)
+        run, run_feeds = self._begun(layout, inputs, rng, made)
         self._worker.work(run, layout.segments, rng)
         fetched = self._fetched(run)
         if self.build.updated:
             self._settle()
             self._require(run, inputs, rng)
             return [*fetched, *self._written_anew(run, rng)]
-        self._require_later(run, fetched, given, inputs, rng)
+        self._require_later(run, fetched, run_feeds, inputs, rng)
         return fetched
 
     def _begun(
@@ -248,7 +248,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         run = instance.run.another()
         layout, build = run.layout, self.build
         self._hold_new(run, build.fetched, layout.shapes)
-        given = self._worker.give(run, inputs[: len(self.program.feeds)], rng)
+        run_feeds = self._worker.give(run, inputs[: len(self.program.feeds)], rng)
         if instance.final is None and layout.final:
             self._worker.rehearse(layout.final[0], run)
             instance.final = self._recorded(run, layout.final[0])
@@ -260,7 +260,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
                 graph.launch(stream)
         fetched = self._fetched(run)
         if not build.updated:
-            self._require_later(run, fetched, given, inputs, rng)
+            self._require_later(run, fetched, run_feeds, inputs, rng)
             return fetched
         done = claim() if claim is not None and instance.final is not None else None
         if done is None:
@@ -268,8 +268,8 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
             self._require(run, inputs, rng)
             return [*fetched, *self._written_anew(run, rng)]
         self.device.streams.overwrites(stream)
-        self._require_later(run, fetched, given, inputs, rng)
-        # In one call, of functions that are no Python: an interrupt comes before it or behind it.
+        self._require_later(run, fetched, run_feeds, inputs, rng)
+        # In one call, of functions that are no Python: an interrupt comes before it or after it.
         list(map(call, (instance.final.launch, done.fill), (stream, 1)))
         return [*fetched, *instance.updated]
 
@@ -323,7 +323,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         self,
         run: RunMemory,
         fetched: Sequence[Any],
-        given: RunFeeds,
+        run_feeds: RunFeeds,
         inputs: Sequence[Any],
         rng: Rng,
     ) -> None:
@@ -346,7 +346,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         variables = inputs[len(self.program.feeds) :]
 
         def refusal() -> ExecutionError:
-            fed = given.arrays()
+            fed = run_feeds.arrays()
             if fed is None:
                 return changed(None)
             host = [*fed[: len(self.program.feeds)], *variables]

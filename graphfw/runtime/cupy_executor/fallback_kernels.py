@@ -1,4 +1,4 @@
-"""The kernels behind a product for what cuBLASLt does not take up.
+"""The kernels after a product for what cuBLASLt does not take up.
 
 They are there for every product that takes something up, since only the library says, once sizes
 are known, what it has algorithms for.
@@ -41,13 +41,13 @@ def unfused_steps(node: Node, storages: Mapping[str, Storage]) -> list[Step]:
     op = node.op
     assert isinstance(op, FusedProduct)
     rest = _rest(op, node.types[0], tuple([tensor.type for tensor in node.inputs]))
-    place: dict[Storage, Storage] = {t: storages[name] for t, name in rest.names.items()}
+    storage_of: dict[Storage, Storage] = {t: storages[name] for t, name in rest.names.items()}
     steps = []
     for step in rest.steps:
         for storage in step.operands:
-            if storage not in place:
-                place[storage] = Temp(storage.dtype, storage.size, "what follows a product")
-        operands = tuple([place[storage] for storage in step.operands])
+            if storage not in storage_of:
+                storage_of[storage] = Temp(storage.dtype, storage.size, "what follows a product")
+        operands = tuple([storage_of[storage] for storage in step.operands])
         steps.append(replace(step, nodes=(node,), operands=operands))
     return steps
 
@@ -69,16 +69,16 @@ def _rest(op: FusedProduct, result: TensorType, types: tuple[TensorType, ...]) -
     names = ("b", *op.others)
     with no_ambient(), Graph() as graph:
         product = placeholder(result.shape, result.dtype, name="product")
-        given = {
+        placeholders = {
             name: placeholder(one.shape, one.dtype, name=name)
             for name, one in zip(names, types[1:], strict=True)
         }
-        made = op.rest(product, *given.values())
-    graph = derive(graph, [product, *given.values(), *made])
+        made = op.rest(product, *placeholders.values())
+    graph = derive(graph, [product, *placeholders.values(), *made])
     for one in DEFAULT:
         graph = one(graph)
-    count = 1 + len(given)
-    known = dict(zip(graph.outputs, ("result", *given), strict=False))
+    count = 1 + len(placeholders)
+    known = dict(zip(graph.outputs, ("result", *placeholders), strict=False))
     outputs = dict(zip(graph.outputs[count:], op.results, strict=True))
     outputs = {tensor: name for tensor, name in outputs.items() if tensor not in known}
     graph = derive(graph, list(outputs))

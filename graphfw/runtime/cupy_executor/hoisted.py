@@ -22,7 +22,7 @@ class HoistedArrays(NamedTuple):
     """The arrays that have been made once.
 
     Attributes:
-        memory: Where it lies, in one piece.
+        memory: Where it is, in one piece.
         arrays: The pieces, by slot.
         sources: The arrays of the variables that it was made of, which are not kept for that.
     """
@@ -56,7 +56,7 @@ class HoistedRuns:
     """Makes once what runs of a program need; see `HoistBackend`.
 
     Where new contents of variables went over the old ones nobody needs what was made of those, and
-    it goes where that was: CUDA graphs know the place. Where they are in other arrays, runs that
+    it goes where that was: CUDA graphs know the address. Where they are in other arrays, runs that
     have begun may still need it; so it gets other memory.
 
     Args:
@@ -66,7 +66,7 @@ class HoistedRuns:
         worker: What does its work.
 
     Attributes:
-        is_constant: Whether it depends on constants alone.
+        is_constant: Whether it depends on constants only.
     """
 
     def __init__(
@@ -97,33 +97,33 @@ class HoistedRuns:
         self._device.streams.reads(self._device.cupy.cuda.get_current_stream())
         return made
 
-    def memory(self, given: _Contents, before: HoistedArrays | None) -> HoistedArrays:
+    def memory(self, contents: _Contents, before: HoistedArrays | None) -> HoistedArrays:
         """Return the memory of before where variables are where they were, else new memory."""
-        arrays = given.arrays
+        arrays = contents.arrays
         if before is not None and all(
             old() is array for old, array in zip(before.sources, arrays, strict=True)
         ):
             return before
         begins, nbytes = side_by_side([known_bytes(storage) for storage in self._plan.kept])
-        memory = self._worker.room(given.layout, partial(self._worker.bytes, max(nbytes, 1)))
+        memory = self._worker.room(contents.layout, partial(self._worker.bytes, max(nbytes, 1)))
         pieces = {}
         for storage, begin in zip(self._plan.kept, begins, strict=True):
             piece = memory[begin : begin + known_bytes(storage)].view(array_dtype(storage.dtype))
             pieces[self._layouts.slot_of[storage]] = self._device.streams.lasting(piece)
         return HoistedArrays(memory, pieces, [weakref.ref(array) for array in arrays])
 
-    def compute(self, memory: HoistedArrays, given: _Contents, *, is_new: bool) -> None:
+    def compute(self, memory: HoistedArrays, contents: _Contents, *, is_new: bool) -> None:
         """Launch what makes it on the current stream; see `HoistBackend`."""
         streams, stream = self._device.streams, self._device.cupy.cuda.get_current_stream()
         streams.reads(stream)
         if not is_new:
             streams.overwrites(stream)
         own = self._layouts.once
-        room = self._worker.room(given.layout, partial(self._worker.bytes, max(own.arena, 1)))
+        room = self._worker.room(contents.layout, partial(self._worker.bytes, max(own.arena, 1)))
         run = RunMemory(own, Frame({}, (), own.arena), room)
         for slot, array in [*memory.arrays.items(), *self._read_constants().items()]:
             run.hold(slot, array)
-        for variable, array in zip(self._sources, given.arrays, strict=True):
+        for variable, array in zip(self._sources, contents.arrays, strict=True):
             run.hold(self._layouts.slot_of[variable], self._device.in_a_row(array))
         self._worker.work(run, own.segments, NO_RNG)
         streams.has_written(stream)

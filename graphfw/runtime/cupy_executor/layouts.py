@@ -1,4 +1,4 @@
-"""The work of a run at given sizes, and where everything lies then."""
+"""The work of a run at given sizes, and where everything is then."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _NONE: frozenset[int] = frozenset()
 
 
 _Where: TypeAlias = "Callable[[Storage], StorageAddress]"
-"""Says where storages lie."""
+"""Says where storages are."""
 
 
 class Frame(NamedTuple):
-    """One piece of memory: the arena, and behind it what a run wants there besides.
+    """One piece of memory: the arena, and after it what a run wants there besides.
 
     Attributes:
-        offsets: Of what lies behind the arena, by slot: where it begins, in bytes.
+        offsets: Of what lies after the arena, by slot: where it begins, in bytes.
         fixed: The slots that must be there, because CUDA graphs know where it is; others may also
             be arrays of their own.
         nbytes: The size of all of it.
@@ -160,7 +160,7 @@ class GpuLayout:
             region.fill(rng, table, begin + region.begin // 8)
 
     def frame(self, slots: Iterable[int], fixed: Collection[int] = ()) -> Frame:
-        """Return a frame in which some slots lie behind the arena, in this order."""
+        """Return a frame in which some slots lie after the arena, in this order."""
         order = [*slots]
         sizes = [self.nbytes[slot] for slot in order]
         begins, end = side_by_side(sizes, rounded(self.arena))
@@ -293,8 +293,8 @@ class GpuLayouts:
         offsets, total = memory.offsets([evaluate(size, env) for size in plan.nbytes])
         if 0 in [evaluate(size, env) for size in plan.nonzero]:
             raise ArithmeticError
-        place = partial(self._place, plan, offsets)
-        ready = [self._ready(one, env, place, loose) for one in plan.work]
+        address_of = partial(self._address_of, plan, offsets)
+        ready = [self._ready(one, env, address_of, loose) for one in plan.work]
         steps = [
             (level, number, one)
             for number, (some, level) in enumerate(zip(ready, plan.level_of, strict=True))
@@ -355,7 +355,7 @@ class GpuLayouts:
         return count + count % 2
 
     def _ready(
-        self, one: Work, env: dict[str, int], place: _Where, loose: frozenset[int] = _NONE
+        self, one: Work, env: dict[str, int], address_of: _Where, loose: frozenset[int] = _NONE
     ) -> list[Native | Evaluated]:
         """Return the launches and calls of some work at these sizes; none where there is none."""
         if isinstance(one, Node):
@@ -363,21 +363,26 @@ class GpuLayouts:
             xp = np if runs_on_host(one) else self.device.cupy
             return [Evaluated(one, op.kernel(xp, *[t.dtype for t in one.inputs]))]
         params = [evaluate(size, env) for size in one.step.params]
-        operands = [place(storage) for storage in one.step.operands]
+        operands = [address_of(storage) for storage in one.step.operands]
         if isinstance(one, GemmStep):
-            return self._ready_product(one, params, operands, env, place)
+            return self._ready_product(one, params, operands, env, address_of)
         if isinstance(one, CudnnStep):
             assert self._cudnn is not None
             plan = self._cudnn.plan(one.code, params)
             others = one.fallback if isinstance(plan, str) else one.epilogue
-            after = [ready for other in others for ready in self._ready(other, env, place)]
+            after = [ready for other in others for ready in self._ready(other, env, address_of)]
             return after if isinstance(plan, str) else [BoundCudnn(plan, operands), *after]
         if isinstance(one, RegionStep):
             pairs = zip(operands, one.step.operands, params, strict=False)
-            given = [at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs]
-            given = [*given[: len(one.code.node.inputs)], *operands[len(one.code.node.inputs) :]]
+            addresses = [
+                at.offset_by(begin * storage.dtype.itemsize) for at, storage, begin in pairs
+            ]
+            addresses = [
+                *addresses[: len(one.code.node.inputs)],
+                *operands[len(one.code.node.inputs) :],
+            ]
             assert isinstance(one.code, RegionCode)
-            return [one.code.ready(RegionSite(env, params, given, self._inside[one.code]))]
+            return [one.code.ready(RegionSite(env, params, addresses, self._inside[one.code]))]
         launch = one.code.launch(params)
         if isinstance(one.code, CudaCode) and not loose.isdisjoint([at.slot for at in operands]):
             launch = launch_of(one.code.kernel, params, without_alignment(launch.variant))
@@ -392,7 +397,7 @@ class GpuLayouts:
         params: Sequence[int],
         operands: list[StorageAddress],
         env: dict[str, int],
-        place: _Where,
+        address_of: _Where,
     ) -> list[Native | Evaluated]:
         m, n, k, batch, *_ = params
         if 0 in (m, n, batch):
@@ -404,14 +409,16 @@ class GpuLayouts:
         sizes = [*params[:-3], 0, 0, 0]  # what follows finds the plain product in a row
         plain = products.product(one.code.plain, sizes) if k else None
         operands[RESULT] = operands[one.code.apart]
-        after = [ready for other in one.fallback for ready in self._ready(other, env, place)]
+        after = [ready for other in one.fallback for ready in self._ready(other, env, address_of)]
         return [BoundProduct(plain, operands, nbytes), *after]
 
-    def place(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
-        """Return where a storage lies in a run, given where the blocks of the arena do."""
-        return self._place(self.build, offsets, storage)
+    def address_of(self, storage: Storage, offsets: Sequence[int]) -> StorageAddress:
+        """Return where a storage is in a run, given where the blocks of the arena do."""
+        return self._address_of(self.build, offsets, storage)
 
-    def _place(self, plan: GpuSteps, offsets: Sequence[int], storage: Storage) -> StorageAddress:
+    def _address_of(
+        self, plan: GpuSteps, offsets: Sequence[int], storage: Storage
+    ) -> StorageAddress:
         slot = self.slot_of.get(storage)
         return (
             StorageAddress(-1, offsets[plan.block_of[storage]])

@@ -20,7 +20,7 @@ from graphfw.ops.nn.pooling_ops import (
     WindowSum,
     WindowTake,
 )
-from graphfw.ops.nn.unfold import Fold
+from graphfw.ops.nn.unfold import FoldWindows
 from graphfw.ops.nn.unpooling import MaxUnpool
 from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from graphfw.ops.shape.concat import Concat
@@ -71,7 +71,7 @@ _register(CumulativeSum, CumulativeProd, Recurrence, steps=scan_steps)
 _register(WindowArgmax, WindowMax, WindowSum, steps=convolution.pool_steps)
 _register(WindowTake, steps=convolution.take_steps)
 _register(WindowPut, steps=convolution.put_steps)
-_register(Fold, steps=convolution.fold_steps)
+_register(FoldWindows, steps=convolution.fold_steps)
 _register(AttentionGrad, steps=attention.attention_grad_steps)
 
 # cuBLASLt's products; their steps return none where a result does not fill a view.

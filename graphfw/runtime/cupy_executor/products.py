@@ -48,8 +48,8 @@ class ProductSizes(NamedTuple):
         residual: Where what is added begins in its storage.
         residual_lead: From row to row of it.
         result: Where the result begins in its storage.
-        result_lead: From row to row of it; 0: one behind the other.
-        result_batch: From one result to the next; 0: one behind the other.
+        result_lead: From row to row of it; 0: one after the other.
+        result_batch: From one result to the next; 0: one after the other.
     """
 
     m: DimLike
@@ -150,27 +150,27 @@ def product_steps(
     out = node.outputs[0]
     if out.dtype not in _DTYPES or any(t.dtype is not out.dtype for t in node.inputs):
         return []
-    place = _result(outputs[0])
-    if place is None or not (is_whole(place.view) or always_ge(node.inputs[0].shape[-1], 1)):
+    target = _result(outputs[0])
+    if target is None or not (is_whole(target.view) or always_ge(node.inputs[0].shape[-1], 1)):
         return []
     *dims, rows, columns = out.shape
     steps: list[Step] = []
     a, b = [_operand(with_batch(one, dims), node, steps) for one in inputs]
     depth, batch = a.view.shape[-1], size_of(dims)
-    if b.batch == 0 and _is_tall(a, dims, rows) and _is_tall(place, dims, rows):
+    if b.batch == 0 and _is_tall(a, dims, rows) and _is_tall(target, dims, rows):
         rows, batch = rows * batch, 1  # all rows as those of one matrix
     step = Step(
         nodes=(node,),
         code=ProductCode(out.dtype, out.dtype, a.is_across, b.is_across, precision),
-        operands=(a.view.storage, b.view.storage, place.view.storage),
+        operands=(a.view.storage, b.view.storage, target.view.storage),
         written=(False, False, True),
         params=ProductSizes(
             *(rows, columns, depth, batch),
             *(a.view.offset, a.lead, a.batch),
             *(b.view.offset, b.lead, b.batch),
-            result=place.view.offset,
-            result_lead=place.lead,
-            result_batch=place.batch,
+            result=target.view.offset,
+            result_lead=target.lead,
+            result_batch=target.batch,
         ),
         work_items=1,
     )
@@ -187,40 +187,40 @@ def fused_product_steps(
     op = node.op
     assert isinstance(op, FusedProduct)
     *dims, rows, columns = node.types[0].shape
-    place = _result(outputs[0])
-    if place is None or not (size_of(dims) == 1 or _is_tall(place, dims, rows)):
+    target = _result(outputs[0])
+    if target is None or not (size_of(dims) == 1 or _is_tall(target, dims, rows)):
         return []
     if not all(map(is_whole, outputs[1:])):
         return []
     steps: list[Step] = []
-    given = dict(zip(("a", "b", *op.others), inputs, strict=True))
-    a = _rows_of(given.pop("a"), node, steps, may_lie_across=size_of(dims) == 1)
-    b = _operand(given["b"], node, steps)
+    input_of = dict(zip(("a", "b", *op.others), inputs, strict=True))
+    a = _rows_of(input_of.pop("a"), node, steps, may_lie_across=size_of(dims) == 1)
+    b = _operand(input_of["b"], node, steps)
     made = {name: view.storage for name, view in zip(op.results, outputs, strict=True)}
     storages: dict[str, Storage] = {"a": a.view.storage, "b": b.view.storage, **made}
     params = ProductSizes(
         *(size_of((*dims, rows)), columns, a.view.shape[-1], 1),
         *(a.view.offset, a.lead, 0),
         *(b.view.offset, b.lead, 0),
-        result=place.view.offset,
-        result_lead=place.lead,
+        result=target.view.offset,
+        result_lead=target.lead,
     )
     for name in op.others:
         if name == "residual":
-            residual = _rows_of(given[name], node, steps, may_lie_across=False)
+            residual = _rows_of(input_of[name], node, steps, may_lie_across=False)
             storages[name] = residual.view.storage
             params = params._replace(residual=residual.view.offset, residual_lead=residual.lead)
         else:
-            storages[name] = _whole(given[name], node, steps)
-    whole = {**storages, "b": _whole(given["b"], node, steps)} if op.sums else {**storages}
+            storages[name] = _whole(input_of[name], node, steps)
+    whole = {**storages, "b": _whole(input_of["b"], node, steps)} if op.sums else {**storages}
     apart: list[Storage] = []
-    if not is_whole(place.view):
+    if not is_whole(target.view):
         why = "a product that is not yet where it belongs"
-        apart.append(Temp(place.view.storage.dtype, size_of(node.types[0].shape), why))
+        apart.append(Temp(target.view.storage.dtype, size_of(node.types[0].shape), why))
         whole["result"] = apart[0]
     fallback = unfused_steps(node, whole)
     if apart:
-        fallback.append(put(apart[0], place.view, (node,), CudaCode))
+        fallback.append(put(apart[0], target.view, (node,), CudaCode))
     code = ProductCode(
         node.inputs[0].dtype,
         node.types[0].dtype,

@@ -60,9 +60,9 @@ def events_of(worker: Worker, run: RunMemory, rng: Rng, cupy: Any) -> list[Event
 
 
 def _numbers(layout: GpuLayout) -> dict[int, int]:
-    """Return the number of each step, by its identity: those of bodies come behind the others'.
+    """Return the number of each step, by its identity: those of bodies come after the others'.
 
-    A loop's own is what happens between and behind its body's; what is done once has none.
+    A loop's own is what happens between and after its body's; what is done once has none.
     """
     begins: dict[GpuProgram, int] = {}
     end = 0

@@ -177,7 +177,7 @@ def _label(one: Work) -> str:
 
 
 def labels(build: GpuProgram) -> list[Label]:
-    """Return the name of each step in a profile, those of bodies behind the others.
+    """Return the name of each step in a profile, those of bodies after the others.
 
     How fast a GPU could be is not known.
     """
@@ -214,11 +214,13 @@ def memory(build: GpuProgram, layout: GpuLayout, *, in_place: bool) -> MemoryRep
         found.append(MemoryEntry("values kept by kernels", "scratch", scratch, 0, end, ""))
     per_iteration = []
     for region in _regions_in(layout):
-        name, place = region.node.op.name, location_of(region.node)
+        name, location = region.node.op.name, location_of(region.node)
         if region.outside:
-            found.append(MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, place))
+            found.append(
+                MemoryEntry(f"inside of {name}", "outside", region.outside, 0, end, location)
+            )
         if region.per_iteration:
-            per_iteration.append(PerIteration(region.per_iteration, name, place))
+            per_iteration.append(PerIteration(region.per_iteration, name, location))
     new = [bytes_at(storage, sizes) for storage in build.updated]
     return report(found, build.levels, layout.inside, sum(new) if in_place else 0, per_iteration)
 

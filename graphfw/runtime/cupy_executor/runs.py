@@ -42,14 +42,14 @@ class RunMemory:
     Args:
         layout: At which sizes.
         frame: What lies in `memory`.
-        memory: The arena, and what lies behind it.
+        memory: The arena, and what lies after it.
         around: Of a body's run, that of the program around it.
 
     Attributes:
         scratch: The address of scratch memory.
         flags: The address of flags and counters; 0 where there are none.
         borrowed: For slots that are neither in `memory` nor arrays, their addresses.
-        addresses: Where each slot lies, as far as that is known yet.
+        addresses: Where each slot is, as far as that is known yet.
         arrays: For slots that do not lie in `memory`, the arrays.
     """
 
@@ -95,13 +95,13 @@ class RunMemory:
         return found
 
     def inside(self, offset: int) -> GpuAddress:
-        """Return a place behind the arena, where bodies lie."""
+        """Return an address after the arena, where bodies are."""
         begin = self.layout.inside + offset
         return GpuAddress(self.base + begin, self.memory, begin)
 
-    def address_of(self, place: StorageAddress) -> GpuAddress:
-        """Return where something lies."""
-        slot, offset = place
+    def address_of(self, address: StorageAddress) -> GpuAddress:
+        """Return where something is."""
+        slot, offset = address
         if slot < 0:
             return GpuAddress(self.base + offset, self.memory, offset)
         if self.arrays[slot] is not None:
@@ -265,7 +265,7 @@ class Worker:
             if isinstance(one, Cleared):
                 runtime.memsetAsync(base + one.offset, 0, one.nbytes, stream)
             elif isinstance(one, BoundRegion):
-                one.run(self, run, NO_RNG)  # it lies in memory already
+                one.run(self, run, NO_RNG)  # it is in memory already
             else:
                 at = [
                     base + offset if slot < 0 else addresses[slot] for slot, offset in one.operands
@@ -307,14 +307,14 @@ class Worker:
             RefusedError: A check of the run has failed, so it may be any number.
         """
         stream = self._xp.cuda.get_current_stream()
-        places = [(address, dtype), *([(run.flags, int32)] if run.flags else [])]
-        found, *flags = self._device.staging.numbers(places, stream)
+        addresses = [(address, dtype), *([(run.flags, int32)] if run.flags else [])]
+        found, *flags = self._device.staging.numbers(addresses, stream)
         if any(flags):
             raise RefusedError
         return found
 
     def send(self, array: Array, spot: GpuAddress) -> None:
-        """Bring an array of the host to a place in the GPU's memory."""
+        """Bring an array of the host to an address in the GPU's memory."""
         stream = self._xp.cuda.get_current_stream()
         self._device.staging.send([HostArray(array, 0)], spot.address, stream)
 
@@ -377,7 +377,7 @@ class Worker:
         return self._device.viewed(self._held(storage, run), evaluate(offset, env), dims, steps)
 
     def _held(self, storage: Storage, run: RunMemory) -> Any:
-        slot, begin = run.layout.of.place(storage, run.layout.offsets)
+        slot, begin = run.layout.of.address_of(storage, run.layout.offsets)
         if slot >= 0:
             return run.flat(slot, array_dtype(storage.dtype))
         nbytes = bytes_at(storage, run.layout.sizes)

@@ -125,18 +125,18 @@ class Staging:
         event.record(stream)
         return PendingCopy(event, room)
 
-    def numbers(self, places: Sequence[tuple[int, DType]], stream: Any) -> list[int]:
+    def numbers(self, addresses: Sequence[tuple[int, DType]], stream: Any) -> list[int]:
         """Return numbers at addresses of the GPU, once all that was launched before is done."""
         runtime = self._cupy.cuda.runtime
-        memory, room = self._room(8 * len(places))
-        for place, (address, dtype) in enumerate(places):
+        memory, room = self._room(8 * len(addresses))
+        for index, (address, dtype) in enumerate(addresses):
             kind = runtime.memcpyDeviceToHost
-            runtime.memcpyAsync(memory.ptr + 8 * place, address, dtype.itemsize, kind, stream.ptr)
+            runtime.memcpyAsync(memory.ptr + 8 * index, address, dtype.itemsize, kind, stream.ptr)
         stream.synchronize()
-        words = [room[8 * place :] for place in range(len(places))]
+        words = [room[8 * index :] for index in range(len(addresses))]
         return [
             int(word[: dtype.itemsize].view(dtype.dtype)[0])
-            for word, (_, dtype) in zip(words, places, strict=True)
+            for word, (_, dtype) in zip(words, addresses, strict=True)
         ]
 
     def _room(self, nbytes: int) -> tuple[Any, Array]:

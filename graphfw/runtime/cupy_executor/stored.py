@@ -146,8 +146,8 @@ class Edge:
     """
 
     def __init__(self, program: Program) -> None:
-        given, made = (*program.feeds, *program.variables), program.source.outputs
-        self._inputs = _stored([tensor.dtype for tensor in given])
+        inputs, made = (*program.feeds, *program.variables), program.source.outputs
+        self._inputs = _stored([tensor.dtype for tensor in inputs])
         self._outputs = _stored([tensor.dtype for tensor in made])
 
     def taken(self, inputs: Sequence[Any]) -> Sequence[Any]:

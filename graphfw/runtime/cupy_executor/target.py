@@ -30,7 +30,7 @@ class GpuTarget(RegistryTarget):
         read: What nodes read, where cuDNN is asked for attention; None where it is not.
     """
 
-    most_numbers = sys.maxsize  # what lies in memory would be one more operand to keep there
+    most_numbers = sys.maxsize  # what is in memory would be one more operand to keep there
     narrow = 0
 
     def __init__(
@@ -52,7 +52,7 @@ class GpuTarget(RegistryTarget):
         return 0, 0  # what it is depends on the launch, which knows
 
     def drawn(self, key: str) -> tuple[Storage, int]:
-        return self._draws.storage, self._draws.place(key)
+        return self._draws.storage, self._draws.index_of(key)
 
     def computes_operand(self, product: Product) -> bool:
         return False  # cuBLASLt reads it

@@ -1,7 +1,7 @@
 """Complex numbers in kernels: pairs of floats, the real part first, as they lie in memory.
 
 A pair is made where elements are loaded and taken apart where a primitive function is applied, so
-kernels compute floats alone. The formulas are NumPy's.
+kernels compute floats only. The formulas are NumPy's.
 """
 
 from __future__ import annotations

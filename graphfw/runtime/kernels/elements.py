@@ -42,7 +42,7 @@ class ElementAddress(NamedTuple):
 class Element(Expr):
     """An element of a storage, before the kernel's axes and parameters are settled."""
 
-    place: ElementAddress
+    address: ElementAddress
 
 
 @record(eq=False)
@@ -50,7 +50,7 @@ class RandomValue(Expr):
     """An element of a node's random bits, which are not in memory, before the like is settled."""
 
     key: str
-    place: ElementAddress
+    address: ElementAddress
 
 
 @record(eq=False)

@@ -113,7 +113,7 @@ class HandwrittenCode:
         params: How many run-time integers it has.
         functions: Its variants.
         launching: What returns how it is launched with given run-time integers.
-        own: Definitions for this kernel alone, behind those of `text`.
+        own: Definitions for this kernel only, after those of `text`.
     """
 
     name: str
@@ -150,12 +150,12 @@ class HandwrittenCode:
         parameters = [f"{kind} b{number}" for number, kind in enumerate(kinds)]
         parameters += [f"gf_i64 w{number}" for number in range(self.params)]
         parameters += ["int* failed", "char* scratch"]
-        given = ", ".join([text.split()[-1] for text in parameters])
+        arguments = ", ".join([text.split()[-1] for text in parameters])
         lines = [self.own]
         for name, call, threads, together in self.functions:
             if wanted is None or name in wanted:
                 bounds = f"__launch_bounds__({threads}, {together})"
                 head = f'extern "C" __global__ void {bounds} '
                 lines.append(f"{head}{self.symbol}_{name}({', '.join(parameters)}) {{")
-                lines.append(f"    {call}({given});\n}}")
+                lines.append(f"    {call}({arguments});\n}}")
         return "\n".join([*lines, ""])

@@ -28,5 +28,5 @@ class KernelTarget(Protocol):
         ...
 
     def drawn(self, key: str) -> tuple[Storage, int]:
-        """Return the storage of a run's draws, and the place of a stream's key: see `ir.Draw`."""
+        """Return the storage of a run's draws, and the index of a stream's key: see `ir.Draw`."""
         ...

@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.linalg.products import MatMul
@@ -294,7 +294,7 @@ class _Lowering:
 
         structure = self.structures.of(group)
         if structure is not None and tensor not in structure.numbers:
-            structure = None  # it only waits for the tensor, behind a barrier
+            structure = None  # it only waits for the tensor, after a barrier
         number = None if structure is None else structure.numbers[tensor]
         return self.structures.lowered(f"after {number}", structure, made) is not None
 
@@ -345,7 +345,7 @@ class _Lowering:
         operands = [self.facts.root_of(tensor) for tensor in self.facts.read_by(product)]
         is_plain = self.prologues.keys().isdisjoint(operands)
         structure = self.structures.of(group) if is_plain else None
-        # Products are written as a whole, in a row: by the epilogue, where they lie elsewhere.
+        # Products are written as a whole, in a row: by the epilogue, where they are elsewhere.
         is_inside = output in self.facts.inside
         rest = tuple([node for node in group.nodes if node is not product])
         outputs = tuple([t for t in group.outputs if t is not output or is_inside])
@@ -399,7 +399,7 @@ class _Lowering:
         operands = self.facts.read_by(node)
         left, right = [view(tensor, self.facts) for tensor in operands]
         root = self.facts.root_of(operands[1])
-        fixed = root in self.fixed or isinstance(root.node.op, Constant)
+        fixed = root in self.fixed or isinstance(root.node.op, ConstantOp)
         if isinstance(node.op, MatMul):
             batch = node.types[0].shape[:-2]
             left, right = with_batch(left, batch), with_batch(right, batch)

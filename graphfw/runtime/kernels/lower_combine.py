@@ -1,6 +1,6 @@
 """Kernels that join the lines that the work items of another have left: sums over rows.
 
-What is done to such a sum alone, as an optimiser's update of a bias is, is done where it is joined.
+What is done to such a sum only, as an optimiser's update of a bias is, is done where it is joined.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     """
     first = lines[0]
     parts = LoopVariable("work_item", first.work_items)
-    axes = [LoopVariable("place", first.output.size)] if first.inner else []
+    axes = [LoopVariable("position", first.output.size)] if first.inner else []
     if after is not None:
         axes = list(after.outer)
     steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))
@@ -91,8 +91,8 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
 
 
 def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:
-    if isinstance(expr, Element) and isinstance(expr.place.storage, Tensor):
-        return results.get(expr.place.storage)
+    if isinstance(expr, Element) and isinstance(expr.address.storage, Tensor):
+        return results.get(expr.address.storage)
     return None
 
 
@@ -120,7 +120,7 @@ def following(group: Group, facts: FusionFacts, tensors: Sequence[Tensor]) -> Dr
     steps = {axis: step for axis, step in zip(draft.outer, own, strict=True)}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
     for leaf in postorder(roots, lambda expr: False):
-        if isinstance(leaf, Element) and any(leaf.place.storage is t for t in tensors):
-            if leaf.place.offset != 0 or dict(leaf.place.strides) != steps:
+        if isinstance(leaf, Element) and any(leaf.address.storage is t for t in tensors):
+            if leaf.address.offset != 0 or dict(leaf.address.strides) != steps:
                 return None
     return draft

@@ -21,7 +21,7 @@ from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_views import TensorLayout, source_of, view_of
 
 _RUN = 16
-"""So many elements at least lie in a row: to write fewer takes longer than to copy them."""
+"""So many elements at least are contiguous: to write fewer takes longer than to copy them."""
 
 
 class InPlaceConcats:
@@ -31,7 +31,7 @@ class InPlaceConcats:
         graph: The graph.
         partition: Its groups.
         fills: Whether the steps of a node that is computed by itself write any view, and what a
-            join finds at its place it leaves there.
+            concat finds at its address it leaves there.
     """
 
     def __init__(self, graph: Graph, partition: Partition, fills: Callable[[Node], bool]) -> None:
@@ -48,7 +48,7 @@ class InPlaceConcats:
             if facts.role[node] is Role.VIEW:
                 for tensor in node.outputs:
                     self._views.setdefault(facts.root_of(tensor), []).append(tensor)
-        for node in reversed(joins):  # a join is in its place before its parts are
+        for node in reversed(joins):  # a concat has its address before its inputs do
             self._join(node)
 
     def drop(self, tensor: Tensor) -> None:
@@ -66,18 +66,18 @@ class InPlaceConcats:
             self._put(x, TensorLayout(whole.root, offset, whole.strides, 0))
             begin = begin + x.shape[axis]
 
-    def _put(self, tensor: Tensor, place: TensorLayout) -> None:
-        """Let a tensor lie at a place, if what computes it can write it there."""
+    def _put(self, tensor: Tensor, at: TensorLayout) -> None:
+        """Let a tensor lie at an address, if what computes it can write it there."""
         facts = self._facts
         while tensor in facts.layout:
-            source = source_of(tensor, place)
+            source = source_of(tensor, at)
             if source is None:
                 return
-            tensor, place = tensor.node.inputs[0], source
+            tensor, at = tensor.node.inputs[0], source
         is_free = tensor not in self._demanded and tensor not in facts.inside
-        if not is_free or not self._is_written_anywhere(tensor) or not _is_worth(tensor, place):
+        if not is_free or not self._is_written_anywhere(tensor) or not _is_worth(tensor, at):
             return
-        found = {tensor: place}
+        found = {tensor: at}
         for view in self._views.get(tensor, ()):
             if isinstance(view.node.op, Barrier):
                 found[view] = found[view.node.inputs[view.index]]
@@ -104,10 +104,10 @@ def _is_join(group: Group) -> bool:
     return group.kind == "reference" and isinstance(group.nodes[0].op, Concat)
 
 
-def _is_worth(tensor: Tensor, place: TensorLayout) -> bool:
-    """Whether enough elements lie in a row."""
+def _is_worth(tensor: Tensor, layout: TensorLayout) -> bool:
+    """Whether enough elements are contiguous."""
     run: DimLike = 1
-    for dim, stride in zip(reversed(tensor.shape), reversed(place.strides), strict=True):
+    for dim, stride in zip(reversed(tensor.shape), reversed(layout.strides), strict=True):
         if dim == 1:
             continue
         if stride != run:

@@ -25,7 +25,7 @@ def in_place(
         Pairs of a buffer that is written and one that is read; see `Step.in_place`.
     """
     passes = [draft.before, *draft.loops, draft.after]
-    places: dict[Storage, set[ElementAddress]] = {}
+    addresses: dict[Storage, set[ElementAddress]] = {}
     last: dict[Storage, int] = {}
     packed: set[Storage] = set()
     written: list[tuple[int, ElementAddress]] = []
@@ -33,27 +33,27 @@ def in_place(
         roots = [root for s in statements for root in roots_of(s)]
         for expr in postorder(roots, lambda expr: False):
             if isinstance(expr, Element):
-                places.setdefault(expr.place.storage, set()).add(expr.place)
-                last[expr.place.storage] = number
-                if expr.dtype is not expr.place.storage.dtype:
-                    packed.add(expr.place.storage)
-        written += [(number, s.place) for s in statements if isinstance(s, Stored)]
+                addresses.setdefault(expr.address.storage, set()).add(expr.address)
+                last[expr.address.storage] = number
+                if expr.dtype is not expr.address.storage.dtype:
+                    packed.add(expr.address.storage)
+        written += [(number, s.address) for s in statements if isinstance(s, Stored)]
     # A row's values are stored after all passes: what they are written over is read in them.
     pairs = []
-    for number, place in written:
-        for storage, its in places.items():
-            if len(its) > 1 or storage in packed or storage.dtype is not place.storage.dtype:
+    for number, address in written:
+        for storage, its in addresses.items():
+            if len(its) > 1 or storage in packed or storage.dtype is not address.storage.dtype:
                 continue
-            if storage is place.storage:  # another part of it
+            if storage is address.storage:  # another part of it
                 continue
             (only,) = its
-            if last[storage] <= number and _same_element(only, place):
-                pairs.append((buffers[place.storage, True], buffers[storage, False]))
+            if last[storage] <= number and _same_element(only, address):
+                pairs.append((buffers[address.storage, True], buffers[storage, False]))
     return tuple(pairs)
 
 
 def _same_element(a: ElementAddress, b: ElementAddress) -> bool:
-    """Whether two places, of which the second has no two elements in one, always agree."""
+    """Whether two addresses, of which the second has no two elements in one, always agree."""
     return (
         a.offset == b.offset == 0
         and dict(a.strides) == dict(b.strides)

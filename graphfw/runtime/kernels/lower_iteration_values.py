@@ -16,7 +16,7 @@ from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import float32, int64
 from graphfw.ir.op import ELEMENTWISE
 from graphfw.ir.shape import size_of
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.control.scan_op import Scan
@@ -33,12 +33,12 @@ from graphfw.runtime.kernels.elements import (
 )
 from graphfw.runtime.kernels.ir import Carried, Expr
 from graphfw.runtime.kernels.lower_values import (
+    address_at,
     applied,
     counted,
     filled,
     joined,
-    named_place,
-    placed,
+    named_position,
     widened,
 )
 
@@ -77,7 +77,7 @@ class IterationValues:
         self._op = op
         self._inputs = inputs
         self._facts = facts
-        self._places = {t: place for place, t in enumerate(op.body.parameters)}
+        self._parameter_index = {t: index for index, t in enumerate(op.body.parameters)}
         self._known: dict[Entry, Expr] = {}
         self._gathered: dict[Entry, Entry] = {}
 
@@ -94,13 +94,13 @@ class IterationValues:
         """Return an element of a tensor of the graph around the loop."""
         layout = self._facts.layout_of(tensor)
         fill = filled(layout.root)
-        computed = {v for place in index for v in place.terms if isinstance(v, ComputedIndex)}
+        computed = {v for address in index for v in address.terms if isinstance(v, ComputedIndex)}
         if fill is not None and not computed:
             return fill
-        place = placed(layout.root, index, layout.offset, layout.strides)
-        if not computed <= {variable for variable, _ in place.strides}:
+        address = address_at(layout.root, index, layout.offset, layout.strides)
+        if not computed <= {variable for variable, _ in address.strides}:
             raise MisfitError("gather reads what lies everywhere the same")
-        return widened(Element(tensor.dtype, place))
+        return widened(Element(tensor.dtype, address))
 
     def value(self, tensor: Tensor, index: Index) -> Expr:
         """Return an element of a tensor of the body; floats of 16 bits as float32.
@@ -132,7 +132,7 @@ class IterationValues:
         while todo:
             root, at = todo.pop()
             node = root.node
-            if self._places.get(root) == 1 + number and at == index:
+            if self._parameter_index.get(root) == 1 + number and at == index:
                 own += 1
             elif node.op.combine == "sum":
                 found.append((root, at))
@@ -147,25 +147,27 @@ class IterationValues:
         x, gone = self._facts.reduction(node)
         return [x.shape[axis] for axis in gone]
 
-    def reduced(self, node: Node, index: Index, places: Sequence[Sequence[Affine]]) -> list[Entry]:
+    def reduced(
+        self, node: Node, index: Index, positions: Sequence[Sequence[Affine]]
+    ) -> list[Entry]:
         """Return the elements that a reduction takes.
 
         Args:
             node: The reduction.
             index: Of its result.
-            places: For each axis that it is over, which elements along it.
+            positions: For each axis that it is over, which elements along it.
         """
         x, gone = self._facts.reduction(node)
         shape, dtype = node.types[0].shape, node.types[0].dtype
         if x.dtype is not dtype or dtype.is_bool or dtype.is_complex:
             raise MisfitError(f"{node.op.name} is a reduction")
-        every = [unreduced(index, shape, x.shape, gone, each) for each in product(*places)]
+        every = [unreduced(index, shape, x.shape, gone, each) for each in product(*positions)]
         return [_through_views(x, at) for at in every]
 
     def _needed(self, root: Tensor, index: Index) -> list[Entry]:
         """Return the elements that an element is computed from."""
         node = root.node
-        if root in self._places or not node.inputs:
+        if root in self._parameter_index or not node.inputs:
             return []
         if node.op.combine:
             return self._few(node, index)
@@ -198,27 +200,27 @@ class IterationValues:
         if entry not in self._gathered and all([name in self._known for name in names]):
             values = [self._known[name] for name in names]
             sizes = x.shape[axis : axis + len(indices)]
-            places = [self._named(node, *one) for one in zip(values, sizes, strict=True)]
-            found = _through_views(x, (*index[:axis], *places, *index[axis + count :]))
-            if found[0] not in self._places:  # whose place is not in memory is not checked
+            positions = [self._named(node, *one) for one in zip(values, sizes, strict=True)]
+            found = _through_views(x, (*index[:axis], *positions, *index[axis + count :]))
+            if found[0] not in self._parameter_index:  # only positions in memory are checked
                 raise _not_elementwise(node)
             self._gathered[entry] = found
         return [*names, self._gathered[entry]] if entry in self._gathered else names
 
     def _named(self, node: Node, value: Expr, size: DimLike) -> Affine:
-        """Return the place along a dim of a size that a value names."""
+        """Return the position along a dim of a size that a value names."""
         is_number = isinstance(value, IndexValue) and value.index == self.number
         if is_number and always_ge(size, self._op.length):
             return self.number
-        return named_place(node, value, size)
+        return named_position(node, value, size)
 
     def _made(self, root: Tensor, index: Index, xs: Sequence[Expr]) -> Expr:
-        node, place = root.node, self._places.get(root)
-        if place is not None:
-            return self._given(place, index)
-        if isinstance(node.op, Constant):
+        node, parameter = root.node, self._parameter_index.get(root)
+        if parameter is not None:
+            return self._parameter(parameter, index)
+        if isinstance(node.op, ConstantOp):
             fill, layout = filled(root), own_layout(root)
-            return fill or widened(Element(root.dtype, placed(root, index, 0, layout.strides)))
+            return fill or widened(Element(root.dtype, address_at(root, index, 0, layout.strides)))
         if node.op.combine:
             return joined(node, xs)
         if isinstance(node.op, Gather):
@@ -232,16 +234,16 @@ class IterationValues:
             raise _not_elementwise(node)
         return value
 
-    def _given(self, place: int, index: Index) -> Expr:
+    def _parameter(self, number: int, index: Index) -> Expr:
         """Return an element of a parameter of the body."""
         carries, elements = self._op.carries, self._op.carries + self._op.sequences
-        if place == 0:
+        if number == 0:
             return IndexValue(int64, self.number)
-        if place <= carries:
-            return self.carry(place - 1, index)
-        if place <= elements:
+        if number <= carries:
+            return self.carry(number - 1, index)
+        if number <= elements:
             index = (self.number, *index)
-        return self.outside(self._inputs[place - 1], index)
+        return self.outside(self._inputs[number - 1], index)
 
 
 def _through_views(tensor: Tensor, index: Index) -> Entry:
@@ -282,16 +284,16 @@ def _operand_element(node: Node, index: Index) -> Entry:
 
 
 def _set_or_not(node: Node, index: Index) -> Entry:
-    """Return the element behind a slice_set: of the new values, or of the tensor itself."""
+    """Return the element after a slice_set: of the new values, or of the tensor itself."""
     x, values = node.inputs
     assert isinstance(node.op, SliceSet)
     found: list[Affine] = []
     windows = node.op.axes()
-    for place, (start, length, step), size in zip(index, windows, x.shape, strict=True):
+    for position, (start, length, step), size in zip(index, windows, x.shape, strict=True):
         if start == 0 and length == size and step == 1:
-            found.append(place)
+            found.append(position)
             continue
-        number, rest = divmod(_number(place, node) - _known(start, node), step)
+        number, rest = divmod(_number(position, node) - _known(start, node), step)
         if rest or not 0 <= number < _known(length, node):
             return x, index
         found.append(Affine(number, {}))
@@ -302,10 +304,10 @@ def _not_elementwise(node: Node) -> MisfitError:
     return MisfitError(f"{node.op.name} is not computed element by element")
 
 
-def _number(place: Affine, node: Node) -> int:
-    if place.terms:
+def _number(position: Affine, node: Node) -> int:
+    if position.terms:
         raise MisfitError(f"{node.op.name} is along an axis whose elements are lanes")
-    return _known(place.offset, node)
+    return _known(position.offset, node)
 
 
 def _known(size: DimLike, node: Node) -> int:

@@ -44,7 +44,7 @@ from graphfw.runtime.kernels.lower_steps import finished, step
 from graphfw.runtime.kernels.lower_values import (
     K,
     RowReduction,
-    placed,
+    address_at,
 )
 from graphfw.runtime.kernels.steps import Step, Temp
 
@@ -220,16 +220,16 @@ class _IterationLowering:
                 self._next[number, index] = self._values.value(self._outputs[number], index)
 
     def _check(self, number: int, index: Index) -> None:
-        """Require that each lane reads of what is carried its own elements alone."""
+        """Require that each lane reads of what is carried its own elements only."""
         sizes = self._outputs[number].shape
         labels = tuple([self._parallel_axis(*axis) for axis in zip(index, sizes, strict=True)])
         if self._labels.setdefault(number, labels) != labels:
             raise MisfitError("an iteration reads elements of other lanes")
 
-    def _parallel_axis(self, place: Affine, size: DimLike) -> LoopVariable | None:
-        if not place.terms:
+    def _parallel_axis(self, position: Affine, size: DimLike) -> LoopVariable | None:
+        if not position.terms:
             return None
-        axis = next((axis for axis in self._parallel if place == index_of(axis)), None)
+        axis = next((axis for axis in self._parallel if position == index_of(axis)), None)
         if axis is None:
             raise MisfitError("an iteration reads elements of other lanes")
         if axis.extent != size:  # the others would not be computed
@@ -248,9 +248,9 @@ class _IterationLowering:
         left = list(parallel)
         found: list[LoopVariable | None] = []
         for size in reversed(sizes):
-            place = next((i for i in reversed(range(len(left))) if left[i].extent == size), None)
-            found.insert(0, None if place is None else left[place])
-            del left[len(left) if place is None else place :]
+            position = next((i for i in reversed(range(len(left))) if left[i].extent == size), None)
+            found.insert(0, None if position is None else left[position])
+            del left[len(left) if position is None else position :]
         return tuple(found)
 
     def _indices(self, number: int) -> list[Index]:
@@ -258,11 +258,11 @@ class _IterationLowering:
         shape = self._outputs[number].shape
         if 0 in shape:
             raise MisfitError("what has no elements is made by no statement")
-        return list(product(*_places(shape, self._labels[number])))
+        return list(product(*_positions(shape, self._labels[number])))
 
     def _stored(self, tensor: Tensor, index: Index, value: Expr) -> Stored:
-        place = placed(tensor, index, 0, contiguous(tensor.shape))
-        return Stored(place, K.cast(value, tensor.dtype))
+        address = address_at(tensor, index, 0, contiguous(tensor.shape))
+        return Stored(address, K.cast(value, tensor.dtype))
 
     # Sums over lanes that iterations only add to, as gradients of what lanes share are.
 
@@ -295,7 +295,9 @@ class _IterationLowering:
         gone = self._without(self._labels[number])
         for root, at in values.summands(number, index):
             sizes = values.axes_of(root.node)
-            for entry in values.reduced(root.node, at, _places(sizes, self._matched(sizes, gone))):
+            for entry in values.reduced(
+                root.node, at, _positions(sizes, self._matched(sizes, gone))
+            ):
                 total = K.add(total, values.value(*entry))
         self._carrying[name] = LoopCarry(name, K.const(0, dtype), total)
         sizes = [axis.extent for axis in self._parallel]
@@ -314,8 +316,8 @@ class _IterationLowering:
         """Return the kernel that adds up what lanes have left, over all lanes that are not kept."""
         sums: list[Statement] = []
         stores: list[Statement] = []
-        for place, (number, at, partials) in enumerate(totals):
-            name = f"r{place}"
+        for index, (number, at, partials) in enumerate(totals):
+            name = f"r{index}"
             sums.append(RowReduction(name, "sum", Element(partials.dtype, self._partial(partials))))
             result = Ref(partials.dtype, name)
             stores.append(self._stored(self._node.outputs[number], at, result))
@@ -324,8 +326,8 @@ class _IterationLowering:
         return Draft(form, kept, gone, loops=[sums], after=stores)
 
 
-def _places(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
-    """Return for each axis where its elements lie, in all lanes."""
+def _positions(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
+    """Return for each axis where its elements are, in all lanes."""
     found: list[list[Affine]] = []
     apart = 1
     for size, axis in zip(sizes, labels, strict=True):

@@ -45,7 +45,7 @@ class LoopCarry(NamedTuple):
 class Stored(NamedTuple):
     """A value that is written."""
 
-    place: ElementAddress
+    address: ElementAddress
     value: Expr
 
 
@@ -212,8 +212,8 @@ def _keep(draft: Draft, natures: Placements) -> None:
         for expr in again:
             if expr not in names:
                 names[expr] = f"k{len(names)}"
-                place = computed[expr]
-                draft.loops[place].append(Kept(names[expr], swaps[place](expr)))
+                address = computed[expr]
+                draft.loops[address].append(Kept(names[expr], swaps[address](expr)))
         refs: dict[Expr, Expr] = {expr: Ref(expr.dtype, names[expr]) for expr in again}
         swap = Swap(refs.get)
         swaps.append(swap)
@@ -260,7 +260,7 @@ def variables_of(expr: Element | RandomValue | IndexValue) -> tuple[LoopVariable
     """Return the variables that an index depends on."""
     if isinstance(expr, IndexValue):
         return tuple(expr.index.terms)
-    return tuple([variable for variable, _ in expr.place.strides])
+    return tuple([variable for variable, _ in expr.address.strides])
 
 
 LEAVES = (Element, RandomValue, IndexValue)

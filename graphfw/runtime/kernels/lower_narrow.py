@@ -47,7 +47,7 @@ def turn_if_narrow(draft: Draft, narrow: int) -> None:
 
 
 def _is_read_across(draft: Draft, narrow: int) -> bool:
-    """Whether elements lie densely across the rows of an elementwise kernel, which are narrow."""
+    """Whether elements are dense across the rows of an elementwise kernel, which are narrow."""
     if len(draft.outer) < 2:
         return False
     position = draft.outer[-1]
@@ -58,9 +58,9 @@ def _is_read_across(draft: Draft, narrow: int) -> bool:
         return False
     row = outer[-1].last
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    places = [e.place for e in postorder(roots, lambda e: False) if isinstance(e, Element)]
-    places += [one.place for one in draft.statements() if isinstance(one, Stored)]
-    strides = [dict(place.strides) for place in places]
+    addresses = [e.address for e in postorder(roots, lambda e: False) if isinstance(e, Element)]
+    addresses += [one.address for one in draft.statements() if isinstance(one, Stored)]
+    strides = [dict(address.strides) for address in addresses]
     return any([s.get(row, 0) == 1 and s.get(position, 0) not in (0, 1) for s in strides])
 
 

@@ -14,15 +14,15 @@ from graphfw.utils.records import record
 
 @record(eq=False)
 class StoredNumber(Expr):
-    """A number that lies in memory.
+    """A number that is in memory.
 
     Attributes:
-        table: Where it lies.
-        place: Its place among the numbers there.
+        table: Where it is.
+        index: Its index among the numbers there.
     """
 
     table: Table
-    place: int
+    index: int
 
 
 _ALIKE = 8
@@ -32,7 +32,7 @@ _ALIKE = 8
 def with_tables(draft: Draft, most: int, alike: set[tuple[bytes, ...]]) -> Draft:
     """Return a draft whose numbers are read from memory, if it has more than `most` of a dtype.
 
-    Floats alone: of integers a generator of code may make use. Few numbers stay in the code, where
+    Floats only: of integers a generator of code may make use. Few numbers stay in the code, where
     they cost nothing to read. Of many there are kernels that only they tell apart, such as the
     pieces of a long sum of scaled terms; and so many don't fit into registers anyway. Where many
     kernels of the same ops differ in their numbers, those that follow read even few from memory,

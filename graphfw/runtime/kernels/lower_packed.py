@@ -1,4 +1,4 @@
-"""Operands that all rows read across: laid out anew, once, so that vectors of them lie densely."""
+"""Operands that all rows read across: laid out anew, once, so that vectors of them are dense."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def packed(draft: Draft) -> list[Draft]:
         return []
     axes = [*draft.outer, *(draft.inner or ())]
     copies: dict[tuple[LoopVariable, ...], Draft] = {}
-    places: dict[ElementAddress, ElementAddress] = {}
+    addresses: dict[ElementAddress, ElementAddress] = {}
     found: dict[Expr, Expr] = {}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
     for leaf in postorder(roots, _is_picked):
         if not isinstance(leaf, Element) or _is_picked(leaf):
             continue
         mine = tuple([axis for axis in axes if axis in variables_of(leaf)])
-        if not _is_across(leaf.place, axes) or not _is_often(axes, mine):
+        if not _is_across(leaf.address, axes) or not _is_often(axes, mine):
             continue
         sizes = [axis.extent for axis in mine]
-        place = places.get(leaf.place)
-        if place is None:
+        address = addresses.get(leaf.address)
+        if address is None:
             temp = Temp(leaf.dtype, size_of(sizes), "a packed operand")
-            place = ElementAddress(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
-            places[leaf.place] = place
+            address = ElementAddress(temp, 0, tuple(zip(mine, contiguous(sizes), strict=True)))
+            addresses[leaf.address] = address
             copy = copies.setdefault(mine, Draft("rows", mine, None, loops=[[]]))
-            copy.loops[0].append(Stored(place, leaf))
-        found[leaf] = Element(leaf.dtype, place)
+            copy.loops[0].append(Stored(address, leaf))
+        found[leaf] = Element(leaf.dtype, address)
     if found:
         swap = Swap(found.get)
         for part in (draft.before, *draft.loops, draft.after):
@@ -65,9 +65,9 @@ def _is_picked(expr: Expr) -> bool:
     )
 
 
-def _is_across(place: ElementAddress, axes: list[LoopVariable]) -> bool:
-    """Whether the elements along the last axis, which vectors run along, don't lie densely."""
-    stride: DimLike = dict(place.strides).get(axes[-1], 0) if axes else 0
+def _is_across(address: ElementAddress, axes: list[LoopVariable]) -> bool:
+    """Whether the elements along the last axis, which vectors run along, are not dense."""
+    stride: DimLike = dict(address.strides).get(axes[-1], 0) if axes else 0
     return stride not in (0, 1)
 
 

@@ -1,9 +1,9 @@
 """Lanes along several axes as lanes along one, where what is read does not allow to join the axes.
 
-A kernel of columns has vectors along its last axis alone. Where that is short, and something that
+A kernel of columns has vectors along its last axis only. Where that is short, and something that
 is the same along the axes before keeps it from being joined with these, most of each vector would
 be empty. So all lanes are numbered in a row, and what is not read in a row is looked up by the
-places along the axes, which are computed from the number.
+positions along the axes, which are computed from the number.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def in_a_row(draft: Draft) -> Draft:
     """Return a kernel of columns whose lanes are one axis, or the kernel itself if it need not be.
 
     Args:
-        draft: A kernel of `LoopCarry` and `Stored` alone, whose outer axes are the lanes.
+        draft: A kernel of `LoopCarry` and `Stored` only, whose outer axes are the parallel ones.
     """
     last = draft.outer[-1].extent
     is_long = isinstance(last, int) and last >= _LONG
@@ -65,7 +65,7 @@ class _InARow:
         self._first, self._last = parallels[0], parallels[-1]
         self._row = LoopVariable("lane", size_of(sizes))
         self._steps = dict(zip(parallels, contiguous(sizes), strict=True))
-        self._computed = {parallel: self._place_along(parallel) for parallel in parallels}
+        self._computed = {parallel: self._position_along(parallel) for parallel in parallels}
         self._swap = Swap(self._replaced)
 
     def draft(self, draft: Draft) -> Draft:
@@ -78,21 +78,21 @@ class _InARow:
         """Whether all that a kernel reads and writes allows to join the axes."""
         roots = [root for statement in draft.statements() for root in roots_of(statement)]
         leaves = list(postorder(roots, lambda expr: False))
-        places = [x.place for x in leaves if isinstance(x, Element)]
-        places += [s.place for s in draft.statements() if isinstance(s, Stored)]
+        addresses = [x.address for x in leaves if isinstance(x, Element)]
+        addresses += [s.address for s in draft.statements() if isinstance(s, Stored)]
         # An axis that is looked at as a number is not joined.
         numbers = [v for x in leaves if isinstance(x, IndexValue) for v in x.index.terms]
-        return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, places))
+        return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, addresses))
 
-    def joins(self, place: ElementAddress) -> bool:
-        """Whether lanes in a row lie in a row."""
-        strides = dict(place.strides)
+    def joins(self, address: ElementAddress) -> bool:
+        """Whether lanes in a row are contiguous."""
+        strides = dict(address.strides)
         last = strides.get(self._last, 0)
         return all(
             strides.get(parallel, 0) == last * step for parallel, step in self._steps.items()
         )
 
-    def _place_along(self, parallel: LoopVariable) -> ComputedIndex:
+    def _position_along(self, parallel: LoopVariable) -> ComputedIndex:
         """Return where along an axis the lane of a number is."""
         value: Expr = IndexValue(int64, index_of(self._row))
         step = self._steps[parallel]
@@ -106,24 +106,24 @@ class _InARow:
         if isinstance(s, LoopCarry):
             return s._replace(begin=self._swap(s.begin), value=self._swap(s.value))
         assert isinstance(s, Stored)
-        return Stored(self._placed(s.place), self._swap(s.value))
+        return Stored(self._moved(s.address), self._swap(s.value))
 
     def _replaced(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Element):
-            return Element(expr.dtype, self._placed(expr.place))
+            return Element(expr.dtype, self._moved(expr.address))
         if isinstance(expr, IndexValue):
             index = expr.index
             terms = {self._variable(v): factor for v, factor in index.terms.items()}
             return IndexValue(expr.dtype, Affine(index.offset, terms))
         return None
 
-    def _placed(self, place: ElementAddress) -> ElementAddress:
-        if not self.joins(place):
-            strides = [(self._variable(v), stride) for v, stride in place.strides]
-            return place._replace(strides=tuple(strides))
-        rest = [(self._variable(v), s) for v, s in place.strides if v not in self._steps]
-        last = dict(place.strides).get(self._last, 0)
-        return place._replace(strides=(*rest, *([(self._row, last)] if last != 0 else [])))
+    def _moved(self, address: ElementAddress) -> ElementAddress:
+        if not self.joins(address):
+            strides = [(self._variable(v), stride) for v, stride in address.strides]
+            return address._replace(strides=tuple(strides))
+        rest = [(self._variable(v), s) for v, s in address.strides if v not in self._steps]
+        last = dict(address.strides).get(self._last, 0)
+        return address._replace(strides=(*rest, *([(self._row, last)] if last != 0 else [])))
 
     def _variable(self, variable: LoopVariable) -> LoopVariable:
         """Return the replacement of a variable: a lane's, or one whose value depends on lanes."""

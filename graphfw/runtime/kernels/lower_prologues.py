@@ -101,9 +101,11 @@ def _with_distance(kernel: Kernel) -> Kernel:
 
 
 def _reads_across(draft: Draft) -> bool:
-    """Whether something does not lie densely along rows: a kernel of its own lays it out first."""
+    """Whether something is not dense along rows: a kernel of its own lays it out first."""
     assert draft.inner is not None
     (axis,) = draft.inner
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    places = [leaf.place for leaf in postorder(roots, lambda _: False) if isinstance(leaf, Element)]
-    return any([dict(place.strides).get(axis, 0) not in (0, 1) for place in places])
+    addresses = [
+        leaf.address for leaf in postorder(roots, lambda _: False) if isinstance(leaf, Element)
+    ]
+    return any([dict(address.strides).get(axis, 0) not in (0, 1) for address in addresses])

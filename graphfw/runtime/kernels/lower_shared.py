@@ -3,7 +3,7 @@
 The layers of a network repeat. A structure is all that lowering reads of a group: the ops, how they
 are connected, the types, the views between, the values of small constants. It names tensors by
 numbers. Lowering does the same to groups whose structures have equal keys. Their steps differ in
-the tensors and nodes alone.
+the tensors and nodes only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from graphfw.ir.constants import fill_value
 from graphfw.ir.op import Op
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ops.control.checkpoint_ops import Barrier
@@ -24,14 +24,14 @@ from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.runtime.kernels.lower_combine import Lines
-from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, Temp
+from graphfw.runtime.kernels.steps import Step, Storage, Table, Temp
 
 
 class GroupStructure(NamedTuple):
     """The part of a group that lowering reads.
 
     Attributes:
-        key: Equal for groups that differ in the tensors and nodes alone.
+        key: Equal for groups that differ in the tensors and nodes only.
         nodes: The group's nodes. Of equal structures those with one number play one part.
         numbers: Those of the tensors, in order, and of memory that other steps have filled.
     """
@@ -152,7 +152,7 @@ class Structures:
             key.append(("computed", self._op(node.op), tuple(read)))
         elif facts.role[node] is Role.UNPACK:
             raise _NotShared
-        elif isinstance(node.op, Constant):
+        elif isinstance(node.op, ConstantOp):
             key.append(("constant", self._fill(tensor)))
         else:
             key.append("fixed" if tensor in self._fixed else "read")
@@ -227,11 +227,7 @@ def _renamed(made: Lowered, twin: GroupStructure, structure: GroupStructure) -> 
         assert isinstance(one, Temp)
         if isinstance(one, Table):
             return one  # the same numbers in all runs
-        if isinstance(one, Prepared):
-            new = replace(one, step=step(one.step))
-        else:
-            new = replace(one)
-        storages[one] = new
+        new = storages[one] = replace(one)
         return new
 
     steps = [step(one) for one in made.steps]

@@ -205,12 +205,12 @@ class _Finisher:
         # Where an axis stands as a number, or is looked up by one, it is not joined.
         self.fixed: set[LoopVariable] = set()
         self.strides: list[dict[LoopVariable, DimLike]] = []
-        self.strides += [dict(s.place.strides) for s in self.stores]
+        self.strides += [dict(s.address.strides) for s in self.stores]
         for leaf in self.leaves:
             if isinstance(leaf, IndexValue):
                 self.fixed.update(variables_of(leaf))
             else:
-                self.strides.append(dict(leaf.place.strides))
+                self.strides.append(dict(leaf.address.strides))
         outer = self._joined(draft.outer)
         if draft.inner is None:
             cut = max(len(outer) - 1, 0)
@@ -268,7 +268,7 @@ class _Finisher:
         return whole_rows(rows, inner, nbytes, passes=passes, has_lines=has_lines)
 
     def _is_transposed(self) -> bool:
-        """Whether something lies densely along rows' numbers and not along rows."""
+        """Whether something is dense along rows' numbers and not along rows."""
         (outer, rows), (inner, _) = self.outer[-1], self.inner[-1]
         # What few rows want of elements near one another is taken out of dense loads.
         near = range(self._near + 1 if isinstance(rows, int) and rows <= self._near else 2)
@@ -281,10 +281,10 @@ class _Finisher:
         found = {}
         for leaf in self.leaves:
             if isinstance(leaf, Element) and any(v in inner for v in variables_of(leaf)):
-                found[leaf.place] = leaf.dtype
+                found[leaf.address] = leaf.dtype
         for store in self.stores:
-            if any(variable in inner for variable, _ in store.place.strides):
-                found[store.place] = store.value.dtype
+            if any(variable in inner for variable, _ in store.address.strides):
+                found[store.address] = store.value.dtype
         return list(found.values())
 
     # Parameters and names.
@@ -316,9 +316,9 @@ class _Finisher:
 
     # Expressions.
 
-    def _access(self, place: ElementAddress, role: str = "offset") -> Access:
+    def _access(self, address: ElementAddress, role: str = "offset") -> Access:
         strides, terms = [], []
-        for variable, stride in place.strides:
+        for variable, stride in address.strides:
             if isinstance(variable, ComputedIndex):
                 bound = self._size(variable.extent, ("bound",))
                 if bound in (0, 1):
@@ -329,7 +329,7 @@ class _Finisher:
                 name = self._names[variable]
                 strides.append((name, self._stride(variable, stride)))
         strides.sort(key=lambda entry: entry[0])
-        return Access(self._size(place.offset, (role,)), tuple(strides), tuple(terms))
+        return Access(self._size(address.offset, (role,)), tuple(strides), tuple(terms))
 
     def _stride(self, variable: LoopVariable, stride: DimLike) -> Size:
         if variable == self._vectors and isinstance(stride, int) and abs(stride) <= self._near:
@@ -344,27 +344,27 @@ class _Finisher:
         return Param(number)
 
     def _settled(self, expr: Expr) -> Expr | None:
-        if isinstance(expr, Element) and expr.place.storage is self.product:
+        if isinstance(expr, Element) and expr.address.storage is self.product:
             return self._of_product(expr)
         if isinstance(expr, Element):
-            return self._load(expr, self._access(expr.place))
+            return self._load(expr, self._access(expr.address))
         if isinstance(expr, RandomValue):
             assert self.target is not None
             storage, key = self.target.drawn(expr.key)
             buffer = self._buffer(storage, storage.dtype, written=False)
-            return Draw(expr.dtype, buffer, self._param(key), self._access(expr.place))
+            return Draw(expr.dtype, buffer, self._param(key), self._access(expr.address))
         if isinstance(expr, IndexValue):
             return self._number(expr.index)
         if isinstance(expr, RunTimeSize):
             return SizeValue(int64, self._param(expr.size))
         if isinstance(expr, StoredNumber):
             buffer = self._buffer(expr.table, expr.dtype, written=False)
-            return Load(expr.dtype, buffer, Access(expr.place, ()))
+            return Load(expr.dtype, buffer, Access(expr.index, ()))
         return None
 
     @property
     def row_stride(self) -> Param:
-        """The parameter that is the distance between rows of the product alone."""
+        """The parameter that is the distance between rows of the product only."""
         return self._distance(self.outer[-1])
 
     @property
@@ -393,7 +393,7 @@ class _Finisher:
         column = self._names[self.inner[0].last]
         self.reads_product = True
         begin: Size = 0
-        offset, part = expr.place.offset, self.inner[0].extent
+        offset, part = expr.address.offset, self.inner[0].extent
         if isinstance(offset, int) and isinstance(part, int) and offset:
             number = self.begins.setdefault(offset // part, len(self._values))
             if number == len(self._values):
@@ -404,7 +404,7 @@ class _Finisher:
         return self._load(expr, access)
 
     def _load(self, expr: Element, access: Access) -> Load:
-        buffer = self._buffer(expr.place.storage, expr.dtype, written=False)
+        buffer = self._buffer(expr.address.storage, expr.dtype, written=False)
         return Load(expr.dtype, buffer, access)
 
     def _number(self, index: Affine) -> Expr:
@@ -476,8 +476,8 @@ class _Finisher:
             self._can_fail = True
             return BoundsCheck(value, self._param(s.bound))
         if isinstance(s, Stored):
-            buffer = self._buffer(s.place.storage, value.dtype, written=True)
-            return Store(buffer, self._access(s.place, "part"), value)
+            buffer = self._buffer(s.address.storage, value.dtype, written=True)
+            return Store(buffer, self._access(s.address, "part"), value)
         return self._accumulate(s.across, value)
 
     def _accumulate(self, across: CrossRowReduction, value: Expr) -> Accumulate:

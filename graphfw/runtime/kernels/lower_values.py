@@ -1,7 +1,7 @@
 """The elements of a group's tensors, as expressions of loop positions.
 
 Everything is found from indices: the element of a tensor at an index is a function of elements of
-its node's inputs, at indices that the op says. What lies in memory is loaded; the rest is computed.
+its node's inputs, at indices that the op says. What is in memory is loaded; the rest is computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, broadcast_index
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike, always_ge
 from graphfw.ir.dtype import DType, float32, int64, uint8
-from graphfw.ir.sources import Constant, DimValue
+from graphfw.ir.sources import ConstantOp, DimValue
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.creation.ranges import Arange
 from graphfw.ops.random.draws import RandomBits
@@ -143,25 +143,25 @@ class ExpressionBuilder:
             # What is copied lies in the order of its reshape.
             run = node.inputs[0]
             index = self.standard(run)
-            place = placed(root, index, offset, contiguous(run.shape))
-            return [(place, K.cast(self._known[tensor, index], tensor.dtype))]
+            address = address_at(root, index, offset, contiguous(run.shape))
+            return [(address, K.cast(self._known[tensor, index], tensor.dtype))]
         if self.facts.role[node] is not Role.CONCAT:
             index = self.standard(tensor)
             value = K.cast(self.value(tensor, index), tensor.dtype)
-            place = placed(root, index, offset, strides)
+            address = address_at(root, index, offset, strides)
             if tensor.dtype.is_complex:
-                return [*zip(place.parts(), parts_of(value), strict=True)]
-            return [(place, value)]
+                return [*zip(address.parts(), parts_of(value), strict=True)]
+            return [(address, value)]
         assert isinstance(node.op, Concat)
         axis = node.op.axis
         begin: DimLike = 0
         found = []
         for part in node.inputs:
             before = offset + begin * strides[axis]
-            place = placed(root, self.standard(part), before, strides)
-            places = place.parts() if tensor.dtype.is_complex else (place,)
+            address = address_at(root, self.standard(part), before, strides)
+            addresses = address.parts() if tensor.dtype.is_complex else (address,)
             values = [value for _, value in self.stores(part)]
-            found += [*zip(places, values, strict=True)]
+            found += [*zip(addresses, values, strict=True)]
             begin = begin + part.shape[axis]
         return found
 
@@ -187,7 +187,7 @@ class ExpressionBuilder:
         return value
 
     def _is_read(self, root: Tensor) -> bool:
-        """Say whether elements of a root are read from memory, which checks where they lie."""
+        """Say whether elements of a root are read from memory, which checks where they are."""
         if root in self._inside or root.node in self._anew or self._fill(root) is not None:
             return False
         return self.facts.role[root.node] is not Role.GENERATED
@@ -200,16 +200,16 @@ class ExpressionBuilder:
     def _load(self, tensor: Tensor, index: Index) -> Expr:
         is_product = self.product is not None and self.facts.root_of(tensor) is self.product
         layout = (self.facts.layout_in_root if is_product else self.facts.layout_of)(tensor)
-        place = placed(self._storage(layout.root), index, layout.offset, layout.strides)
-        used = {variable for variable, _ in place.strides}
+        address = address_at(self._storage(layout.root), index, layout.offset, layout.strides)
+        used = {variable for variable, _ in address.strides}
         for one in index:
             for variable in one.terms:
                 if isinstance(variable, ComputedIndex) and variable not in used:
                     self.bounds.append(Bound(variable.value, variable.extent))
-        return element_at(place, tensor.dtype)
+        return element_at(address, tensor.dtype)
 
     def _storage(self, root: Tensor) -> Storage:
-        """Return where a root lies; what is packed, in its bytes."""
+        """Return where a root is; what is packed, in its bytes."""
         is_unpacked = self.facts.role[root.node] is Role.UNPACK
         return self.facts.root_of(root.node.inputs[0]) if is_unpacked else root
 
@@ -235,12 +235,12 @@ class ExpressionBuilder:
             return number
         if isinstance(op, RandomBits):
             (bits,) = node.outputs
-            place = placed(bits, index, 0, contiguous(bits.shape))
-            return RandomValue(bits.dtype, op.key, place)
+            address = address_at(bits, index, 0, contiguous(bits.shape))
+            return RandomValue(bits.dtype, op.key, address)
         if self.facts.role[node] is Role.UNPACK:
             (whole,) = node.outputs
-            place = placed(self._storage(whole), index, 0, contiguous(whole.shape))
-            return Element(whole.dtype, place)
+            address = address_at(self._storage(whole), index, 0, contiguous(whole.shape))
+            return Element(whole.dtype, address)
         if isinstance(op, Gather):
             return self._gathered(node, index)
         if isinstance(op, IndexAdd):
@@ -264,7 +264,9 @@ class ExpressionBuilder:
         kind = cast(ReduceKind, node.op.combine)
         index = self.standard(x)
         value = self.value(x, index)
-        kept = [place for a, place in enumerate(index) if a not in gone and place is not ZERO]
+        kept = [
+            position for a, position in enumerate(index) if a not in gone and position is not ZERO
+        ]
         lost = [x.shape[a] for a in gone if x.shape[a] != 1]
         if not lost:
             self._known[output, self.standard(output)] = self._of_one(node, value)
@@ -290,8 +292,8 @@ class ExpressionBuilder:
         counts = [range(cast(int, x.shape[axis])) for axis in gone]
         indices = []
         for numbers in product(*counts):
-            places = [Affine(number, {}) for number in numbers]
-            indices.append(unreduced(index, node.types[0].shape, x.shape, gone, places))
+            positions = [Affine(number, {}) for number in numbers]
+            indices.append(unreduced(index, node.types[0].shape, x.shape, gone, positions))
         return joined(node, [self.value(x, at) for at in indices])
 
     def _of_one(self, node: Node, value: Expr) -> Expr:
@@ -310,28 +312,28 @@ class ExpressionBuilder:
         axis, x, indices = node.op.axis, node.inputs[0], node.inputs[1:]
         named = len(index) - (x.ndim - len(indices))
         middle = index[axis : axis + named]
-        places = [
+        positions = [
             self._named(node, tensor, broadcast_index(middle, tensor.shape), x.shape[axis + i])
             for i, tensor in enumerate(indices)
         ]
-        at = (*index[:axis], *places, *index[axis + named :])
+        at = (*index[:axis], *positions, *index[axis + named :])
         if not self._is_read(self.facts.root_of(x)):
-            for place in places:
-                self._bound(place)
+            for position in positions:
+                self._bound(position)
         return self.value(x, at)
 
     def _named(self, node: Node, tensor: Tensor, index: Index, size: DimLike) -> Affine:
-        """Return the place along a dim of a size that an element of an index tensor names."""
+        """Return the position along a dim of a size that an element of an index tensor names."""
         root, at = self.facts.follow(tensor, index)
-        place = None if at is None else iota_value(root, at)
-        if place is not None and tensor.dtype.is_integer:
-            only = next(iter(place.terms), None)
-            if only is not None and place == index_of(only) and always_ge(size, only.extent):
-                return place
-        return named_place(node, self.value(tensor, index), size)
+        position = None if at is None else iota_value(root, at)
+        if position is not None and tensor.dtype.is_integer:
+            only = next(iter(position.terms), None)
+            if only is not None and position == index_of(only) and always_ge(size, only.extent):
+                return position
+        return named_position(node, self.value(tensor, index), size)
 
-    def _bound(self, place: Affine) -> None:
-        for variable in place.terms:
+    def _bound(self, position: Affine) -> None:
+        for variable in position.terms:
             if isinstance(variable, ComputedIndex):
                 self.bounds.append(Bound(variable.value, variable.extent))
 
@@ -339,31 +341,31 @@ class ExpressionBuilder:
         """Return an element of a narrow roll: which one of its row, where that is not known."""
         assert isinstance(node.op, Roll)
         (shift,), (x,) = node.op.shifts, node.inputs
-        *before, place = index
+        *before, position = index
         size = cast(int, x.shape[-1])
         found = [self.value(x, (*before, Affine((k - shift) % size, {}))) for k in range(size)]
-        if not place.terms:
-            return found[cast(int, place.offset)]
+        if not position.terms:
+            return found[cast(int, position.offset)]
         *first, result = found
         for number, value in enumerate(first):
-            here = K.eq(IndexValue(int64, place), number)
+            here = K.eq(IndexValue(int64, position), number)
             result = K.select(here, value, result)
         return result
 
     def _added(self, node: Node, index: Index) -> Expr:
-        """Return the base, with the value added at the one place of a row that the index names."""
+        """Return the base with the value added at the position of a row that the index names."""
         picking = self.facts.picking(node)
         assert picking is not None
         x, values = node.inputs[:2]
         assert isinstance(node.op, IndexAdd)
         axis = node.op.axis
         middle = tuple([ZERO if dim is None else index[dim] for dim in picking.dims])
-        tensor = picking.place
-        place = self._named(node, tensor, broadcast_index(middle, tensor.shape), x.shape[-1])
-        self._bound(place)
+        tensor = picking.position
+        position = self._named(node, tensor, broadcast_index(middle, tensor.shape), x.shape[-1])
+        self._bound(position)
         base = self.value(x, index)
         more = K.add(base, self.value(values, (*index[:axis], *middle)))
-        here = K.eq(IndexValue(int64, index[-1]), _as_value(place))
+        here = K.eq(IndexValue(int64, index[-1]), _as_value(position))
         result = K.select(here, more, base)
         return widened(K.cast(result, node.types[0].dtype))
 
@@ -374,18 +376,18 @@ def _misfit(node: Node, why: str) -> PassError:
     )
 
 
-def _as_value(place: Affine) -> Expr:
+def _as_value(position: Affine) -> Expr:
     """Return an index as a value."""
-    if place.offset == 0 and len(place.terms) == 1:
-        ((variable, coefficient),) = place.terms.items()
+    if position.offset == 0 and len(position.terms) == 1:
+        ((variable, coefficient),) = position.terms.items()
         if isinstance(variable, ComputedIndex) and coefficient == 1:
             return variable.value
-    return IndexValue(int64, place)
+    return IndexValue(int64, position)
 
 
 def filled(root: Tensor) -> Expr | None:
     """Return the value of a constant whose elements are all the same."""
-    fill = fill_value(root) if isinstance(root.node.op, Constant) else None
+    fill = fill_value(root) if isinstance(root.node.op, ConstantOp) else None
     if fill is None:
         return None
     if root.dtype.is_storage:
@@ -397,12 +399,12 @@ def counted(node: Node, index: Index) -> Expr | None:
     """Return an element of a range, or a size as a value; None for other nodes."""
     op = node.op
     if isinstance(op, Arange):
-        place = index[0] * op.step + op.start
+        position = index[0] * op.step + op.start
     elif isinstance(op, DimValue):
-        place = Affine(op.dim, {})
+        position = Affine(op.dim, {})
     else:
         return None
-    return widened(K.cast(IndexValue(int64, place), node.types[0].dtype))
+    return widened(K.cast(IndexValue(int64, position), node.types[0].dtype))
 
 
 def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
@@ -411,14 +413,14 @@ def applied(node: Node, xs: Sequence[Expr]) -> Expr | None:
     return None if result is None else widened(K.cast(result, node.types[0].dtype))
 
 
-def named_place(node: Node, value: Expr, size: DimLike) -> Affine:
-    """Return the place along a dim of a size that an index is, of a gather or the like."""
+def named_position(node: Node, value: Expr, size: DimLike) -> Affine:
+    """Return the position along a dim of a size that an index is, of a gather or the like."""
     assert isinstance(node.op, Gathering)
-    place = K.cast(value, int64)
+    position = K.cast(value, int64)
     if not node.op.refusal and value.dtype.kind == "int":
         whole = IndexValue(int64, Affine(size, {}))
-        place = K.select(K.lt(place, 0), K.add(place, whole), place)
-    return index_of(ComputedIndex(place, size))
+        position = K.select(K.lt(position, 0), K.add(position, whole), position)
+    return index_of(ComputedIndex(position, size))
 
 
 def joined(node: Node, elements: Sequence[Expr]) -> Expr:
@@ -430,22 +432,22 @@ def joined(node: Node, elements: Sequence[Expr]) -> Expr:
     return widened(K.cast(total, node.types[0].dtype))
 
 
-def placed(
+def address_at(
     storage: Storage, index: Index, offset: DimLike, strides: Sequence[DimLike]
 ) -> ElementAddress:
     """Return where the element at an index lies."""
     total = Affine(offset, {})
-    for place, stride in zip(index, strides, strict=True):
-        total = total + place * stride
+    for position, stride in zip(index, strides, strict=True):
+        total = total + position * stride
     return ElementAddress(storage, total.offset, tuple(total.terms.items()))
 
 
-def element_at(place: ElementAddress, dtype: DType) -> Expr:
+def element_at(address: ElementAddress, dtype: DType) -> Expr:
     """Return the element at an address as kernels compute with it."""
     if dtype.is_complex:
-        real, imag = [Element(dtype.real, part) for part in place.parts()]
+        real, imag = [Element(dtype.real, part) for part in address.parts()]
         return K.complex(real, imag, dtype)
-    return widened(Element(dtype, place))
+    return widened(Element(dtype, address))
 
 
 def widened(x: Expr) -> Expr:

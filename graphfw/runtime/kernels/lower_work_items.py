@@ -1,6 +1,6 @@
 """How work is divided into work items, the pieces that threads claim.
 
-The division depends on sizes alone, never on threads. Small work items keep all threads at work
+The division depends on sizes only, never on threads. Small work items keep all threads at work
 until the end. But the longer the piece of memory that a thread goes through, the faster it is:
 pieces of 16 KB take 1.3 to 1.8 times as long as such of 1 MB. So work items are small only where
 there is little work.

@@ -119,7 +119,7 @@ def multiplies(
 
 
 def lowering_of(node: Node, target: TargetName) -> Lowering | None:
-    """Return the lowering of a node alone, or None."""
+    """Return the lowering of a node only, or None."""
     found = _nodes.get(type(node.op))
     return (_loaded(type(node.op)) if found is None else found).get(target)
 
@@ -151,21 +151,21 @@ def _register(
         fix = did_you_mean(target, targets) or f"there are: {', '.join(targets)}"
         raise ArgumentError(f"lowers: there is no target {target!r}", fix=fix)
     for cls in ops:
-        given: object = cls
-        if not (isinstance(given, type) and issubclass(given, Op)):
+        registered: object = cls
+        if not (isinstance(registered, type) and issubclass(registered, Op)):
             fix = "write the op's class: @gf.extend.lowers(Softcap, target=…)"
-            raise ArgumentError(f"lowers: {a_type(given)} is no class of ops", fix=fix)
+            raise ArgumentError(f"lowers: {a_type(registered)} is no class of ops", fix=fix)
     for cls in ops:
         known = registry.setdefault(cls, {})
         before = known.get(target)
         # The same definition may be run again, as in a notebook.
-        if before is not None and _place(before.steps) != _place(made.steps):
+        if before is not None and _module_and_name(before.steps) != _module_and_name(made.steps):
             raise GraphError(
                 f"the op {cls.name!r} has native code for {target} already: "
-                f"{'.'.join(_place(before.steps))}"
+                f"{'.'.join(_module_and_name(before.steps))}"
             )
         known[target] = made
 
 
-def _place(function: Callable[..., Any]) -> tuple[str, str]:
+def _module_and_name(function: Callable[..., Any]) -> tuple[str, str]:
     return function.__module__, function.__qualname__

@@ -147,7 +147,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "erfinv": _library(1, lambda x: numerics.erfinv(np, x)),
     "ndtr": _library(1, partial(rounded(normal.ndtr), np)),
 } | {
-    # Of float64 alone.
+    # Of float64 only.
     name: _library(arity, partial(rounded(in_pieces(compute)), np))
     for name, (arity, compute) in FUNCTIONS.items()
 }

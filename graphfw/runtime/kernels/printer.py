@@ -52,7 +52,7 @@ _SIGNS = {
 def show(kernel: Kernel) -> str:
     """Return the text of a kernel: kernels with equal texts do the same.
 
-    Constants and references of a dtype other than float32 have it behind them, and casts name what
+    Constants and references of a dtype other than float32 have it after them, and casts name what
     they make.
     Values that are used more than once are named, `v0`, `v1`, ..., where they are first used.
 
@@ -131,11 +131,11 @@ class _Names:
         elif isinstance(statement, BoundsCheck):
             text = f"check {value} below {_size(statement.bound)}"
         else:
-            place = f"b{statement.buffer}{self._access(statement.access)}"
-            text = f"{place} = {value}"
+            element = f"b{statement.buffer}{self._access(statement.access)}"
+            text = f"{element} = {value}"
             if isinstance(statement, Accumulate):
                 line = "line " if statement.inner else ""
-                text = f"{line}{place} {statement.kind}= {value}"
+                text = f"{line}{element} {statement.kind}= {value}"
         return [*self._lines, text]
 
     def _count(self, root: Expr) -> None:

@@ -132,6 +132,7 @@ class Step:
         can_fail: Whether it may return a number other than 0.
         nonzero: Sizes that must not be 0: of nothing, none is the largest.
         after: What must have been made before, though it is not read: nothing is kept for that.
+        prepacks: Whether it lays out an operand that stays the same from run to run.
         choice: Why it is this step, and those before it for the same nodes; for reports.
     """
 
@@ -148,6 +149,7 @@ class Step:
     can_fail: bool = False
     nonzero: tuple[DimLike, ...] = ()
     after: tuple[Storage, ...] = ()
+    prepacks: bool = False
     choice: Choice | None = None
 
 
@@ -178,13 +180,13 @@ class Epilogue(NamedTuple):
         params: The run-time integers of the kernel.
         product: Which buffer is the product.
         row_stride: Which of `params` is the distance between rows of the product, and nothing else:
-            a piece of the product lies in a block of its own, whose rows are as far apart as it is
-            wide. What stands at this place in `params` is not used.
+            a piece of the product is in a block of its own, whose rows are as far apart as it is
+            wide. What stands at this index in `params` is not used.
         in_place: Pairs of buffers, (written, read), that may be one array: see `Step`.
         sections: Into how many equal parts the columns of the product are divided: the kernel's
             columns are those of a part, and it reads elements of each.
-        begins: Pairs of a part's number, not 0, and which of `params` is how far it lies behind
-            the first, and nothing else: what stands at that place is not used.
+        begins: Pairs of a part's number, not 0, and which of `params` is how far it lies after
+            the first, and nothing else: what stands at that index is not used.
         member: Where the rows are not one axis of the kernel but two: which of `params` is the
             distance between rows of the first of these, and how many rows the other has.
         is_whole: Whether a piece must have all columns of its rows: they are reduced.
@@ -205,11 +207,11 @@ class Epilogue(NamedTuple):
         """Return `params` for a block in which rows and parts of the product are so far apart."""
         params = list(self.params)
         params[self.row_stride] = row
-        for number, place in self.begins:
-            params[place] = number * section
+        for number, index in self.begins:
+            params[index] = number * section
         if self.member is not None:
-            place, rows = self.member
-            params[place] = rows * row
+            index, rows = self.member
+            params[index] = rows * row
         return tuple(params)
 
 
@@ -222,7 +224,7 @@ class Prologue(NamedTuple):
             of the tensor. It has nothing that can fail.
         operands: For each of its buffers the storage; None for the tensor, which it writes.
         params: The run-time integers of the kernel. The last is the distance between rows of the
-            tensor, and nothing else: a piece of it lies in a block of its own.
+            tensor, and nothing else: a piece of it is in a block of its own.
         rows: How many rows the tensor has, its batch dims joined with them.
         columns: How many columns.
         is_right: Whether it is the right operand.
@@ -259,17 +261,6 @@ class Product(NamedTuple):
     epilogue: Epilogue | None
     is_fixed: bool
     prologue: Prologue | None = None
-
-
-@record(eq=False)
-class Prepared(Temp):
-    """Memory that is computed from constants, or variables that the plan does not update, once.
-
-    Attributes:
-        step: What computes it; run again when a variable that it reads has new contents.
-    """
-
-    step: Step
 
 
 @record(eq=False)

@@ -22,7 +22,7 @@ class _Format(NamedTuple):
         width: How many bits a code has, its sign included.
         mantissa: How many of these are the mantissa.
         bias: What the exponent is larger by.
-        last: The code of the largest number; what lies behind it are no numbers.
+        last: The code of the largest number; what lies after it are no numbers.
         beyond: The code of what is larger than that.
         nan: The code of NaN; where there is none, what it becomes: a zero.
         minus: Whether zero and NaN have a sign.
@@ -132,7 +132,7 @@ def _code(k: PrimitiveCalls, x: Expr, form: _Format) -> Expr:
 
 
 def _power(k: PrimitiveCalls, code: Expr) -> Expr:
-    """float8_e8m0fnu: the exponent of a float32 alone, or NaN."""
+    """float8_e8m0fnu: the exponent of a float32 only, or NaN."""
     least = k.const(1 << 22, uint32)  # 2^-127, which no normal float32 is
     found = k.select(k.eq(code, 0), least, k.shl(code, 23))
     return k.bits(k.select(k.eq(code, 0xFF), _QUIET, found), float32)

@@ -1,4 +1,4 @@
-"""Where tensors lie in memory, as steps see them."""
+"""Where tensors are in memory, as steps see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphfw.runtime.kernels.steps import View
 
 
 def view(tensor: Tensor, facts: FusionFacts) -> View:
-    """Return how a tensor lies in the storage of what computes it: a source, or a group's output.
+    """Return the view of a tensor in the storage of what computes it: a source, or a group.
 
     A tensor that views nothing is its own storage.
     """
@@ -22,12 +22,12 @@ def view(tensor: Tensor, facts: FusionFacts) -> View:
     return View(layout.root, layout.offset, tensor.shape, layout.strides)
 
 
-def is_whole(place: View) -> bool:
+def is_whole(view: View) -> bool:
     """Whether a view has all elements of its storage, in the same order."""
-    assert isinstance(place.storage, Tensor)
-    if place.offset != 0 or size_of(place.shape) != place.storage.size:
+    assert isinstance(view.storage, Tensor)
+    if view.offset != 0 or size_of(view.shape) != view.storage.size:
         return False
-    dense = zip(place.shape, place.strides, contiguous(place.shape), strict=True)
+    dense = zip(view.shape, view.strides, contiguous(view.shape), strict=True)
     return all(dim == 1 or stride == wanted for dim, stride, wanted in dense)
 
 
@@ -39,9 +39,9 @@ def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[Vi
     found: list[tuple[View, View]] = []
     for x in inputs:
         offset = output.offset + begin * output.strides[axis]
-        place = output._replace(offset=offset, shape=x.shape)
-        if x.shape[axis] != 0 and not _is_at(x, place):
-            found.append((x, place))
+        view = output._replace(offset=offset, shape=x.shape)
+        if x.shape[axis] != 0 and not _is_at(x, view):
+            found.append((x, view))
         begin = begin + x.shape[axis]
     return found
 
@@ -55,8 +55,8 @@ def is_joined(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> bo
     return not misplaced(node, inputs, outputs[0])
 
 
-def _is_at(x: View, place: View) -> bool:
-    if x.storage is not place.storage or x.offset != place.offset:
+def _is_at(x: View, view: View) -> bool:
+    if x.storage is not view.storage or x.offset != view.offset:
         return False
-    strides = zip(x.shape, x.strides, place.strides, strict=True)
+    strides = zip(x.shape, x.strides, view.strides, strict=True)
     return all([dim == 1 or here == there for dim, here, there in strides])

@@ -36,7 +36,6 @@ class CpuBackend:
         tuner: What chooses where strategies are measured.
     """
 
-    hoists = False
     updates_last = False
     lends_outputs = True
 
@@ -59,6 +58,9 @@ class CpuBackend:
 
     def may_overwrite(self, step: Step) -> bool:
         return not is_worth_a_copy(step)
+
+    def may_hoist(self, step: Step) -> bool:
+        return step.prepacks
 
     def is_in_place(self, step: Step) -> bool:
         return True

@@ -95,7 +95,7 @@ class Compiled:
         """The carries that an iteration may write over what it is given."""
         return frozenset(self.made.loaded.recipe.carried)
 
-    def place(self, array: int) -> int:
+    def address_slot(self, array: int) -> int:
         """Return where the address of an input goes; outputs come after the inputs."""
         return self.made.loaded.recipe.fixed + array
 
@@ -202,7 +202,7 @@ class ReadyBody:
     def _source(
         self, build: Build, tensor: Tensor, layout: Layout, chain: NestedLoops
     ) -> IndirectAddress:
-        """Return where a tensor lies in the run."""
+        """Return where a tensor is in the run."""
         known = build.view_at(tensor, layout)
         if not known.is_dense:
             raise NotNativeError
@@ -225,7 +225,7 @@ def shape_of(tensor: Tensor, sizes: Sizes) -> tuple[int, ...]:
 
 
 def whole(arrays: Sequence[Array]) -> list[Array]:
-    """Return arrays whose elements lie in a row, in C order."""
+    """Return arrays whose elements are contiguous, in C order."""
     return [np.require(a, requirements=["C", "A"]) for a in arrays]
 
 

@@ -10,12 +10,12 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dim_text import written as sizes_of
 from graphfw.ir.literal import Literal
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.loc import Loc
 from graphfw.ops.control.region_op import Region
 from graphfw.runtime.executor import Options
-from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Table, View
+from graphfw.runtime.kernels.steps import Step, Storage, Table, View
 from graphfw.runtime.numpy_executor.backend import CpuBackend
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.layout import ARENA, KnownView, Layout, stretches
@@ -24,7 +24,7 @@ from graphfw.runtime.numpy_executor.node_regions import NodeRegion
 from graphfw.runtime.numpy_executor.recipe import Measured, PreparedStep, Recipe, RecipeStep
 from graphfw.runtime.pipeline import Compilation
 from graphfw.runtime.planning.copies import marked
-from graphfw.runtime.planning.schedule import Level
+from graphfw.runtime.planning.schedule import Level, written
 from graphfw.runtime.program import Program
 
 
@@ -40,11 +40,11 @@ class Build:
     Attributes:
         stages: What the stages of the compilation have made.
         levels: What runs when.
-        fetched: For each fetched output what holds it alone.
+        fetched: For each fetched output a storage that holds nothing else.
         bases: The number of the address of each storage that is not in the arena; see `Recipe`. The
             arrays of a call are the inputs, what random nodes draw from, the direct outputs, the
             updates.
-        array_of: For storages of the latter kind, the place among the arrays.
+        array_of: For storages of the latter kind, the index among the arrays.
         block_of: For storages in the arena, the block.
         constants: What the constants are.
         prepared: The prepared operands.
@@ -82,21 +82,21 @@ class Build:
         self.lifetimes = plan.lifetimes
         self.updated = plan.updated
         self.steps = [step for level in self.levels for step in level.steps]
-        self.prepared = [one for one in stages.hoisted.kept if isinstance(one, Prepared)]
-        self.constants = _constants(self.steps, self.prepared)
+        self.prepacked = [*stages.hoisted.steps]
+        self.constants = _constants((*self.steps, *self.prepacked))
         direct = [k for k, storage in enumerate(self.fetched) if storage not in stages.outside]
-        lasting = [*self.constants, *self.prepared, *stages.outside]
+        lasting = [*self.constants, *stages.hoisted.kept, *stages.outside]
         drawing: list[Storage] = [backend.draws.storage] if backend.draws else []
-        given = [*program.feeds, *program.variables, *drawing]
-        arrays = [*given, *[self.fetched[k] for k in direct], *plan.updated, *marks]
+        inputs = [*program.feeds, *program.variables, *drawing]
+        arrays = [*inputs, *[self.fetched[k] for k in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
-        self.array_of = {storage: place for place, storage in enumerate(arrays)}
+        self.array_of = {storage: index for index, storage in enumerate(arrays)}
         memory = stages.memory
         self.block_of = memory.block_of
         for storage, output in memory.homes.items():
             self.bases[storage] = self.bases[output]
             self.array_of[storage] = self.array_of[output]
-        codes = [step.code for step in (*self.steps, *[one.step for one in self.prepared])]
+        codes = [step.code for step in (*self.steps, *self.prepacked)]
         # Steps of equal structure share their code: it is named once.
         name_by_id = {number: name_of(code) for number, code in {id(c): c for c in codes}.items()}
         names = [name_by_id[id(code)] for code in codes]
@@ -128,7 +128,7 @@ class Build:
             fixed=len(lasting) + 1,
             arrays=len(arrays),
             constants={self.bases[s]: literal for s, literal in self.constants.items()},
-            prepared=tuple([self._prepared_step(one, next(function_of)) for one in self.prepared]),
+            prepared=tuple([self._prepared_step(s, next(function_of)) for s in self.prepacked]),
             overwritten=tuple([self.array_of[variable] for variable in program.updated]),
             direct=tuple(direct),
             carried=tuple(sorted(stages.overwritten)),
@@ -149,13 +149,13 @@ class Build:
         numbers = [self._lines.get(_line(node), -1) for node in step.nodes]
         return [number for number in dict.fromkeys(numbers) if number >= 0]
 
-    def _prepared_step(self, one: Prepared, function: int) -> PreparedStep:
-        step = one.step
-        result = self.bases[one]
+    def _prepared_step(self, step: Step, function: int) -> PreparedStep:
+        (made,) = written(step)
+        result = self.bases[made]
         pairs = zip(step.operands, step.written, strict=True)
         return PreparedStep(
             result=result,
-            nbytes=static(one.size) * one.dtype.itemsize,
+            nbytes=static(made.size) * made.dtype.itemsize,
             function=function,
             operands=tuple([result if is_new else self.bases[s] for s, is_new in pairs]),
             params=tuple(map(static, step.params)),
@@ -164,7 +164,7 @@ class Build:
         )
 
     def view(self, tensor: Tensor) -> View:
-        """Return where a tensor lies."""
+        """Return where a tensor is."""
         return self.stages.view(tensor)
 
     def view_at(self, tensor: Tensor, layout: Layout) -> KnownView:
@@ -190,12 +190,12 @@ def _line(node: Node) -> Loc:
     return node.loc._replace(merged=()) if node.loc.merged else node.loc
 
 
-def _constants(steps: Sequence[Step], prepared: Sequence[Prepared]) -> dict[Storage, Literal]:
+def _constants(steps: Sequence[Step]) -> dict[Storage, Literal]:
     """Collect the constants that steps read from memory."""
     found: dict[Storage, Literal] = {}
-    for step in (*steps, *[one.step for one in prepared]):
+    for step in steps:
         for storage in step.operands:
-            if isinstance(storage, Tensor) and isinstance(storage.node.op, Constant):
+            if isinstance(storage, Tensor) and isinstance(storage.node.op, ConstantOp):
                 op: Any = storage.node.op
                 found[storage] = op.value
             elif isinstance(storage, Table):

@@ -78,8 +78,10 @@ def _closure(
         needed = todo.pop()
         if needed in loaded or needed in found or needed in more:
             continue
-        place = cache.load(needed)
-        bundle = None if place is None else _restored(cache.load(place.decode("ascii", "replace")))
+        address = cache.load(needed)
+        bundle = (
+            None if address is None else _restored(cache.load(address.decode("ascii", "replace")))
+        )
         if bundle is None or needed not in bundle.defines:
             return None
         if any([own in found or own in more for own in bundle.defines]):

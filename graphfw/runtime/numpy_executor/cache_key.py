@@ -72,13 +72,13 @@ class _UnknownError(Exception):
 def _described(program: Program) -> list[str]:
     """Return texts that are equal for programs with equal recipes."""
     numbers = {node: number for number, node in enumerate(program.source.nodes)}
-    places = {variable: place for place, variable in enumerate(program.variables)}
+    indices = {variable: index for index, variable in enumerate(program.variables)}
     lines = [
         ",".join(program.symbols),
         ",".join([str(numbers.get(t.node)) for t in program.feeds]),
         ",".join([str(numbers.get(t.node)) for t in program.variables]),
-        ",".join([str(places[t]) for t in program.updated]),
-        _places(program.source.outputs, numbers),
+        ",".join([str(indices[t]) for t in program.updated]),
+        _references(program.source.outputs, numbers),
         str(program.fetch_count),
         str(program.carried),
     ]
@@ -89,20 +89,20 @@ def _line(node: Node, numbers: Mapping[Node, int]) -> str:
     op = node.op
     if not type(op).__module__.startswith("graphfw."):
         raise _UnknownError
-    return f"{op.name}({_places(node.inputs, numbers)}){_text(op.values)}"
+    return f"{op.name}({_references(node.inputs, numbers)}){_text(op.values)}"
 
 
-def _places(tensors: Sequence[Tensor], numbers: Mapping[Node, int]) -> str:
+def _references(tensors: Sequence[Tensor], numbers: Mapping[Node, int]) -> str:
     return ",".join([f"{numbers[t.node]}.{t.index}" for t in tensors])
 
 
 def _body(body: Body) -> str:
     """Return a text that equal bodies have."""
-    given = [t.node for t in body.parameters]
-    numbers = {node: number for number, node in enumerate([*given, *body.nodes])}
+    parameters = [t.node for t in body.parameters]
+    numbers = {node: number for number, node in enumerate([*parameters, *body.nodes])}
     kinds = ",".join([str(t.type) for t in body.parameters])
     lines = "\n".join([_line(node, numbers) for node in body.nodes])
-    return f"body({kinds}){{{lines}}}{_places(body.outputs, numbers)}{body.sizes}"
+    return f"body({kinds}){{{lines}}}{_references(body.outputs, numbers)}{body.sizes}"
 
 
 def _text(value: Any) -> str:

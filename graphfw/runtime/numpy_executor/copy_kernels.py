@@ -61,7 +61,7 @@ class _Kernel:
         turn_if_narrow(draft, target.narrow)
         made = step(finished(draft, target), (), target)
         (self.address,) = compile_codes([made.code])
-        self.places = [0 if storage is source else 1 for storage in made.operands]
+        self.array_numbers = [0 if storage is source else 1 for storage in made.operands]
         sizes = [*made.params, made.work_items, made.scratch]
         self._evaluate = evaluator(written(sizes, _names("d", dims) + _names("s", strides)))
 
@@ -70,7 +70,7 @@ class _Kernel:
         sizes = [n for n, known in zip(layout.shape, form.dims, strict=True) if known is None]
         sizes += [n for n, known in zip(layout.strides, form.strides, strict=True) if known is None]
         *params, work_items, scratch = self._evaluate(*sizes)
-        refs = [(place, 0) for place in self.places]
+        refs = [(array, 0) for array in self.array_numbers]
         return StepCall(self.address, refs, params, work_items, scratch)
 
 

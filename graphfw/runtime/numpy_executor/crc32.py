@@ -163,8 +163,8 @@ class FoldCode:
         return _X86.format(vector=vector, lanes=lanes, intrinsic=_INTRINSICS[lanes])
 
     def _loaded(self, name: str, base: str, offset: int) -> str:
-        place = f"{name}_at = getelementptr i8, ptr {base}, i64 {offset}"
-        return f"  {place}\n  {name} = load <{2 * self.lanes} x i64>, ptr {name}_at, align 1"
+        address = f"{name}_at = getelementptr i8, ptr {base}, i64 {offset}"
+        return f"  {address}\n  {name} = load <{2 * self.lanes} x i64>, ptr {name}_at, align 1"
 
     def _folded(self, name: str, what: str, onto: str, distance: int, lanes: int) -> str:
         """Return the line that moves bytes by a distance, and adds those that lie there."""

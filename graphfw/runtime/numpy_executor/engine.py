@@ -55,7 +55,7 @@ def ahead(code: Code) -> Iterator[None]:
 
 
 def _tried(code: Code) -> None:
-    with contextlib.suppress(ExecutorError):  # who asks for it is told
+    with contextlib.suppress(ExecutorError):  # who asks for it gets the error
         compile_codes([code])
 
 
@@ -129,10 +129,10 @@ def _groups(texts: Mapping[str, str], most: int) -> list[dict[str, str]]:
     count = max(min(most, sum(costs.values()) // _LEAST), 1)
     groups: list[tuple[int, dict[str, str]]] = [(0, {}) for _ in range(count)]
     for name in sorted(texts, key=costs.__getitem__, reverse=True):
-        place = min(range(len(groups)), key=lambda i: groups[i][0])
-        cost, group = groups[place]
+        index = min(range(len(groups)), key=lambda i: groups[i][0])
+        cost, group = groups[index]
         group[name] = texts[name]
-        groups[place] = cost + costs[name], group
+        groups[index] = cost + costs[name], group
     return [group for _, group in sorted(groups, key=lambda g: -g[0]) if group]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.ir.op import Rng
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Options, Replayed
 from graphfw.runtime.memory import MemoryReport
@@ -89,7 +89,7 @@ def native_executable(program: Program, options: Options, arenas: Arenas) -> Nat
     if key is None:
         return _compiled(program, options, arenas)
     ops = [node.op for node in program.source.nodes]
-    own = [op.value for op in ops if isinstance(op, Constant)]
+    own = [op.value for op in ops if isinstance(op, ConstantOp)]
     found = recalled(key, own)
     if found is not None:
         return RecalledExecutable(program, options, arenas, LoadedRecipe(*found), key)

@@ -193,13 +193,13 @@ class Execution:
         made = self._made.get(storage)
         if made is not None:
             return made
-        place = self._build.array_of.get(storage)
-        if place is not None:
+        index = self._build.array_of.get(storage)
+        if index is not None:
             inputs = self._inputs
             found = (
-                inputs[place]
-                if place < len(inputs)
-                else (*self._results, *self._updates)[place - len(inputs)]
+                inputs[index]
+                if index < len(inputs)
+                else (*self._results, *self._updates)[index - len(inputs)]
             )
             return as_contiguous(found, self._run.run.threads)
         if isinstance(storage, Tensor):

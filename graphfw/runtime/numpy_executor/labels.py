@@ -25,13 +25,13 @@ class Described(NamedTuple):
 
     Attributes:
         label: The ops inside.
-        place: Where they were made.
+        location: Where they were made.
         flops: What it computes.
         moved: The bytes of its operands.
     """
 
     label: str
-    place: str
+    location: str
     flops: int
     moved: int
 
@@ -52,7 +52,7 @@ class Labels(NamedTuple):
     def keep(self, cache: Cache, key: str) -> None:
         """Keep them on disk, beside the recipe of this key."""
         content = [self.labels, self.nodes, [self.work.parameters, self.work.texts]]
-        cache.store(_name(key), json.dumps([*content, self.work.places]).encode())
+        cache.store(_name(key), json.dumps([*content, self.work.indices]).encode())
 
     def at(self, sizes: Sequence[int], nodes: Sequence[Node]) -> list[Described]:
         """Return them at some sizes, given the nodes of the program's source."""
@@ -70,8 +70,8 @@ def recalled_labels(cache: Cache, key: str) -> Labels | None:
     if content is None:
         return None
     try:
-        labels, nodes, (parameters, texts), places = json.loads(content)
-        work = SizeTexts(tuple(parameters), tuple(texts), tuple(places))
+        labels, nodes, (parameters, texts), indices = json.loads(content)
+        work = SizeTexts(tuple(parameters), tuple(texts), tuple(indices))
         work.check()
         return Labels(tuple(labels), tuple(map(tuple, nodes)), work)
     except (ValueError, TypeError):
@@ -100,7 +100,7 @@ def profiled(
     best = rates()
     for number, one in enumerate(steps):
         best.saw(one.flops, one.moved, took[number])
-    labels = [Label(s.label, s.place, best.seconds(s.flops, s.moved)) for s in steps]
+    labels = [Label(s.label, s.location, best.seconds(s.flops, s.moved)) for s in steps]
     return profile(events, labels)
 
 

@@ -1,4 +1,4 @@
-"""The layout of a plan at given sizes: tables for the native runner, and where everything lies."""
+"""The layout of a plan at given sizes: tables for the native runner, and where everything is."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Layout:
         is_unchecked: Whether there are indices that native code does not look at, as they name
             elements of nothing.
         runs: Tables for single runs that nobody uses at the moment.
-        views: Where tensors lie that are looked at outside of native code, as far as known.
+        views: Where tensors are that are looked at outside of native code, as far as known.
     """
 
     tables: Tables

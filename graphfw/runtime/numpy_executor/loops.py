@@ -55,7 +55,7 @@ class Move(NamedTuple):
     Attributes:
         base: Where its address goes.
         array: The number of the array that it is in.
-        offset: Where it lies in iteration 0, in bytes.
+        offset: Where it is in iteration 0, in bytes.
         nbytes: How much farther it is in the next.
     """
 
@@ -170,8 +170,8 @@ class Iterations:
         for word, move in enumerate(moves):
             rows.append((move.array, move.offset, here + 8 * (first_move + 3 * word + 1)))
         for word, carry in enumerate(carries):
-            places = enumerate((carry.begin, *carry.rooms), first_carry + 5 * word + 2)
-            rows += [(array, 0, here + 8 * place) for place, array in places]
+            indices = enumerate((carry.begin, *carry.rooms), first_carry + 5 * word + 2)
+            rows += [(array, 0, here + 8 * index) for index, array in indices]
         work.run.bases[number] = here + 8 * _NUMBER
         asked = asked_bases = 0
         if condition is not None:

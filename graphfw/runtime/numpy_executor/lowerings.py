@@ -21,7 +21,7 @@ from graphfw.ops.nn.pooling_ops import (
     WindowSum,
     WindowTake,
 )
-from graphfw.ops.nn.unfold import Fold
+from graphfw.ops.nn.unfold import FoldWindows
 from graphfw.ops.nn.unpooling import MaxUnpool
 from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from graphfw.ops.shape.concat import Concat
@@ -141,7 +141,7 @@ def _pools(
     return convolution.pool_steps(node, inputs, outputs)
 
 
-@lowers(Fold, WindowArgmax, WindowPut, WindowTake, target="numpy")
+@lowers(FoldWindows, WindowArgmax, WindowPut, WindowTake, target="numpy")
 def _chooses(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:

@@ -1,4 +1,4 @@
-"""Running a program with native code, on memory that is planned ahead."""
+"""Running a program with native code, on memory that is planned in advance."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
             self._check_by_reference(inputs, sizes, rng)
         run = self.ready_run(layout)
         arena = self.arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
-        given = self.loaded.given(inputs, rng) if self.loaded.is_random else inputs
+        arrays = self.loaded.arrays_of(inputs, rng) if self.loaded.is_random else inputs
         try:
             if self._prepares and run.version != version:
                 self.preparation.provide(run, inputs, version)
@@ -75,13 +75,13 @@ class NativeExecutable(PlannedExecutable[Layout]):
                 if run.nbytes:
                     run.lie_at(arena.address)
                 outputs = [make() for make in run.makers]
-                failed = run.whole((*given, *outputs))
+                failed = run.whole((*arrays, *outputs))
                 if failed < 0:  # a feed is not C-contiguous
-                    given = [as_contiguous(array, self._threads) for array in given]
-                    failed = run.whole((*given, *outputs))
+                    arrays = [as_contiguous(array, self._threads) for array in arrays]
+                    failed = run.whole((*arrays, *outputs))
                 if not failed:
                     return outputs
-            execution = Execution(self.loaded, layout, run, arena, given, self.build)
+            execution = Execution(self.loaded, layout, run, arena, arrays, self.build)
             if execution.compute(rng, claim):
                 return execution.outputs()
         except ctypes.ArgumentError as error:  # it wraps what converting an argument raises
@@ -152,7 +152,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
         arena = self.arenas.take(run.nbytes)
         try:
             self.preparation.provide(run, inputs, version)
-            given = self.loaded.given(inputs, rng)
-            yield run, Execution(self.loaded, layout, run, arena, given, self.build)
+            arrays = self.loaded.arrays_of(inputs, rng)
+            yield run, Execution(self.loaded, layout, run, arena, arrays, self.build)
         finally:
             self.arenas.give(arena)

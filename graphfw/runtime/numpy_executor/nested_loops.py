@@ -31,13 +31,13 @@ class NestedLoopsCode:
 
 
 class IndirectAddress(NamedTuple):
-    """Where something lies: so many bytes behind the address that a word in memory holds."""
+    """Where something is: so many bytes after the address that a word in memory holds."""
 
     word: int
     offset: int
 
     def offset_by(self, nbytes: int) -> IndirectAddress:
-        """Return the source so many bytes behind."""
+        """Return the source so many bytes after."""
         return IndirectAddress(self.word, self.offset + nbytes)
 
 
@@ -50,7 +50,7 @@ class NestedLoops:
         self._loops: list[Iterations] = []
 
     def source_of(self, array: Array) -> IndirectAddress:
-        """Return where an array lies, which stays as it is."""
+        """Return where an array is, which stays as it is."""
         held = np.require(array, requirements=["C", "A"])
         self._held.append(held)
         return IndirectAddress(self._laid([held.ctypes.data]), 0)
@@ -61,7 +61,7 @@ class NestedLoops:
         self._held.append(record)
 
     def add_addresses(self, pairs: Sequence[tuple[IndirectAddress, int]]) -> None:
-        """Write where sources lie to words in memory."""
+        """Write where sources are to words in memory."""
         rows = [(source.word, source.offset, target) for source, target in pairs]
         self._links.append((_ADDRESSES, self._laid([*chain.from_iterable(rows)]), len(rows)))
 

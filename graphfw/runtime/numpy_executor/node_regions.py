@@ -42,7 +42,7 @@ class JoinedLoop(Protocol):
         sources: Sequence[IndirectAddress],
         room: Callable[[int], IndirectAddress],
     ) -> list[IndirectAddress]:
-        """Add it to a chain, and return where its results lie."""
+        """Add it to a chain, and return where its results are."""
 
 
 class NodeRegion(Protocol):
@@ -63,7 +63,7 @@ class NodeRegion(Protocol):
     def nbytes(self, sizes: Sizes) -> int:
         """Return how much memory it takes besides what it reads and yields."""
 
-    def per_iteration(self, sizes: Sizes, place: str) -> Iterator[PerIteration]:
+    def per_iteration(self, sizes: Sizes, location: str) -> Iterator[PerIteration]:
         """Yield the memory that each iteration of a loop keeps."""
 
     def explain(self, sizes: Sizes | None) -> Iterator[str]:

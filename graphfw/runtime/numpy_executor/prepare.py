@@ -21,7 +21,7 @@ class Preparation:
     """The prepared operands of a plan, for the newest contents of the variables.
 
     Attributes:
-        is_constant: Whether they depend on constants alone.
+        is_constant: Whether they depend on constants only.
     """
 
     def __init__(self, recipe: Recipe, addresses: Sequence[int], threads: int) -> None:
@@ -55,13 +55,15 @@ class Preparation:
         run.version, run.held = -1, ()
 
     def memory(
-        self, given: Sequence[Array], before: Mapping[int, Array] | None
+        self, sources: Sequence[Array], before: Mapping[int, Array] | None
     ) -> Mapping[int, Array]:
         """Return new memory for the operands; see `HoistBackend`."""
-        del given, before  # runs of another version may be reading those of before
+        del sources, before  # runs of another version may be reading those of before
         return self._memory()
 
-    def compute(self, memory: Mapping[int, Array], given: Sequence[Array], *, is_new: bool) -> None:
+    def compute(
+        self, memory: Mapping[int, Array], sources: Sequence[Array], *, is_new: bool
+    ) -> None:
         """Compute the operands; see `HoistBackend`."""
         batches = list(self._batches())
         # What one batch is computed from lies where that of the batch before was.
@@ -71,7 +73,7 @@ class Preparation:
             missing = self._missing(steps)
             lent = dict(zip(missing, _cut(room, [*missing.values()]), strict=True))
             tables, numbers = self._tables(steps)
-            held = [self._array(number, memory, lent, given) for number in numbers]
+            held = [self._array(number, memory, lent, sources) for number in numbers]
             compute = Run(tables, self._threads).stretch(0, 1, hold=False)
             try:
                 failed = compute(tuple(held))
@@ -127,11 +129,11 @@ class Preparation:
         run.held = list(lasting.values())
         own = Run(tables, self._threads)
         read: list[tuple[int, int]] = []
-        for place, number in enumerate(numbers):
+        for index, number in enumerate(numbers):
             if number in lasting:
-                own.bases[place] = lasting[number].ctypes.data
+                own.bases[index] = lasting[number].ctypes.data
             else:
-                word = own.bases.ctypes.data + 8 * place
+                word = own.bases.ctypes.data + 8 * index
                 read.append((number - self._recipe.fixed, word))
         for number, array in made.items():
             run.run.bases[number] = array.ctypes.data
@@ -149,7 +151,7 @@ class Preparation:
         numbers: list[int] = []
         calls: list[StepCall] = []
         for step in steps:
-            refs = [(place, 0) for place in range(len(numbers), len(numbers) + len(step.operands))]
+            refs = [(index, 0) for index in range(len(numbers), len(numbers) + len(step.operands))]
             numbers.extend(step.operands)
             address = self._addresses[step.function]
             calls.append(StepCall(address, refs, step.params, step.work_items, step.scratch))

@@ -57,7 +57,7 @@ class LoadedRecipe:
         parts = [part for level in self.recipe.levels for part in level]
         return frozenset([number for part in parts for number in part.operands])
 
-    def given(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
+    def arrays_of(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
         """Return the arrays that a run begins with: its inputs, and what it draws from."""
         return (*inputs, self.drawn(rng)) if self.is_random else inputs
 
@@ -85,7 +85,7 @@ class ReadyRun:
         run: The native runner's.
         calls: For each stretch, what computes its native steps; None where there are none.
         whole: The only call, of a program that is native as a whole and updates nothing; else None.
-        nbytes: How much memory it is lent for a run: the arena, and scratch memory behind it.
+        nbytes: How much memory it is lent for a run: the arena, and scratch memory after it.
         makers: What makes the arrays of the direct outputs.
         outside: Of the nodes outside of native code, those that have been computed.
         version: For which contents of the variables the prepared operands are set.

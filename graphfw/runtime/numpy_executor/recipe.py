@@ -1,6 +1,6 @@
 """`Recipe`: what the runs of a compiled program need to know, in numbers and texts.
 
-It refers to no graph, so that it can be kept on disk: as JSON, and the constants' bytes behind it.
+It refers to no graph, so that it can be kept on disk: as JSON, and the constants' bytes after it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Recipe:
         constants: What lies at addresses that stay. What is computed of the program's own constants
             is computed again where it is needed again.
         prepared: What computes the prepared operands.
-        overwritten: For each update the place of the variable among the arrays.
+        overwritten: For each update the index of the variable among the arrays.
         direct: The numbers of the outputs that native steps write for the caller.
         carried: The numbers of the outputs that may lie where a loop gives the body what it makes
             them of: what lies there is read no more when they are written.
@@ -192,7 +192,7 @@ class _Source(NamedTuple):
 
 
 class _Arrays:
-    """The arrays behind a stored recipe's text, one after the other."""
+    """The arrays after a stored recipe's text, one after the other."""
 
     def __init__(self, content: bytes, begin: int) -> None:
         self._content = content
@@ -240,8 +240,8 @@ def restored(content: bytes, own: Sequence[Literal]) -> Recipe:
     """
     end = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
     facts: dict[str, Any] = json.loads(content[_LENGTH:end])
-    parameters, texts, places = map(tuple, facts["sizes"])
-    sizes = SizeTexts(parameters, texts, places)
+    parameters, texts, indices = map(tuple, facts["sizes"])
+    sizes = SizeTexts(parameters, texts, indices)
     sizes.check()
     arrays = _Arrays(content, end)
     constants = {

@@ -90,8 +90,8 @@ class LoopRegion:
         def holds(carry: Sequence[Array]) -> bool:
             return bool(self.condition([*carry, *captures], asked, rng, version)[0])
 
-        def computed(number: int, iteration: int, given: Sequence[Array]) -> list[Array]:
-            inputs = [iteration_number(iteration), *given, *captures]
+        def computed(number: int, iteration: int, carries: Sequence[Array]) -> list[Array]:
+            inputs = [iteration_number(iteration), *carries, *captures]
             with in_iteration(iteration):
                 return self.passes[number](inputs, own[number], rng.fold(iteration), version)
 
@@ -108,7 +108,7 @@ class NativeLoop:
 
     def __init__(self, loop: LoopRegion, sizes: Sizes) -> None:
         body, condition = loop.passes[0], loop.condition
-        first, given = loop.op.carries[0], len(body.body.parameters) - 1
+        first, parameters = loop.op.carries[0], len(body.body.parameters) - 1
         self._first = first
         self._body = ReadyBody(body, sizes)
         self._condition = ReadyBody(condition, sizes)
@@ -116,29 +116,29 @@ class NativeLoop:
         self._nbytes = [bytes_at(t, sizes) for t in loop.op.passes[0].outputs]
         self._makers = loop.carry_makers(sizes)
         turning = [i for i in range(first) if i not in body.in_place]
-        self._even = {i: given + first + number for number, i in enumerate(turning)}
-        captures = range(first, given)
+        self._even = {i: parameters + first + number for number, i in enumerate(turning)}
+        captures = range(first, parameters)
         self._make_iterations = Iterations(
             self._body.work,
-            body.place(0),
-            {i: body.place(1 + i) for i in captures},
+            body.address_slot(0),
+            {i: body.address_slot(1 + i) for i in captures},
             (),
             [
                 IterationCarry(
-                    body.place(1 + i),
-                    body.place(1 + given + i),
-                    condition.place(i),
+                    body.address_slot(1 + i),
+                    body.address_slot(1 + parameters + i),
+                    condition.address_slot(i),
                     i,
-                    (given + i, self._even.get(i, given + i)),
+                    (parameters + i, self._even.get(i, parameters + i)),
                 )
                 for i in range(first)
             ],
-            arrays=given + first + len(turning),
+            arrays=parameters + first + len(turning),
             iterations=None,
             condition=Condition(
                 self._condition.run,
-                {i: condition.place(i) for i in captures},
-                condition.place(given),
+                {i: condition.address_slot(i) for i in captures},
+                condition.address_slot(parameters),
             ),
         )
 

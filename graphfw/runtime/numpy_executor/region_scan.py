@@ -105,8 +105,8 @@ class ScanRegion:
         for number in range(len(self.rest) + len(self._stacked)):
             if number in self._stacked:
                 _, i, is_new = self._stacked[number]
-                place = self.histories.index(i)
-                found.append(history_from(place, int(is_new != self.op.backwards)))
+                index = self.histories.index(i)
+                found.append(history_from(index, int(is_new != self.op.backwards)))
             else:
                 found.append(next(others))
         return found
@@ -149,7 +149,7 @@ class NativeScan:
     def __init__(self, scan: ScanRegion, sizes: Sizes, iterations: int) -> None:
         op, body, backwards = scan.op, scan.body, scan.op.backwards
         first, last = op.carries, op.carries + op.sequences
-        given = len(body.body.parameters) - 1
+        parameters = len(body.body.parameters) - 1
         rows = [bytes_at(t, sizes) for t in (*body.body.parameters[1:], *body.body.outputs)]
         self._scan = scan
         self._iterations = iterations
@@ -163,32 +163,43 @@ class NativeScan:
         self._ends = [scan.carry_maker(i, sizes) for i in self._held]
         turning = [i for i in self._held if i not in body.in_place]
         self._turning = {i: number for number, i in enumerate(turning)}
-        outputs = 1 + given + body.is_random
-        stacks = given + body.is_random
+        outputs = 1 + parameters + body.is_random
+        stacks = parameters + body.is_random
         histories = stacks + len(self._stacks)
         ends = histories + len(self._histories)
         turns = ends + len(self._ends)
-        moves = [Move(body.place(1 + i), i, 0, rows[i]) for i in range(first, last)]
+        moves = [Move(body.address_slot(1 + i), i, 0, rows[i]) for i in range(first, last)]
         if body.is_random:
             moves.append(
-                Move(body.place(1 + given), given, 0, body.made.loaded.drawn(NO_RNG).nbytes)
+                Move(
+                    body.address_slot(1 + parameters),
+                    parameters,
+                    0,
+                    body.made.loaded.drawn(NO_RNG).nbytes,
+                )
             )
         for number, _ in enumerate(scan.rest):
-            nbytes = rows[given + first + number]
-            moves.append(Move(body.place(outputs + first + number), stacks + number, 0, nbytes))
+            nbytes = rows[parameters + first + number]
+            moves.append(
+                Move(body.address_slot(outputs + first + number), stacks + number, 0, nbytes)
+            )
         for number, i in enumerate(scan.histories, histories):
-            moves.append(Move(body.place(1 + i), number, rows[i] * backwards, rows[i]))
-            moves.append(Move(body.place(outputs + i), number, rows[i] * (not backwards), rows[i]))
+            moves.append(Move(body.address_slot(1 + i), number, rows[i] * backwards, rows[i]))
+            moves.append(
+                Move(body.address_slot(outputs + i), number, rows[i] * (not backwards), rows[i])
+            )
         carries = []
         for number, i in enumerate(self._held):
             end = ends + number
             rooms = (end, turns + self._turning[i] if i in self._turning else end)
             turn = rooms if iterations % 2 else rooms[::-1]
-            carries.append(IterationCarry(body.place(1 + i), body.place(outputs + i), 0, i, turn))
+            carries.append(
+                IterationCarry(body.address_slot(1 + i), body.address_slot(outputs + i), 0, i, turn)
+            )
         self._make_iterations = Iterations(
             self._body.work,
-            body.place(0),
-            {i: body.place(1 + i) for i in range(last, given)},
+            body.address_slot(0),
+            {i: body.address_slot(1 + i) for i in range(last, parameters)},
             moves,
             carries,
             arrays=turns + len(turning),
@@ -242,11 +253,11 @@ class NativeScan:
             room: Makes room for so many bytes.
 
         Returns:
-            Where the results lie.
+            Where the results are.
         """
         scan, iterations = self._scan, self._make_iterations
-        first, given = scan.op.carries, len(sources)
-        stacks = [room(self._iterations * n) for n in self._rows[given + first :]]
+        first, count = scan.op.carries, len(sources)
+        stacks = [room(self._iterations * n) for n in self._rows[count + first :]]
         histories = [room((self._iterations + 1) * self._rows[i]) for i in scan.histories]
         ends = [room(self._rows[i]) for i in self._held]
         turns = [room(self._rows[i]) for i in self._turning]
@@ -254,7 +265,7 @@ class NativeScan:
         arrays = [*sources, *stacks, *histories, *ends, *turns]
         chain.add_addresses([(s, iterations.address_word(n)) for n, s in enumerate(arrays)])
         begins = []
-        for number, i in enumerate(scan.histories, given + len(stacks)):
+        for number, i in enumerate(scan.histories, count + len(stacks)):
             nbytes = self._rows[i]
             target = IndirectAddress(iterations.address_word(number), self._begin * nbytes)
             begins.append((IndirectAddress(iterations.address_word(i), 0), target, nbytes))

@@ -79,11 +79,11 @@ class CompiledRegion:
         """Return how much memory it takes besides what it reads and yields."""
         return sum(body.nbytes(sizes) for body in self.bodies)
 
-    def per_iteration(self, sizes: Sizes, place: str) -> Iterator[PerIteration]:
+    def per_iteration(self, sizes: Sizes, location: str) -> Iterator[PerIteration]:
         """Yield the memory that each iteration of a loop keeps, of loops in the bodies, too."""
         own = self._kind.per_iteration(sizes) if isinstance(self._kind, LoopRegion) else 0
         if own:
-            yield PerIteration(own, self._op.name, place)
+            yield PerIteration(own, self._op.name, location)
         for body in self.bodies:
             yield from body.made.memory(body.own(sizes)).per_iteration
 

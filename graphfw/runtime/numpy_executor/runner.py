@@ -44,7 +44,7 @@ _ALIGNMENT = 128
 _RECORDS_HEADER = 8
 _STATE, _OWN_DUE = 48, 40
 """Words of what a run changes; the one that says when to ask next, if no other does."""
-_GIVE_UP, _KEEP, _GIVEN_UP = range(3)
+_RELEASE, _KEEP, _RELEASED = range(3)
 """The ways to treat Python's lock."""
 
 
@@ -53,7 +53,7 @@ class StepCall(NamedTuple):
 
     Attributes:
         address: Of its function.
-        refs: Where each operand lies: the number of a base, and how many bytes behind it.
+        refs: Where each operand is: the number of a base, and how many bytes after it.
         params: Its run-time integers.
         work_items: How many work items it has.
         scratch: How many bytes of scratch memory each thread needs.
@@ -104,7 +104,7 @@ class Tables:
         self.steps = _words(5 * len(calls))
         self.waves = _words(4 * len(waves))
         self.first_operand = [0]
-        """Of each wave, and behind the last."""
+        """Of each wave, and after the last."""
         self.operands = _filled([word for call in calls for ref in call.refs for word in ref])
         self.params = _filled([param for call in calls for param in call.params])
         self._lay_out(waves)
@@ -209,11 +209,11 @@ class Run:
             hold: Keep Python's lock meanwhile. Good for less than about 10 µs of work.
         """
         native = _native()
-        record = self.record_of(first, count, _KEEP if hold else _GIVE_UP)
+        record = self.record_of(first, count, _KEEP if hold else _RELEASE)
         call = functools.partial(native.call, record)
         return call if native.reads_arrays else functools.partial(self._slowly, call)
 
-    def record_of(self, first: int, count: int, lock: int = _GIVEN_UP) -> Record:
+    def record_of(self, first: int, count: int, lock: int = _RELEASED) -> Record:
         """Return a record that tells the runner which waves to compute, on which run.
 
         Args:

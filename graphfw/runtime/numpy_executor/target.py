@@ -63,7 +63,7 @@ class CpuTarget(RegistryTarget):
         return scratch_bytes(kernel)
 
     def drawn(self, key: str) -> tuple[Storage, int]:
-        return self._draws.storage, self._draws.place(key)
+        return self._draws.storage, self._draws.index_of(key)
 
     def computes_operand(self, product: Product) -> bool:
         return computes_operand(product, tiles=matrix_unit_here(), pairs=pairs_here())

@@ -20,10 +20,10 @@ from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import float32
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
-from graphfw.runtime.kernels.steps import Choice, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Choice, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.choice import Strategy, by_estimate, chosen, estimated
 from graphfw.runtime.numpy_executor.codegen import KernelCode
@@ -108,7 +108,7 @@ class Tuner:
         for name, steps in ways.items():
             parts.append(name)
             numbers: dict[Storage, int] = {}
-            for step in _with_prepared(steps):
+            for step in steps:
                 operands = [
                     (numbers.setdefault(s, len(numbers)), s.dtype.name, s.size)
                     for s in step.operands
@@ -138,19 +138,9 @@ def _is_known(step: Step) -> bool:
     return all([isinstance(size, int) for size in sizes])
 
 
-def _prepared(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps that prepare the operands of others."""
-    found = {s: s.step for step in steps for s in step.operands if isinstance(s, Prepared)}
-    return list(found.values())
-
-
-def _with_prepared(steps: Sequence[Step]) -> list[Step]:
-    return [*_prepared(steps), *steps]
-
-
 def _total(ways: Mapping[str, Sequence[Step]]) -> int:
     """Return how many bytes all operands take."""
-    steps = [step for way in ways.values() for step in _with_prepared(way)]
+    steps = [step for way in ways.values() for step in way]
     return sum(map(_bytes, {storage for step in steps for storage in step.operands}))
 
 
@@ -169,16 +159,18 @@ class _Trial:
 
     def __init__(self, ways: Mapping[str, Sequence[Step]], threads: int, between: int) -> None:
         self._threads = threads
-        prepared = [_prepared(steps) for steps in ways.values()]
-        before = _before([step for steps in ways.values() for step in steps], between)
-        steps = [step for some in (*prepared, *before, *ways.values()) for step in some]
+        every = [step for steps in ways.values() for step in steps]
+        before = _before(every, between)
+        steps = [*[step for some in before for step in some], *every]
         addresses = compile_codes([step.code for step in steps])
         self._addresses = dict(zip(steps, addresses, strict=True))
         operands = dict.fromkeys([storage for step in steps for storage in step.operands])
         self._numbers = {storage: number for number, storage in enumerate(operands)}
         self._arrays = [_filled(storage) for storage in operands]
-        for some in prepared:
-            self._run([some]).stretch(0, 1, hold=False)(())
+        prepacking = [[step] for step in every if step.prepacks]
+        if prepacking:
+            self._run(prepacking).stretch(0, len(prepacking), hold=False)(())
+        ways = {name: [s for s in steps if not s.prepacks] for name, steps in ways.items()}
         runs = {name: self._run([*before, *[[s] for s in way]]) for name, way in ways.items()}
         first = len(before)
         self._runs = {
@@ -253,8 +245,8 @@ def _copy(source: Temp) -> tuple[Step, Temp]:
 def _lasts(storage: Storage) -> bool:
     """Whether a storage holds the same from run to run."""
     if isinstance(storage, Tensor):
-        return isinstance(storage, Variable) or isinstance(storage.node.op, Constant)
-    return isinstance(storage, Prepared)
+        return isinstance(storage, Variable) or isinstance(storage.node.op, ConstantOp)
+    return False
 
 
 def _filled(storage: Storage) -> Array:

@@ -1,1 +1,1 @@
-"""Planning that executors share: the order of steps, lifetimes, and where arrays lie."""
+"""Planning that executors share: the order of steps, lifetimes, and where arrays are."""

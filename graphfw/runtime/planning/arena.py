@@ -18,11 +18,11 @@ class Block(NamedTuple):
 
 
 class Arena:
-    """Places blocks so that those needed at the same time do not overlap.
+    """Positions blocks so that those needed at the same time do not overlap.
 
-    The places are found once, for the sizes of the first run. What is kept of that is which block
-    lies directly above which; for other sizes the blocks are stacked in the same way, which takes
-    two steps a block.
+    The positions are found once, for the sizes of the first run. What is kept of that is which
+    block lies directly above which; for other sizes the blocks are stacked in the same way, which
+    takes two steps a block.
 
     Args:
         blocks: The blocks.
@@ -31,7 +31,9 @@ class Arena:
 
     def __init__(self, blocks: Sequence[Block], sizes: Sequence[int]) -> None:
         self._below: list[list[int]] = [[] for _ in blocks]
-        first_offsets = _place(blocks, [rounded(max(size, 1)) for size in sizes], self._below)
+        first_offsets = _assign_offsets(
+            blocks, [rounded(max(size, 1)) for size in sizes], self._below
+        )
         self._order = sorted(range(len(blocks)), key=first_offsets.__getitem__)
 
     def offsets(self, sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -51,7 +53,7 @@ def rounded(nbytes: int) -> int:
 
 
 def side_by_side(sizes: Iterable[int], begin: int = 0) -> tuple[list[int], int]:
-    """Return where pieces of some bytes begin, one behind the other, and where the last ends."""
+    """Return where pieces of some bytes begin, one after the other, and where the last ends."""
     offsets: list[int] = []
     for nbytes in sizes:
         offsets.append(begin)
@@ -89,8 +91,8 @@ class _Space:
 
     def take(self, size: int, block: int) -> _Segment:
         """Put a block into the smallest gap that holds it, else above all."""
-        place = bisect_left(self._sizes, (size, 0))
-        gap = self._gaps[self._sizes[place][1]] if place < len(self._sizes) else self._top
+        index = bisect_left(self._sizes, (size, 0))
+        gap = self._gaps[self._sizes[index][1]] if index < len(self._sizes) else self._top
         if gap is not self._top:
             self._forget(gap)
         taken = _Segment(gap.offset, size, block)
@@ -138,7 +140,9 @@ class _Space:
         del self._gaps[gap.offset]
 
 
-def _place(blocks: Sequence[Block], sizes: Sequence[int], below: Sequence[list[int]]) -> list[int]:
+def _assign_offsets(
+    blocks: Sequence[Block], sizes: Sequence[int], below: Sequence[list[int]]
+) -> list[int]:
     """Find offsets level by level, and note for each block who lies directly below it.
 
     The neighbours at the moment when a block is placed are enough: those that become neighbours

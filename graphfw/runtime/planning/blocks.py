@@ -41,7 +41,7 @@ def allocate(
 ) -> Memory:
     """Give each storage of the arena a block: its own, or that of an operand it may overwrite.
 
-    What an output may overwrite lies in the output's memory, not in the arena.
+    What an output may overwrite is in the output's memory, not in the arena.
 
     Args:
         levels: The steps.

@@ -50,7 +50,7 @@ def moves_of(node: Node, inputs: Sequence[View], output: View) -> Moves | None:
     """Return the copies of a `concat`, `roll`, `slice` or `slice_set`; None if too many."""
     if isinstance(node.op, Concat):
         parts = misplaced(node, inputs, output)
-        return Moves([Box(x, place.offset, place.strides) for x, place in parts])
+        return Moves([Box(x, view.offset, view.strides) for x, view in parts])
     if isinstance(node.op, Roll):
         return _rolled(node, inputs[0], output)
     window = _Window.of(node, inputs[0])
@@ -94,7 +94,7 @@ def _with_elements(boxes: Sequence[Box]) -> list[Box]:
 
 
 def merged(box: Box) -> tuple[tuple[DimLike, ...], tuple[DimLike, ...], tuple[DimLike, ...]]:
-    """Return dims and strides of a box, with dims that lie in a row on both sides as one."""
+    """Return dims and strides of a box, with dims that are contiguous on both sides as one."""
     found: list[tuple[DimLike, DimLike, DimLike]] = []
     for dim, s, t in zip(box.source.shape, box.source.strides, box.strides, strict=True):
         if dim == 1:

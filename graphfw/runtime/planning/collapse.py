@@ -21,7 +21,7 @@ def collapsed_to_3d(
 ) -> tuple[View, list[Step]]:
     """Return a view with three dims: those before `first`, from there to `last`, and after.
 
-    And the step that copies it, where dims that become one don't lie in a row, whose code is made
+    And the step that copies it, where dims that become one are not contiguous, whose code is made
     by `code`.
     """
     cuts = (slice(0, first), slice(first, last), slice(last, None))
@@ -43,7 +43,7 @@ class ScanLayout(NamedTuple):
         params: Of each input where it begins, and its strides.
         in_place: As of a `Step` with these operands.
         reverse: Whether it walks from the end.
-        exclusive: Whether each result leaves out the element at its own place.
+        exclusive: Whether each result leaves out the element at its own position.
         copies: What comes before.
     """
 
@@ -71,11 +71,11 @@ def scan_layout_of(
     whole: list[tuple[int, int]] = []
     operands = [output.storage]
     for number, x in enumerate(inputs, 1):
-        given, more = collapsed_to_3d(node, x, axis, axis + 1, code)
+        collapsed, more = collapsed_to_3d(node, x, axis, axis + 1, code)
         copies += more
-        params += [given.offset, *given.strides]
-        operands.append(given.storage)
-        if isinstance(given.storage, Tensor) and is_whole(given):
+        params += [collapsed.offset, *collapsed.strides]
+        operands.append(collapsed.storage)
+        if isinstance(collapsed.storage, Tensor) and is_whole(collapsed):
             whole.append((0, number))
     return ScanLayout(
         sizes=collapsed_to_3d(node, output, axis, axis + 1, code)[0].shape,
@@ -90,7 +90,7 @@ def scan_layout_of(
 
 
 def joint_stride(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | None:
-    """Return the stride of dims taken as one; None where they don't lie in a row."""
+    """Return the stride of dims taken as one; None where they are not contiguous."""
     found: DimLike | None = None
     span: DimLike = 0
     for dim, stride in zip(reversed(dims), reversed(strides), strict=True):

@@ -12,7 +12,7 @@ from graphfw.runtime.kernels.steps import View
 def in_common(views: Sequence[View]) -> tuple[list[DimLike], list[list[DimLike]]]:
     """Return the dims that views have in common, and how each view lies along these.
 
-    Dims that lie in a row in all of them are one; strides are 0 where a view is broadcast.
+    Dims that are contiguous in all of them are one; strides are 0 where a view is broadcast.
     """
     named = broadcast(*[view.shape for view in views])
     return _merged(named, [_strides(view, len(named)) for view in views])
@@ -27,7 +27,7 @@ def _strides(view: View, ndim: int) -> list[DimLike]:
 def _merged(
     dims: Sequence[DimLike], lying: Sequence[Sequence[DimLike]]
 ) -> tuple[list[DimLike], list[list[DimLike]]]:
-    """Join dims that lie in a row in all arrays; return dims, and strides of each array."""
+    """Join dims that are contiguous in all arrays; return dims, and strides of each array."""
     found: list[tuple[DimLike, list[DimLike]]] = []
     for axis, dim in enumerate(dims):
         strides = [array[axis] for array in lying]

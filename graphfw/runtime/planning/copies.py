@@ -24,7 +24,7 @@ from graphfw.runtime.kernels.views import is_whole
 def copied(
     view: View, nodes: tuple[Node, ...], why: str, code: Callable[[Kernel], Code]
 ) -> tuple[Step, Temp]:
-    """Return a step that copies a view, and where the copy lies, in a row.
+    """Return a step that copies a view, and where the copy is, in a row.
 
     Args:
         view: What is copied.
@@ -37,7 +37,7 @@ def copied(
 
 
 def copied_whole(storage: Storage, why: str, code: Callable[[Kernel], Code]) -> tuple[Step, Temp]:
-    """Return a step that copies all of a storage, and where the copy lies; see `copied`."""
+    """Return a step that copies all of a storage, and where the copy is; see `copied`."""
     nodes = (storage.node,) if isinstance(storage, Tensor) else ()
     return copied(View(storage, 0, (storage.size,), (1,)), nodes, why, code)
 
@@ -45,23 +45,23 @@ def copied_whole(storage: Storage, why: str, code: Callable[[Kernel], Code]) -> 
 def put(
     source: Storage, view: View, nodes: tuple[Node, ...], code: Callable[[Kernel], Code]
 ) -> Step:
-    """Return a step that copies what lies in a row to where a view is; see `copied`."""
+    """Return a step that copies what is contiguous to where a view is; see `copied`."""
     return _copy(in_a_row(source, view.shape), view, nodes, code)
 
 
 def in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
-    """Return a storage as a view of a shape whose elements lie in a row."""
+    """Return a storage as a view of a shape whose elements are contiguous."""
     return View(storage, 0, shape, contiguous(shape))
 
 
 def copying(source: View, target: View) -> Draft:
     """Return the loops that copy a view to where another is."""
     axes = [LoopVariable(f"i{number}", dim) for number, dim in enumerate(source.shape)]
-    read, place = [
+    read, written = [
         ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
         for view in (source, target)
     ]
-    stored = Stored(place, Element(source.storage.dtype, read))
+    stored = Stored(written, Element(source.storage.dtype, read))
     return Draft("rows", axes, None, loops=[[stored]])
 
 
@@ -90,7 +90,7 @@ def held(
     """Return for each output a storage of its own that holds it, in its order.
 
     Args:
-        outputs: By what each is made, and where it lies.
+        outputs: By what each is made, and where it is.
         free: Storages that may be handed out; who wants one that another has gets a copy.
         items: What a run does; steps that copy are added.
         why: What reports call a copy.
@@ -98,32 +98,32 @@ def held(
     """
     free = set(free)
     found: list[Storage] = []
-    for node, place in outputs:
-        if is_whole(place) and place.storage in free:
-            free.remove(place.storage)
-            found.append(place.storage)
+    for node, view in outputs:
+        if is_whole(view) and view.storage in free:
+            free.remove(view.storage)
+            found.append(view.storage)
         else:
-            step, temp = copied(place, (node,), why, code)
+            step, temp = copied(view, (node,), why, code)
             items.append(step)
             found.append(temp)
     return found
 
 
 def whole(
-    node: Node, place: View, items: list[Item], why: str, code: Callable[[Kernel], Code]
+    node: Node, view: View, items: list[Item], why: str, code: Callable[[Kernel], Code]
 ) -> Storage:
     """Return a storage that holds the elements of a view and no others, in their order.
 
     Args:
         node: What has made it.
-        place: The view.
+        view: The view.
         items: What a run does; a step that copies is added.
         why: What reports call a copy.
         code: What a step's code is made by.
     """
-    if is_whole(place):
-        return place.storage
-    step, temp = copied(place, (node,), why, code)
+    if is_whole(view):
+        return view.storage
+    step, temp = copied(view, (node,), why, code)
     items.append(step)
     return temp
 

@@ -32,22 +32,22 @@ class Draws:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._places = {key: place for place, key in enumerate(keys, 1)}
-        self.storage = Temp(int64, len(self._places) + 1, "what a run draws from")
+        self._indices = {key: index for index, key in enumerate(keys, 1)}
+        self.storage = Temp(int64, len(self._indices) + 1, "what a run draws from")
         self._known: tuple[int, list[int]] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._places)
+        return bool(self._indices)
 
-    def place(self, key: str) -> int:
+    def index_of(self, key: str) -> int:
         """Return where the key of a stream is."""
-        return self._places[key]
+        return self._indices[key]
 
     def array(self, rng: Rng) -> Array:
         """Return the step and the keys of a run's draws."""
         known = self._known
         if known is None or known[0] != rng.seed:
-            words = [stream_key(rng.seed, key) for key in self._places]
+            words = [stream_key(rng.seed, key) for key in self._indices]
             known = self._known = rng.seed, [low | high << 32 for low, high in words]
         keys = [key ^ rng.iteration_key for key in known[1]]
         return np.array([rng.step, *keys], np.uint64).view(np.int64)

@@ -40,6 +40,7 @@ def hoisted(
     storage_of: Callable[[Tensor], Storage],
     fixed: Collection[Tensor],
     wanted: Collection[Storage],
+    may_hoist: Callable[[Step], bool],
 ) -> HoistedSteps:
     """Find the steps that make the same in each run.
 
@@ -48,8 +49,10 @@ def hoisted(
         storage_of: Where the inputs of a node outside of native code lie.
         fixed: The variables whose contents runs don't change.
         wanted: What each run makes for itself, since it is handed out.
+        may_hoist: Whether the executor can hoist a step.
     """
-    steps = [one for one in items if isinstance(one, Step) and _can_wait_for(one, wanted)]
+    candidates = [one for one in items if isinstance(one, Step) and may_hoist(one)]
+    steps = [one for one in candidates if _can_wait_for(one, wanted)]
     makers = Counter([storage for item in items for storage in written(item)])
     while True:
         known: set[Storage] = {*fixed}
@@ -58,7 +61,7 @@ def hoisted(
         for step in steps:
             reads = _read_by(step)
             is_known = all([s in known or _is_constant(s) for s in reads])
-            if is_known and is_worth_hoisting(reads, written(step)):
+            if is_known and (step.prepacks or is_worth_hoisting(reads, written(step))):
                 found.append(step)
                 missing.subtract(written(step))
                 known.update([s for s in written(step) if not missing[s]])
@@ -100,9 +103,9 @@ def is_worth_hoisting(reads: Iterable[Storage], writes: Iterable[Storage]) -> bo
         writes: What it is, likewise.
     """
     sources, results = {*reads}, {*writes}
-    given, made = [sum([known_bytes(s) for s in some]) for some in (sources, results)]
+    read, made = [sum([known_bytes(s) for s in some]) for some in (sources, results)]
     grows = 1 if any([s.dtype.is_storage for s in sources]) else _GROWS
-    return made <= max(_SMALL, grows * given)
+    return made <= max(_SMALL, grows * read)
 
 
 def known_bytes(storage: Storage) -> int:
@@ -116,11 +119,11 @@ def _late(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         for storage in written(step):
             makers.setdefault(storage, []).append(step)
-    place = {step: number for number, step in enumerate(steps)}
+    index_of = {step: number for number, step in enumerate(steps)}
     needed: dict[Step, int] = {}
     for step in reversed(steps):
-        needed.setdefault(step, place[step])
+        needed.setdefault(step, index_of[step])
         for storage in _read_by(step):
             for maker in makers.get(storage, ()):
                 needed[maker] = min(needed.get(maker, len(steps)), needed[step])
-    return sorted(steps, key=lambda step: (needed[step], place[step]))
+    return sorted(steps, key=lambda step: (needed[step], index_of[step]))

@@ -1,7 +1,7 @@
 """Carries in place: what an iteration hands on is written over what it was given.
 
 By example: `y = index_add(y, i, f(y))` computes `f(y)` at level 0 and adds it at level 1. Nobody
-reads the old y behind level 1, but for the addition itself, each element before it writes it. So
+reads the old y after level 1, but for the addition itself, each element before it writes it. So
 the new y may lie where the old one does, and only the elements that i names are touched.
 """
 
@@ -18,7 +18,7 @@ from graphfw.runtime.planning.schedule import Level, read_by, written
 class CarriedPair(NamedTuple):
     """A value that an iteration is given, and the one that it makes of it for the next."""
 
-    given: Storage
+    before: Storage
     made: Storage
 
 
@@ -74,14 +74,14 @@ class _Waiting:
         kept = {pair.made for pair in carried}
         for pair in carried:
             links = [*self._links(pair, kept)]
-            if links and links[-1].old is pair.given:
+            if links and links[-1].old is pair.before:
                 if any([step.leaves_rest for link in links for step in link.writers]):
                     self._make_wait(links)
 
     def _links(self, pair: CarriedPair, kept: Collection[Storage]) -> Iterator[_Link]:
         """Yield the links from what is made backwards, as far as each step may write in place."""
         made = pair.made
-        while made is not pair.given:
+        while made is not pair.before:
             makers = self._makers.get(made, ())
             writers = [item for item in makers if isinstance(item, Step)]
             old = {
@@ -90,7 +90,7 @@ class _Waiting:
                 for new, old in step.in_place
                 if step.operands[new] is made
             }
-            choice = [pair.given] if pair.given in old else [s for s in old if s not in kept]
+            choice = [pair.before] if pair.before in old else [s for s in old if s not in kept]
             if len(choice) != 1 or len(writers) < len(makers):
                 return
             yield _Link(choice[0], writers)
@@ -139,7 +139,7 @@ def overwritten(
         levels: The steps.
         storage_of: Where the inputs of a node outside of native code lie.
         carried: The carries.
-        homes: What lies in the memory of what is handed out, and of what.
+        homes: What is in the memory of what is handed out, and of what.
         may: Whether a step may be asked to write over what it reads.
     """
     readers: dict[Storage, list[tuple[int, Item]]] = {}
@@ -152,7 +152,7 @@ def overwritten(
             for storage in written(item):
                 writers.setdefault(homes.get(storage, storage), []).append((number, item))
     found = []
-    for i, (given, made) in enumerate(carried):
+    for i, (before, made) in enumerate(carried):
         first = min([number for number, _ in writers.get(made, ())], default=-1)
         fits = [
             number < first
@@ -160,9 +160,9 @@ def overwritten(
                 number == first
                 and isinstance(item, Step)
                 and may(item)
-                and _reads_before(item, given, made, homes)
+                and _reads_before(item, before, made, homes)
             )
-            for number, item in readers.get(given, ())
+            for number, item in readers.get(before, ())
         ]
         if first >= 0 and all(fits):
             found.append(i)
@@ -170,9 +170,9 @@ def overwritten(
 
 
 def _reads_before(
-    step: Step, given: Storage, made: Storage, homes: Mapping[Storage, Storage]
+    step: Step, before: Storage, made: Storage, homes: Mapping[Storage, Storage]
 ) -> bool:
     """Whether a step reads each element of all operands that it is given before it writes it."""
     operands = step.operands
     safe = {old for new, old in step.in_place if homes.get(operands[new], operands[new]) is made}
-    return safe >= {place for place, storage in enumerate(operands) if storage is given}
+    return safe >= {index for index, storage in enumerate(operands) if storage is before}

@@ -1,4 +1,4 @@
-"""Scans whose bodies don't yield what is stacked of their carries: the carry lies in the stack."""
+"""Scans whose bodies don't yield what is stacked of their carries: the carry is in the stack."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def stacked_carries(scan: Scan) -> list[StackedCarry]:
     """Find the stacks whose rows are values of a carry."""
     first = scan.carries
     outputs = scan.body.outputs
-    place = {t: (i, False) for i, t in enumerate(scan.body.parameters[1 : 1 + first])}
-    place.update({t: (i, True) for i, t in enumerate(outputs[:first])})
+    index_of = {t: (i, False) for i, t in enumerate(scan.body.parameters[1 : 1 + first])}
+    index_of.update({t: (i, True) for i, t in enumerate(outputs[:first])})
     stacked = enumerate(outputs[first:])
-    return [StackedCarry(number, *place[t]) for number, t in stacked if t in place]
+    return [StackedCarry(number, *index_of[t]) for number, t in stacked if t in index_of]
 
 
 class ScanBody(NamedTuple):

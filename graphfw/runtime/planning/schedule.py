@@ -9,7 +9,7 @@ from graphfw.ir.dim import DimLike, symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
-from graphfw.runtime.kernels.steps import Item, Prepared, ReferenceStep, Step, Storage
+from graphfw.runtime.kernels.steps import Item, ReferenceStep, Step, Storage
 from graphfw.runtime.planning.work import BYTES, FLOPS, work_of
 from graphfw.utils.records import record
 
@@ -64,9 +64,9 @@ def schedule(
     Args:
         items: The steps, each after those whose results it reads or waits for.
         storage_of: Where the inputs of a node outside of native code lie.
-        updates: The variables, and where their new contents lie.
+        updates: The variables, and where their new contents are.
         fetched: What else is needed after the run.
-        copy: Makes a step that copies a storage, and says where the copy lies.
+        copy: Makes a step that copies a storage, and says where the copy is.
         apart: Whether the steps that overwrite variables come after all others, rather than after
             those that can fail or read what they overwrite.
         may_overwrite: Whether a step may be one of them; where it may not, a copy follows it.
@@ -95,11 +95,11 @@ def schedule(
 
 
 def read_by(item: Item, storage_of: Callable[[Tensor], Storage]) -> list[Storage]:
-    """Return the storages that a step reads, but for operands that are prepared."""
+    """Return the storages that a step reads."""
     if isinstance(item, ReferenceStep):
         return [storage_of(tensor) for tensor in item.node.inputs]
     pairs = zip(item.operands, item.written, strict=True)
-    return [s for s, is_new in pairs if not is_new and not isinstance(s, Prepared)]
+    return [s for s, is_new in pairs if not is_new]
 
 
 def written(item: Item) -> list[Storage]:
@@ -165,9 +165,9 @@ def _direct(
         made = written(item)
         if new.keys().isdisjoint(made) or not wanted.isdisjoint(made):
             continue
-        place = {storage: number for number, storage in enumerate(item.operands)}
+        index_of = {storage: number for number, storage in enumerate(item.operands)}
         fits = all(
-            old[s] in place and (place[old[s]], number) in item.in_place
+            old[s] in index_of and (index_of[old[s]], number) in item.in_place
             for number, s in enumerate(item.operands)
             if isinstance(s, Variable) and s in old
         )
@@ -201,10 +201,10 @@ def _numbers(
         read_at.update({s: max(read_at.get(s, 0), number) for s in read})
         if apart or isinstance(item, ReferenceStep) or item.can_fail:
             safe = max(safe, number + 1)
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if isinstance(item, Step) and item in last:
             free = [read_at.get(variable, -1) + 1 for variable in last[item]]
-            numbers[place] = max(numbers[place], safe, *free)
+            numbers[index] = max(numbers[index], safe, *free)
     return numbers
 
 

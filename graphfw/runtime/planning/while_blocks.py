@@ -11,7 +11,7 @@ from graphfw.ir.build import emit_all
 from graphfw.ir.dtype import bool_
 from graphfw.ir.functions import F
 from graphfw.ir.op import ALIAS, ELEMENTWISE
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.types import TensorType
 from graphfw.loc import Loc
 from graphfw.ops.args import as_tensor
@@ -44,11 +44,11 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
     scan = _block(loop)
     graph = BodyGraph("loop")
     with graph, graph.located(_line(loop)):
-        given = [graph.parameter(t.type) for t in body.parameters]
-        number, *state = given
+        parameters = [graph.parameter(t.type) for t in body.parameters]
+        number, *state = parameters
         carry, captures = state[:count], state[count:]
         made = emit_all(scan, *carry, as_tensor(True), number * _BLOCK, *captures)
-    blocks = Body(given, made[:count])
+    blocks = Body(parameters, made[:count])
     facts = FusionFacts(blocks.graph, CanCompile(target))
     if not iteration_steps(made[0].node, facts, target):
         return loop
@@ -56,13 +56,13 @@ def in_blocks(loop: Loop, target: Target) -> Loop:
 
 
 def _line(loop: Loop) -> Loc:
-    """Return the line that the nodes of a block show: an op has no place of its own."""
+    """Return the line that the nodes of a block show: an op has no location of its own."""
     return loop.condition.outputs[0].node.loc
 
 
 def _is_little(body: Body) -> bool:
     for node in body.nodes:
-        if not {ELEMENTWISE, ALIAS} & node.op.traits and not isinstance(node.op, Constant):
+        if not {ELEMENTWISE, ALIAS} & node.op.traits and not isinstance(node.op, ConstantOp):
             return False
     sizes = [t.type.size for t in body.parameters]
     return all([isinstance(size, int) for size in sizes]) and sum(sizes) <= _SMALL

@@ -115,7 +115,7 @@ def test_regions_are_of_plain_rows(kernel):
 
 def test_a_store_needs_a_place_for_each_lane():
     kernel = rows(InnerLoop((Store(1, at(i=1), Load(float32, 0, MATRIX)),)))
-    with pytest.raises(ValueError, match="differs along vectors, but not its place"):
+    with pytest.raises(ValueError, match="differs along vectors, but not its address"):
         KernelCode(kernel).llvm("f")
 
 

@@ -54,7 +54,7 @@ def test_random_arguments(dtype, weight, rng):
 
 
 def test_sums_in_pieces(rng):
-    op = Conv((4, 3), *facts(2, places=())[1:])
+    op = Conv((4, 3), *facts(2, output_sizes=())[1:])
     x, w = drawn(rng, (1, 90, 4, 3), "e"), drawn(rng, (5, 90, 3, 3), "e")
     assert check(by_pixel(op), last(x), last(w), rtol=1e-2) == ["conv_pack", "conv", "conv_add"]
     x, y = drawn(rng, (3, 2, 15, 15)), drawn(rng, (3, 3, 15, 15))
@@ -64,7 +64,7 @@ def test_sums_in_pieces(rng):
 
 def test_the_ops_in_sessions(library, session, rng):
     """Also on the CPU, whose passes make none: node by node."""
-    op = PixelConv((4, 5), *facts(2, places=())[1:])
+    op = PixelConv((4, 5), *facts(2, output_sizes=())[1:])
     with gf.Graph() as g:
         x, w = given((2, 4, 5, 3)), given((6, 3, 3, 3))
         y = gf.tanh(emit(op, x, w))

@@ -36,9 +36,9 @@ def check(op, a, b, precision="highest", rtol=0.0, wide=False):
     return names
 
 
-def facts(rank, *, places, before=1, stride=1, dilation=1, spread=1, groups=1):
+def facts(rank, *, output_sizes, before=1, stride=1, dilation=1, spread=1, groups=1):
     return (
-        places,
+        output_sizes,
         (before,) * rank,
         (stride,) * rank,
         (dilation,) * rank,
@@ -107,7 +107,7 @@ def test_tiles(dtype, name, monkeypatch, rng):
     )
     precision, rtol = ("high", 2e-3) if dtype == "tf32" else ("highest", 0.0)
     kind = np.float32 if dtype == "tf32" else getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
-    op = Conv((9, 11), *facts(2, places=())[1:])
+    op = Conv((9, 11), *facts(2, output_sizes=())[1:])
     x, w = drawn(rng, (2, 5, 9, 11), kind), drawn(rng, (133, 5, 3, 3), kind)
     assert check(op, x, w, precision, rtol) == ["conv_pack", "conv"]
     back = ConvWeight((3, 3), *op.values[1:])
@@ -116,11 +116,11 @@ def test_tiles(dtype, name, monkeypatch, rng):
 
 
 def test_wide_indices(rng):
-    op = Conv(*facts(2, places=(3, 5), stride=2, spread=3, groups=2))
+    op = Conv(*facts(2, output_sizes=(3, 5), stride=2, spread=3, groups=2))
     check(op, drawn(rng, (2, 4, 3, 5)), drawn(rng, (6, 2, 3, 2)), wide=True)
-    op = ConvWeight(*facts(2, places=(3, 2), stride=2, groups=2))
+    op = ConvWeight(*facts(2, output_sizes=(3, 2), stride=2, groups=2))
     check(op, drawn(rng, (2, 4, 6, 5)), drawn(rng, (2, 6, 3, 4)), wide=True)
-    op = Conv(*facts(1, places=(9,), spread=2, groups=4))
+    op = Conv(*facts(1, output_sizes=(9,), spread=2, groups=4))
     check(op, drawn(rng, (2, 4, 6)), drawn(rng, (4, 1, 3)), wide=True)
     x, fields = drawn(rng, (2, 3, 8)), ((3,), (2,), (1,), (1,), (1,))
     found, _ = computed(WindowMax(*fields), x, wide=True)
@@ -134,7 +134,7 @@ def test_wide_indices(rng):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_kernels_of_one_element_that_lie_as_a_matrix(dtype, rng):
-    op = Conv((3, 3), *facts(2, places=(), before=0)[1:])
+    op = Conv((3, 3), *facts(2, output_sizes=(), before=0)[1:])
     x = drawn(rng, (2, 16, 3, 3), dtype)
     w = drawn(rng, (8, 16, 1, 1), dtype)
     assert check(op, x, w) == (["conv_pack", "conv"] if dtype == "float32" else ["conv"])
@@ -143,7 +143,7 @@ def test_kernels_of_one_element_that_lie_as_a_matrix(dtype, rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
 def test_sums_in_pieces(dtype, rng):
     x = drawn(rng, (1, 90, 4, 3), dtype)
-    op = Conv((4, 3), *facts(2, places=())[1:])
+    op = Conv((4, 3), *facts(2, output_sizes=())[1:])
     names = check(op, x, drawn(rng, (5, 90, 3, 3), dtype), rtol=1e-2 if dtype == np.float16 else 0)
     assert names == ["conv_pack", "conv", "conv_add"]
     x, y = drawn(rng, (3, 2, 15, 15), dtype), drawn(rng, (3, 3, 15, 15), dtype)
@@ -159,7 +159,7 @@ def test_channel_by_channel(dtype, groups, rng):
     """With many places, with few, with strides, and spread."""
     for size, stride, spread in ((13, 1, 1), (5, 2, 1), (4, 1, 2)):
         places = (size // stride * spread, size // stride * spread + 1)
-        op = Conv(*facts(2, places=places, stride=stride, spread=spread, groups=groups))
+        op = Conv(*facts(2, output_sizes=places, stride=stride, spread=spread, groups=groups))
         x, w = drawn(rng, (2, groups, size, size), dtype), drawn(rng, (6, 1, 3, 4), dtype)
         assert check(op, x, w) == ["depthwise"]
         if spread == 1 or groups == 6:

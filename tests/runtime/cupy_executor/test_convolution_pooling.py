@@ -6,7 +6,7 @@ import pytest
 
 import graphfw as gf
 from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake
-from graphfw.ops.nn.unfold import Fold
+from graphfw.ops.nn.unfold import FoldWindows
 from graphfw.runtime.cupy_executor.codegen import module
 from graphfw.runtime.cupy_executor.convolution import pooling
 from tests.support.cuda_compilers import compiled
@@ -62,7 +62,7 @@ def test_random_arguments(dtype, rng):
         lead, inside, sizes = shape[:-rank], places[-rank:], shape[-rank:]
         whole = tuple(s + b + a for s, b, a in zip(sizes, *fields[3:], strict=True))
         z = rng.integers(0, 9, (*lead, *fields[0], *inside)).astype(dtype)
-        check(Fold(*fields[:3], whole), z)
+        check(FoldWindows(*fields[:3], whole), z)
 
 
 def test_nans_and_infinities(rng):

@@ -408,7 +408,7 @@ def test_reports(fake, session, rng):
     inside = [timing for timing in profile.timings if timing.label.startswith("in a body: ")]
     names = {timing.label.removeprefix("in a body: ") for timing in inside}
     assert {"fused_product", "matmul"} <= names, "a product forwards, with what is added, and back"
-    assert all("test_regions.py" in timing.place for timing in inside)
+    assert all("test_regions.py" in timing.location for timing in inside)
     assert all([event.step for event in profile.events].count(t.step) == 6 for t in inside)
 
 
@@ -434,8 +434,8 @@ def test_memory_of_iterations_whose_number_nobody_knows(fake, session, rng):
     (loop,) = report.per_iteration
     assert asked[3] - asked[2] == loop.nbytes
     assert asked[10] - asked[3] == 7 * loop.nbytes
-    assert "test_regions.py" in loop.place
-    assert f"for each iteration of the loop made at {loop.place}" in str(report)
+    assert "test_regions.py" in loop.location
+    assert f"for each iteration of the loop made at {loop.location}" in str(report)
     outside = sum([entry.nbytes for entry in report.entries if entry.kind == "outside"])
     assert outside >= 2 * w.type.nbytes, "what the pass back carries, in two places in turn"
 

@@ -17,7 +17,7 @@ from graphfw.passes.fuse import partition
 from graphfw.runtime.kernels import lower_shared
 from graphfw.runtime.kernels.lower import CanCompile, lower
 from graphfw.runtime.kernels.lower_shared import Structures
-from graphfw.runtime.kernels.steps import Prepared, ReferenceStep, Table
+from graphfw.runtime.kernels.steps import ReferenceStep, Table
 from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.draws import Draws
 from graphfw.transforms.grad import grad
@@ -179,10 +179,7 @@ class Described:
         described = (type(one), one.dtype, one.size, one.why)
         if isinstance(one, Table):
             return (*described, one.literal)
-        is_new = one not in self._temps
-        number = self._temps.setdefault(one, len(self._temps))
-        made = self.step(one.step) if is_new and isinstance(one, Prepared) else None
-        return (*described, number, made)
+        return (*described, self._temps.setdefault(one, len(self._temps)))
 
 
 def lowered(graph, *, shares):

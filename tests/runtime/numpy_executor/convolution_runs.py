@@ -64,7 +64,7 @@ def convolved_by(choose, op, x, w, *, order=1, fixed=False, **how):
     """Return the result of the chosen steps for arrays; nothing is written beside it."""
     memory = {}
     image, kernels = view_of(x, memory), view_of(w, memory)
-    shape = (x.shape[0], w.shape[0], *op.places)
+    shape = (x.shape[0], w.shape[0], *op.output_sizes)
     room = np.full(math.prod(shape) + 2 * GUARD, 7, x.dtype)
     out = room[GUARD : GUARD + math.prod(shape)]
     storage = storage_of(out)

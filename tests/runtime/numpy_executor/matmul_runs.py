@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import as_dtype, float16, float64
-from graphfw.runtime.kernels.steps import Prepared, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
@@ -37,10 +37,6 @@ def run(
                 room = aligned(nbytes)
                 room.fill(0xFF)  # NaN, of any float
                 memory[storage] = room.view(storage.dtype.dtype)
-                if isinstance(storage, Prepared):
-                    packing = storage.step
-                    target = packing.operands[1]
-                    run([packing], memory | {target: memory[storage]}, sizes, order)
         buffers = (ctypes.c_void_p * len(step.operands))(
             *[memory[s].ctypes.data for s in step.operands]
         )

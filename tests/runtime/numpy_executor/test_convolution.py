@@ -128,7 +128,7 @@ def test_long_rows_are_not_turned(rng):
         return strategies[0].make()
 
     op, memory = op_for(x.shape, w.shape), {}
-    out = storage_of(np.empty((1, 20, *op.places), np.float32))
+    out = storage_of(np.empty((1, 20, *op.output_sizes), np.float32))
     conv_steps((), op, view_of(x, memory), view_of(w, memory), out, None, choose=choose)
     assert "pixel-major" not in found
 
@@ -308,7 +308,7 @@ def test_gradient_of_kernels(rng, depthwise, rank, dtype):
         x = drawn(rng, (int(rng.integers(0, 4)), channels, *sizes), dtype)
         w = (outputs, channels // groups, *kernel)
         forward = op_for(x.shape, w, stride, before, dilation, groups)
-        y = drawn(rng, (x.shape[0], outputs, *forward.places), dtype)
+        y = drawn(rng, (x.shape[0], outputs, *forward.output_sizes), dtype)
         op = ConvWeight(kernel, *forward.values[1:])
         got = computed(op, [x, y], [str(rng.choice(["plain", "transposed", "sliced"]))])
         close(got, op, x, y, f"{op} of {x.shape} and {y.shape}")

@@ -22,7 +22,7 @@ from graphfw.runtime.kernels.ir import (
     Size,
     Store,
 )
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Epilogue, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import host
 from graphfw.runtime.numpy_executor.matmul import matmul_steps, supported
 from tests.runtime.numpy_executor.matmul_runs import (
@@ -194,11 +194,12 @@ def test_packing_ahead_does_not_change_what_is_read_later(rng):
     a, b = random(rng, (20, 30), "float32"), random(rng, (30, 70), "float32")
     memory: dict[Storage, Array] = {}
     out = np.empty((20, 70), np.float32)
-    step = matmul_steps(
+    pack, step = matmul_steps(
         (), view_of(a, memory), view_of(b, memory), storage_of(out), None, fixed_b=True
-    )[0]
-    assert isinstance(step.operands[1], Prepared)
-    assert step.operands[1].step.operands[0] is next(s for s in memory if memory[s] is b)
+    )
+    assert (pack.prepacks, step.prepacks) == (True, False)
+    assert pack.operands[0] is next(s for s in memory if memory[s] is b)
+    assert step.operands[1] is pack.operands[1]
 
 
 def relu_after_bias(columns: DimLike, rows: DimLike) -> tuple[Kernel, tuple[DimLike, ...]]:
@@ -415,11 +416,12 @@ def test_supported_dtypes():
 
 
 def test_a_matrix_from_memory_that_one_row_reads_is_not_packed():
-    def places(m: int, n: int) -> set[type[Storage]]:
+    def packs(m: int, n: int) -> bool:
         a, b = Temp(float32, m * 4096, ""), Temp(float32, n * 4096, "")
         left, right = View(a, 0, (m, 4096), (4096, 1)), View(b, 0, (4096, n), (1, 4096))
         steps = matmul_steps((), left, right, Temp(float32, m * n, ""), None, fixed_b=True)
-        return {type(storage) for step in steps for storage in step.operands}
+        return any(step.prepacks for step in steps)
 
-    assert places(1, 3000) == {Temp}
-    assert places(1, 300) == places(17, 3000) == {Temp, Prepared}
+    assert not packs(1, 3000)
+    assert packs(1, 300)
+    assert packs(17, 3000)

@@ -8,7 +8,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.dim import symbol
 from graphfw.ir.dtype import as_dtype
-from graphfw.runtime.kernels.steps import Prepared, Storage, View
+from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.numpy_executor.machine import pairs_here
 from graphfw.runtime.numpy_executor.matmul import matmul_steps
 from tests.runtime.numpy_executor.matmul_runs import (
@@ -145,7 +145,7 @@ def test_where_pairs_are_used(monkeypatch):
 
     notes = [code(*of).note for of in [("float32",), ("float16",), ("bfloat16",), ("bfloat16", 4)]]
     assert notes == ["", "", "dot products of pairs of bfloat16", ""]
-    assert code("bfloat16").work_item.shape.places == 2
+    assert code("bfloat16").work_item.shape.k_pack == 2
     assert code("bfloat16").key != code("bfloat16", pairs=False).key
     with gf.Graph() as g:
         x, y = (gf.placeholder((64, 64), "bfloat16", name=n) for n in "xy")
@@ -160,8 +160,8 @@ def test_a_few_rows_read_weights_as_they_are(rng):
         memory: dict[Storage, np.ndarray] = {}
         out = storage_of(np.empty((rows, 96), np.float16))
         views = view_of(a, memory), view_of(b, memory)
-        (step,) = matmul_steps((), *views, out, None, fixed_b=True)
-        assert isinstance(step.operands[1], Prepared) == is_packed
+        steps = matmul_steps((), *views, out, None, fixed_b=True)
+        assert [step.prepacks for step in steps] == [True] * is_packed + [False]
 
 
 @pytest.mark.exhaustive

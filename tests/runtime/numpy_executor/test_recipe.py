@@ -86,8 +86,8 @@ def test_a_recalled_plan_is_profiled_without_being_compiled(kept, monkeypatch, r
     use(Cache(kept), monkeypatch)
     plan, found = profiled(net, arrays, RecalledExecutable)
     assert plan._run._twin is None
-    assert [(t.step, t.label, t.place) for t in found] == [
-        (t.step, t.label, t.place) for t in wanted
+    assert [(t.step, t.label, t.location) for t in found] == [
+        (t.step, t.label, t.location) for t in wanted
     ]
     assert any(t.least for t in found)
     # Without what is kept for that, it is compiled.

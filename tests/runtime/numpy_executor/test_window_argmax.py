@@ -6,7 +6,7 @@ import pytest
 import graphfw as gf
 from graphfw.ir.dtype import as_dtype
 from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowPut, WindowTake
-from graphfw.ops.nn.unfold import Fold
+from graphfw.ops.nn.unfold import FoldWindows
 from graphfw.runtime.numpy_executor.convolution import window_argmax
 from tests.runtime.numpy_executor.special_runs import LAYOUTS, assert_native, computed
 from tests.support.kernels import TARGETS
@@ -66,7 +66,7 @@ def test_the_largest_and_what_is_chosen(rng, facts, dtype):
 def test_sums_where_the_chosen_lie(rng, facts, dtype):
     sizes = sizes_for(rng, facts[0])
     put = WindowPut(*facts, sizes[2:])
-    shape = (*sizes[:2], *put.places(sizes[2:]))
+    shape = (*sizes[:2], *put.output_sizes(sizes[2:]))
     y, numbers = drawn(rng, shape, dtype), rng.integers(0, np.prod(facts[0]), shape)
     wanted, most = put.eval(np, y, numbers), put.eval(np, np.abs(y), numbers)
     for layout in LAYOUTS:
@@ -78,8 +78,8 @@ def test_sums_where_the_chosen_lie(rng, facts, dtype):
 @pytest.mark.parametrize("facts", WINDOWS)
 def test_windows_added_up(rng, facts, dtype):
     sizes = sizes_for(rng, facts[0])
-    fold = Fold(*facts[:3], sizes[2:])
-    y = drawn(rng, (*sizes[:2], *facts[0], *fold.places(sizes[2:])), dtype)
+    fold = FoldWindows(*facts[:3], sizes[2:])
+    y = drawn(rng, (*sizes[:2], *facts[0], *fold.output_sizes(sizes[2:])), dtype)
     for layout in LAYOUTS:
         close(computed(fold, [y], [layout]), fold.eval(np, y), fold.eval(np, np.abs(y)))
 

@@ -98,7 +98,7 @@ def test_the_algorithm_is_exact(rng, algorithm):
         np.array(matrix, dtype=object)
         for matrix in (algorithm.of_image, algorithm.of_kernel, algorithm.of_result)
     )
-    n, m = algorithm.size, algorithm.places
+    n, m = algorithm.size, algorithm.positions
     image, kernel = fractions(rng, n, n), fractions(rng, 3, 3)
     got = at @ ((g @ kernel @ g.T) * (bt @ image @ bt.T)) @ at.T
     for i in range(m):
@@ -232,7 +232,7 @@ def estimates(op, x, w, **options):
         found.update({one.name: one.seconds for one in strategies})
         return strategies[0].make()
 
-    out = storage_of(np.empty((x.shape[0], w.shape[0], *op.places), x.dtype))
+    out = storage_of(np.empty((x.shape[0], w.shape[0], *op.output_sizes), x.dtype))
     conv_steps((), op, view_of(x, memory), view_of(w, memory), out, None, choose=choose, **options)
     return found
 
@@ -389,7 +389,7 @@ def test_what_is_not_finite_stays_in_its_tiles(rng, name, bad):
     got = convolved(op, x, w, name)
     seen = np.zeros((21, 30), bool)
     seen[8:11, 13:16] = True
-    m = ALGORITHMS[name].places
+    m = ALGORITHMS[name].positions
     assert not np.isfinite(got[0][:, seen]).any()
     far = np.ones((21, 30), bool)
     far[8 - m : 11 + m, 13 - m : 16 + m] = False

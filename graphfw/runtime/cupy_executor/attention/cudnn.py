@@ -3,7 +3,7 @@
 It knows [B, H, T, D] with any strides, where several heads of queries may share one of keys or
 values. Its `stats` are what `attention` calls lse: the natural log of the sum of exp(score). Masks
 that are operands stay with graphfw's own kernels: of scores of about -1e9, as they make them, one
-float32 does not hold that log, and cuDNN has no place for `rest`, which holds what is missing.
+float32 does not hold that log, and cuDNN has no output for `rest`, which holds what is missing.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _graph(
         **where,
     )
     number = {name: n for n, name in enumerate(code.operands, 1)}
-    given = {
+    tensors = {
         name: graph.tensor(
             name=name,
             dim=list(one.shape),
@@ -290,7 +290,7 @@ def _graph(
         options["diagonal_alignment"] = library.diagonal_alignment.TOP_LEFT
         options["diagonal_band_right_bound"] = 0
     if code.is_gradient:
-        q, k, v, out, lse, d_out = given.values()
+        q, k, v, out, lse, d_out = tensors.values()
         made = graph.sdpa_backward(
             q=q,
             k=k,
@@ -302,7 +302,7 @@ def _graph(
             **options,
         )
     else:
-        made = graph.sdpa(**given, generate_stats=True, **options)
+        made = graph.sdpa(**tensors, generate_stats=True, **options)
     for name, tensor in zip(code.made, made, strict=True):
         tensor.set_output(True).set_data_type(kind_of[name]).set_uid(number[name])
         tensor.set_dim(list(operands[name].shape)).set_stride(list(operands[name].strides))

@@ -50,7 +50,7 @@ def declined(node: Node) -> str:
     if not node.inputs[0].dtype.is_low_precision:
         return "its floats have 16 bits"
     if len(node.inputs) > (3 if isinstance(node.op, Attention) else 7):
-        return "it has no place for what masks make of the logs of sums"
+        return "it has no output for what masks make of the logs of sums"
     if not knows_lengths(node):
         return "it compiles kernels for each length, and lengths are symbols here"
     return (

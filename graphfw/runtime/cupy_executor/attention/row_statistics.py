@@ -27,7 +27,7 @@ from graphfw.runtime.kernels.steps import Step, Temp, View
 
 
 def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
-    """Return the step that sums up out d_out over the last dim, and where the sums lie.
+    """Return the step that sums up out d_out over the last dim, and where the sums are.
 
     Args:
         node: What it is for.
@@ -38,13 +38,13 @@ def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
     rows, column = _axes(shape), LoopVariable("j", width)
     dtype = wide_dtype(out.storage.dtype)
     factors = [
-        K.cast(Element(view.storage.dtype, _place(view, [*rows, column])), dtype)
+        K.cast(Element(view.storage.dtype, _address(view, [*rows, column])), dtype)
         for view in (out, d_out)
     ]
     temp = Temp(dtype, size_of(shape), "the sums of a result times its gradient")
     delta = View(temp, 0, tuple(shape), contiguous(shape))
     summed = RowReduction("delta", "sum", K.mul(*factors))
-    stored = Stored(_place(delta, rows), Ref(dtype, "delta"))
+    stored = Stored(_address(delta, rows), Ref(dtype, "delta"))
     return _step(node, Draft("rows", rows, [column], loops=[[summed]], after=[stored])), delta
 
 
@@ -54,17 +54,17 @@ def sum_step(node: Node, x: View, out: View) -> Step:
     Args:
         node: What it is for.
         x: The gradients, with all dims.
-        out: Where the sums lie.
+        out: Where the sums are.
     """
     axes, short = _axes(x.shape), summed_axes(x.shape, out.shape)
     rows = [axis for number, axis in enumerate(axes) if number not in short]
     along = zip(axes[-len(out.shape) :], out.strides, strict=True)
-    place = ElementAddress(
+    position = ElementAddress(
         out.storage, out.offset, tuple([pair for pair in along if pair[0] in rows])
     )
     dtype = wide_dtype(x.storage.dtype)
-    value = K.cast(Element(x.storage.dtype, _place(x, axes)), dtype)
-    stored = Stored(place, K.cast(Ref(dtype, "total"), out.storage.dtype))
+    value = K.cast(Element(x.storage.dtype, _address(x, axes)), dtype)
+    stored = Stored(position, K.cast(Ref(dtype, "total"), out.storage.dtype))
     inner = [axes[number] for number in short]
     total = RowReduction("total", "sum", value)
     return _step(node, Draft("rows", rows, inner, loops=[[total]], after=[stored]))
@@ -73,7 +73,7 @@ def sum_step(node: Node, x: View, out: View) -> Step:
 def zeros_step(node: Node, numbers: View) -> Step:
     """Return the step that fills numbers with zeros."""
     axes = _axes(numbers.shape)
-    stored = Stored(_place(numbers, axes), Const(numbers.storage.dtype, 0.0))
+    stored = Stored(_address(numbers, axes), Const(numbers.storage.dtype, 0.0))
     return _step(node, Draft("rows", axes, None, loops=[[stored]]))
 
 
@@ -81,7 +81,7 @@ def _axes(shape: Sequence[DimLike]) -> list[LoopVariable]:
     return [LoopVariable(f"i{number}", dim) for number, dim in enumerate(shape)]
 
 
-def _place(view: View, axes: Sequence[LoopVariable]) -> ElementAddress:
+def _address(view: View, axes: Sequence[LoopVariable]) -> ElementAddress:
     return ElementAddress(view.storage, view.offset, tuple(zip(axes, view.strides, strict=True)))
 
 

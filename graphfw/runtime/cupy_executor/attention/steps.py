@@ -144,7 +144,7 @@ def _with_all(view: View, lead: Sequence[DimLike]) -> View:
 
 
 def _in_rows(view: View, node: Node, steps: list[Step]) -> View:
-    """Return matrices whose rows lie in a row: copied, if they are not."""
+    """Return matrices whose rows are contiguous: copied, if they are not."""
     if view.strides[-1] == 1 or view.shape[-1] == 1:
         return view
     step, temp = copied(view, (node,), "an operand of attention", CudaCode)

@@ -75,9 +75,13 @@ def together_lines(
     """
     count = most(len(parameters))
     kinds = [text.rsplit(" ", 1) for text in parameters]
-    given = [f"{kind} {own}_{n}" for n in range(count) for kind, own in kinds if own[0] == "b"]
-    given += [f"{kind} {own}_{n}" for n in range(count) for kind, own in kinds if own[0] != "b"]
-    yield f'extern "C" __global__ void {bound} {name}({", ".join([*given, *shared])}) {{'
+    own_parameters = [
+        f"{kind} {own}_{n}" for n in range(count) for kind, own in kinds if own[0] == "b"
+    ]
+    own_parameters += [
+        f"{kind} {own}_{n}" for n in range(count) for kind, own in kinds if own[0] != "b"
+    ]
+    yield f'extern "C" __global__ void {bound} {name}({", ".join([*own_parameters, *shared])}) {{'
     yield from guard
     for text in parameters:
         yield f"    {text};"

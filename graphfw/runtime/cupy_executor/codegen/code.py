@@ -48,7 +48,7 @@ class CudaCode:
     """The code of a kernel for GPUs.
 
     Its functions, one a variant, take the buffers' addresses, the run-time integers (int64), the
-    address of an int32 that becomes 1 where a check fails, with as many zeros behind it as the
+    address of an int32 that becomes 1 where a check fails, with as many zeros after it as the
     launch says, and that of its scratch memory, or null where it needs none.
 
     Attributes:
@@ -93,7 +93,7 @@ class CudaCode:
         parameters += [f"gf_i64 w{number}" for number in range(kernel.params)]
         shared = ["int* failed", "char* scratch"]
         own, parameters = parameters, [*parameters, *shared]
-        given = ", ".join([text.split()[-1] for text in parameters])
+        arguments = ", ".join([text.split()[-1] for text in parameters])
         signature = ", ".join(parameters)
         indices = [f"    const gf_index p{n} = (gf_index)w{n};" for n in range(kernel.params)]
         lines = [
@@ -114,7 +114,7 @@ class CudaCode:
                 lines += [head, *guard, *indices, *tile_lines(kernel, found), "}"]
             else:
                 call = f"{self.symbol}_body<{_arguments(kernel, variant)}>"
-                lines += [head, *guard, f"    {call}({given});", "}"]
+                lines += [head, *guard, f"    {call}({arguments});", "}"]
                 name = f"{self.symbol}_{variant}{MANY}"
                 if wanted is not None and f"{variant}{MANY}" in wanted:
                     lines += together_lines(name, bound, call, own, shared, guard)

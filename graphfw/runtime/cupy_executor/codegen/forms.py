@@ -106,7 +106,7 @@ class TransposedLoads(NamedTuple):
     """Loads of an elementwise kernel that take neighbours from far apart, as transposes do.
 
     Attributes:
-        axis: Along which axis their neighbours lie in a row.
+        axis: Along which axis their neighbours are contiguous.
         loads: What is loaded, each once: of which buffer, and where.
     """
 
@@ -151,7 +151,7 @@ def kept_size(keep: Keep) -> int:
 
 
 def joined_size(s: Reduce | Accumulate) -> int:
-    """Return the bytes of what one thread has found for a reduction; of some, with its place."""
+    """Return the bytes of what one thread has found for a reduction; of some, with its position."""
     return PARTIAL if s.kind in ("argmax", "argmin") else _in_registers(s.value.dtype)
 
 

@@ -1,6 +1,6 @@
 """How a kernel is launched at given sizes: which variant, with how many threads.
 
-What is computed depends on the sizes alone, never on the device: the number of threads that share a
+What is computed depends on the sizes only, never on the device: the number of threads that share a
 row, and so the order of its sums, is chosen here, and blocks that do not fit at once wait.
 """
 
@@ -95,7 +95,7 @@ def without_alignment(variant: str) -> str:
     return "elements" if variant == "vector" else variant.removesuffix(VECTOR)
 
 
-_PLACES = {"block": 32, "items": 32, "across": 256}
+_SHARED_ELEMENTS = {"block": 32, "items": 32, "across": 256}
 """How many values joins have room for where they have a block's memory: see prelude.cuh."""
 
 SPLIT = ("split", f"split{VECTOR}", "apart")
@@ -182,10 +182,10 @@ def launch(kernel: Kernel, params: Sequence[int], variant: str = "", pieces: int
 
 def _joining(kernel: Kernel, variant: str) -> int:
     """Return how much of a block's memory joins take besides what a launch asks for."""
-    places = _PLACES.get(variant.removesuffix(VECTOR), 0)
+    elements = _SHARED_ELEMENTS.get(variant.removesuffix(VECTOR), 0)
     found = [s for s in statements(kernel) if isinstance(s, Reduce | Accumulate)]
     sizes = {(s.kind, register(s.value.dtype)): joined_size(s) for s in found}
-    return places * sum(sizes.values())
+    return elements * sum(sizes.values())
 
 
 def _pieces(variant: str, sizes: _Sizes, blocks: int) -> int:

@@ -5,7 +5,7 @@ Each form of kernel has its own way:
 elements  Only stores. A thread computes one position, or several in a row that are read and
           written at once.
 rows      What stands in a row needs other positions of it: a group of threads (one, a warp, a
-          block) shares a row, where it lies well several positions in a row each at once. Where
+          block) shares a row, where it is well several positions in a row each at once. Where
           rows are few and long, several blocks do.
 columns   A thread for each position of the outer axes, so that neighbours read neighbours; where
           these are few, eight threads share what stands in a column, or several blocks.
@@ -133,10 +133,10 @@ class CudaNest:
         for store, name in packed.items():
             assert isinstance(store, Store)
             kind = f"gf_pack<{memory(self.kernel.buffers[store.buffer].dtype)}, V>"
-            place, good = values.place(store.access)
+            offset, good = values.offset(store.access)
             both = values.guarded(good)
             condition = f"if ({both}) " if both else ""
-            values.write(f"{condition}*({kind}*)(b{store.buffer} + ({place})) = {name};")
+            values.write(f"{condition}*({kind}*)(b{store.buffer} + ({offset})) = {name};")
 
     def _read_rows(self, wanted: Sequence[Expr]) -> None:
         """Write the reads of several elements at once."""
@@ -146,10 +146,10 @@ class CudaNest:
                 continue
             if is_row(expr.access, self.kernel, self._varying):
                 pack = f"gf_pack<{memory(self.kernel.buffers[expr.buffer].dtype)}, V>"
-                place, good = values.place(expr.access)
+                offset, good = values.offset(expr.access)
                 good = values.guarded(good)
                 name = values.name("x")
-                text = f"*(const {pack}*)(b{expr.buffer} + ({place}))"
+                text = f"*(const {pack}*)(b{expr.buffer} + ({offset}))"
                 if good:
                     values.write(f"{pack} {name} = {pack}();")
                     values.write(f"if ({good}) {name} = {text};")
@@ -257,10 +257,10 @@ class CudaNest:
         if can_split(self.kernel):
             self._join_pieces(sums)
         for reduce, name in sums.items():
-            has_place = reduce.kind in ("argmax", "argmin")
-            kind = "gf_i64" if has_place else register(reduce.value.dtype)
+            has_position = reduce.kind in ("argmax", "argmin")
+            kind = "gf_i64" if has_position else register(reduce.value.dtype)
             result = values.results[reduce.name] = values.name("r")
-            values.write(f"const {kind} {result} = {name}{'.at' if has_place else ''};")
+            values.write(f"const {kind} {result} = {name}{'.at' if has_position else ''};")
 
     def _join_pieces(self, sums: dict[Reduce, str]) -> None:
         """Write that the last of the blocks that share rows joins what all have found."""
@@ -271,8 +271,8 @@ class CudaNest:
                 kind, found[reduce] = f"typename {_op(reduce)}::S", values.name("f")
                 start = f"(gf_i64){PARTIAL * number} * rows * pieces"
                 values.write(f"{kind}* const {found[reduce]} = ({kind}*)(scratch + {start});")
-                place = f"{found[reduce]}[piece * rows + row]"
-                values.write(f"if (on && G::lane() == 0) {place} = {name};")
+                offset = f"{found[reduce]}[piece * rows + row]"
+                values.write(f"if (on && G::lane() == 0) {offset} = {name};")
             values.write("if (!gf_is_last(failed + 1 + blockIdx.x)) return;")
             for reduce, name in sums.items():
                 op = _op(reduce)
@@ -296,10 +296,10 @@ class CudaNest:
             elif isinstance(s, Accumulate):
                 self._add(s)
             elif isinstance(s, Reduce):
-                given = values.value(s.value)
+                value = values.value(s.value)
                 if s.kind in ("argmax", "argmin"):
-                    given = f"gf_placed<{register(s.value.dtype)}>{{{given}, (gf_i64)p}}"
-                values.write(f"{sums[s]} = {_op(s)}::join({sums[s]}, {given});")
+                    value = f"gf_placed<{register(s.value.dtype)}>{{{value}, (gf_i64)p}}"
+                values.write(f"{sums[s]} = {_op(s)}::join({sums[s]}, {value});")
 
     # Kept values
 
@@ -370,9 +370,9 @@ class CudaNest:
                 self._write_line(s, "item", joined, "threadIdx.x == 0")
 
     def _write_line(self, s: Accumulate, first: str, value: str, condition: str) -> None:
-        place, _ = self.values.place(s.access)
+        offset, _ = self.values.offset(s.access)
         kind = memory(self.kernel.buffers[s.buffer].dtype)
-        text = f"b{s.buffer}[{first} + {place}] = gf_memory<{kind}>::made({value});"
+        text = f"b{s.buffer}[{first} + {offset}] = gf_memory<{kind}>::made({value});"
         self.values.write(f"if ({condition}) {text}")
 
     def _add(self, s: Accumulate, condition: str = "") -> None:
@@ -383,9 +383,9 @@ class CudaNest:
             both = values.guarded(condition)
             values.write(f"if ({both}) {text}" if both else text)
             return
-        place, _ = values.place(s.access)
+        offset, _ = values.offset(s.access)
         kind = memory(self.kernel.buffers[s.buffer].dtype)
-        found = f"b{s.buffer}[line * inner + {place}]"
+        found = f"b{s.buffer}[line * inner + {offset}]"
         if self.kernel.form == "columns":
             whole = values.name("r")
             own = f"on ? {value} : {op}::first()"

@@ -44,8 +44,8 @@ def tile_lines(kernel: Kernel, tiled: TransposedLoads) -> list[str]:
             values.write(f"const gf_index i = top + {x}, j = left + k;")
             with values.block("if (i < across && j < along)"):
                 for (buffer, access), name in names.items():
-                    place, _ = values.place(access)
-                    values.write(f"{name}[k][threadIdx.x] = b{buffer}[{place}];")
+                    offset, _ = values.offset(access)
+                    values.write(f"{name}[k][threadIdx.x] = b{buffer}[{offset}];")
         values.write("__syncthreads();")
         with values.block(each):
             values.write(f"const gf_index i = top + k, j = left + {x};")

@@ -48,7 +48,7 @@ class Varying:
     def __call__(self, expr: Expr) -> bool:
         return self._found[expr]
 
-    def place(self, access: Access) -> bool:
+    def offset(self, access: Access) -> bool:
         """Whether another element is meant at each position."""
         return any([axis in self._axes for axis, _ in access.strides]) or self.terms(access)
 
@@ -60,7 +60,7 @@ class Varying:
         if isinstance(expr, Position):
             return expr.axis in self._axes
         if isinstance(expr, Load | Draw):
-            return self.place(expr.access)
+            return self.offset(expr.access)
         if isinstance(expr, Ref):
             return expr.name in self._kept
         return isinstance(expr, Carried) or any([self._found[part] for part in children(expr)])
@@ -162,9 +162,9 @@ class CudaValues:
         if isinstance(expr, Load):
             return self._loaded(expr)
         if isinstance(expr, Draw):
-            place, good = self.place(expr.access)
+            offset, good = self.offset(expr.access)
             bits = 8 * expr.dtype.itemsize
-            call = f"gf_draw{bits}(b{expr.buffer}, {self.wide(expr.key)}, {place})"
+            call = f"gf_draw{bits}(b{expr.buffer}, {self.wide(expr.key)}, {offset})"
             return self._named(expr.dtype, f"{good} ? {call} : 0" if good else call)
         assert isinstance(expr, Call)
         args = [self.value(arg) for arg in expr.args]
@@ -188,15 +188,15 @@ class CudaValues:
         kind, load = register(dtype), f"gf_memory<{memory(dtype)}>::load<{register(dtype)}>"
         if expr in self.packs:
             return self._named(dtype, f"{load}({self.packs[expr]})")
-        place, good = self.place(expr.access)
+        offset, good = self.offset(expr.access)
         good = self.guarded(good)
-        element = f"b{expr.buffer}[{place}]"
+        element = f"b{expr.buffer}[{offset}]"
         if self.kernel.is_packed(expr):
-            element = f"gf_packed<{dtype.bits}>(b{expr.buffer}, {place})"
+            element = f"gf_packed<{dtype.bits}>(b{expr.buffer}, {offset})"
         text = f"{load}({element})"
         return self._named(dtype, f"{good} ? {text} : ({kind})0" if good else text)
 
-    def place(self, access: Access) -> tuple[str, str]:
+    def offset(self, access: Access) -> tuple[str, str]:
         """Write which element is meant; return it, and the condition under which it is there."""
         terms = [] if access.offset == 0 else [self.size(access.offset)]
         for axis, stride in access.strides:
@@ -223,10 +223,10 @@ class CudaValues:
     def store(self, store: Store, condition: str = "") -> None:
         """Write that a value, which was evaluated, is stored."""
         dtype = self.kernel.buffers[store.buffer].dtype
-        place, good = self.place(store.access)
+        offset, good = self.offset(store.access)
         conditions = self.guarded(" && ".join([text for text in (condition, good) if text]))
         value = f"gf_memory<{memory(dtype)}>::made({self.value(store.value)})"
-        text = f"b{store.buffer}[{place}] = {value};"
+        text = f"b{store.buffer}[{offset}] = {value};"
         self.write(f"if ({conditions}) {text}" if conditions else text)
 
 

@@ -17,7 +17,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
 from graphfw.ir.rebuild import live_nodes, rebuild
 from graphfw.ir.shape import permuted
-from graphfw.ir.sources import Constant
+from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.control.checkpoint_ops import Barrier
@@ -213,7 +213,7 @@ def _is_free(tensor: Tensor) -> bool:
     op, order = tensor.node.op, pixels_last(tensor.ndim)
     if isinstance(op, PermuteDims):
         return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])
-    return isinstance(op, Constant)
+    return isinstance(op, ConstantOp)
 
 
 def _written(tensor: Tensor) -> Tensor:
@@ -248,14 +248,14 @@ class _Rewriting:
             if isinstance(node.op, PermuteDims) and isinstance(inputs[0].node.op, PermuteDims):
                 return (permuted_as_needed(inputs[0], node.op.axes),)
             return None
-        given = [self._given(node, how, n, x) for n, x in enumerate(inputs)]
-        outputs = how.make(given)
+        operands = [self._operand(node, how, n, x) for n, x in enumerate(inputs)]
+        outputs = how.make(operands)
         if not how.makes:
             return outputs
         self._made.update(zip(node.outputs, outputs, strict=True))
         return tuple([permuted_as_needed(t, channels_second(t.ndim)) for t in outputs])
 
-    def _given(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
+    def _operand(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
         """Return what a node of a region is given, of an input as it was and as it is there."""
         before = node.inputs[number]
         if number in how.images:
@@ -271,7 +271,7 @@ class _Rewriting:
         return self._apart[before]
 
     def _laid_out(self, kernels: Tensor) -> Tensor:
-        """Return kernels of which the array behind them lies as images do, for all that read it.
+        """Return kernels of which the array beneath them lies as images do, for all that read it.
 
         Where a cast makes it, that writes it so; gradients of images read it reversed.
         """
@@ -294,7 +294,7 @@ class _Rewriting:
         return made
 
     def _from_sums(self) -> set[Node]:
-        """Return the nodes outside that depend on what is summed up in regions, over places.
+        """Return the nodes outside that depend on what is summed up in regions, over positions.
 
         In batch norm, one kernel that adds up the channels of all pixels, and then does something
         to all of them, would have few columns: no work for many threads. So what follows such

@@ -1,4 +1,4 @@
-"""Which ops do the same to images that lie pixel by pixel, and how they are told to.
+"""Which ops do the same to images that lie pixel by pixel, and how.
 
 Images are [N, C, *S]; pixel by pixel they lie as [N, *S, C]. An op here is given its images so and
 makes its own so: its axes, or its window, are those of before by other numbers.
@@ -123,7 +123,7 @@ def is_asked(node: Node) -> bool:
     kernels = node.types[0] if isinstance(op, ConvWeight) else node.inputs[1].type
     if engine_of(node, "highest") is None or is_depthwise(op, *kernels.shape[:2]):
         return False
-    is_plain = all([spread == 1 for spread in op.spreads])
+    is_plain = all([spread == 1 for spread in op.input_dilations])
     return is_plain or (isinstance(op, Conv) and all([stride == 1 for stride in op.strides]))
 
 
@@ -135,8 +135,8 @@ def _elementwise(node: Node) -> ChannelsLastForm | None:
     images = tuple([n for n, t in enumerate(node.inputs) if t.ndim == rank and moves(t.shape)])
 
     def make(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        given = [t if n in images else by_pixel(t, rank) for n, t in enumerate(inputs)]
-        return emit_all(node.op, *given)
+        operands = [t if n in images else by_pixel(t, rank) for n, t in enumerate(inputs)]
+        return emit_all(node.op, *operands)
 
     return ChannelsLastForm(rank, images, True, make)
 
@@ -156,7 +156,7 @@ def _broadcast(node: Node, op: BroadcastTo) -> ChannelsLastForm | None:
 
 
 def _convolution(node: Node, op: Correlation) -> ChannelsLastForm:
-    rank, is_product = len(op.places) + 2, is_matrix_product(node)
+    rank, is_product = len(op.output_sizes) + 2, is_matrix_product(node)
 
     def conv(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         x, weight = inputs
@@ -184,12 +184,12 @@ def is_matrix_product(node: Node) -> bool:
     op = node.op
     assert isinstance(op, Correlation)
     kernels = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape
-    steps = (*op.strides, *op.spreads, *kernels[2:], op.groups)
+    steps = (*op.strides, *op.input_dilations, *kernels[2:], op.groups)
     if any([step != 1 for step in steps]) or any([start != 0 for start in op.before]):
         return False
-    places = op.places if isinstance(op, Conv) else node.inputs[1].shape[2:]
+    output_sizes = op.output_sizes if isinstance(op, Conv) else node.inputs[1].shape[2:]
     is_even = all([isinstance(n, int) and n % _EVEN == 0 for n in kernels[:2]])
-    return is_even and places == node.inputs[0].shape[2:]
+    return is_even and output_sizes == node.inputs[0].shape[2:]
 
 
 def _reduction(node: Node, op: Reduction) -> ChannelsLastForm | None:

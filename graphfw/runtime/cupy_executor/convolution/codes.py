@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3
-"""So many spatial dims at most; kernels are told of as many."""
+"""So many spatial dims at most; kernels take as many."""
 
 _FOLDER = Path(__file__).parent
 _NARROW = 1 << 30
@@ -65,7 +65,7 @@ class MultiplyInstructions(NamedTuple):
     Attributes:
         dtype: Of the operands.
         sums: Of what is added up.
-        by_depth: Whether elements along the depth lie in a row.
+        by_depth: Whether elements along the depth are contiguous.
         tiles: Its tiles, the largest first.
     """
 
@@ -147,13 +147,13 @@ class Dims(NamedTuple):
     Attributes:
         sizes: Of the image; one for each dim, as of all.
         gaps: How far its elements are apart.
-        places: Of the result.
+        output_sizes: Of the result.
         kernels: Of the window.
     """
 
     sizes: list[int]
     gaps: list[int]
-    places: list[int]
+    output_sizes: list[int]
     kernels: list[int]
 
     def reach(self) -> int:
@@ -163,7 +163,7 @@ class Dims(NamedTuple):
 
 
 def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
-    """Read what kernels are told of each dim."""
+    """Read the kernels' arguments for each dim."""
     rows = [numbers[count * d : count * (d + 1)] for d in range(RANK)]
     return Dims(*[[row[i] for row in rows] for i in range(4)])
 
@@ -225,9 +225,9 @@ def conv_code(
         kernels_begin, _, slot, pieces = params[7:11]
         dims, spreads = dims_from(params[11:]), params[11 + 7 * RANK :]
         classes = [spreads[3 * d + 1] for d in range(RANK)]
-        most = math.prod([-(-p // n) for p, n in zip(dims.places, classes, strict=True)])
+        most = math.prod([-(-p // n) for p, n in zip(dims.output_sizes, classes, strict=True)])
         others = groups * pieces * math.prod(classes)
-        written = images * groups * outputs * math.prod(dims.places) * pieces
+        written = images * groups * outputs * math.prod(dims.output_sizes) * pieces
         if written == 0:
             return NOTHING
         tile = engine.tile(outputs, images * most, others)
@@ -269,7 +269,7 @@ def weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
         tile = engine.tile(outputs, columns, groups * pieces)
         reach = begin + images * abs(x_image) + groups * channels * abs(x_channel)
         of_y = y_begin + images * abs(y_image) + groups * outputs * abs(y_output)
-        depth = images * math.prod(dims.places)
+        depth = images * math.prod(dims.output_sizes)
         largest = max(reach + dims.reach(), of_y + depth, pieces * groups * outputs * columns)
         return _launched(tile, groups * pieces * _tiles(tile, outputs, columns), largest)
 
@@ -336,7 +336,7 @@ def depthwise_code(
     def launching(params: Sequence[int]) -> Launch:
         images, outputs, _, begin, image_gap, channel_gap = params[:6]
         dims = dims_from(params[8:])
-        size = math.prod(dims.places)
+        size = math.prod(dims.output_sizes)
         if images * outputs * size == 0:
             return NOTHING
         each = 4 if size >= 128 else 1
@@ -372,7 +372,7 @@ def depthwise_weight_code(engine: MultiplyInstructions, rank: int) -> Handwritte
             return NOTHING
         reach = begin + images * abs(x_image) + outputs * abs(x_channel) + dims.reach()
         of_y = y_begin + images * abs(y_image) + outputs * abs(y_output)
-        depth = images * math.prod(dims.places)
+        depth = images * math.prod(dims.output_sizes)
         is_wide = max(reach, of_y + depth, pieces * outputs * taps) >= _NARROW
         blocks = -(-taps // _TAPS) * outputs * pieces
         return Launch("block", blocks, 1, (_THREADS, 1), 0, 0, 0, is_wide)

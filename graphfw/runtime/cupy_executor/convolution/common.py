@@ -31,15 +31,15 @@ _PIECE = 256
 """So many products at least are left to a piece."""
 
 _PADDING = (1, 0, 1, 1, 1, 1, 0)
-"""A dim of one element, for kernels that are told of more dims than there are."""
+"""A dim of one element, for kernels that take more dims than there are."""
 
 
 class GpuSpatialDim(NamedTuple):
-    """A spatial dim, as kernels are told of it: see `gf_dim` in windows.cuh."""
+    """A spatial dim, as kernels take it: see `gf_dim` in windows.cuh."""
 
     size: DimLike
     gap: DimLike
-    places: DimLike
+    output_sizes: DimLike
     kernel: DimLike
     stride: int
     dilation: int
@@ -48,7 +48,7 @@ class GpuSpatialDim(NamedTuple):
 
 def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
     """Return what multiplies for a node; None where there are no kernels for it."""
-    if not 1 <= len(correlation(node).places) <= RANK:
+    if not 1 <= len(correlation(node).output_sizes) <= RANK:
         return None
     return engine(node.types[0].dtype, rounds=precision == "high")
 
@@ -97,16 +97,18 @@ def spatial_dims(
     op: Correlation,
     sizes: Sequence[DimLike],
     gaps: Sequence[DimLike],
-    places: Sequence[DimLike],
+    output_sizes: Sequence[DimLike],
     kernels: Sequence[DimLike],
 ) -> list[GpuSpatialDim]:
     """Return the spatial dims of an op."""
-    facts = zip(sizes, gaps, places, kernels, op.strides, op.dilations, op.before, strict=True)
+    facts = zip(
+        sizes, gaps, output_sizes, kernels, op.strides, op.dilations, op.before, strict=True
+    )
     return [GpuSpatialDim(*fact) for fact in facts]
 
 
 def dim_arguments(dims: Sequence[GpuSpatialDim]) -> list[DimLike]:
-    """Return what kernels are told of dims."""
+    """Return the kernels' arguments for dims."""
     numbers: list[DimLike] = [number for dim in dims for number in dim]
     return [*numbers, *_PADDING * (RANK - len(dims))]
 

@@ -116,7 +116,7 @@ def _graph(
     usual = channels if code.by_pixel else 1
     lying |= {"bias": OperandStrides(0, each, (channels, 1, *[usual for _ in each[2:]]))}
 
-    def given(name: str) -> Any:
+    def operand(name: str) -> Any:
         return graph.tensor(
             name=name,
             dim=list(lying[name].shape),
@@ -132,13 +132,13 @@ def _graph(
         "dilation": descriptor.dilations,
     }
     if code.kind == "fprop":
-        made = graph.conv_fprop(image=given("image"), weight=given("filter"), **window)
+        made = graph.conv_fprop(image=operand("image"), weight=operand("filter"), **window)
     elif code.kind == "dgrad":
-        made = graph.conv_dgrad(loss=given("response"), filter=given("filter"), **window)
+        made = graph.conv_dgrad(loss=operand("response"), filter=operand("filter"), **window)
     else:
-        made = graph.conv_wgrad(image=given("image"), loss=given("response"), **window)
+        made = graph.conv_wgrad(image=operand("image"), loss=operand("response"), **window)
     for extra in code.extras:
-        made = graph.add(a=made, b=given(extra))
+        made = graph.add(a=made, b=operand(extra))
     name = MADE[code.kind]
     made.set_output(True).set_data_type(kind).set_uid(number[name])
     made.set_dim(list(lying[name].shape)).set_stride(list(lying[name].strides))

@@ -36,7 +36,7 @@ def with_cudnn(
     """Return one step that does what some steps do, which it has for where cuDNN does not.
 
     These themselves are returned where that is known before sizes are: for products by cuBLASLt,
-    and where each output sees one channel, which kernels read once for all places.
+    and where each output sees one channel, which kernels read once for all positions.
 
     Args:
         node: A convolution, or the gradient of its kernels.
@@ -64,9 +64,9 @@ def with_cudnn(
     read: tuple[Storage, ...] = ()
     following: tuple[Step, ...] = ()
     if epilogue is not None:
-        is_alone = product is None and form.kind == "fprop"
+        is_single = product is None and form.kind == "fprop"
         found = (
-            cudnn_epilogue(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_alone else None
+            cudnn_epilogue(epilogue, out.shape, by_pixel=is_by_pixel(node)) if is_single else None
         )
         if found is None:
             following = (epilogue_step(nodes, result, epilogue, size_of(columns_of(node))),)

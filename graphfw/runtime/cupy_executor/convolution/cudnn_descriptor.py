@@ -79,18 +79,20 @@ def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | N
         out: Its result.
     """
     if isinstance(op, ConvWeight):
-        if any(spread != 1 for spread in op.spreads):
+        if any(spread != 1 for spread in op.input_dilations):
             return None  # it would have to write its result backwards
         return CudnnConvForm("wgrad", x, out, other, op.before, op.strides)
     assert isinstance(op, Conv)
     taps = zip(other.shape[2:], other.strides[2:], strict=True)
     is_forward = all([size == 1 or always_ge(stride, 0) for size, stride in taps])
-    if is_forward and all(spread == 1 for spread in op.spreads):
+    if is_forward and all(spread == 1 for spread in op.input_dilations):
         return CudnnConvForm("fprop", x, other, out, op.before, op.strides)
     back = _turned(other, op.groups)
     if back is None or any(stride != 1 for stride in op.strides):
         return None
-    return CudnnConvForm("dgrad", out, back, x, op.before_reversed(other.shape[2:]), op.spreads)
+    return CudnnConvForm(
+        "dgrad", out, back, x, op.before_reversed(other.shape[2:]), op.input_dilations
+    )
 
 
 def _turned(weight: View, groups: DimLike) -> View | None:
@@ -172,8 +174,10 @@ def described(
     image, kernel, response = operands
     after = []
     sizes = (image.shape[2:], kernel.shape[2:], response.shape[2:])
-    for size, taps, places, at, step, apart in zip(*sizes, before, strides, dilations, strict=True):
-        missing = (places - 1) * step + (taps - 1) * apart + 1 - at - size
+    for size, taps, output_sizes, at, step, apart in zip(
+        *sizes, before, strides, dilations, strict=True
+    ):
+        missing = (output_sizes - 1) * step + (taps - 1) * apart + 1 - at - size
         if at < 0 or missing <= -step:
             return "it leaves out part of the image, which cuDNN can't be told"
         after.append(max(missing, 0))
@@ -205,7 +209,7 @@ def _plain(one: OperandStrides, *, by_pixel: bool) -> OperandStrides:
 
 
 def _overlaps(one: OperandStrides) -> bool:
-    """Whether elements lie at one place, or backwards."""
+    """Whether elements lie at one position, or backwards."""
     end = 0
     for stride, size in sorted(zip(one.strides, one.shape, strict=True)):
         if size > 1:

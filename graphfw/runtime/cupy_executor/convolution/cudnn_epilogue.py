@@ -38,8 +38,8 @@ def cudnn_epilogue(
 
     Args:
         epilogue: The epilogue.
-        shape: [N, O, *places], of the convolution's result.
-        by_pixel: Whether the outputs of a place lie side by side.
+        shape: [N, O, *positions], of the convolution's result.
+        by_pixel: Whether the outputs of a position lie side by side.
     """
     kernel = epilogue.kernel
     body = kernel.body[0] if len(kernel.body) == 1 else None
@@ -50,8 +50,8 @@ def cudnn_epilogue(
     has_axes = len(kernel.outer) == rows and len(kernel.inner) == 1
     if not isinstance(store, Store) or not has_axes or len(dtypes) != 1:
         return None
-    images, outputs, places = shape[0], shape[1], size_of(shape[2:])
-    sizes = (images * places, outputs) if by_pixel else (images, outputs, places)
+    images, outputs, output_sizes = shape[0], shape[1], size_of(shape[2:])
+    sizes = (images * output_sizes, outputs) if by_pixel else (images, outputs, output_sizes)
     reader = _Reader(epilogue, sizes, (0, 1) if by_pixel else (0, 1, 0), dtypes.pop())
     found: dict[str, Storage | None] = {}
     for term in reader.added(store.value):

@@ -19,7 +19,7 @@ class CudaEpilogue(NamedTuple):
     Attributes:
         dtype: Of the result.
         keeps: Whether the result itself is written, too.
-        by_pixel: Whether the results of a place lie side by side, not those of an output.
+        by_pixel: Whether the results of a position lie side by side, not those of an output.
         kernel: What computes the rest: see `Epilogue`; None where there is none.
         product: Which buffer of the kernel is the result.
     """
@@ -60,7 +60,7 @@ class CudaEpilogue(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """The function's parameters for the kernel's run-time integers, each behind a comma."""
+        """The function's parameters for the kernel's run-time integers, each after a comma."""
         return "".join([f", gf_i64 w{number}" for number in range(self.params)])
 
     @property
@@ -70,9 +70,9 @@ class CudaEpilogue(NamedTuple):
         return [(n, b) for n, b in enumerate(self.kernel.buffers) if n != self.product]
 
     def lines(self) -> list[str]:
-        """Return what is done to `sum`, which is there for a `place` of an `output` of an `image`.
+        """Return the code for `sum`, the value at a `place` of an `output` of an `image`.
 
-        An image has `total` outputs, and these have `size` places.
+        An image has `total` outputs, and these have `size` positions.
         """
         kind = memory(self.dtype)
         lines = [f"    const {kind} result = gf_memory<{kind}>::made(sum);"]

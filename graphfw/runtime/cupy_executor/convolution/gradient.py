@@ -42,23 +42,27 @@ def conv_weight_steps(
     found = engine_of(node, precision)
     if found is None:
         return []
-    is_turned = any(spread != 1 for spread in op.spreads)
+    is_turned = any(spread != 1 for spread in op.input_dilations)
     if is_turned and any(stride != 1 for stride in op.strides):
         return []
-    outputs_of, channels, taps = in_group(y.shape[1], op.groups), out.shape[1], size_of(op.places)
+    outputs_of, channels, taps = (
+        in_group(y.shape[1], op.groups),
+        out.shape[1],
+        size_of(op.output_sizes),
+    )
     # How far channels and taps are apart in the result.
     along, apart = (1, channels) if is_by_pixel(node) else (taps, 1)
     if not is_turned:
-        dims = spatial_dims(op, x.shape[2:], x.strides[2:], y.shape[2:], op.places)
+        dims = spatial_dims(op, x.shape[2:], x.strides[2:], y.shape[2:], op.output_sizes)
         rows, sees = outputs_of, channels
         gaps: tuple[DimLike, ...] = (0, rows * sees * taps, sees * taps, apart, along)
         wide, kept = x, y
     else:
-        # The same relation read from the other side: places are those of x, windows see y, and the
-        # kernel is reversed.
+        # The same relation read from the other side: positions are those of x, windows see y, and
+        # the kernel is reversed.
         facts = zip(
-            *(y.shape[2:], y.strides[2:], x.shape[2:], op.places),
-            *(op.spreads, op.dilations, op.before_reversed(op.places)),
+            *(y.shape[2:], y.strides[2:], x.shape[2:], op.output_sizes),
+            *(op.input_dilations, op.dilations, op.before_reversed(op.output_sizes)),
             strict=True,
         )
         dims = [GpuSpatialDim(*fact) for fact in facts]
@@ -96,7 +100,7 @@ def conv_weight_steps(
 
 
 def _with_rows(view: View, node: Node, steps: list[Step]) -> View:
-    """Return a view whose places lie in a row, copied first if they don't."""
+    """Return a view whose positions are contiguous, copied first if they don't."""
     if view.strides[2:] == contiguous(view.shape[2:]) or size_of(view.shape[2:]) == 1:
         return view
     step, temp = copied(view, (node,), "an operand of a convolution", CudaCode)

@@ -47,7 +47,7 @@ def is_native(node: Node) -> bool:
 def conv_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a convolution alone; nothing where there are no kernels for it."""
+    """Return the steps of a convolution only; nothing where there are no kernels for it."""
     if not is_native(node):
         return []
     x, weight = inputs
@@ -77,8 +77,8 @@ def fused_conv_steps(
     op, found, row = correlation(node), engine_of(node, precision), size_of(columns_of(node))
     assert isinstance(op, Conv)
     assert found is not None
-    size, given = size_of(node.types[0].shape), (x, weight)
-    x, weight = by_channel(node, given)
+    size, images = size_of(node.types[0].shape), (x, weight)
+    x, weight = by_channel(node, images)
     is_single = is_depthwise(op, weight.shape[0], weight.shape[1])
     if product is not None and epilogue is None and not (is_single or is_by_pixel(node)):
         multiplied = _as_products(op, nodes, found, x, weight, product, precision)
@@ -88,13 +88,15 @@ def fused_conv_steps(
     if epilogue is not None and pieces != 1:
         if product is None:
             product = Temp(found.dtype, size, "sums of parts")
-        steps = fused_conv_steps(node, (node,), *given, product, None, precision)
+        steps = fused_conv_steps(node, (node,), *images, product, None, precision)
         return [*steps, epilogue_step(nodes, product, epilogue, row)]
     if is_single:
         return [_depthwise(op, nodes, found, x, weight, _epilogue(node, found, product, epilogue))]
     groups, channels, outputs_of = op.groups, weight.shape[1], in_group(weight.shape[0], op.groups)
-    spreads = [_spread(*fact) for fact in zip(op.strides, op.dilations, op.spreads, strict=True)]
-    dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
+    spreads = [
+        _spread(*fact) for fact in zip(op.strides, op.dilations, op.input_dilations, strict=True)
+    ]
+    dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:])
     matrix, steps = _matrix(node, op, found, weight, dims, spreads)
     parts = Temp(found.sums, pieces * size, "parts of sums")
     conv_epilogue = _ConvEpilogue((parts,), (True,), None, ())
@@ -121,9 +123,9 @@ def fused_conv_steps(
         assert product is not None
         sizes: tuple[DimLike, ...] = (1, 1, size, 1)
         gaps: tuple[DimLike, ...] = (0, 0, 1, 0)
-        if is_by_pixel(node):  # images, outputs and their places
-            places = size_of(op.places)
-            sizes, gaps = (x.shape[0], row, places, 1), (places * row, 1, row, 0)
+        if is_by_pixel(node):  # images, outputs and their positions
+            output_sizes = size_of(op.output_sizes)
+            sizes, gaps = (x.shape[0], row, output_sizes, 1), (output_sizes * row, 1, row, 0)
         steps.append(added(node, found, parts, product, pieces, sizes, gaps))
     return steps
 
@@ -142,17 +144,17 @@ def _as_products(
     None where they are others, or operands lie so that it could not read 16 bytes at once.
     """
     outputs, channels, *taps = weight.shape
-    steps = (*op.strides, *op.spreads, *taps, op.groups)
-    is_still = op.places == x.shape[2:] and all(start == 0 for start in op.before)
+    steps = (*op.strides, *op.input_dilations, *taps, op.groups)
+    is_still = op.output_sizes == x.shape[2:] and all(start == 0 for start in op.before)
     if not is_still or any(step != 1 for step in steps):
         return None
     down, along = weight.strides[:2]
     is_across = along != 1
     lead = along if is_across else down
-    numbers = (*x.strides[:2], x.offset, weight.offset, lead, size_of(op.places))
+    numbers = (*x.strides[:2], x.offset, weight.offset, lead, size_of(op.output_sizes))
     is_even = all(isinstance(n, int) and n >= 0 and n % found.vector == 0 for n in numbers)
-    is_matrix = x.strides[2:] == contiguous(op.places) and (not is_across or down == 1)
-    lines = (lead, outputs if is_across else channels), (x.strides[1], size_of(op.places))
+    is_matrix = x.strides[2:] == contiguous(op.output_sizes) and (not is_across or down == 1)
+    lines = (lead, outputs if is_across else channels), (x.strides[1], size_of(op.output_sizes))
     is_apart = all(always_ge(step, length) for step, length in lines)
     if not (is_even and is_matrix and is_apart):
         return None
@@ -162,7 +164,7 @@ def _as_products(
         operands=(weight.storage, x.storage, out),
         written=(False, False, True),
         params=ProductSizes(
-            *(outputs, size_of(op.places), channels, x.shape[0]),
+            *(outputs, size_of(op.output_sizes), channels, x.shape[0]),
             *(weight.offset, lead, 0),
             *(x.offset, x.strides[1], x.strides[0]),
         ),
@@ -172,8 +174,10 @@ def _as_products(
 
 def _conv_pieces(op: Conv, found: MultiplyInstructions, x: View, weight: View) -> int:
     """Return how many pieces to cut the sums of a convolution into."""
-    classes = math.prod([s // math.gcd(s, t) for s, t in zip(op.spreads, op.strides, strict=True)])
-    columns, depth = x.shape[0] * size_of(op.places) // classes, size_of(weight.shape[1:])
+    classes = math.prod(
+        [s // math.gcd(s, t) for s, t in zip(op.input_dilations, op.strides, strict=True)]
+    )
+    columns, depth = x.shape[0] * size_of(op.output_sizes) // classes, size_of(weight.shape[1:])
     if not isinstance(depth, int):
         return 1
     outputs = in_group(weight.shape[0], op.groups)
@@ -206,13 +210,13 @@ def _epilogue(
         return _ConvEpilogue(own, (True,), CudaEpilogue(found.dtype, by_pixel=by_pixel), ())
     kernel = epilogue.kernel
     others = [n for n, s in enumerate(epilogue.operands) if s is not None]
-    place = {buffer: 2 + len(own) + number for number, buffer in enumerate(others)}
+    index_of = {buffer: 2 + len(own) + number for number, buffer in enumerate(others)}
     return _ConvEpilogue(
         operands=(*own, *[s for s in epilogue.operands if s is not None]),
         written=(*[True for _ in own], *[kernel.buffers[n].written for n in others]),
         epilogue=CudaEpilogue(found.dtype, product is not None, by_pixel, kernel, epilogue.product),
         params=epilogue.params_with(size_of(columns_of(node))),
-        in_place=tuple([(place[out], place[read]) for out, read in epilogue.in_place]),
+        in_place=tuple([(index_of[out], index_of[read]) for out, read in epilogue.in_place]),
     )
 
 
@@ -245,7 +249,7 @@ class _Matrix(NamedTuple):
     """Kernels as a matrix for each class and group: see `gf_kernels` in forward.cuh.
 
     Attributes:
-        storage: Where they lie.
+        storage: Where they are.
         offset: Where the first begins, in elements.
         lead: From line to line.
         slot: From matrix to matrix.
@@ -271,7 +275,7 @@ def _matrix(
     as_is = _as_it_lies(op, found, weight)
     if as_is is not None:
         return as_is, []
-    # The most that places of a class see.
+    # The most that positions of a class see.
     taps = size_of([(k + s[2] - 1) // s[2] for k, s in zip(weight.shape[2:], spreads, strict=True)])
     depth = taps * channels
     lines, along = (outputs, depth) if found.by_depth else (depth, outputs)
@@ -279,9 +283,9 @@ def _matrix(
     slot = lines * lead
     count = math.prod([spread[1] for spread in spreads])
     memory = Temp(found.dtype, count * groups * slot, "kernels as matrices")
-    # Of the image nothing is told, since how kernels are laid out does not depend on it.
+    # The image is no argument, since how kernels are laid out does not depend on it.
     kernels = [
-        dim._replace(size=k, gap=gap, places=1, before=0 if spread[0] == 1 else dim.before)
+        dim._replace(size=k, gap=gap, output_sizes=1, before=0 if spread[0] == 1 else dim.before)
         for dim, k, gap, spread in zip(
             dims, weight.shape[2:], weight.strides[2:], spreads, strict=True
         )
@@ -305,7 +309,7 @@ def _as_it_lies(op: Conv, found: MultiplyInstructions, weight: View) -> _Matrix 
     """Return kernels of one element where they are matrices as they lie."""
     outputs, channels, *taps = weight.shape
     down, along, *_ = weight.strides
-    if any(k != 1 for k in taps) or any(s != 1 for s in op.spreads):
+    if any(k != 1 for k in taps) or any(s != 1 for s in op.input_dilations):
         return None
     if not found.by_depth:
         if op.groups != 1:
@@ -327,8 +331,8 @@ def _depthwise(
     conv_epilogue: _ConvEpilogue,
 ) -> Step:
     """Return the step of a convolution whose outputs see one channel each."""
-    dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.places, weight.shape[2:])
-    is_spread = any(spread != 1 for spread in op.spreads)
+    dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:])
+    is_spread = any(spread != 1 for spread in op.input_dilations)
     missing = RANK - len(dims)
     assert conv_epilogue.epilogue is not None
     return Step(
@@ -341,7 +345,7 @@ def _depthwise(
             *(x.offset, *x.strides[:2], weight.offset, weight.strides[0]),
             *dim_arguments(dims),
             *(*weight.strides[2:], *[0] * missing),
-            *(*op.spreads, *[1] * missing),
+            *(*op.input_dilations, *[1] * missing),
             *conv_epilogue.params,
         ),
         work_items=1,

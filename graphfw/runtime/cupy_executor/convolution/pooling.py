@@ -12,7 +12,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowMax, WindowPut, WindowSum
-from graphfw.ops.nn.unfold import Fold, Windowed
+from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.codegen import (
     NOTHING,
@@ -53,7 +53,7 @@ def pool_steps(
     steps: list[Step] = []
     where = _where(x, len(op.window), node, steps)
     sizes = where.sizes
-    params = (*where.lead, *_dim_arguments(op, sizes, where.gaps, op.places(sizes)))
+    params = (*where.lead, *_dim_arguments(op, sizes, where.gaps, op.output_sizes(sizes)))
     code = _reduce_code(op.name, _JOINS[type(op)], x.storage.dtype, out.storage.dtype)
     step = Step(
         (node,), code, (where.view.storage, out.storage), (False, True), params, work_items=1
@@ -71,7 +71,10 @@ def take_steps(
         return []
     steps: list[Step] = []
     where, number = _where(x, len(op.window), node, steps), _in_a_row(number, node, steps)
-    params = (*where.lead, *_dim_arguments(op, where.sizes, where.gaps, op.places(where.sizes)))
+    params = (
+        *where.lead,
+        *_dim_arguments(op, where.sizes, where.gaps, op.output_sizes(where.sizes)),
+    )
     code = _take_code(x.storage.dtype, number.storage.dtype)
     operands = (where.view.storage, number.storage, out.storage)
     return [*steps, Step((node,), code, operands, (False, False, True), params, work_items=1)]
@@ -98,13 +101,13 @@ def fold_steps(
 ) -> list[Step]:
     """Return the steps of a `fold`; nothing where there is no kernel for it."""
     op, (x,), (out,) = node.op, inputs, outputs
-    assert isinstance(op, Fold)
+    assert isinstance(op, FoldWindows)
     if not _is_native(op, x.storage.dtype):
         return []
     rank, steps = len(op.window), list[Step]()
     where = _where(x, 2 * rank, node, steps)
-    places, missing = where.sizes[rank:], RANK - rank
-    spatial = _dim_arguments(op, op.dims, where.gaps[rank:], places)
+    output_sizes, missing = where.sizes[rank:], RANK - rank
+    spatial = _dim_arguments(op, op.dims, where.gaps[rank:], output_sizes)
     params = (*where.lead, *spatial, *[0] * missing, *where.gaps[:rank])
     operands = (where.view.storage, out.storage)
     code = _fold_code(x.storage.dtype)
@@ -167,11 +170,11 @@ def _copied(view: View, node: Node, steps: list[Step]) -> View:
 
 
 def _dim_arguments(
-    op: Windowed, sizes: Sequence[DimLike], gaps: Sequence[DimLike], places: Sequence[DimLike]
+    op: Windowed, sizes: Sequence[DimLike], gaps: Sequence[DimLike], output_sizes: Sequence[DimLike]
 ) -> list[DimLike]:
-    """Return what kernels are told of dims: see `gf_dim` in windows.cuh."""
+    """Return the kernels' arguments for dims: see `gf_dim` in windows.cuh."""
     before = [pair[0] for pair in op.pairs]
-    facts = zip(sizes, gaps, places, op.window, op.strides, op.dilations, before, strict=True)
+    facts = zip(sizes, gaps, output_sizes, op.window, op.strides, op.dilations, before, strict=True)
     return [*_PADDING * (RANK - len(op.window)), *[number for fact in facts for number in fact]]
 
 
@@ -208,21 +211,21 @@ def _code(
 ) -> HandwrittenCode:
     """Return the code of a kernel; `more`: of how many run-time integers besides.
 
-    With `is_back` elements of the result are those of dims, not places.
+    With `is_back` elements of the result are those of dims, not positions.
     """
 
     def launching(params: Sequence[int]) -> Launch:
         images, planes, begin, image_gap, plane_gap = params[:5]
         dims = dims_from(params[5:])
-        count = images * planes * math.prod(dims.sizes if is_back else dims.places)
+        count = images * planes * math.prod(dims.sizes if is_back else dims.output_sizes)
         if count == 0:
             return NOTHING
-        steps = zip(dims.gaps, dims.sizes, dims.places, dims.kernels, strict=True)
+        steps = zip(dims.gaps, dims.sizes, dims.output_sizes, dims.kernels, strict=True)
         reach = sum([abs(gap) * (max(size, p) + kernel) for gap, size, p, kernel in steps])
         taps = params[5 + 7 * RANK : 5 + 7 * RANK + more]
         reach += sum([abs(gap) * kernel for gap, kernel in zip(taps, dims.kernels, strict=False)])
         apart = begin + images * abs(image_gap) + planes * abs(plane_gap)
-        placed = images * planes * math.prod(dims.places)
+        placed = images * planes * math.prod(dims.output_sizes)
         return over(count, "elements", reach + apart, placed)
 
     variants = (Variant("elements", call, 256),)

@@ -53,14 +53,14 @@ class BoundBranch(BoundRegion):
 
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         count = len(self.node.inputs)
-        number, *given = [run.address_of(place) for place in self.operands[:count]]
+        number, *input_addresses = [run.address_of(address) for address in self.operands[:count]]
         found = int(worker.read(number.address, self.node.inputs[0].dtype, run))
         chosen = min(max(found, 0), len(self.bodies) - 1)
         body = self.begun(worker, run, chosen, ())
-        for slot, spot in enumerate(given):
+        for slot, spot in enumerate(input_addresses):
             body.lie(slot, spot)
-        for slot, place in zip(body.layout.of.handed, self.operands[count:], strict=True):
-            body.lie(slot, run.address_of(place))
+        for slot, address in zip(body.layout.of.handed, self.operands[count:], strict=True):
+            body.lie(slot, run.address_of(address))
         if body.layout.drawn:
             body.draw_from(run.drawn.offset_by(self.begin + 8 * self._begins[chosen]))
         worker.work(body, body.layout.segments, rng)

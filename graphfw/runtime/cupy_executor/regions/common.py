@@ -52,7 +52,7 @@ class RegionSite(NamedTuple):
     Attributes:
         env: What the symbols stand for.
         params: What the params are.
-        operands: Where the operands lie, the inputs from their first element on.
+        operands: Where the operands are, the inputs from their first element on.
         inside: What lays out the bodies.
     """
 
@@ -73,7 +73,7 @@ class RegionSite(NamedTuple):
 class BoundRegion(ABC):
     """A loop or a branch at known sizes.
 
-    Behind the arena of the program that it is part of there is room for the arena of a body, and
+    After the arena of the program that it is part of there is room for the arena of a body, and
     for what it hands from iteration to iteration: all regions of a program share it, one after the
     other.
 
@@ -85,7 +85,7 @@ class BoundRegion(ABC):
         launches: How many launches it is; of a loop of unknown length, one iteration's.
         why_not_captured: Why it is no part of a CUDA graph; empty where it may be.
         drawn: How many words its bodies draw from.
-        begin: Where these lie behind those of the program that it is part of, in bytes.
+        begin: Where these lie after those of the program that it is part of, in bytes.
         per_iteration: The bytes that it asks for in each iteration of unknown number, until it is
             done.
         outside: The bytes that it asks for besides.

@@ -50,8 +50,8 @@ class WhileRegionCode(RegionCode):
 class BoundLoop(BoundRegion):
     """A loop with a condition at known sizes.
 
-    How many iterations there are is known only behind them. So what they record for later passes
-    lies in memory that is asked for meanwhile.
+    How many iterations there are is known only after them. So what they record for later passes
+    is in memory that is asked for meanwhile.
     """
 
     def __init__(self, code: WhileRegionCode, at: RegionSite) -> None:
@@ -79,9 +79,9 @@ class BoundLoop(BoundRegion):
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op = self._code.op
         inputs = len(self.node.inputs)
-        given = [run.address_of(place) for place in self.operands[:inputs]]
-        ends, _ = op.split([run.address_of(place) for place in self.operands[inputs:]])
-        carries, captures = op.split(given)
+        input_addresses = [run.address_of(address) for address in self.operands[:inputs]]
+        ends, _ = op.split([run.address_of(address) for address in self.operands[inputs:]])
+        carries, captures = op.split(input_addresses)
         rooms: dict[int, list[Sequence[GpuAddress]]] = {}  # of the passes that have begun
 
         def computed(
@@ -103,7 +103,7 @@ class BoundLoop(BoundRegion):
     def _rooms(
         self, worker: Worker, run: RunMemory, number: int, ends: Sequence[GpuAddress]
     ) -> list[Sequence[GpuAddress]]:
-        """Return the places that iterations of a pass write to in turn; none if each is kept."""
+        """Return the addresses that iterations of a pass write to in turn; none if each is kept."""
         last = len(self._code.op.passes) - 1
         if not last:
             turns = [
@@ -130,12 +130,12 @@ class BoundLoop(BoundRegion):
         rng: Rng,
         number: int,
         iteration: int,
-        given: Sequence[GpuAddress],
+        input_addresses: Sequence[GpuAddress],
         made: Sequence[GpuAddress],
     ) -> None:
         body = self.started(run, 1 + number)
         body.lie(0, self._device.numbers(iteration + 1).offset_by(WELL * iteration))
-        for slot, spot in enumerate(given, 1):
+        for slot, spot in enumerate(input_addresses, 1):
             body.lie(slot, spot)
         for slot, spot in zip(body.layout.of.handed, made, strict=True):
             body.lie(slot, spot)

@@ -35,7 +35,7 @@ class ScanRegionCode(RegionCode):
 
     Attributes:
         op: The scan.
-        kept: By carry, the stack where its values lie: iterations hand it on there, and the body
+        kept: By carry, the stack where its values are: iterations hand it on there, and the body
             need not copy it.
         rest: The other stacks.
         in_place: The carries that an iteration writes over.
@@ -130,19 +130,25 @@ class BoundScan(BoundRegion):
 
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:
         op, first = self._code.op, self._code.op.carries
-        borrowed = [run.address_of(place) for place in self.operands]
-        given, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
+        borrowed = [run.address_of(index) for index in self.operands]
+        input_addresses, made = borrowed[: len(self.node.inputs)], borrowed[len(self.node.inputs) :]
         ends, stacks = made[:first], made[first:]
         for stack, i, is_new in self._code.kept.values():
             if not is_new and self._iterations:
                 begin = stacks[stack].offset_by(self._row(0) * self._rows[i])
-                worker.copy(begin.address, given[i].address, self._rows[i])
-        carry = given[:first]
+                worker.copy(begin.address, input_addresses[i].address, self._rows[i])
+        carry = input_addresses[:first]
         if self._iterations:
-            body = self.begun(worker, run, 0, given[first + op.sequences :])
-            for place, iteration in enumerate(op.order(self._iterations)):
-                new = [self._target(i, place, run, ends, stacks) for i in range(first)]
-                self._lie(body, iteration, carry, given, [*new, *self._results(iteration, stacks)])
+            body = self.begun(worker, run, 0, input_addresses[first + op.sequences :])
+            for index, iteration in enumerate(op.order(self._iterations)):
+                new = [self._target(i, index, run, ends, stacks) for i in range(first)]
+                self._lie(
+                    body,
+                    iteration,
+                    carry,
+                    input_addresses,
+                    [*new, *self._results(iteration, stacks)],
+                )
                 if self._drawn:
                     body.draw_from(run.drawn.offset_by(self.begin + 8 * iteration * self._drawn))
                 with in_iteration(iteration):
@@ -150,26 +156,26 @@ class BoundScan(BoundRegion):
                 carry = new
         self.end(worker, carry, ends, self._rows)
 
-    def _row(self, place: int) -> int:
+    def _row(self, index: int) -> int:
         """Return the number of an iteration, given how many come before it."""
-        return self._iterations - 1 - place if self._code.op.backwards else place
+        return self._iterations - 1 - index if self._code.op.backwards else index
 
     def _target(
         self,
         i: int,
-        place: int,
+        index: int,
         run: RunMemory,
         ends: Sequence[GpuAddress],
         stacks: Sequence[GpuAddress],
     ) -> GpuAddress:
         """Return where an iteration writes a carry."""
-        is_last = place == self._iterations - 1
+        is_last = index == self._iterations - 1
         kept = self._code.kept.get(i)
         if kept is not None and (kept.is_new or not is_last):
-            row = self._row(place if kept.is_new else place + 1)
+            row = self._row(index if kept.is_new else index + 1)
             return stacks[kept.stack].offset_by(row * self._rows[i])
         # Turn by turn, so that the last one is where the scan's result lies.
-        is_end = i not in self._turns or (self._iterations - 1 - place) % 2 == 0
+        is_end = i not in self._turns or (self._iterations - 1 - index) % 2 == 0
         return ends[i] if is_end else run.inside(self._turns[i])
 
     def _results(self, iteration: int, stacks: Sequence[GpuAddress]) -> list[GpuAddress]:
@@ -182,7 +188,7 @@ class BoundScan(BoundRegion):
         body: RunMemory,
         iteration: int,
         carry: Sequence[GpuAddress],
-        given: Sequence[GpuAddress],
+        input_addresses: Sequence[GpuAddress],
         results: Sequence[GpuAddress],
     ) -> None:
         """Say where the body finds what it takes in an iteration, and where its results go."""
@@ -191,7 +197,7 @@ class BoundScan(BoundRegion):
         for slot, spot in enumerate(carry, 1):
             body.lie(slot, spot)
         for i, stride in zip(self._code.sequences, self._strides, strict=True):
-            body.lie(1 + i, given[i].offset_by(iteration * stride))
+            body.lie(1 + i, input_addresses[i].offset_by(iteration * stride))
         for slot, spot in zip(body.layout.of.handed, results, strict=True):
             body.lie(slot, spot)
 

@@ -40,15 +40,15 @@ def region_steps(
     offsets: list[DimLike] = []
     strides: list[DimLike] = []
     for number, tensor in enumerate(node.inputs):
-        place = view(tensor)
+        operand = view(tensor)
         if number in code.sequences:
-            if not _is_in_a_row(place.shape[1:], place.strides[1:]):
-                place = _copied(place, tensor.node, steps)
-            strides.append(place.strides[0])
-        elif not _lies_well(place):
-            place = _copied(place, tensor.node, steps)
-        operands.append(place.storage)
-        offsets.append(place.offset)
+            if not _is_in_a_row(operand.shape[1:], operand.strides[1:]):
+                operand = _copied(operand, tensor.node, steps)
+            strides.append(operand.strides[0])
+        elif not _lies_well(operand):
+            operand = _copied(operand, tensor.node, steps)
+        operands.append(operand.storage)
+        offsets.append(operand.offset)
     step = Step(
         nodes=(node,),
         code=code,
@@ -72,11 +72,11 @@ def _code(node: Node, make: Maker, target: Target) -> RegionCode:
     return WhileRegionCode(node, in_blocks(op, target), make)
 
 
-def _copied(place: View, node: Node, steps: list[Step]) -> View:
-    """Return a copy that lies in a row, and add what makes it."""
-    step, temp = copied(place, (node,), "what a loop or a branch takes", CudaCode)
+def _copied(operand: View, node: Node, steps: list[Step]) -> View:
+    """Return a copy that is contiguous, and add what makes it."""
+    step, temp = copied(operand, (node,), "what a loop or a branch takes", CudaCode)
     steps.append(step)
-    return View(temp, 0, place.shape, contiguous(place.shape))
+    return View(temp, 0, operand.shape, contiguous(operand.shape))
 
 
 def _is_in_a_row(shape: Sequence[DimLike], strides: Sequence[DimLike]) -> bool:
@@ -84,7 +84,7 @@ def _is_in_a_row(shape: Sequence[DimLike], strides: Sequence[DimLike]) -> bool:
     return all([d == 1 or a == b for d, a, b in zip(shape, strides, wanted, strict=True)])
 
 
-def _lies_well(place: View) -> bool:
-    """Whether a view lies in a row, from an address on that is aligned as those of arrays are."""
-    begin = place.offset * place.storage.dtype.itemsize
-    return _is_in_a_row(place.shape, place.strides) and bool(divisible(begin, WELL))
+def _lies_well(operand: View) -> bool:
+    """Whether a view is contiguous, from an address on that is aligned as those of arrays are."""
+    begin = operand.offset * operand.storage.dtype.itemsize
+    return _is_in_a_row(operand.shape, operand.strides) and bool(divisible(begin, WELL))

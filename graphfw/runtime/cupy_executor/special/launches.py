@@ -21,6 +21,6 @@ def is_wide(*lasts: int) -> bool:
 
 
 def reach(dims: Sequence[int], lies: Sequence[int]) -> int:
-    """Return the last element of an array that lies at an offset, with strides behind that."""
+    """Return the last element of an array that lies at an offset, with strides after that."""
     offset, *strides = lies
     return offset + sum([abs(s) * max(d - 1, 0) for d, s in zip(dims, strides, strict=True)])

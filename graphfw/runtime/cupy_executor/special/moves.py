@@ -74,19 +74,19 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
     widths = {"element": 1, **({"vector": width} if width > 1 else {})}
     kind = memory(dtype)
     name = "_".join(["gf_moves", kind.replace(" ", "_"), *[f"{n}r{rank}" for n, rank in boxes]])
-    given = [f"{kind}* b0", *[f"const {kind}* b{number + 1}" for number in range(sources)]]
-    given += [f"gf_i64 w{number}" for number in range(params)]
+    parameters = [f"{kind}* b0", *[f"const {kind}* b{number + 1}" for number in range(sources)]]
+    parameters += [f"gf_i64 w{number}" for number in range(params)]
     lines = [
-        f"template <int V> GF void {name}({', '.join(given)}, int* failed, char*) {{",
+        f"template <int V> GF void {name}({', '.join(parameters)}, int* failed, char*) {{",
         "    if (w0 > 0) {",
         "        *failed = 1;",
         "        return;",
         "    }",
     ]
-    place = 1
+    position = 1
     for number, (_, rank) in enumerate(boxes):
-        names = [f"(gf_index)w{place + n}" for n in range(2 + 3 * rank)]
-        place += len(names)
+        names = [f"(gf_index)w{position + n}" for n in range(2 + 3 * rank)]
+        position += len(names)
         parts = [names[2 + rank * n : 2 + rank * (n + 1)] for n in range(3)]
         for what, part in zip(("dims", "from", "to"), parts, strict=True):
             lines.append(f"    const gf_index {what}{number}[] = {{{', '.join(part)}}};")
@@ -98,10 +98,10 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
         "    for (gf_index n = gf_single::first(); n < all; n += gf_single::step()) {",
         "        gf_index left = n;",
     ]
-    place = 1
+    position = 1
     for number, (source, rank) in enumerate(boxes):
-        offsets = [f"b{source} + (gf_index)w{place}", f"b0 + (gf_index)w{place + 1}"]
-        place += 2 + 3 * rank
+        offsets = [f"b{source} + (gf_index)w{position}", f"b0 + (gf_index)w{position + 1}"]
+        position += 2 + 3 * rank
         arrays = ", ".join([f"{what}{number}" for what in ("dims", "from", "to")])
         lines += [
             f"        if (left < count{number}) {{",

@@ -1,8 +1,8 @@
 """`index_add` and `index_set`, without atomics: the same results in every run.
 
-What indices name is sorted, equal places in the indices' order: chunks by one block each, then all
-chunks are joined, each place finding where it belongs by looking into the others. Then each line of
-the output takes up what is there for it, in that order, which is the reference's.
+What indices name is sorted, equal positions in the indices' order: chunks by one block each, then
+all chunks are joined, each position finding where it belongs by looking into the others. Then each
+line of the output takes up what is there for it, in that order, which is the reference's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from graphfw.runtime.planning.common import in_common
 _TEXT = (Path(__file__).parent / "scatter.cuh").read_text("utf-8")
 
 _CHUNK = 1024
-"""Places that one block sorts."""
+"""Positions that one block sorts."""
 
 _VECTOR = 16
 """How many bytes a thread reads and writes at once."""
@@ -85,13 +85,13 @@ def scatter_steps(
 def _sorted(
     node: Node, indices: Sequence[View], sizes: Sequence[DimLike]
 ) -> tuple[list[Step], Temp, Temp]:
-    """Return steps that sort places, and where these are, and the numbers of their indices."""
+    """Return steps that sort positions, and where these are, and the numbers of their indices."""
     assert isinstance(node.op, Putting)
     dims, lying = in_common(indices)
     count = size_of(dims)
-    places, numbers, keys, order = [
+    positions, numbers, keys, order = [
         Temp(int64, count, what)
-        for what in ("places that indices name", "their numbers", "places in order", "their order")
+        for what in ("named positions", "their numbers", "sorted positions", "their order")
     ]
     params: list[DimLike] = [*dims]
     for view, size, strides in zip(indices, sizes, lying, strict=True):
@@ -100,7 +100,7 @@ def _sorted(
     first = Step(
         nodes=(node,),
         code=_sort_code(dtypes, len(dims), from_end=not node.op.refusal),
-        operands=(places, numbers, *[view.storage for view in indices]),
+        operands=(positions, numbers, *[view.storage for view in indices]),
         written=(True, True, *[False for _ in indices]),
         params=tuple(params),
         work_items=1,
@@ -109,7 +109,7 @@ def _sorted(
     second = Step(
         nodes=(node,),
         code=_JOIN,
-        operands=(places, numbers, keys, order),
+        operands=(positions, numbers, keys, order),
         written=(False, False, True, True),
         params=(count,),
         work_items=1,
@@ -118,7 +118,7 @@ def _sorted(
 
 
 def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> HandwrittenCode:
-    """Return the kernel that joins indices along axes to places along all of them, and sorts these.
+    """Return the kernel that joins indices along axes to flat positions, and sorts these.
 
     Args:
         dtypes: Of the indices.
@@ -129,12 +129,12 @@ def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> Handw
     names = [kind.replace(" ", "_") for kind in kinds]
     name = "_".join(["gf_places", str(rank), "from_end" if from_end else "from_0", *names])
     params = rank + (rank + 2) * len(dtypes)
-    given = ["gf_i64* b0", "gf_i64* b1"]
-    given += [f"const {kind}* b{number}" for number, kind in enumerate(kinds, 2)]
-    given += [f"gf_i64 w{number}" for number in range(params)]
+    parameters = ["gf_i64* b0", "gf_i64* b1"]
+    parameters += [f"const {kind}* b{number}" for number, kind in enumerate(kinds, 2)]
+    parameters += [f"gf_i64 w{number}" for number in range(params)]
     count = " * ".join([f"(gf_index)w{axis}" for axis in range(rank)]) or "1"
     lines = [
-        f"GF void {name}({', '.join(given)}, int* failed, char*) {{",
+        f"GF void {name}({', '.join(parameters)}, int* failed, char*) {{",
         f"    const gf_index count = {count};",
         "    for (gf_index first = (gf_index)(blockIdx.x * GF_CHUNK); first < count;",
         "         first += (gf_index)(gridDim.x * GF_CHUNK)) {",
@@ -150,8 +150,8 @@ def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> Handw
     for number, dtype in enumerate(dtypes):
         begin = rank + number * (rank + 2)
         terms = [f"i{axis} * (gf_index)w{begin + 2 + axis}" for axis in range(rank)]
-        place = " + ".join([f"(gf_index)w{begin + 1}", *terms])
-        lines.append(f"            gf_i64 at{number} = (gf_i64)b{number + 2}[{place}];")
+        position = " + ".join([f"(gf_index)w{begin + 1}", *terms])
+        lines.append(f"            gf_i64 at{number} = (gf_i64)b{number + 2}[{position}];")
         if from_end and dtype.kind == "int":
             lines.append(f"            if (at{number} < 0) at{number} += w{begin};")
         lines += [

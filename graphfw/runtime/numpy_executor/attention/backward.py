@@ -87,26 +87,26 @@ class _Backward(ScoresKernel):
             self._keys(block.index, f.low(str(KEYS), f.sub(end, block.index)))
 
     def _lay_out_scratch(self) -> None:
-        """Give each array its place: `scratch_size` has the sum of the sizes."""
+        """Give each array its offset: `scratch_size` has the sum of the sizes."""
         f, t, n = self.f, self.tile, self.n
         block = str(QUERIES * block_length(t))
         at = "%scratch"
 
-        def place(size: str) -> str:
+        def take(size: str) -> str:
             nonlocal at
             here = at
             at = f.at(t.kind, at, size)
             return here
 
-        self.weights, self.d_scores = place(block), place(block)
-        self.bias_rows = place("0" if self.bias is None else block)
-        self.rows = {name: place(str(QUERIES)) for name in _ROWS}
-        self.key_panels = place(f.mul(str(KEYS), n["width"]))
-        self.value_panels = place(f.mul(str(KEYS), n["value_width"]))
+        self.weights, self.d_scores = take(block), take(block)
+        self.bias_rows = take("0" if self.bias is None else block)
+        self.rows = {name: take(str(QUERIES)) for name in _ROWS}
+        self.key_panels = take(f.mul(str(KEYS), n["width"]))
+        self.value_panels = take(f.mul(str(KEYS), n["value_width"]))
         of_keys, of_queries = f.mul(str(KEYS), self.padded), f.mul(str(QUERIES), self.padded)
-        self.k, self.d_k, self.q = place(of_keys), place(of_keys), place(of_queries)
-        self.d_v = place(f.mul(str(KEYS), self.value_padded))
-        self.d_out = place(f.mul(str(QUERIES), self.value_padded))
+        self.k, self.d_k, self.q = take(of_keys), take(of_keys), take(of_queries)
+        self.d_v = take(f.mul(str(KEYS), self.value_padded))
+        self.d_out = take(f.mul(str(QUERIES), self.value_padded))
 
     def _keys(self, key: str, keys: str) -> None:
         """Compute a block of d_k and d_v."""
@@ -143,11 +143,11 @@ class _Backward(ScoresKernel):
         length = str(block_length(t))
         self.write_bias(self.bias_rows, query, queries, key, keys, length)
         with f.loop("0", queries, t.rows) as strip:
-            behind = f.add(f.sub(f.add(query, strip.index), key), "1")
+            seen_keys = f.add(f.sub(f.add(query, strip.index), key), "1")
             seen = keys
             if self.code.causal:
-                seen = f.high("0", f.low(keys, f.add(behind, str(t.rows - 1))))
-            self._write_strip(strip.index, behind, keys, seen)
+                seen = f.high("0", f.low(keys, f.add(seen_keys, str(t.rows - 1))))
+            self._write_strip(strip.index, seen_keys, keys, seen)
             row = f.add(query, strip.index)
             d_q = MatrixView(f.at(kind, self.parts, f.mul(row, self.padded)), self.padded)
             left = MatrixView(f.at(kind, self.d_scores, f.mul(strip.index, length)), length)
@@ -170,7 +170,7 @@ class _Backward(ScoresKernel):
                 multiply(f, self.add_product, left, below, count, result, padded)
 
     def _load_rows(self, query: str, queries: str) -> None:
-        """Copy what a block of queries has numbers of; zeros behind the last one."""
+        """Copy what a block of queries has numbers of; zeros after the last one."""
         f, t = self.f, self.tile
         for to in self.rows.values():
             fill(f, t, to, str(QUERIES), 0.0)
@@ -180,12 +180,12 @@ class _Backward(ScoresKernel):
                 number = t.load(f, self.address(name, at), 1)
                 t.store(f, number, f.at(t.kind, to, row.index), 1)
 
-    def _write_strip(self, row: str, behind: str, keys: str, seen: str) -> None:
+    def _write_strip(self, row: str, seen_keys: str, keys: str, seen: str) -> None:
         """Write a strip of weights and of the scores' gradients, for `seen` keys.
 
         Args:
             row: The strip's first query in the block.
-            behind: How many keys of the block it sees, if causal.
+            seen_keys: How many keys of the block it sees, if causal.
             keys: How many keys the block has.
             seen: How many of them the strip's last query sees.
         """
@@ -209,22 +209,22 @@ class _Backward(ScoresKernel):
         with f.loop("0", str(t.rows)) as r:
             limit = keys
             if self.code.causal:
-                limit = f.low(keys, f.add(behind, r.index))
+                limit = f.low(keys, f.add(seen_keys, r.index))
             query = f.add(row, r.index)
             lse, rest, delta = (self._row_value(name, query) for name in _ROWS)
             line = f.mul(r.index, str(length))
             end = f.mul(panels, columns)
             with f.loop("0", end, t.lanes) as at:
-                place = f.add(line, at.index)
-                score = t.load(f, f.at(kind, weights, place))
-                score = self.score(score, f.at(kind, bias, place), at.index, limit)
+                element = f.add(line, at.index)
+                score = t.load(f, f.at(kind, weights, element))
+                score = self.score(score, f.at(kind, bias, element), at.index, limit)
                 less = f.let(f"fsub {t.vector} {score}, {lse}")
                 weight = exp(f, t, f.let(f"fsub {t.vector} {less}, {rest}"))
-                t.store(f, weight, f.at(kind, weights, place))
-                d_weight = t.load(f, f.at(kind, d_scores, place))
+                t.store(f, weight, f.at(kind, weights, element))
+                d_weight = t.load(f, f.at(kind, d_scores, element))
                 centred = f.let(f"fsub {t.vector} {d_weight}, {delta}")
                 d_score = f.let(f"fmul {t.vector} {weight}, {centred}")
-                t.store(f, d_score, f.at(kind, d_scores, place))
+                t.store(f, d_score, f.at(kind, d_scores, element))
 
     def _row_value(self, of: str, row: str) -> str:
         """Return a vector of a row's number."""

@@ -82,8 +82,8 @@ class _FewQueries(ScoresKernel):
         self.q = self.bias_rows if self.bias is None else f.at(t.kind, self.bias_rows, strips)
         self.copied = f.at(t.kind, self.q, f.mul(n["queries"], self.padded))
         self.length = f.add(self.value_padded, str(t.lanes))
-        place = f.mul(f.mul("%work_item", n["queries"]), self.length)
-        self.parts = f.at(t.kind, self.operand["parts"], place)
+        offset = f.mul(f.mul("%work_item", n["queries"]), self.length)
+        self.parts = f.at(t.kind, self.operand["parts"], offset)
 
     def _for_rows_of(self, name: str, use: _Use) -> None:
         """Write what uses the chunk's keys or values: as they lie if that is whole vectors."""
@@ -162,7 +162,7 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
     whole = f.mul(f.div("%count", str(t.lanes)), str(t.lanes))
     with f.loop("0", whole, t.lanes) as begin:
         write(begin.index, distances)
-    with f.loop(whole, "%count", t.lanes) as begin:  # behind the last row it comes again
+    with f.loop(whole, "%count", t.lanes) as begin:  # after the last row it comes again
         last = f.mul(f.sub(f.sub("%count", begin.index), "1"), "%row")
         above = f.let("icmp slt i64 %row, 0")
         nearer = []
@@ -250,9 +250,9 @@ class MergeCode:
                 to = f.at(t.element, at["out"], f.add(start, f.mul(query.index, n["out.row"])))
                 sizes = f"i64 1, i64 {n['value_width']}, i64 {padded}, i64 0, {t.kind} {inverse}"
                 f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")
-                place = f.add(f.mul(head.index, n["queries"]), query.index)
+                offset = f.add(f.mul(head.index, n["queries"]), query.index)
                 for name, x in (("lse", lse), ("rest", rest)):
-                    t.store(f, x, f.at(t.kind, at[name], place), 1)
+                    t.store(f, x, f.at(t.kind, at[name], offset), 1)
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text

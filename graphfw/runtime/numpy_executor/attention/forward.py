@@ -130,8 +130,8 @@ class _Forward(ScoresKernel):
         self.keys = f.let(f"select i1 {self.packs}, ptr {self.own_keys}, ptr {keys}")
         values = f.at(t.kind, self.packed_values, f.mul(key, self.value_padded))
         values = f.let(f"select i1 {self.packs}, ptr {self.own_values}, ptr {values}")
-        given = f.at(t.kind, self.v, f.mul(key, self.values_row))
-        self.values = f.let(f"select i1 {self.dense}, ptr {given}, ptr {values}")
+        source = f.at(t.kind, self.v, f.mul(key, self.values_row))
+        self.values = f.let(f"select i1 {self.dense}, ptr {source}, ptr {values}")
 
     def _strip(self, row: str, key: str, keys: str) -> None:
         """Take `keys` keys from `key` on into the strip of queries that begins at `row`."""
@@ -151,8 +151,8 @@ class _Forward(ScoresKernel):
         with f.loop("0", rows) as r:
             limit = keys
             if self.code.causal:
-                behind = f.add(f.add(f.sub(query, key), "1"), r.index)
-                limit = f.low(keys, behind)
+                seen_keys = f.add(f.add(f.sub(query, key), "1"), r.index)
+                limit = f.low(keys, seen_keys)
             line = f.mul(r.index, str(length))
             self._softmax(f.add(row, r.index), line, keys, limit)
         weights = MatrixView(self.scores, str(length))
@@ -165,7 +165,7 @@ class _Forward(ScoresKernel):
         """Make a row's products weights, and move its maximum, sum and result on.
 
         Args:
-            row: The query's place in the work item.
+            row: The query's position in the work item.
             line: Where its products begin in the strip.
             keys: How many there are.
             limit: How many of these keys it sees.
@@ -185,8 +185,8 @@ class _Forward(ScoresKernel):
         t.store(f, f.let(f"fadd {kind} {total}, {added}"), at_total, 1)
         result = f.at(kind, self.result, f.mul(row, self.value_padded))
         with f.loop("0", self.value_padded, t.lanes) as at:
-            place = f.at(kind, result, at.index)
-            t.store(f, f.let(f"fmul {t.vector} {t.load(f, place)}, {shrink}"), place)
+            address = f.at(kind, result, at.index)
+            t.store(f, f.let(f"fmul {t.vector} {t.load(f, address)}, {shrink}"), address)
 
     def _finish(self, row: str) -> None:
         """Divide a row by its sum and write it, its lse and its rest."""
@@ -199,6 +199,6 @@ class _Forward(ScoresKernel):
         sizes = f"i64 1, i64 {n['value_width']}, i64 {self.value_padded}, i64 0"
         to = self.address("out", query)
         f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes}, {kind} {inverse})")
-        place = f.add(f.mul(self.head, n["queries"]), query)
+        offset = f.add(f.mul(self.head, n["queries"]), query)
         for name, x in (("lse", lse), ("rest", rest)):
-            t.store(f, x, f.at(kind, self.operand[name], place), 1)
+            t.store(f, x, f.at(kind, self.operand[name], offset), 1)

@@ -106,10 +106,10 @@ class ScoresKernel:
             element = memory(self.code.mask)
         elif name in ("lse", "rest", "delta"):
             element = self.tile.kind
-        place = f.add(self.start[name], f.mul(row, n[f"{name}.row"]))
+        offset = f.add(self.start[name], f.mul(row, n[f"{name}.row"]))
         if col != "0":
-            place = f.add(place, f.mul(col, n[f"{name}.col"]))
-        return f.at(element, self.operand[name], place)
+            offset = f.add(offset, f.mul(col, n[f"{name}.col"]))
+        return f.at(element, self.operand[name], offset)
 
     def copy(self, to: str, name: str, row: str, rows: str, total: str, padded: str) -> None:
         """Copy rows of an operand to scratch memory.
@@ -119,7 +119,7 @@ class ScoresKernel:
             name: The operand.
             row: Its first row to copy.
             rows: How many there are.
-            total: How many to make: those behind are zeros.
+            total: How many to make: those after are zeros.
             padded: How long to make them; likewise.
         """
         n = self.n
@@ -147,8 +147,8 @@ class ScoresKernel:
         Args:
             product: The products of a query and some keys.
             bias: Where what `write_bias` wrote for them lies.
-            column: The place of the first of these keys.
-            limit: From which place on the query sees no key.
+            column: The position of the first of these keys.
+            limit: From which position on the query sees no key.
         """
         f, t = self.f, self.tile
         if self.bias is None:
@@ -158,10 +158,10 @@ class ScoresKernel:
         return masked(f, t, score, column, limit)
 
     def top(self, products: str, bias: str, keys: str, limit: str) -> str:
-        """Make a query's products scores, where they lie, and return the greatest.
+        """Make a query's products scores, where they are, and return the greatest.
 
         Args:
-            products: Where they lie: as many as whole tiles have, that hold the keys.
+            products: Where they are: as many as whole tiles have, that hold the keys.
             bias: Where what `write_bias` wrote for them lies.
             keys: How many keys there are.
             limit: How many of them the query sees.
@@ -171,23 +171,23 @@ class ScoresKernel:
         with f.loop("0", width, t.columns, [(t.vector, t.constant(-math.inf))] * 2) as at:
             for j in range(2):
                 column = f.add(at.index, str(j * t.lanes))
-                place = f.at(t.kind, products, column)
-                score = t.load(f, place)
+                address = f.at(t.kind, products, column)
+                score = t.load(f, address)
                 score = self.score(score, f.at(t.kind, bias, column), column, limit)
-                t.store(f, score, place)
+                t.store(f, score, address)
                 at.following.append(greater(f, t.vector, score, at.values[j]))
         return folded(f, t, greater(f, t.vector, *at.values), "max")
 
     def weigh(self, scores: str, keys: str, top: str) -> str:
-        """Make a query's scores exp(score - top), where they lie, and return their sum."""
+        """Make a query's scores exp(score - top), where they are, and return their sum."""
         f, t = self.f, self.tile
         top = t.splat(f, top)
         width = f.whole(keys, t.columns)
         with f.loop("0", width, t.columns, [(t.vector, t.constant(0.0))] * 2) as at:
             for j in range(2):
-                place = f.at(t.kind, scores, f.add(at.index, str(j * t.lanes)))
-                weight = exp(f, t, f.let(f"fsub {t.vector} {t.load(f, place)}, {top}"))
-                t.store(f, weight, place)
+                address = f.at(t.kind, scores, f.add(at.index, str(j * t.lanes)))
+                weight = exp(f, t, f.let(f"fsub {t.vector} {t.load(f, address)}, {top}"))
+                t.store(f, weight, address)
                 at.following.append(f.let(f"fadd {t.vector} {at.values[j]}, {weight}"))
         return folded(f, t, f.let(f"fadd {t.vector} {at.values[0]}, {at.values[1]}"), "add")
 

@@ -44,12 +44,12 @@ class AttentionParams:
         """Return where the matrix number `head` of each view begins, in elements."""
         starts = {view: n[f"{view}.offset"] for view in views}
         for axis in reversed(range(self.lead)):
-            place = head
+            index = head
             if axis:
-                place = f.rem(head, n[f"lead{axis}"])
+                index = f.rem(head, n[f"lead{axis}"])
                 head = f.div(head, n[f"lead{axis}"])
             for view in views:
-                starts[view] = f.add(starts[view], f.mul(place, n[f"{view}.lead{axis}"]))
+                starts[view] = f.add(starts[view], f.mul(index, n[f"{view}.lead{axis}"]))
         return starts
 
 

@@ -17,7 +17,7 @@ KEYS = 256
 
 @record
 class PackKeysCode:
-    """The kernel that packs keys into panels, and values where they don't lie densely.
+    """The kernel that packs keys into panels, and values where they are not dense.
 
     A work item packs a block of keys of one head. Operands: k, v, packed keys, packed values.
 
@@ -104,7 +104,7 @@ def pack_block(
         v: Where its values begin.
         key: The block's first key.
         to_keys: Where to put its panels.
-        to_values: Where to put its values, if they don't lie densely.
+        to_values: Where to put its values, if they are not dense.
     """
     count = f.low(str(KEYS), f.sub(n["keys"], key))
     source = f.at(t.element, k, f.mul(key, n["k.row"]))

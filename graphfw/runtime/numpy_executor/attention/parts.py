@@ -148,8 +148,8 @@ def exp(f: AttentionBody, t: AttentionTile, x: str) -> str:
     as_int = f.let(f"bitcast {kind} {shifted} to {whole}")
     biases = "<" + ", ".join([f"i{bits} {bias}"] * lanes) + ">"
     biased = f.let(f"add {whole} {as_int}, {biases}")
-    places = "<" + ", ".join([f"i{bits} {mantissa}"] * lanes) + ">"
-    exponent = f.let(f"shl {whole} {biased}, {places}")
+    shifts = "<" + ", ".join([f"i{bits} {mantissa}"] * lanes) + ">"
+    exponent = f.let(f"shl {whole} {biased}, {shifts}")
     scale = f.let(f"bitcast {whole} {exponent} to {kind}")
     # A product, not a sum of bits: a NaN times whatever stays one.
     value = f.let(f"fmul {kind} {power}, {scale}")
@@ -171,8 +171,8 @@ def define_product(module: LlvmModule, t: AttentionTile, *, adds: bool) -> str:
         right = f.at(kind, "%b", column.index)
         first = f.at(kind, "%c", column.index)
         lines = [f.at(kind, first, f.mul(str(r), "%c.row")) for r in range(t.rows)]
-        places = [f.at(kind, line, str(j * t.lanes)) for line in lines for j in range(2)]
-        start = [t.load(f, place) if adds else t.constant(0.0) for place in places]
+        positions = [f.at(kind, line, str(j * t.lanes)) for line in lines for j in range(2)]
+        start = [t.load(f, address) if adds else t.constant(0.0) for address in positions]
         with f.loop("0", "%count", 1, [(t.vector, x) for x in start]) as k:
             here = f.at(kind, right, f.mul(k.index, "%b.row"))
             pair = [t.load(f, f.at(kind, here, str(j * t.lanes))) for j in range(2)]
@@ -181,8 +181,8 @@ def define_product(module: LlvmModule, t: AttentionTile, *, adds: bool) -> str:
                 factor = t.splat(f, t.load(f, f.at(kind, row, left), 1))
                 for j in range(2):
                     k.following.append(t.fma(f, factor, pair[j], k.values[2 * r + j]))
-        for place, x in zip(places, k.values, strict=True):
-            t.store(f, x, place)
+        for address, x in zip(positions, k.values, strict=True):
+            t.store(f, x, address)
     f.do("ret void")
     name = "@add_product" if adds else "@product"
     arguments = "ptr noalias %a, i64 %a.row, i64 %a.col, ptr noalias %b, i64 %b.row, i64 %count"
@@ -288,19 +288,19 @@ def define_panels(module: LlvmModule, t: AttentionTile) -> str:
                 f.at(t.element, "%from", f.mul(f.low(f.add(begin, str(i)), last), "%row"))
                 for i in range(lanes)
             ]
-            place = f.at(kind, to, half.index)
+            address = f.at(kind, to, half.index)
             with f.loop("0", blocks, lanes) as at:
                 block = [t.read(f, f.at(t.element, row, at.index)) for row in rows]
                 for i, x in enumerate(transposed(f.let, t.vector, lanes, block)):
                     line = f.mul(f.add(at.index, str(i)), str(n))
-                    t.store(f, x, f.at(kind, place, line))
+                    t.store(f, x, f.at(kind, address, line))
             with f.loop(blocks, "%columns") as at:
                 x = "poison"
                 offset = f.mul(at.index, "%col")
                 for i, row in enumerate(rows):
                     one = t.read(f, f.at(t.element, row, offset), 1)
                     x = f.let(f"insertelement {t.vector} {x}, {kind} {one}, i32 {i}")
-                t.store(f, x, f.at(kind, place, f.mul(at.index, str(n))))
+                t.store(f, x, f.at(kind, address, f.mul(at.index, str(n))))
     f.do("ret void")
     numbers = ", ".join([f"i64 %{name}" for name in ("rows", "columns", "row", "col")])
     module.add(f"define internal void @panels(ptr noalias %to, ptr noalias %from, {numbers})", f)
@@ -328,9 +328,9 @@ def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
     kind = t.kind
     element = memory(mask)
 
-    def convert(place: str, to: str, lanes: int) -> None:
+    def convert(address: str, to: str, lanes: int) -> None:
         wide = vector(kind, lanes)
-        value = read(f, mask, lanes, place)
+        value = read(f, mask, lanes, address)
         if mask.is_bool:
             zero, gone = (splat(kind, t.number(x), lanes) for x in (0.0, -math.inf))
             flags = vector("i1", lanes)
@@ -346,8 +346,8 @@ def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
         with f.loop("0", vectors, t.lanes) as at:
             convert(f.at(element, start, at.index), f.at(kind, to, at.index), t.lanes)
         with f.loop(vectors, "%columns") as at:
-            place = f.at(element, start, f.mul(at.index, "%col"))
-            convert(place, f.at(kind, to, at.index), 1)
+            address = f.at(element, start, f.mul(at.index, "%col"))
+            convert(address, f.at(kind, to, at.index), 1)
     f.do("ret void")
     numbers = ", ".join([f"i64 %{x}" for x in ("rows", "columns", "length", "row", "col")])
     module.add(f"define internal void @bias(ptr noalias %to, ptr noalias %from, {numbers})", f)

@@ -33,7 +33,7 @@ def biased(
 
 
 def masked(f: AttentionBody, t: AttentionTile, score: str, column: str, limit: str) -> str:
-    """Return a vector of scores, of `column` and those behind it; -inf from the limit on."""
+    """Return a vector of scores, of `column` and those after it; -inf from the limit on."""
     kind = f"<{t.lanes} x i32>"
     left = f.let(f"trunc i64 {f.sub(limit, column)} to i32")
     one = f.let(f"insertelement {kind} poison, i32 {left}, i32 0")

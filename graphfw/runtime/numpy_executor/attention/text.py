@@ -13,7 +13,7 @@ class OpenLoop:
 
     Attributes:
         index: Its counter, i64.
-        values: What it carries: inside as it was before this turn, behind the loop as it is last.
+        values: What it carries: inside as it was before this turn, after the loop as it is last.
         following: What is carried on; to be set inside of the loop.
     """
 
@@ -138,7 +138,7 @@ class AttentionBody:
         label, before = f"loop{self._names}", self._block
         names = [f"%{label}.{i}" for i in range(len(carried) + 1)]
         self.lines += [f"br label %{label}", f"{label}:"]
-        place = len(self.lines)
+        line = len(self.lines)
         self.do(f"%{label}.more = icmp slt i64 {names[0]}, {end}")
         self.do(f"br i1 %{label}.more, label %{label}.body, label %{label}.end")
         self.do(f"{label}.body:")
@@ -153,7 +153,7 @@ class AttentionBody:
         self.do(f"br label %{label}, !llvm.loop !0")
         self.do(f"{label}.end:")
         first = [("i64", begin), *carried]
-        self.lines[place:place] = [
+        self.lines[line:line] = [
             f"{name} = phi {kind} [ {start}, %{before} ], [ {value}, %{self._block} ]"
             for name, (kind, start), value in zip(names, first, following, strict=True)
         ]

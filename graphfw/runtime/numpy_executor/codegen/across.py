@@ -124,14 +124,14 @@ class Transposing:
             return writer.let(text, writer.depth)
 
         def column(position: str, number: int) -> str:
-            """Write where the column at or behind a position begins; beyond the last, that one."""
+            """Write where the column at or after a position begins; beyond the last, that one."""
             at = let(f"add i64 {position}, {number}")
             at = writer.call("i64", "llvm.smin.i64", [("i64", at), ("i64", last)], writer.depth)
             return let(
                 f"getelementptr {element}, ptr {start}, i64 {let(f'mul i64 {at}, {stride}')}"
             )
 
-        def place(row: str, position: str) -> str:
+        def address_of(row: str, position: str) -> str:
             line = let(f"mul i64 {row}, {self._line}")
             line = let(f"add i64 {line}, {let(f'sub i64 {position}, {begin}')}")
             return let(f"getelementptr {element}, ptr {tile}, i64 {line}")
@@ -146,7 +146,7 @@ class Transposing:
                     for one in columns:
                         address = let(f"getelementptr {element}, ptr {one}, i64 {row}")
                         rows.append(let(f"load {kind}, ptr {address}, align {item}"))
-                    to = place(row, position)
+                    to = address_of(row, position)
                     for number, value in enumerate(transposed(let, kind, lanes, rows)):
                         line = evaluator.int64("mul", self._line, str(number), 0)
                         address = let(f"getelementptr {element}, ptr {to}, i64 {line}")
@@ -156,5 +156,5 @@ class Transposing:
             with writer.loop(whole if lanes > 1 else "0", count, "1") as row:
                 address = let(f"getelementptr {element}, ptr {column(position, 0)}, i64 {row}")
                 value = let(f"load {element}, ptr {address}, align {item}")
-                to = place(row, position)
+                to = address_of(row, position)
                 writer.line(f"store {element} {value}, ptr {to}, align {item}", writer.depth)

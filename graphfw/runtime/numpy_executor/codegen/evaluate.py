@@ -43,7 +43,7 @@ class Evaluator:
     Attributes:
         facts: Of the kernel.
         writer: Of the function.
-        shape: How many elements are computed side by side at this place of the text.
+        shape: How many elements are computed side by side at this position of the text.
         masks: For each vector, which lanes are computed; empty: all.
         calls: Whether functions of the library are called at this place of the text; else they are
             written into it.
@@ -117,7 +117,7 @@ class Evaluator:
     def evaluate(self, wanted: Iterable[Expr]) -> None:
         """Write expressions and all that they need."""
         for expr in postorder(wanted, self._is_known):
-            self._values[self.facts.place(expr).level][expr] = self._write(expr)
+            self._values[self.facts.loop_of(expr).level][expr] = self._write(expr)
 
     def value(self, expr: Expr) -> Registers:
         """Return the registers of an expression that was written."""
@@ -125,11 +125,11 @@ class Evaluator:
 
     def vectors(self, expr: Expr) -> Registers:
         """Return the registers of an expression; where it doesn't vary, the same in all lanes."""
-        place = self.facts.place(expr)
+        loop = self.facts.loop_of(expr)
         value = self.value(expr)
-        if place.varying:
+        if loop.varying:
             return value
-        return (self.spread(value[0], register(expr.dtype), place.level),) * self.shape.vectors
+        return (self.spread(value[0], register(expr.dtype), loop.level),) * self.shape.vectors
 
     def spread(self, scalar: str, element: str, level: int) -> str:
         """Write a scalar to all lanes."""
@@ -155,12 +155,12 @@ class Evaluator:
         return any([expr in values for values in self._values])
 
     def _write(self, expr: Expr) -> Registers:
-        place = self.facts.place(expr)
+        loop = self.facts.loop_of(expr)
         if isinstance(expr, Const):
             return (literal(expr.value, expr.dtype),)
         if isinstance(expr, Position):
             index = self.index[expr.axis]
-            return self.positions(index, place.level) if place.varying else (index,)
+            return self.positions(index, loop.level) if loop.varying else (index,)
         if isinstance(expr, SizeValue):
             return (self.size(expr.size),)
         if isinstance(expr, Carried):
@@ -177,18 +177,18 @@ class Evaluator:
             start = self.transposed.get(expr)
             if start is None:
                 return self.load(dtype, self.address(expr.buffer, expr.access))
-            step = [(place.level, self.index[self.facts.vector_axis])]
+            step = [(loop.level, self.index[self.facts.vector_axis])]
             first = self._pointer(start, memory(dtype), step)
-            pointers = self._in_a_row(first, memory(dtype), place.level)
-            return self.load(dtype, Address(pointers, False, True, place.level))
+            pointers = self._in_a_row(first, memory(dtype), loop.level)
+            return self.load(dtype, Address(pointers, False, True, loop.level))
         if isinstance(expr, Draw):
             return self._drawn(expr)
         if not isinstance(expr, Call):
             raise TypeError(f"{type(expr).__name__} is no expression of kernels")
-        lanes = self.shape.lanes if place.varying else 1
-        get = self.vectors if place.varying else self.value
+        lanes = self.shape.lanes if loop.varying else 1
+        get = self.vectors if loop.varying else self.value
         columns = zip(*[get(arg) for arg in expr.args], strict=True)
-        p = Primitives(self.writer, lanes, place.level)
+        p = Primitives(self.writer, lanes, loop.level)
         return tuple([self._call(p, expr, args) for args in columns])
 
     def _call(self, p: Primitives, expr: Call, args: Registers) -> str:
@@ -206,14 +206,14 @@ class Evaluator:
         return p.let(f"call {result} @{symbol}({operands}){' noinline' if self.calls else ''}")
 
     def pointer(self, buffer: int) -> str:
-        """Return where a buffer lies."""
+        """Return where a buffer is."""
         return self._buffers[buffer]
 
     def check(self, expr: Expr, bound: Size) -> Registers:
         """Write a computed index as i64, and that the run fails where it is out of range."""
-        place = self.facts.place(expr)
-        lanes = self.shape.lanes if place.varying else 1
-        p = Primitives(self.writer, lanes, place.level)
+        loop = self.facts.loop_of(expr)
+        lanes = self.shape.lanes if loop.varying else 1
+        p = Primitives(self.writer, lanes, loop.level)
         kind, bits = vector("i64", lanes), vector("i1", lanes)
         limit = self.spread(self.size(bound), "i64", 0) if lanes > 1 else self.size(bound)
         indices = tuple([p.cast(expr.dtype, int64, x) for x in self.value(expr)])
@@ -225,29 +225,29 @@ class Evaluator:
                     wrong = p.let(f"and {bits} {wrong}, {self.masks[number]}")
                 wrong = p.let(f"bitcast {bits} {wrong} to i{lanes}")
                 wrong = p.let(f"icmp ne i{lanes} {wrong}, 0")
-            self.writer.fail_if(wrong, place.level)
+            self.writer.fail_if(wrong, loop.level)
         return indices
 
     def _drawn(self, expr: Draw) -> Registers:
-        """Write random bits: of elements in a row where they lie so, else of each lane alone."""
+        """Write random bits: of elements in a row where they lie so, else of each lane only."""
         source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
         parts, lane_stride, varying = self._offsets(expr.access)
         level, start = self._sum(parts)
-        place = self.facts.access_place(expr.access)
-        lanes, vectors = self.shape if place.varying else (1, 1)
+        loop = self.facts.loop_of_access(expr.access)
+        lanes, vectors = self.shape if loop.varying else (1, 1)
         dtype, count = expr.dtype, lanes * vectors
         if lane_stride == "1" and not varying and philox.blocks_of(dtype, count):
             common = philox.stream(*source, philox.blocks_of(dtype, count))
-            row = self._draw("words", dtype, count, f"i64 {start}, {common}", place.level)
-            return strided.split(self.writer, register(dtype), self.shape, row, place.level)
-        firsts = (self.spread(start, "i64", level),) * vectors if place.varying else (start,)
-        steps = self._steps(lane_stride, varying, place.level) if place.varying else ["0"]
+            row = self._draw("words", dtype, count, f"i64 {start}, {common}", loop.level)
+            return strided.split(self.writer, register(dtype), self.shape, row, loop.level)
+        firsts = (self.spread(start, "i64", level),) * vectors if loop.varying else (start,)
+        steps = self._steps(lane_stride, varying, loop.level) if loop.varying else ["0"]
         kind, common = vector("i64", lanes), philox.stream(*source, lanes)
         found = []
         for first, step in zip(firsts, steps, strict=True):
-            number = self.writer.pure(f"add {kind} {first}, {step}", place.level)
+            number = self.writer.pure(f"add {kind} {first}, {step}", loop.level)
             text = f"{kind} {number}, {common}"
-            found.append(self._draw("word", dtype, lanes, text, place.level))
+            found.append(self._draw("word", dtype, lanes, text, loop.level))
         return tuple(found)
 
     def _sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
@@ -279,18 +279,18 @@ class Evaluator:
         parts, lane_stride, varying = self._offsets(access)
         parts.append((0, first))
         element = memory(facts.kernel.buffers[buffer].dtype)
-        place = facts.access_place(access)
+        loop = facts.loop_of_access(access)
         start = self._pointer(self._buffers[buffer], element, parts)
-        if not place.varying:
-            return Address((start,), False, False, place.level)
+        if not loop.varying:
+            return Address((start,), False, False, loop.level)
         if not varying and lane_stride == "1":
-            return Address(self._in_a_row(start, element, place.level), False, True, place.level)
-        lanes = self._steps(lane_stride, varying, place.level)
+            return Address(self._in_a_row(start, element, loop.level), False, True, loop.level)
+        lanes = self._steps(lane_stride, varying, loop.level)
         kind = vector("i64", self.shape.lanes)
         texts = [f"getelementptr {element}, ptr {start}, {kind} {x}" for x in lanes]
-        pointers = tuple([self.writer.pure(text, place.level) for text in texts])
+        pointers = tuple([self.writer.pure(text, loop.level) for text in texts])
         stride = int(lane_stride) if not varying and strided.is_near(lane_stride) else 0
-        return Address(pointers, self.shape.lanes > 1, True, place.level, stride)
+        return Address(pointers, self.shape.lanes > 1, True, loop.level, stride)
 
     def _offsets(
         self, access: Access
@@ -309,13 +309,13 @@ class Evaluator:
             if axis == facts.vector_axis:
                 lane_stride = self.size(stride)
         for term in access.terms:
-            place = facts.place(term.value)
+            loop = facts.loop_of(term.value)
             indices = self.check(term.value, term.bound)
-            if place.varying:
+            if loop.varying:
                 varying.append((indices, self.size(term.stride)))
             else:
-                step = self.int64("mul", indices[0], self.size(term.stride), place.level)
-                parts.append((place.level, step))
+                step = self.int64("mul", indices[0], self.size(term.stride), loop.level)
+                parts.append((loop.level, step))
         return parts, lane_stride, varying
 
     def _steps(
@@ -342,7 +342,7 @@ class Evaluator:
         return Address(self._in_a_row(pointer, element, depth), False, True, depth)
 
     def reserve_keeps(self, block: int) -> None:
-        """Give each kept row its place in the scratch memory.
+        """Give each kept row its position in the scratch memory.
 
         Args:
             block: How many elements lie there for each inner position.
@@ -398,9 +398,9 @@ class Evaluator:
         """Write the vectors of a load of packed elements, or where it does not vary one scalar."""
         parts, lane_stride, varying = self._offsets(expr.access)
         level, first = self._sum(parts)
-        place, pointer = self.facts.access_place(expr.access), self._buffers[expr.buffer]
-        packed = Packed(self.writer, place.level, expr.dtype)
-        if not place.varying:
+        loop, pointer = self.facts.loop_of_access(expr.access), self._buffers[expr.buffer]
+        packed = Packed(self.writer, loop.level, expr.dtype)
+        if not loop.varying:
             return (packed.one(pointer, first),)
         lanes, vectors = self.shape
         masks = self.masks or ("",) * vectors
@@ -408,7 +408,7 @@ class Evaluator:
             numbers = [self.int64("add", first, str(lanes * v), level) for v in range(vectors)]
             pairs = zip(numbers, masks, strict=True)
             return tuple([packed.row(pointer, number, lanes, mask) for number, mask in pairs])
-        steps = zip(self._steps(lane_stride, varying, place.level), masks, strict=True)
+        steps = zip(self._steps(lane_stride, varying, loop.level), masks, strict=True)
         return tuple([packed.scattered(pointer, first, step, lanes, mask) for step, mask in steps])
 
     def _first_for_others(self, start: str, pointers: str, mask: str, level: int) -> str:

@@ -74,37 +74,37 @@ class KernelFacts:
         self.levels |= {axis.name: 2 + i for i, axis in enumerate(kernel.inner)}
         self.levels[self.vector_axis] = self.vector_level
         self.keeps = {s.name: s for s in self.statements() if isinstance(s, Keep)}
-        self._reduce_place = LoopLevel(1, not rows)
+        self._reduce_loop = LoopLevel(1, not rows)
         self.carries = {s.name: s for s in self.statements() if isinstance(s, Carry)}
         self._different: set[str] = set()
-        self._places: dict[Expr, LoopLevel] = {}
-        self._find_places()
+        self._loops: dict[Expr, LoopLevel] = {}
+        self._find_loops()
         # What is carried is taken for the same in all lanes until that shows to be wrong.
         while found := {c.name for c in self.carries.values() if self._leads_to_different(c)}:
             self._different |= found
-            self._find_places()
+            self._find_loops()
 
-    def _find_places(self) -> None:
-        self._places.clear()
+    def _find_loops(self) -> None:
+        self._loops.clear()
         for expr in postorder([root for s in self.statements() for root in roots(s)]):
-            self._places[expr] = self._place(expr)
+            self._loops[expr] = self._loop_of_expr(expr)
 
     def _leads_to_different(self, carry: Carry) -> bool:
-        places = [self._places[carry.begin], self._places[carry.value]]
-        return not self.differs(carry) and any([place.varying for place in places])
+        loops = [self._loops[carry.begin], self._loops[carry.value]]
+        return not self.differs(carry) and any([loop.varying for loop in loops])
 
     def differs(self, carry: Carry) -> bool:
         """Return whether what is carried differs between the lanes of a vector."""
         return carry.name in self._different
 
-    def place(self, expr: Expr) -> LoopLevel:
+    def loop_of(self, expr: Expr) -> LoopLevel:
         """Return where an expression is computed."""
-        return self._places[expr]
+        return self._loops[expr]
 
-    def access_place(self, access: Access) -> LoopLevel:
+    def loop_of_access(self, access: Access) -> LoopLevel:
         """Return where the address of an access is computed."""
-        places = [self._axis_place(axis) for axis, stride in access.strides if stride != 0]
-        return _innermost([*places, *(self.place(term.value) for term in access.terms)])
+        loops = [self._loop_of_axis(axis) for axis, stride in access.strides if stride != 0]
+        return _innermost([*loops, *(self.loop_of(term.value) for term in access.terms)])
 
     def statements(self) -> Iterator[Statement]:
         """Yield all statements, in order."""
@@ -113,7 +113,7 @@ class KernelFacts:
     @cached_property
     def exprs(self) -> tuple[Expr, ...]:
         """All expressions, arguments first."""
-        return tuple(self._places)
+        return tuple(self._loops)
 
     @cached_property
     def library_calls(self) -> int:
@@ -148,21 +148,21 @@ class KernelFacts:
             elif isinstance(statement, Keep):
                 yield statement.value.dtype
 
-    def _axis_place(self, name: str) -> LoopLevel:
+    def _loop_of_axis(self, name: str) -> LoopLevel:
         return LoopLevel(self.levels[name], name == self.vector_axis)
 
-    def _place(self, expr: Expr) -> LoopLevel:
+    def _loop_of_expr(self, expr: Expr) -> LoopLevel:
         if isinstance(expr, Position):
-            return self._axis_place(expr.axis)
+            return self._loop_of_axis(expr.axis)
         if isinstance(expr, Carried):
             return LoopLevel(self.depth, expr.name in self._different)
         if isinstance(expr, Ref) and expr.name in self.carries:
             return LoopLevel(1, expr.name in self._different)
         if isinstance(expr, Ref):
-            return LoopLevel(self.depth, True) if expr.name in self.keeps else self._reduce_place
+            return LoopLevel(self.depth, True) if expr.name in self.keeps else self._reduce_loop
         if isinstance(expr, Draw | Load):
-            return self.access_place(expr.access)
-        return _innermost([self._places[arg] for arg in children(expr)])
+            return self.loop_of_access(expr.access)
+        return _innermost([self._loops[arg] for arg in children(expr)])
 
 
 class VectorShape(NamedTuple):
@@ -178,7 +178,7 @@ def lanes_of(facts: KernelFacts, target: Processor) -> int:
     Its widest floats fill a register: LLVM makes several registers of wider vectors, such as those
     of positions, and compiles slower where it has to. Without floats the widest integers do.
     """
-    varying = [expr.dtype for expr in facts.exprs if facts.place(expr).varying]
+    varying = [expr.dtype for expr in facts.exprs if facts.loop_of(expr).varying]
     floats = [width(dtype) for dtype in varying if dtype.is_floating]
     widest = max(floats or [width(dtype) for dtype in varying], default=4)
     return target.vector_bytes // widest
@@ -195,7 +195,7 @@ def vectors_of(facts: KernelFacts, body: Iterable[Statement]) -> int:
     if facts.carries:
         return _side_by_side(facts)
     exprs = list(postorder([root for s in statements for root in roots(s)]))
-    calls = [expr for expr in exprs if isinstance(expr, Call) and facts.place(expr).varying]
+    calls = [expr for expr in exprs if isinstance(expr, Call) and facts.loop_of(expr).varying]
     simple = all([PRIMITIVES[call.function].source == "instruction" for call in calls])
     if any([isinstance(expr, Draw) for expr in exprs]):
         # A round waits for the one before, and its key serves all blocks.
@@ -216,10 +216,10 @@ def _side_by_side(facts: KernelFacts) -> int:
     Each position waits for the one before, so one vector would leave most units idle; more of them
     than there are registers for would be written to the stack and read again.
     """
-    calls = [expr for expr in facts.exprs if isinstance(expr, Call) and facts.place(expr).varying]
+    calls = [expr for expr in facts.exprs if isinstance(expr, Call) and facts.loop_of(expr).varying]
     return 4 if len(calls) <= 32 else 2
 
 
-def _innermost(places: list[LoopLevel]) -> LoopLevel:
-    level = max([place.level for place in places], default=0)
-    return LoopLevel(level, any([place.varying for place in places]))
+def _innermost(loops: list[LoopLevel]) -> LoopLevel:
+    level = max([loop.level for loop in loops], default=0)
+    return LoopLevel(level, any([loop.varying for loop in loops]))

@@ -4,7 +4,7 @@ A function is defined on vectors of some number of lanes (of one lane: on scalar
 `internal` and `alwaysinline`, and named by `symbol`. What it means is said by
 `kernels.primitives.PRIMITIVES`; what it makes of NaN, infinities, zeros and denormal numbers is
 what C's function of the name makes of it. Small results are rounded to denormal numbers, not
-dropped. The result in a lane depends on the operands in this lane alone.
+dropped. The result in a lane depends on the operands in this lane only.
 
 Formulas use `llvm.fma`, which a processor without such an instruction carries out correctly, and
 slowly.

@@ -117,7 +117,7 @@ def _power_of_square(m: MathBody, x: Value, scale: float) -> Value:
 def ndtr(m: MathBody, x: Value) -> Value:
     """The normal distribution function; that of a negative x as e^(-x²/2) times a smooth function.
 
-    In float32 that is for x < -4 alone, which is rare; nearer to 0 a power of a polynomial will do.
+    In float32 that is for x < -4 only, which is rare; nearer to 0 a power of a polynomial will do.
     """
     size = m.abs(x)
     if m.is_double:

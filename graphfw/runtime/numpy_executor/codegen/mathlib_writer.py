@@ -310,9 +310,9 @@ class MathBody:
         go_on = self._any(again(*current))
         self.lines += [f"br i1 {go_on}, label %{names[1]}, label %{names[2]}", f"{names[1]}:"]
         following = step(*current)
-        for place, (old, now, new) in enumerate(zip(values, current, following, strict=True)):
+        for index, (old, now, new) in enumerate(zip(values, current, following, strict=True)):
             sources = f"[ {old.text}, %{before} ], [ {new.text}, %{names[1]} ]"
-            self.lines[start + place] = f"{now.text} = phi {now.type} {sources}"
+            self.lines[start + index] = f"{now.text} = phi {now.type} {sources}"
         self.lines += [f"br label %{names[0]}", f"{names[2]}:"]
         self._block = names[2]
         return current

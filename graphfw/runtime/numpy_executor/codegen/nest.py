@@ -220,7 +220,7 @@ class Nest:
 
         Args:
             begin: The first index.
-            end: The one behind the last.
+            end: The one after the last.
             streamed: Stores that go past the caches where they may: then a loop of whole steps of
                 its own does all these steps, and the other one none.
         """
@@ -399,9 +399,9 @@ class Nest:
     def _store(self, store: Store) -> None:
         evaluator = self._evaluator
         address = evaluator.address(store.buffer, store.access)
-        varying = self._facts.place(store.value).varying
+        varying = self._facts.loop_of(store.value).varying
         if varying and not address.varying:
-            raise ValueError("a store whose value differs along vectors, but not its place")
+            raise ValueError("a store whose value differs along vectors, but not its address")
         values = evaluator.vectors(store.value) if address.varying else evaluator.value(store.value)
         dtype = self.kernel.buffers[store.buffer].dtype
         past_caches = store in self._past_caches

@@ -2,7 +2,7 @@
 
 Lane i of a vector needs the byte in which element i begins, and, where the vector itself begins
 within a byte, the next one: both are moved to a 32-bit lane of their own by one shuffle. Then two
-shifts, the first by another distance in each lane, leave the element alone.
+shifts, the first by another distance in each lane, leave the element only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Packed:
         self._level = level
         self._bits = dtype.bits
 
-    def place(self, pointer: str, number: str) -> tuple[str, str]:
+    def address_of(self, pointer: str, number: str) -> tuple[str, str]:
         """Return the address of the byte in which an element begins, and at which bit (i32)."""
         bit = self._let(f"mul nsw i64 {number}, {self._bits}")
         byte = self._let(f"lshr i64 {bit}, 3")
@@ -46,18 +46,18 @@ class Packed:
 
     def one(self, pointer: str, number: str) -> str:
         """Write the load of one element, by its number."""
-        return self.one_at(*self.place(pointer, number))
+        return self.one_at(*self.address_of(pointer, number))
 
     def one_at(self, address: str, bit: str) -> str:
-        """Write the load of one element, from a place: see `place`."""
+        """Write the load of one element, from an address: see `address_of`."""
         read = self._let(f"load i8, ptr {address}, align 1")
         return self._masked(read, self._let(f"trunc i32 {bit} to i8"), 1)
 
     def row_at(self, address: str, bit: str, lanes: int) -> str:
-        """Write the load of elements in a row, from a place on. What is read may end behind them.
+        """Write the load of elements in a row, from an address on. It may read more after them.
 
         Args:
-            address: See `place`.
+            address: See `address_of`.
             bit: Likewise.
             lanes: How many elements, 2 or more.
         """
@@ -101,7 +101,7 @@ class Packed:
 
     def row(self, pointer: str, number: str, lanes: int, mask: str) -> str:
         """Write the load of elements in a row, by the number of the first; lanes may be off."""
-        address, bit = self.place(pointer, number)
+        address, bit = self.address_of(pointer, number)
         if lanes == 1:
             return self.one(pointer, number)
         if mask:

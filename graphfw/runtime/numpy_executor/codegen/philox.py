@@ -5,7 +5,7 @@
 more block is computed, of which the last lanes are.
 
 A round keeps the four words of a counter in the lower halves of 64-bit lanes. What the upper halves
-have does not matter: products are of the lower halves alone.
+have does not matter: products are of the lower halves only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def stream(writer: Writer, drawn: str, key: str, lanes: int) -> str:
 
     Args:
         writer: Of the function.
-        drawn: Where the step lies, and then the keys.
+        drawn: Where the step is, and then the keys.
         key: Which of what lies there is the key.
         lanes: How many blocks the function that takes it computes at once.
 

@@ -1,4 +1,4 @@
-"""Reading ahead: what is computed next is brought into the cache early.
+"""Prefetching: what is computed next is brought into the cache early.
 
 A kernel of one pass asks for what comes 2 KB later in the same array: processors foresee that by
 themselves, but not far enough, and not of many arrays at once. Of several passes over a row the
@@ -17,7 +17,7 @@ _DISTANCE = 2048
 
 
 class Prefetch:
-    """The memory that a kernel of the form "rows" reads ahead.
+    """The memory that a kernel of the form "rows" prefetches.
 
     Attributes:
         loop: The pass that asks; None where there is none.

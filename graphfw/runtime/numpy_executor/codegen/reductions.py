@@ -54,7 +54,7 @@ class Combiner:
     def join(self, p: Primitives, old: State, new: State, ordered: bool = True) -> State:
         """Write the combination of two states.
 
-        With positions: where `ordered`, the new one's are behind all of the old one's.
+        With positions: where `ordered`, the new one's are after all of the old one's.
         """
         if not self.has_position:
             if self.kind in ("max", "min") and self.dtype.is_floating:
@@ -118,13 +118,13 @@ class Accumulators:
             masks: For each of them which lanes do; empty: all.
             level: Where it is written.
         """
-        for place, value in enumerate(values):
-            number = first + place
+        for index, value in enumerate(values):
+            number = first + index
             p = Primitives(self._writer, self.lanes[number], level)
             old = self.state(number, level)
             new = self.combiner.join(p, old, value)
             if masks:
-                new = self.combiner.choose(p, masks[place], new, old)
+                new = self.combiner.choose(p, masks[index], new, old)
             self._store(number, new, level)
 
     def state(self, number: int, level: int) -> State:

@@ -56,8 +56,8 @@ def load(
         ]
         if stride < 0 and until == lanes:
             picked.reverse()
-        places = ", ".join([f"i32 {place}" for place in picked])
-        text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{places}>"
+        pattern = ", ".join([f"i32 {lane_number}" for lane_number in picked])
+        text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{pattern}>"
         found, taken = writer.pure(text, level), until
     return found
 
@@ -78,7 +78,7 @@ def neighbours(statements: Sequence[object], axis: str) -> list[list[Store]]:
     for (_, strides), stores in rows.items():
         width = dict(strides).get(axis)
         if isinstance(width, int) and width > 1 and sorted(stores) == [*range(width)]:
-            found.append([stores[place] for place in range(width)])
+            found.append([stores[lane_number] for lane_number in range(width)])
     return found
 
 
@@ -104,8 +104,8 @@ def store(
     """
     start = writer.pure(f"extractelement {vector('ptr', lanes)} {pointers}, i64 0", level)
     for number, row in enumerate(_interleaved(writer, element, lanes, values, level)):
-        place = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
-        address = writer.pure(place, level)
+        pointer = f"getelementptr {element}, ptr {start}, i64 {number * lanes}"
+        address = writer.pure(pointer, level)
         writer.line(f"store {vector(element, lanes)} {row}, ptr {address}, align {align}", level)
 
 
@@ -137,12 +137,12 @@ def _interleaved(
 
 def _woven(let: Let, kind: str, lanes: int, values: Sequence[str], number: int) -> str:
     """Write the `number`-th vector of the elements of others in turn."""
-    places = [divmod(number * lanes + lane, len(values)) for lane in range(lanes)]
+    sources = [divmod(number * lanes + lane, len(values)) for lane in range(lanes)]
     result = "poison"
     for value, content in enumerate(values):
         taken = [
             lanes + row if of == value else lane if of < value else None
-            for lane, (row, of) in enumerate(places)
+            for lane, (row, of) in enumerate(sources)
         ]
         order = ", ".join(["i32 poison" if n is None else f"i32 {n}" for n in taken])
         result = let(f"shufflevector {kind} {result}, {kind} {content}, <{lanes} x i32> <{order}>")

@@ -28,7 +28,7 @@ def transposed(let: Let, kind: str, lanes: int, rows: Sequence[str]) -> list[str
 
 
 def exchanged(let: Let, kind: str, lanes: int, a: str, b: str, side: int) -> tuple[str, str]:
-    """Let each second block of `side` lanes of `a` change places with that before it of `b`."""
+    """Let each second block of `side` lanes of `a` be exchanged with that before it of `b`."""
     upper = [lane if not lane & side else lanes + lane - side for lane in range(lanes)]
     lower = [lane + side if not lane & side else lanes + lane for lane in range(lanes)]
     first, second = [", ".join([f"i32 {lane}" for lane in order]) for order in (upper, lower)]

@@ -10,7 +10,7 @@ from graphfw.ir.dtype import DType
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 
 PAST_CACHES = "!nontemporal !0"
-"""Behind a store: that what is written shall not stay in a cache."""
+"""After a store: that what is written shall not stay in a cache."""
 POLL = 14
 """The word of a run with the function that says whether it should end: see `runner.ll`."""
 WORK_ITEM = "ptr %buffers, ptr %params, i64 %work_item, ptr %scratch, ptr %run, i64 %thread"
@@ -18,7 +18,7 @@ WORK_ITEM = "ptr %buffers, ptr %params, i64 %work_item, ptr %scratch, ptr %run, 
 PIECE = 4096
 """Iterations of a loop after which it asks."""
 _USUAL, _RARE = "!prof !1", "!prof !2"
-"""Behind a branch: that it mostly takes the first way, or the second."""
+"""After a branch: that it mostly takes the first way, or the second."""
 METADATA = """!0 = !{i32 1}
 !1 = !{!"branch_weights", i32 1000000, i32 1}
 !2 = !{!"branch_weights", i32 1, i32 1000000}"""
@@ -115,8 +115,8 @@ class Writer:
 
     def ask(self, level: int) -> None:
         """Leave the function, which computes a work item, with 1 if the run should end."""
-        place = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
-        poll = self.let(f"load ptr, ptr {place}", level)
+        address = self.let(f"getelementptr i64, ptr %run, i64 {POLL}", level)
+        poll = self.let(f"load ptr, ptr {address}", level)
         answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)", level)
         self.fail_if(self.let(f"icmp ne i32 {answer}, 0", level), level)
 

@@ -1,9 +1,9 @@
 """`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
 
 The left operand is the parts of the kernels, the right one those of the image as they lie, see
-`amx_image`: columns are words one behind the other, from the first of some rows of places to the
-last. What belongs to no place is computed for nothing. Where a number of the image, or of a block
-of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
+`amx_image`: columns are words one after the other, from the first of some rows of positions to the
+last. What belongs to no position is computed for nothing. Where a number of the image, or of a
+block of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ GAP = 64
 
 @record
 class AmxConvCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and rows of places, of images and groups.
+    """How a work item is computed: some outputs and rows of positions, of images and groups.
 
     Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
     work item of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which
-    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of places, of the dims, `AmxImageParams`
-    and `AmxWeightParams`.
+    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
+    `AmxImageParams` and `AmxWeightParams`.
 
     Attributes:
         tiles: How products are made of parts.
@@ -98,7 +98,7 @@ class AmxConvCode(WithWindows, SharedFunction):
 
 
 class _Rows:
-    """Some rows of places, of a group of an image.
+    """Some rows of positions, of a group of an image.
 
     Attributes:
         first: The first of them.
@@ -136,15 +136,15 @@ class _AmxConv:
         self.length = body.mul(self.taps, self.deep)
         self.side = 2 * TILE * code.tiles.parts
         self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
-        # Scratch memory: a panel, rows of kernels, where words lie, results, those of their dtype.
+        # Scratch memory: a panel, rows of kernels, where words are, results, those of their dtype.
         self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)
         self.square = body.at(self.list, body.mul(body.ceil(self.length, 8), 64))
         self.gap = body.add(body.mul(layout.columns, 4), GAP)
         self.block = body.at(self.square, body.mul(self.gap, SIDE))
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
         """Find the work item's rows, outputs and images; go through them in this order."""
@@ -180,7 +180,7 @@ class _AmxConv:
         )
 
     def offsets(self) -> None:
-        """List where the words lie that are multiplied with each tile of k, in bytes."""
+        """List where the words are that are multiplied with each tile of k, in bytes."""
         body = self.body
         step = body.mul(self.layout.pitch, PAIRS * 4)
         with body.loop(0, self.taps) as tap:
@@ -202,7 +202,7 @@ class _AmxConv:
         return body.get(found)
 
     def compute(self, member: str, block: str, rows: _Rows, fits: str) -> None:
-        """Compute a block of outputs in some rows of places; then what is done to its elements."""
+        """Compute a block of outputs in some rows of positions, then its epilogue."""
         body, groups = self.body, self.param(ConvParams.GROUPS)
         group, first = body.rem(member, groups), body.mul(block, SIDE)
         count = body.min(body.sub(self.m, first), SIDE)
@@ -237,7 +237,7 @@ class _AmxConv:
                 )
 
     def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
-        """Multiply numbers as they are, some places of k at a time, which are laid out now."""
+        """Multiply numbers as they are, some positions of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
         image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
         kernels = kernels_at(body, self.shape, self.weight, output, 2)
@@ -270,8 +270,10 @@ class _AmxConv:
         """Write what has been computed where it belongs; then do to it what is to be done."""
         body, kept = self.body, self.calls.kept
         column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
-        places = self.param(ConvParams.POSITIONS)
-        gap = body.mul(body.select(kept, places, body.mul(self.layout.rows, self.width)), self.item)
+        positions = self.param(ConvParams.POSITIONS)
+        gap = body.mul(
+            body.select(kept, positions, body.mul(self.layout.rows, self.width)), self.item
+        )
         before = body.add(body.mul(row, gap), body.mul(column, self.item))
         whole = body.at(body.array("%buffers", 5, "ptr"), before)
         to = body.select(kept, whole, self.block, "ptr")
@@ -289,7 +291,7 @@ class _AmxConv:
             )
 
     def put(self, to: str, gap: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
-        """Take rows of places out of the words; scale what tiles have computed; round it."""
+        """Take rows of positions out of the words; scale what tiles have computed; round it."""
         body, v, shape = self.body, self.shape.vector, self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         factor = body.let(f"select i1 {by_tiles}, {v} {unscaling(shape)}, {v} splat (float 1.0)")
@@ -298,10 +300,10 @@ class _AmxConv:
             word = body.sub(self.layout.row(body.add(rows.first, row)), rows.start)
             source = body.at(self.square, body.mul(body.select(by_tiles, word, done), 4))
             there = body.at(to, body.mul(done, self.item))
-            with body.loop(0, self.width, shape.lanes) as place:
-                kept = stored.mask(body.sub(self.width, place))
-                here = body.at(source, body.mul(place, 4))
-                goal = body.at(there, body.mul(place, self.item))
+            with body.loop(0, self.width, shape.lanes) as position:
+                kept = stored.mask(body.sub(self.width, position))
+                here = body.at(source, body.mul(position, 4))
+                goal = body.at(there, body.mul(position, self.item))
                 with body.loop(0, outputs) as output:
                     value = computed.load(body.at(here, body.mul(output, self.gap)))
                     value = body.let(f"fmul {v} {value}, {factor}")

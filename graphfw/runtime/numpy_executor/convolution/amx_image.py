@@ -1,13 +1,13 @@
 """Images that matrix tiles read as they lie: parts of numbers, with zeros around.
 
-A word is a part of two channels at a place. A group of an image is
+A word is a part of two channels at a position. A group of an image is
 
     [part][pair of channels][phase][*extents]
 
-with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 places side
-by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one place,
-each phase has the elements with the same remainder; so those are neighbours that neighbouring
-places see. `extents` are what all windows together see in a phase.
+with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 positions
+side by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one
+position, each phase has the elements with the same remainder; so those are neighbours that
+neighbouring positions see. `extents` are what all windows together see in a phase.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WORK_ITEM = 1 << 14
 """About so many words of a part are made by a work item."""
 
 SLACK = 64
-"""So many words are read behind the last."""
+"""So many words are read after the last."""
 
 _WORDS, _MASK = f"<{SIDE} x i32>", f"<{SIDE} x i1>"
 
@@ -91,10 +91,10 @@ class Extent(NamedTuple):
     @staticmethod
     def of(dim: SpatialDim) -> Extent:
         """Return what the windows see; all sizes are known."""
-        assert isinstance(dim.places, int)
+        assert isinstance(dim.output_size, int)
         assert isinstance(dim.dilation, int)
         cycle = dim.stride // math.gcd(dim.stride, dim.dilation)
-        size = dim.places + (dim.kernel - 1) * dim.dilation // dim.stride
+        size = dim.output_size + (dim.kernel - 1) * dim.dilation // dim.stride
         return Extent(size, min(dim.kernel, cycle), cycle)
 
 
@@ -111,7 +111,7 @@ class Words(NamedTuple):
 
     @staticmethod
     def of(dims: list[SpatialDim], channels: int) -> Words:
-        """Return how they lie for a number of channels in a group."""
+        """Return their layout for a number of channels in a group."""
         return Words(tuple(map(Extent.of, dims)), -(-channels // SIDE) * PAIRS)
 
     @property
@@ -184,7 +184,7 @@ class AmxImageLayout:
         return total
 
     def tap(self, number: str) -> str:
-        """How many bytes behind the first word of a place that lies which it sees of a tap."""
+        """How many bytes after the first word of a position that lies which it sees of a tap."""
         body = self.body
         taps = self.split(number, [dim[Spatial.TAPS] for dim in self.dims])
         phases, steps = [], []
@@ -196,7 +196,7 @@ class AmxImageLayout:
         return body.mul(body.add(body.mul(phase, self.plane), step), 4)
 
     def row(self, number: str) -> str:
-        """How many words a row of places begins behind the first."""
+        """How many words a row of positions begins after the first."""
         rows = self.split(number, [dim[Spatial.POSITIONS] for dim in self.dims[:-1]])
         return self.joined([*rows, "0"], [extent[AmxDim.EXTENT] for extent in self.extents])
 
@@ -211,7 +211,7 @@ class ImagePartsCode:
         shape: The vectors, and the dtype of x.
         rank: How many spatial dims there are.
         tiles: What the parts are.
-        step: How what is read lies, see `window_bounds`; 0 for float32 alone.
+        step: How what is read lies, see `window_bounds`; 0 for float32 only.
     """
 
     shape: TileShape
@@ -300,18 +300,18 @@ class _Image:
         high = body.select(is_outside, "0", high)
         x = body.at(x, body.mul(firsts[-1], body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)))
         step = body.mul(body.mul(dim[Spatial.STRIDE], dim[Spatial.ELEMENT_STRIDE]), self.item)
-        with body.loop(0, width, SIDE) as place:
-            masks = self.masks(body.sub(low, place), body.sub(high, place))
-            here = body.at(x, body.mul(place, step))
+        with body.loop(0, width, SIDE) as position:
+            masks = self.masks(body.sub(low, position), body.sub(high, position))
+            here = body.at(x, body.mul(position, step))
             split = []
             for n in range(2):
                 exists = body.test("slt", body.add(body.mul(pair, 2), n), self.channels)
                 there = body.at(here, self.channel) if n else here
                 value = self.read(there, step, [self.where(exists, mask) for mask in masks])
                 split.append(self.splitter.split(value))
-            kept = self.before(body.sub(width, place))
+            kept = self.before(body.sub(width, position))
             for number, (even, odd) in enumerate(zip(*split, strict=True)):
-                at = body.at(body.at(to, body.mul(place, 4)), body.mul(layout.part, number))
+                at = body.at(body.at(to, body.mul(position, 4)), body.mul(layout.part, number))
                 words = self.splitter.paired(even, odd)
                 body.line(
                     f"call void @llvm.masked.store.v32i32.p0({_WORDS} {words}, ptr {at}, i32 4, "
@@ -319,11 +319,11 @@ class _Image:
                 )
 
     def masks(self, low: str, high: str) -> list[str]:
-        """Which elements to read for the places from `low` up to `high`, vector by vector."""
+        """Which elements to read for the positions from `low` up to `high`, vector by vector."""
         body = self.body
         if self.code.step != 2:
             return [self.between(low, high)]
-        # Nothing behind the last place is read: it may not be in memory.
+        # Nothing after the last position is read: it may not be in memory.
         low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
         return [self.between(body.sub(low, first), body.sub(high, first)) for first in (0, SIDE)]
 
@@ -347,13 +347,13 @@ class _Image:
         """Return a mask where a bit is set, else none."""
         return self.body.let(f"select i1 {bit}, {_MASK} {mask}, {_MASK} zeroinitializer")
 
-    def read(self, place: str, step: str, masks: list[str]) -> str:
-        """Read what neighbouring places see, `step` bytes apart, as float32."""
+    def read(self, position: str, step: str, masks: list[str]) -> str:
+        """Read what neighbouring positions see, `step` bytes apart, as float32."""
         if not self.code.step:
-            return self.splitter.gather(place, step, masks[0])
+            return self.splitter.gather(position, step, masks[0])
         item = SIDE * self.item
         vectors = [
-            self.lanes.load_some(self.body.at(place, n * item), mask)
+            self.lanes.load_some(self.body.at(position, n * item), mask)
             for n, mask in enumerate(masks)
         ]
         if self.code.step == 1:

@@ -8,7 +8,7 @@ from functools import partial
 
 from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.dtype import float32, int64
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import CLOCK, Strategy
 from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.amx import GAP, HEIGHT, PANEL, AmxConvCode
@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.code import MatmulCode, operands_of
 from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, vectors
 
 _LONGEST = 1024
-"""Rows of more places are not computed at a time: the caches don't hold them."""
+"""Rows of more positions are not computed at a time: the caches don't hold them."""
 
 _MOST = 1 << 17
 """The longest sums, see `amx_image.END`."""
@@ -69,10 +69,10 @@ def amx_strategies(
 
 
 def _suits(it: Convolution) -> bool:
-    sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
+    sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     if not all([isinstance(number, int) for some in sizes for number in some]):
         return False
-    width, k = it.dims[-1].places, it.weight.shape[1] * it.kernel
+    width, k = it.dims[-1].output_size, it.weight.shape[1] * it.kernel
     assert isinstance(width, int)
     assert isinstance(k, int)
     readable = it.dims[-1].step or not it.shape.converts
@@ -87,8 +87,8 @@ def _channels(it: Convolution) -> int:
 
 
 def _rows(it: Convolution) -> int:
-    """Return how many rows of places an image has."""
-    rows = math.prod([dim.places for dim in it.dims[:-1] if isinstance(dim.places, int)])
+    """Return how many rows of positions an image has."""
+    rows = math.prod([dim.output_size for dim in it.dims[:-1] if isinstance(dim.output_size, int)])
     assert isinstance(rows, int)
     return rows
 
@@ -96,10 +96,10 @@ def _rows(it: Convolution) -> int:
 def _columns(it: Convolution, words: Words, rows: int) -> int:
     """Return how many words there are at most, from the first of so many rows to the last."""
     extents = [extent.size for extent in words.extents]
-    places = [dim.places for dim in it.dims if isinstance(dim.places, int)]
-    total = (rows - 1) * extents[-1] + places[-1]
+    positions = [dim.output_size for dim in it.dims if isinstance(dim.output_size, int)]
+    total = (rows - 1) * extents[-1] + positions[-1]
     inner, pitch = 1, extents[-1]
-    for extent, size in zip(extents[-2:0:-1], places[-2:0:-1], strict=True):
+    for extent, size in zip(extents[-2:0:-1], positions[-2:0:-1], strict=True):
         # What lies between the last row of one and the first of the next.
         inner *= size
         total += -(-(rows - 1) // max(inner, 1)) * (extent - size) * pitch
@@ -116,7 +116,7 @@ def _together(it: Convolution, words: Words) -> int:
 def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
     """Return how long the steps take, on one core."""
     m, n, k = it.assumed
-    words, images = Words.of(it.dims, _channels(it)), n / max(math.prod(_places(it)), 1)
+    words, images = Words.of(it.dims, _channels(it)), n / max(math.prod(_output_positions(it)), 1)
     # As if all that are done at a time were of as many rows.
     times = -(-_rows(it) // _together(it, words))
     columns = _columns(it, words, -(-_rows(it) // max(times, 1)))
@@ -131,8 +131,8 @@ def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
     return cycles * it.groups / CLOCK
 
 
-def _places(it: Convolution) -> list[int]:
-    return [dim.places for dim in it.dims if isinstance(dim.places, int)]
+def _output_positions(it: Convolution) -> list[int]:
+    return [dim.output_size for dim in it.dims if isinstance(dim.output_size, int)]
 
 
 def _steps(
@@ -143,7 +143,7 @@ def _steps(
     fixed: bool,
 ) -> list[Step]:
     shape, x, weight, rank = it.shape, it.x, it.weight, len(it.dims)
-    m, n, channels = it.outputs, it.places, _channels(it)
+    m, n, channels = it.outputs, it.output_size, _channels(it)
     words = Words.of(it.dims, channels)
     rows, together = _rows(it), _together(it, words)
     columns = -(-_columns(it, words, together) // SIDE) * SIDE
@@ -169,8 +169,10 @@ def _steps(
     length = it.kernel * -(-channels // SIDE)
     scratch = PANEL + ROWS + -(-length // 8) * 64 + SIDE * (4 * columns + GAP)
     if epilogue is not None:
-        params += epilogue.params_with(n if product is not None else together * _places(it)[-1])
-        scratch += SIDE * together * _places(it)[-1] * shape.size
+        params += epilogue.params_with(
+            n if product is not None else together * _output_positions(it)[-1]
+        )
+        scratch += SIDE * together * _output_positions(it)[-1] * shape.size
     code = MatmulCode(
         AmxConvCode(shape, rank, it.dims[-1].step, tiles),
         with_stores(it.target, it.members * m * n),
@@ -192,7 +194,7 @@ def _numbers(
     """Return the integers of `windows.P`, of which some say how work items are cut, and of dims."""
     x, channels = it.x, _channels(it)
     return (
-        *(it.outputs, it.places, channels * it.kernel, it.groups, channels),
+        *(it.outputs, it.output_size, channels * it.kernel, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
         *cuts,
         *numbers(dims),
@@ -233,6 +235,6 @@ def _blocks(
         ROWS,
     )
     if fixed:
-        return Prepared(memory.dtype, memory.size, memory.why, step), []
+        return memory, [replace(step, prepacks=True)]
     # They could be made long before they are needed: they would fill memory until then.
     return memory, [replace(step, after=(it.x.storage,))]

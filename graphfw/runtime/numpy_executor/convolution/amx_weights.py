@@ -19,7 +19,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 DEPTH = 256
-"""How many places of k are split, or multiplied by vectors, at a time; whole tiles."""
+"""How many positions of k are split, or multiplied by vectors, at a time; whole tiles."""
 
 HEAD = 64
 """The bytes of a block before its parts."""
@@ -48,8 +48,8 @@ class RowsCode(SharedFunction):
 
         @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
 
-    writes n places of k of some outputs, the first of which is at `from`; `DEPTH` elements lie from
-    row to row. `numbers` are those of `AmxWeightParams`.
+    writes n positions of k of some outputs, the first of which is at `from`; `DEPTH` elements lie
+    from row to row. `numbers` are those of `AmxWeightParams`.
 
     Attributes:
         shape: The vectors.
@@ -91,9 +91,9 @@ class RowsCode(SharedFunction):
             with body.loop(0, "%rows") as row:
                 source = body.at(first, body.mul(row, output))
                 to = body.at("%to", body.mul(row, DEPTH * shape.size))
-                with body.loop(begin, end) as place:
-                    here = body.at(source, body.mul(body.sub(place, before), channel))
-                    there = body.at(to, body.mul(body.sub(place, "%k"), shape.size))
+                with body.loop(begin, end) as position:
+                    here = body.at(source, body.mul(body.sub(position, before), channel))
+                    there = body.at(to, body.mul(body.sub(position, "%k"), shape.size))
                     body.line(f"store {shape.element} {stored.load(here, 1)}, ptr {there}")
         head = f"define fastcc void @{symbol}(ptr %from, ptr %numbers, i64 %rows, i64 %k, i64 %n, "
         return module([FunctionText(body.function(f"{head}ptr %to)"), declarations(shape), ())])

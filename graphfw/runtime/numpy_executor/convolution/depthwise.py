@@ -35,9 +35,9 @@ class DepthwiseParams(ParamBlock):
 
 @record
 class DepthwiseCode:
-    """A work item: the gradient of one output's kernel, summed up over all places of all images.
+    """A work item: the gradient of one output's kernel, summed up over all positions of all images.
 
-    Operands: x, y, the gradient. In y a plane lies contiguously.
+    Operands: x, y, the gradient. In y a plane is contiguous.
 
     Attributes:
         shape: The vectors.
@@ -70,9 +70,9 @@ class _Depthwise(WindowBounds):
         self.code = code
         self.item = code.shape.stored.itemsize
 
-    def bytes_of(self, place: int) -> str:
+    def bytes_of(self, index: int) -> str:
         """Read a distance, in bytes."""
-        return self.body.mul(self.body.array("%params", place), self.item)
+        return self.body.mul(self.body.array("%params", index), self.item)
 
     def text(self, symbol: str) -> str:
         body, shape = self.body, self.shape
@@ -93,19 +93,19 @@ class _Depthwise(WindowBounds):
         totals = {tap: body.slot(shape.vector) for tap in taps}
         for total in totals.values():
             body.set(total, "zeroinitializer", shape.vector)
-        places = self.dims[-1][Spatial.POSITIONS]
+        positions = self.dims[-1][Spatial.POSITIONS]
         with body.loop(0, images) as image:
             source = body.at(x, body.mul(image, self.bytes_of(DepthwiseParams.X_BATCH)))
             plane = body.at(y, body.mul(image, self.bytes_of(DepthwiseParams.Y_BATCH)))
-            with body.loop(0, places, shape.lanes) as place:
-                run = body.min(body.sub(places, place), shape.lanes)
+            with body.loop(0, positions, shape.lanes) as position:
+                run = body.min(body.sub(positions, position), shape.lanes)
                 along = []
                 for k in range(self.code.kernel[-1]):
-                    offset, low, high = self.seen_along(place, str(k))
+                    offset, low, high = self.seen_along(position, str(k))
                     along.append((offset, self.masks(low, body.min(high, run), 1)))
                 kept = self.stored.mask(run)
                 with body.loop(0, rows) as row:
-                    offset = body.mul(body.add(body.mul(row, places), place), self.item)
+                    offset = body.mul(body.add(body.mul(row, positions), position), self.item)
                     factor = self.stored.load_some(body.at(plane, offset), kept)
                     self.row(source, row, factor, along, totals)
         gap = len(taps) * self.item
@@ -122,7 +122,7 @@ class _Depthwise(WindowBounds):
         along: list[tuple[str, list[str]]],
         totals: dict[tuple[int, ...], str],
     ) -> None:
-        """Add what a vector of places in a row sees, times `factor`."""
+        """Add what a vector of positions in a row sees, times `factor`."""
         body, vector = self.body, self.shape.vector
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         for tap in itertools.product(*map(range, self.code.kernel[:-1])):

@@ -1,4 +1,4 @@
-"""`SpatialDim`: what steps are told of each spatial dim of a convolution or of pooling."""
+"""`SpatialDim`: the arguments of steps for each spatial dim of a convolution or of pooling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpatialDim(NamedTuple):
     Attributes:
         size: Of the image.
         in_memory: How far apart its elements are, in elements.
-        places: The size of the result.
+        output_size: The size of the result.
         kernel: That of the window.
         stride: How far the window moves.
         dilation: How far the window's elements are apart.
@@ -26,7 +26,7 @@ class SpatialDim(NamedTuple):
 
     size: DimLike
     in_memory: DimLike
-    places: DimLike
+    output_size: DimLike
     kernel: int
     stride: int
     dilation: DimLike
@@ -34,12 +34,14 @@ class SpatialDim(NamedTuple):
 
     @property
     def is_still(self) -> bool:
-        """Whether each place sees the element of the same number."""
-        return self.kernel == self.stride == 1 and self.before == 0 and self.places == self.size
+        """Whether each position sees the element of the same number."""
+        return (
+            self.kernel == self.stride == 1 and self.before == 0 and self.output_size == self.size
+        )
 
     @property
     def step(self) -> DenseStride:
-        """Its stride if what neighbouring places see can be read as vectors, else 0."""
+        """Its stride if what neighbouring positions see can be read as vectors, else 0."""
         is_dense = self.in_memory == 1 or self.size == 1
         return 1 if is_dense and self.stride == 1 else 2 if is_dense and self.stride == 2 else 0
 
@@ -47,7 +49,7 @@ class SpatialDim(NamedTuple):
 def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
     """Join dims to those before them where the window has one element of them.
 
-    So runs of places in a row are as long as can be.
+    So runs of positions in a row are as long as can be.
     """
     found: list[SpatialDim] = []
     for dim in dims:
@@ -58,7 +60,7 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
             found[-1] = SpatialDim(
                 last.size * width,
                 dim.in_memory,
-                last.places * width,
+                last.output_size * width,
                 last.kernel,
                 1,
                 last.dilation * width,

@@ -2,8 +2,8 @@
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-Depthwise convolutions, and copies of what windows see: vectors are places in a row of the result;
-each element of the window is read as such a vector.
+Depthwise convolutions, and copies of what windows see: vectors are positions in a row of the
+result; each element of the window is read as such a vector.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Kind: TypeAlias = Literal["products", "elements"]
 
 
 _WORK_ITEM = 1 << 18
-"""About how many elements a work item reads, all that each place sees counted."""
+"""About how many elements a work item reads, all that each position sees counted."""
 
 
 def rows_together(width: DimLike, window: int) -> DimLike:
     """Return the number of rows of the result that a work item computes.
 
     Args:
-        width: How many places a row has.
+        width: How many positions a row has.
         window: How many elements each of them sees.
     """
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(width, 16) * window))
@@ -115,7 +115,7 @@ class _Reading(NamedTuple):
     """How a strip is read.
 
     Attributes:
-        vectors: How many it is wide; 0 for one place alone.
+        vectors: How many it is wide; 0 for one position only.
         masked: Whether it may reach beyond the image, or beyond a row of the result.
     """
 
@@ -134,12 +134,12 @@ class _DirectWindow(WindowBounds):
         gaps = DirectWindowParams.COUNT + Spatial.COUNT * code.rank
         self.gaps = [self.param(gaps + dim) for dim in range(code.rank)]
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
-        body, rows, places = (
+        body, rows, positions = (
             self.body,
             self.param(DirectWindowParams.ROWS),
             self.dims[-1][Spatial.POSITIONS],
@@ -149,7 +149,7 @@ class _DirectWindow(WindowBounds):
         end = body.min(
             body.add(begin, together), body.mul(self.param(DirectWindowParams.PLANES), rows)
         )
-        line = body.mul(places, self.item)
+        line = body.mul(positions, self.item)
         with body.loop(body.div(begin, rows), body.ceil(end, rows)) as plane:
             before = body.mul(plane, rows)
             first = body.max(body.sub(begin, before), "0")
@@ -166,7 +166,8 @@ class _DirectWindow(WindowBounds):
                 body.line(
                     f"call fastcc void {self.calls.follow}(ptr %buffers, ptr {product}, "
                     f"ptr {body.at('%params', 8 * params)}, i64 {plane}, i64 {body.add(plane, 1)}, "
-                    f"i64 {body.mul(first, places)}, i64 {body.mul(last, places)}, ptr %scratch)"
+                    f"i64 {body.mul(first, positions)}, i64 {body.mul(last, positions)}, ptr "
+                    "%scratch)"
                 )
         return body.function(
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
@@ -174,7 +175,7 @@ class _DirectWindow(WindowBounds):
         )
 
     def operands(self, plane: str) -> tuple[str, str]:
-        """Where the channel lies that a plane of the result sees, and its kernel."""
+        """Where the channel is that a plane of the result sees, and its kernel."""
         body, outputs = self.body, self.param(DirectWindowParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
         channel = body.div(output, self.param(DirectWindowParams.MULTIPLE))
@@ -192,30 +193,30 @@ class _DirectWindow(WindowBounds):
 
     def plane(self, operands: tuple[str, str], rows: tuple[str, str], to: str, line: str) -> None:
         """Compute some rows of a plane, two vectors wide; one by one where elements lie apart."""
-        body, places = self.body, self.dims[-1][Spatial.POSITIONS]
+        body, positions = self.body, self.dims[-1][Spatial.POSITIONS]
         if not self.step:
-            with body.loop(0, places) as place:
-                there = body.at(to, body.mul(place, self.item))
-                self.strip(operands, rows, (place, "1"), (there, line), _Reading(0, False))
+            with body.loop(0, positions) as position:
+                there = body.at(to, body.mul(position, self.item))
+                self.strip(operands, rows, (position, "1"), (there, line), _Reading(0, False))
             return
-        with body.loop(0, places, self.shape.columns) as place:
-            run = body.min(body.sub(places, place), self.shape.columns)
-            there = body.at(to, body.mul(place, self.item))
+        with body.loop(0, positions, self.shape.columns) as position:
+            run = body.min(body.sub(positions, position), self.shape.columns)
+            there = body.at(to, body.mul(position, self.item))
             few = body.test("sle", run, self.shape.lanes)
             ways = [(_Reading(1, True), few), (_Reading(2, True), body.opposite(few))]
             if self.code.width:
-                is_whole = self.is_whole(place, run)
+                is_whole = self.is_whole(position, run)
                 is_cut = body.let(f"and i1 {ways[1][1]}, {body.opposite(is_whole)}")
                 ways[1:] = [(_Reading(2, True), is_cut), (_Reading(2, False), is_whole)]
             for reading, bit in ways:
                 with body.where(bit):
-                    self.strip(operands, rows, (place, run), (there, line), reading)
+                    self.strip(operands, rows, (position, run), (there, line), reading)
 
-    def is_whole(self, place: str, run: str) -> str:
+    def is_whole(self, position: str, run: str) -> str:
         """Whether a strip sees elements only, in all lanes of the vectors that it reads."""
         body, dim, width = self.body, self.dims[-1], self.shape.columns
-        first, _ = self.index(dim, place, "0")
-        last, _ = self.index(dim, place, str(self.code.width - 1))
+        first, _ = self.index(dim, position, "0")
+        last, _ = self.index(dim, position, str(self.code.width - 1))
         end = body.add(last, self.step * width)
         bits = [
             body.test("eq", run, width),
@@ -233,7 +234,7 @@ class _DirectWindow(WindowBounds):
         to: tuple[str, str],
         reading: _Reading,
     ) -> None:
-        """Compute the same places of some rows.
+        """Compute the same positions of some rows.
 
         Where the window's width is known, what it sees along a row is found once for all rows.
         """
@@ -244,12 +245,12 @@ class _DirectWindow(WindowBounds):
             totals = [body.slot(kind) for _ in range(vectors or 1)]
             for total in totals:
                 body.set(total, "zeroinitializer" if vectors else "0.0", kind)
-            place = self.split(row, Spatial.POSITIONS, self.dims[:-1])
+            position = self.split(row, Spatial.POSITIONS, self.dims[:-1])
             with ExitStack() as loops:
                 tap = [
                     loops.enter_context(body.loop(0, dim[Spatial.TAPS])) for dim in self.dims[:-1]
                 ]
-                here, is_outside = self.row_seen(image, place, tap)
+                here, is_outside = self.row_seen(image, position, tap)
                 loops.enter_context(body.where(body.opposite(is_outside)))
                 if known:
                     for k, (offset, masks) in enumerate(known):
@@ -266,8 +267,8 @@ class _DirectWindow(WindowBounds):
 
     def along(self, run: tuple[str, str], tap: str, reading: _Reading) -> tuple[str, list[str]]:
         """The offset of what a run sees along a row, and which lanes see it; one bit where 0."""
-        place, count = run
-        offset, low, high = self.seen_along(place, tap)
+        position, count = run
+        offset, low, high = self.seen_along(position, tap)
         if not reading.vectors:
             return offset, [self.is_inside(low, high, count)]
         if not reading.masked:

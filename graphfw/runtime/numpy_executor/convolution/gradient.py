@@ -1,4 +1,4 @@
-"""`conv_weight_steps`: the steps of the gradient of kernels, sums over all places of all images."""
+"""`conv_weight_steps`: the steps of the gradient of kernels, sums over positions and images."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _WORK_ITEM = 1 << 15
 """About how many elements a work item lays out."""
 
 _WORK_ITEMS = 16
-"""With fewer work items than that, sums over all places are cut."""
+"""With fewer work items than that, sums over all positions are cut."""
 
 _CHUNK = 1 << 10
-"""Sums over so many places are not cut."""
+"""Sums over so many positions are not cut."""
 
 _SUMS = 1 << 17
 """About so many sums are under way in a work item: the L2 cache holds them."""
@@ -76,13 +76,13 @@ class PackParams(ParamBlock):
 
 @record
 class CotangentPanelsCode:
-    """A work item: what a panel of outputs of a group has, in all places of some images.
+    """A work item: what a panel of outputs of a group has, at all positions of some images.
 
-    Operands: y, the panels: [groups, panels, images, places, outputs of a panel].
+    Operands: y, the panels: [groups, panels, images, positions, outputs of a panel].
 
     Attributes:
         shape: The panels.
-        layout: Whether the places of an output are contiguous.
+        layout: Whether the positions of an output are contiguous.
         target: The processor.
     """
 
@@ -108,8 +108,8 @@ class CotangentPanelsCode:
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, shape, item = FunctionBody(), self.shape, self.shape.stored.itemsize
-        outputs, images, places, groups = (body.array("%params", i) for i in range(PackParams.Y))
-        start, batch, output, place = (
+        outputs, images, positions, groups = (body.array("%params", i) for i in range(PackParams.Y))
+        start, batch, output, position = (
             body.mul(body.array("%params", i), item)
             for i in (PackParams.Y, PackParams.Y_BATCH, PackParams.Y_OUTPUT, PackParams.Y_POSITION)
         )
@@ -126,12 +126,13 @@ class CotangentPanelsCode:
         first = body.add(body.mul(group, outputs), first)
         source = body.at(source, body.mul(first, output))
         with body.loop(begin, end) as image:
-            line = body.mul(body.add(body.mul(panel, images), image), places)
+            line = body.mul(body.add(body.mul(panel, images), image), positions)
             to = body.mul(line, shape.columns * shape.size)
             body.line(
                 f"call fastcc void @{self.pack.name}(ptr {body.at(source, body.mul(image, batch))}"
-                f", i64 {place}, i64 {output}, ptr {body.at(body.array('%buffers', 1, 'ptr'), to)}"
-                f", i64 0, i64 {places}, i64 {count})"
+                f", i64 {position}, i64 {output}, ptr "
+                f"{body.at(body.array('%buffers', 1, 'ptr'), to)}"
+                f", i64 0, i64 {positions}, i64 {count})"
             )
         return calling(body.work_item(symbol), shape, self.parts)
 
@@ -141,8 +142,8 @@ class GradientCode:
     """An item: for some outputs of a group a panel of channels, with all elements of the kernel.
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
-    a convolution, and transposed: here sums go over places. Operands: x, what
-    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the places.
+    a convolution, and transposed: here sums go over positions. Operands: x, what
+    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the positions.
 
     Attributes:
         windows: What lays out windows.
@@ -209,9 +210,9 @@ class GradientCode:
         plane = body.mul(body.mul(body.ceil(most, width), width), self.line)
         totals = body.at("%scratch", self.panel_bytes)
         end = body.mul(plane, together)
-        with body.loop(0, end, self.shape.lanes * self.shape.size) as place:
+        with body.loop(0, end, self.shape.lanes * self.shape.size) as position:
             vector = self.shape.vector
-            body.line(f"store {vector} zeroinitializer, ptr {body.at(totals, place)}")
+            body.line(f"store {vector} zeroinitializer, ptr {body.at(totals, position)}")
         line = self.results.columns * self.shape.size
         panels = body.mul(group, body.ceil(m, self.results.columns))
         panels = body.add(panels, body.div(row, self.results.columns))
@@ -220,19 +221,22 @@ class GradientCode:
         begin = body.mul(number, chunk)
         end = body.min(body.add(begin, chunk), total)
         asking = body.loop(begin, end, depth(self.shape), asks=True)
-        with asking as place, body.loop(0, together) as turn:
-            last = body.min(body.add(place, depth(self.shape)), end)
+        with asking as position, body.loop(0, together) as turn:
+            last = body.min(body.add(position, depth(self.shape)), end)
             wanted = body.add(body.mul(turn, span), first), count
-            with body.loop(body.div(place, n), body.ceil(last, n)) as image:
+            with body.loop(body.div(position, n), body.ceil(last, n)) as image:
                 before = body.mul(image, n)
-                some = body.max(body.sub(place, before), "0"), body.min(body.sub(last, before), n)
+                some = (
+                    body.max(body.sub(position, before), "0"),
+                    body.min(body.sub(last, before), n),
+                )
                 x = image_at(body, self.shape, groups, body.add(body.mul(image, groups), group))
-                skipped = body.sub(body.add(before, some[0]), place)
+                skipped = body.sub(body.add(before, some[0]), position)
                 to = body.at("%scratch", body.mul(skipped, self.line))
                 self.panel(body, x, wanted, some, to)
-            here = body.at(left, body.mul(place, line))
+            here = body.at(left, body.mul(position, line))
             to = body.at(totals, body.mul(turn, plane))
-            self.multiply(body, here, gap, to, (rows, body.sub(last, place)))
+            self.multiply(body, here, gap, to, (rows, body.sub(last, position)))
         member = body.add(body.mul(number, groups), group)
         result = body.add(body.mul(member, m), row)
         self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
@@ -241,7 +245,7 @@ class GradientCode:
     def multiply(
         self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]
     ) -> None:
-        """Multiply what results have at some places with what windows see, panel by panel."""
+        """Multiply what results have at some positions with what windows see, panel by panel."""
         (rows, length), width, size = sizes, self.shape.columns, self.shape.size
         with body.loop(0, rows, width) as row:
             panel = body.at(left, body.mul(body.div(row, width), gap))
@@ -257,18 +261,23 @@ class GradientCode:
                     )
 
     def panel(
-        self, body: FunctionBody, x: str, wanted: tuple[str, str], places: tuple[str, str], to: str
+        self,
+        body: FunctionBody,
+        x: str,
+        wanted: tuple[str, str],
+        positions: tuple[str, str],
+        to: str,
     ) -> None:
-        """Lay out what windows see at some places, one row each, square by square."""
+        """Lay out what windows see at some positions, one row each, square by square."""
         width, size = self.shape.columns, self.shape.size
         square = body.at("%scratch", depth(self.shape) * self.line)
-        with body.loop(*places, width) as place:
-            count = body.min(body.sub(places[1], place), width)
+        with body.loop(*positions, width) as position:
+            count = body.min(body.sub(positions[1], position), width)
             body.line(
                 f"call fastcc void @{self.windows.name}(ptr {x}, ptr %params, i64 {wanted[0]}, "
-                f"i64 {wanted[1]}, i64 {place}, i64 {count}, ptr {square})"
+                f"i64 {wanted[1]}, i64 {position}, i64 {count}, ptr {square})"
             )
-            there = body.at(to, body.mul(body.sub(place, places[0]), self.line))
+            there = body.at(to, body.mul(body.sub(position, positions[0]), self.line))
             body.line(
                 f"call fastcc void @{self.transpose.name}(ptr {square}, i64 {size}, "
                 f"i64 {self.line}, ptr {there}, i64 0, i64 {count}, i64 {wanted[1]})"
@@ -292,8 +301,8 @@ class GradientCode:
         taps = body.div(k, body.max(channels, 1))
         offsets = body.slot(f"[{shape.columns} x i64]")
         with body.loop(0, count) as column:
-            place = body.add(first, column)
-            tap, channel = body.div(place, channels), body.rem(place, channels)
+            position = body.add(first, column)
+            tap, channel = body.div(position, channels), body.rem(position, channels)
             offset = body.mul(body.add(body.mul(channel, taps), tap), kind.itemsize)
             body.set(body.at(offsets, body.mul(column, 8)), offset)
         result = body.at(body.array("%buffers", 2, "ptr"), body.mul(begin, kind.itemsize))
@@ -317,7 +326,7 @@ def conv_weight_steps(
 
     Args:
         node: It.
-        inputs: x and y, in any way; of y all places lie evenly.
+        inputs: x and y, in any way; of y all positions lie evenly.
         outputs: The gradient.
         winograd: Whether Winograd's algorithm may be used.
     """
@@ -326,7 +335,7 @@ def conv_weight_steps(
     op, (x, y), (result,) = node.op, inputs, outputs
     assert isinstance(op, ConvWeight)
     facts = zip(
-        *(x.shape[2:], x.strides[2:], y.shape[2:], op.places),
+        *(x.shape[2:], x.strides[2:], y.shape[2:], op.output_sizes),
         *(op.strides, op.dilations, op.before),
         strict=True,
     )
@@ -352,7 +361,7 @@ def conv_weight_steps(
     results = _narrowed(shape, m)
     panels = groups * -(-m // results.columns)
     size = panels * total * results.columns
-    laid_out = Temp(shape.dtype, size, "what the windows' places have")
+    laid_out = Temp(shape.dtype, size, "what the windows' positions have")
     together = dim_max(1, _WORK_ITEM // dim_max(1, n * results.columns))
     first = Step(
         (node,),
@@ -372,7 +381,7 @@ def conv_weight_steps(
     if work_items < _WORK_ITEMS:
         chunk = dim_max(_CHUNK, (total * work_items + _WORK_ITEMS - 1) // _WORK_ITEMS)
         parts = dim_max(1, (total + chunk - 1) // chunk)
-        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of kernels for parts of the places")
+        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of weights in parts")
     windows = WindowsCode(shape, len(dims), dims[-1].step)
     code = GradientCode(windows, results, to is result.storage, target)
     params = (
@@ -415,7 +424,7 @@ def _depthwise_step(
     shape = shape_for(x.storage.dtype, target)
     code = DepthwiseCode(shape, dims[-1].step, tuple([dim.kernel for dim in dims]), target)
     params = (
-        *(x.shape[0], size_of([dim.places for dim in dims[:-1]]), outputs // x.shape[1]),
+        *(x.shape[0], size_of([dim.output_size for dim in dims[:-1]]), outputs // x.shape[1]),
         *(x.offset, *x.strides[:2], y.offset, *y.strides[:2]),
         *numbers(dims),
     )
@@ -428,8 +437,8 @@ def why_not_weight(node: Node) -> str:
     op, x = node.op, node.inputs[0]
     assert isinstance(op, ConvWeight)
     if not supported(x.dtype):
-        return f"there is no native sum over places of {x.dtype}"
-    if any(spread != 1 for spread in op.spreads):
+        return f"there is no native sum over positions of {x.dtype}"
+    if any(spread != 1 for spread in op.input_dilations):
         return "the elements of x are spread"
     if not all(isinstance(size, int) for size in (*node.types[0].shape, op.groups)):
         return "the sizes of the kernels are not known"
@@ -437,7 +446,7 @@ def why_not_weight(node: Node) -> str:
 
 
 def _along(y: View) -> DimLike | None:
-    """Return how far apart places lie, all spatial dims as one; None where that is not regular."""
+    """Return the stride of positions, all spatial dims as one; None where it varies."""
     gap = y.strides[-1]
     width: DimLike = 1
     for size, stride in zip(y.shape[:1:-1], y.strides[:1:-1], strict=True):

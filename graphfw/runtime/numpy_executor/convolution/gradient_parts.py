@@ -38,7 +38,7 @@ def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
 class PartsCode:
     """A work item: some elements of a sum of parts.
 
-    Operands: arrays in which parts lie one behind the other, the sum. Integers: how many each array
+    Operands: arrays in which parts lie one after the other, the sum. Integers: how many each array
     has, their elements.
 
     Attributes:
@@ -65,18 +65,18 @@ class PartsCode:
         begin = body.mul("%work_item", _WORK_ITEM)
         end = body.min(body.add(begin, _WORK_ITEM), size)
         total = body.slot(shape.vector)
-        with body.loop(begin, end, shape.lanes) as place:
-            mask = stored.mask(body.sub(end, place))
+        with body.loop(begin, end, shape.lanes) as position:
+            mask = stored.mask(body.sub(end, position))
             body.set(total, "zeroinitializer", shape.vector)
             for source in arrays:
                 with body.loop(0, parts) as part:
-                    number = body.add(body.mul(part, size), place)
+                    number = body.add(body.mul(part, size), position)
                     value = computed.load_some(body.at(source, body.mul(number, shape.size)), mask)
                     before = body.get(total, shape.vector)
                     body.set(
                         total, body.let(f"fadd {shape.vector} {before}, {value}"), shape.vector
                     )
-            there = body.at(to, body.mul(place, shape.stored.itemsize))
+            there = body.at(to, body.mul(position, shape.stored.itemsize))
             stored.store_some(body.get(total, shape.vector), there, mask)
         return module([FunctionText(body.work_item(symbol), declarations(shape), ())])
 

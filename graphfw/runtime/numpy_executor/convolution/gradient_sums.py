@@ -1,12 +1,12 @@
-"""The gradient of 3 x 3 kernels by Winograd's algorithm, tile by tile of the places.
+"""The gradient of 3 x 3 kernels by Winograd's algorithm, tile by tile of the positions.
 
-What `winograd.algorithm` says of a convolution, turned around: of the places of a tile and what
+What `winograd.algorithm` says of a convolution, turned around: of the positions of a tile and what
 these see of the image,
 
-    kernel = G.T @ sum over tiles of ((At.T @ places @ At) * (Bt @ image @ Bt.T)) @ G
+    kernel = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
 
 So there is a matrix product for each element of a transformed tile, with sums over all tiles of all
-images; a quarter of the multiplications is left, if the places fill the tiles.
+images; a quarter of the multiplications is left, if the positions fill the tiles.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class SumParams(ParamBlock):
 class KernelSumsCode:
     """A work item: some outputs, a panel of channels, and some tiles.
 
-    Operands: the transformed tiles of the places, and of the image; the gradient, or one for each
-    part of the tiles.
+    Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
+    each part of the tiles.
 
     Attributes:
         shape: The micro-kernels' tiles.
@@ -196,8 +196,8 @@ class _Sums:
             matrix = turned(F4.of_kernel)
             rows = []
             for i in range(F4.size):
-                places = [(i * F4.size + j) * self.code.plane * size for j in range(F4.size)]
-                values = [self.elements.load(body.at(here, place)) for place in places]
+                offsets = [(i * F4.size + j) * self.code.plane * size for j in range(F4.size)]
+                values = [self.elements.load(body.at(here, offset)) for offset in offsets]
                 rows.append(mapped(body, self.shape, matrix, values))
             columns = [mapped(body, self.shape, matrix, list(c)) for c in zip(*rows, strict=True)]
             kernel = [columns[j][i] for i in range(TAPS) for j in range(TAPS)]
@@ -212,8 +212,8 @@ class _Sums:
                 for n, vector in enumerate(vectors):
                     is_one = body.test("slt", body.add(begin, n), self.channels)
                     mask = self.stored.mask(body.select(is_one, str(len(some)), "0"))
-                    place = body.at(to, n * taps * item + tap * item)
-                    self.stored.store_some(vector, place, mask)
+                    offset = body.at(to, n * taps * item + tap * item)
+                    self.stored.store_some(vector, offset, mask)
 
 
 def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
@@ -259,7 +259,7 @@ def winograd_gradient_steps(
     target = host()
     shape = shape_for(x.storage.dtype, target)
     outputs, channels = _count(y), _count(x)
-    down, across = ((dim.places + F4.places - 1) // F4.places for dim in dims)
+    down, across = ((dim.output_size + F4.positions - 1) // F4.positions for dim in dims)
     width = _PANELS * shape.columns
     blocks = -(-outputs // width) * -(-channels // width)
     is_whole = blocks >= _WORK_ITEMS
@@ -282,15 +282,16 @@ def winograd_gradient_steps(
     for number in range(rounds):
         first = number * most
         tiling = _Tiling(dim_max(0, dim_min(most, images - first)), down, across)
-        places = _transformed(node, TilesCode(shape, "places", target), y, first, tiling, [0, 0])
+        side = TilesCode(shape, "cotangent", target)
+        positions = _transformed(node, side, y, first, tiling, [0, 0])
         image = _transformed(node, TilesCode(shape, "image", target), x, first, tiling, before)
         to = result
         if not is_whole:
             size = parts * outputs * channels * TAPS * TAPS
             to = Temp(shape.dtype, size, "gradients of kernels for parts of the images")
-        operands = (places.operands[1], image.operands[1], to)
+        operands = (positions.operands[1], image.operands[1], to)
         params = (outputs, channels, tiling.total, chunk)
-        steps += [replace(step, after=(after,)) for step in (places, image)]
+        steps += [replace(step, after=(after,)) for step in (positions, image)]
         steps.append(
             Step(
                 (node,), code, operands, (False, False, True), params, blocks * parts, code.scratch
@@ -314,7 +315,7 @@ def _transformed(
     panels = (channels + width - 1) // width
     size = F4.products * (panels * tiling.total * width + GAP)
     strips = tiling.images * tiling.down
-    together = dim_max(1, _STRIP // dim_max(1, tiling.across * F4.places**2 * width))
+    together = dim_max(1, _STRIP // dim_max(1, tiling.across * F4.positions**2 * width))
     params = (
         *(channels, view.offset + first * view.strides[0], *view.strides[:3]),
         *(*view.shape[2:], *before),

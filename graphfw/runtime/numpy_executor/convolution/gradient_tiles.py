@@ -1,4 +1,4 @@
-"""`TilesCode`: tiles of images and of places, transformed for the gradient of 3 x 3 kernels."""
+"""`TilesCode`: tiles of images and of positions, transformed for the gradient of 3 x 3 kernels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 GAP = 16
-"""Elements between matrices, so that equal places of all don't fall into one set of a cache."""
+"""Elements between matrices, so that equal positions of all don't fall into one set of a cache."""
 
-Side: TypeAlias = Literal["image", "places"]
+Side: TypeAlias = Literal["image", "cotangent"]
 """The operand that is transformed."""
 
 
@@ -77,7 +77,7 @@ class TilesCode:
     def scratch(self, across: DimLike) -> DimLike:
         """Return how many bytes a strip of tiles takes: as it is, and with columns transformed."""
         lanes, seen = self.shape.lanes, len(self.matrix[0])
-        columns = (across * F4.places + 2 + lanes - 1) // lanes * lanes
+        columns = (across * F4.positions + 2 + lanes - 1) // lanes * lanes
         return columns * (seen + F4.size) * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
@@ -97,16 +97,16 @@ class _Tiles:
         self.elements = Elements(body, self.shape, self.shape.dtype)
         self.stored = Elements(body, self.shape, self.shape.stored)
         self.line = self.shape.lanes * self.shape.size
-        columns = body.add(body.mul(self.param(TransformParams.ACROSS), F4.places), 2)
+        columns = body.add(body.mul(self.param(TransformParams.ACROSS), F4.positions), 2)
         self.room = body.mul(body.ceil(columns, self.shape.lanes), self.shape.lanes)
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
-    def distance(self, place: int) -> str:
+    def distance(self, index: int) -> str:
         """Read a distance, in bytes."""
-        return self.body.mul(self.param(place), self.shape.stored.itemsize)
+        return self.body.mul(self.param(index), self.shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:
         body, shape, down = self.body, self.shape, self.param(TransformParams.DOWN)
@@ -150,7 +150,7 @@ class _Tiles:
             )
             for n in range(lanes)
         ]
-        top = body.sub(body.mul(row, F4.places), self.param(TransformParams.PADDING_DOWN))
+        top = body.sub(body.mul(row, F4.positions), self.param(TransformParams.PADDING_DOWN))
         before = self.param(TransformParams.PADDING_ACROSS)
         with body.loop(0, str(self.seen)) as line:
             y = body.add(top, line)
@@ -171,7 +171,7 @@ class _Tiles:
                     self.elements.store(vector, body.at(there, n * self.line))
 
     def columns(self) -> None:
-        """Transform all columns, behind the strip."""
+        """Transform all columns, after the strip."""
         body, gap = self.body, self.body.mul(self.room, self.line)
         to = body.at("%scratch", body.mul(gap, self.seen))
         with body.loop(0, self.room) as column:
@@ -186,7 +186,7 @@ class _Tiles:
         body, gap = self.body, self.body.mul(self.room, self.line)
         source = body.at("%scratch", body.mul(gap, self.seen))
         with body.loop(0, self.param(TransformParams.ACROSS)) as tile:
-            first = body.at(source, body.mul(tile, F4.places * self.line))
+            first = body.at(source, body.mul(tile, F4.positions * self.line))
             there = body.at(to, body.mul(tile, self.shape.columns * self.shape.size))
             for i in range(F4.size):
                 here = body.at(first, body.mul(gap, i))

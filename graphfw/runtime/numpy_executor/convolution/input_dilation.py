@@ -1,6 +1,6 @@
 """`input_dilation_steps`: the steps of convolutions of spread elements: gradients of strided ones.
 
-Of the places of the result, those with the same remainder by the spread see the same elements of
+Of the positions of the result, those with the same remainder by the spread see the same elements of
 the kernel, and x without gaps: each such phase is a convolution, and the last step puts the phases
 together.
 """
@@ -36,14 +36,14 @@ _WORK_ITEM = 1 << 14
 
 
 class _Phase(NamedTuple):
-    """Along one dim: which elements of the kernel the places of a phase see.
+    """Along one dim: which elements of the kernel the positions of a phase see.
 
     Attributes:
         first: The first of them.
         step: How far they are apart.
         taps: How many there are.
         dilation: How far they are apart in x.
-        before: How many elements before x the first place begins to see.
+        before: How many elements before x the first position begins to see.
     """
 
     first: int
@@ -60,10 +60,10 @@ def why_not_input_dilation(node: Node) -> str:
     reason = why_never(node)
     if reason:
         return reason
-    for spread, stride, before in zip(op.spreads, op.strides, op.before, strict=True):
+    for spread, stride, before in zip(op.input_dilations, op.strides, op.before, strict=True):
         if spread != 1 and (stride != 1 or not isinstance(before, int)):
             return "the elements of x are spread, and the window moves by more than 1"
-    return "" if math.prod(op.spreads) <= _MOST else "the elements of x are spread far"
+    return "" if math.prod(op.input_dilations) <= _MOST else "the elements of x are spread far"
 
 
 def input_dilation_steps(
@@ -88,18 +88,20 @@ def input_dilation_steps(
     temps: list[Temp] = []
     is_there = []
     lead = (x.shape[0], weight.shape[0])
-    for phases in itertools.product(*map(range, op.spreads)):
-        facts = zip(*(phases, op.spreads, op.dilations, op.before, weight.shape[2:]), strict=True)
+    for phases in itertools.product(*map(range, op.input_dilations)):
+        facts = zip(
+            *(phases, op.input_dilations, op.dilations, op.before, weight.shape[2:]), strict=True
+        )
         seen = [_phase(*fact) for fact in facts]
         is_there.append(all([one.taps for one in seen]))
         if not is_there[-1]:
             continue
-        places = tuple(map(_places, op.places, op.spreads, phases))
+        phase_sizes = tuple(map(_phase_size, op.output_sizes, op.input_dilations, phases))
         before = tuple([one.before for one in seen])
         dilations = tuple([one.dilation for one in seen])
-        rank = len(places)
-        part = Conv(places, before, op.strides, dilations, (1,) * rank, op.groups)
-        temp = Temp(x.storage.dtype, size_of((*lead, *places)), "a phase of a convolution")
+        rank = len(phase_sizes)
+        part = Conv(phase_sizes, before, op.strides, dilations, (1,) * rank, op.groups)
+        temp = Temp(x.storage.dtype, size_of((*lead, *phase_sizes)), "a phase of a convolution")
         steps += conv_steps(
             (node,),
             part,
@@ -113,23 +115,23 @@ def input_dilation_steps(
             choose=choose,
         )
         temps.append(temp)
-    code = PhasesCode(x.storage.dtype, op.spreads, tuple(is_there), host())
-    size = size_of(op.places)
+    code = PhasesCode(x.storage.dtype, op.input_dilations, tuple(is_there), host())
+    size = size_of(op.output_sizes)
     together = dim_max(1, _WORK_ITEM // dim_max(1, size))
     planes = size_of(lead)
     operands: tuple[Storage, ...] = (*temps, result.storage)
     written = (*[False] * len(temps), True)
-    params = (planes, together, *op.places)
+    params = (planes, together, *op.output_sizes)
     work_items = (planes + together - 1) // together
     return [*steps, Step((node,), code, operands, written, params, work_items)]
 
 
-def _places(size: DimLike, spread: int, phase: int) -> DimLike:
+def _phase_size(size: DimLike, spread: int, phase: int) -> DimLike:
     return (size - phase + spread - 1) // spread
 
 
 def _phase(phase: int, spread: int, dilation: int, before: DimLike, kernel: DimLike) -> _Phase:
-    """Return what the places `spread * q + phase` see: x at q + t * dilation - before."""
+    """Return what the positions `spread * q + phase` see: x at q + t * dilation - before."""
     if spread == 1:
         assert isinstance(kernel, int)
         return _Phase(0, 1, kernel, dilation, before)
@@ -165,26 +167,26 @@ class PhasesCode:
 
     Attributes:
         dtype: Of the elements.
-        spreads: Into how many phases each dim is divided.
+        input_dilations: Into how many phases each dim is divided.
         is_there: For each phase whether it is an operand; else it is 0.
         target: The processor.
     """
 
     dtype: DType
-    spreads: tuple[int, ...]
+    input_dilations: tuple[int, ...]
     is_there: tuple[bool, ...]
     target: Processor
 
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        what = f"{self.spreads} {self.is_there} for {self.target.name}"
+        what = f"{self.input_dilations} {self.is_there} for {self.target.name}"
         return f"phases of {self.dtype.itemsize} bytes {what}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, item = FunctionBody(), self.dtype.itemsize
-        kind, rank = f"i{8 * item}", len(self.spreads)
+        kind, rank = f"i{8 * item}", len(self.input_dilations)
         planes, together = body.array("%params", 0), body.array("%params", 1)
         sizes = [body.array("%params", 2 + dim) for dim in range(rank)]
         gaps = [str(item)]
@@ -194,11 +196,11 @@ class PhasesCode:
         end = body.min(body.add(begin, together), planes)
         result = body.array("%buffers", sum(self.is_there), "ptr")
         operand = 0
-        phases = itertools.product(*map(range, self.spreads))
+        phases = itertools.product(*map(range, self.input_dilations))
         for phase, is_there in zip(phases, self.is_there, strict=True):
             counts = [
                 body.div(body.add(size, spread - 1 - one), spread)
-                for size, spread, one in zip(sizes, self.spreads, phase, strict=True)
+                for size, spread, one in zip(sizes, self.input_dilations, phase, strict=True)
             ]
             source = ""
             if is_there:
@@ -206,17 +208,18 @@ class PhasesCode:
                 operand += 1
             with ExitStack() as loops:
                 plane = loops.enter_context(body.loop(begin, end))
-                place, to = plane, body.at(result, body.mul(plane, gaps[0]))
-                facts = zip(counts, self.spreads, phase, gaps[1:], strict=True)
+                position, to = plane, body.at(result, body.mul(plane, gaps[0]))
+                facts = zip(counts, self.input_dilations, phase, gaps[1:], strict=True)
                 for count, spread, one, gap in facts:
                     index = loops.enter_context(body.loop(0, count))
-                    place = body.add(body.mul(place, count), index)
+                    position = body.add(body.mul(position, count), index)
                     along = body.add(body.mul(index, spread), one)
                     to = body.at(to, body.mul(along, gap))
                 value = "0"
                 if source:
                     value = body.let(
-                        f"load {kind}, ptr {body.at(source, body.mul(place, item))}, align {item}"
+                        f"load {kind}, ptr {body.at(source, body.mul(position, item))}, align "
+                        f"{item}"
                     )
                 body.line(f"store {kind} {value}, ptr {to}, align {item}")
         declared = {

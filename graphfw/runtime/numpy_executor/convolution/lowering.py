@@ -11,7 +11,7 @@ from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import Conv
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp, View
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.choice import CLOCK
 from graphfw.runtime.numpy_executor.codegen import Processor, with_stores
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
@@ -52,8 +52,8 @@ _RESULT, _KERNEL = 0.5, 2.5
 _COPIED = 16
 """Copying an element takes as long as multiplying so many."""
 
-_PLACES = 32
-"""The number of places in a row that is assumed, where it is not known until the graph runs."""
+_ASSUMED_POSITIONS = 32
+"""The number of positions in a row that is assumed, where it is not known until the graph runs."""
 
 _AHEAD = 16 << 20
 """The most bytes of panels that are laid out before they are needed: caches hold them."""
@@ -62,7 +62,7 @@ _CHUNK = 1 << 16
 """About how many elements of a work item are done at a time: they stay in the L2 cache."""
 
 _FEW = 256
-"""Up to so many places of an image, its last panel would leave much empty: images are joined."""
+"""Up to so many positions of an image, its last panel would leave much empty: images are joined."""
 
 _MULTIPLE = 4
 """Up to so many outputs for each channel are computed channel by channel."""
@@ -72,7 +72,7 @@ def why_not(node: Node) -> str:
     """Return why a convolution is no native product of x as it lies; "" if it is."""
     op = node.op
     assert isinstance(op, Conv)
-    is_spread = any([spread != 1 for spread in op.spreads])
+    is_spread = any([spread != 1 for spread in op.input_dilations])
     return "the elements of x are spread" if is_spread else why_never(node)
 
 
@@ -100,7 +100,7 @@ class Convolution(NamedTuple):
         target: The processor.
         likely: How many images there may be, where that is not known: for estimates.
         is_near: Whether caches hold the kernels from run to run: for estimates.
-        is_whole: Whether a work item must have all places of its outputs, for the epilogue.
+        is_whole: Whether a work item must have all positions of its outputs, for the epilogue.
     """
 
     nodes: tuple[Node, ...]
@@ -130,9 +130,9 @@ class Convolution(NamedTuple):
         return shape_for(self.x.storage.dtype, self.target)
 
     @property
-    def places(self) -> DimLike:
+    def output_size(self) -> DimLike:
         """How many there are."""
-        return size_of([dim.places for dim in self.dims])
+        return size_of([dim.output_size for dim in self.dims])
 
     @property
     def members(self) -> DimLike:
@@ -141,14 +141,17 @@ class Convolution(NamedTuple):
 
     @property
     def assumed(self) -> tuple[int, int, int]:
-        """Outputs of a group, places of all images, and what a window sees: for estimates.
+        """Outputs of a group, positions of all images, and what a window sees: for estimates.
 
-        Places that are not known are taken for some in each dim.
+        Positions that are not known are taken for some in each dim.
         """
-        places = [one.places if isinstance(one.places, int) else _PLACES for one in self.dims]
+        positions = [
+            one.output_size if isinstance(one.output_size, int) else _ASSUMED_POSITIONS
+            for one in self.dims
+        ]
         images = self.images if isinstance(self.images, int) else self.likely
         channels = _known(self.weight.shape[1])
-        return self.outputs, images * math.prod(places), channels * self.kernel
+        return self.outputs, images * math.prod(positions), channels * self.kernel
 
     @property
     def is_depthwise(self) -> bool:
@@ -170,16 +173,16 @@ def multiply(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Step]:
     """Return the steps of matrix products, whose right operand is what windows see."""
-    shape, x, places = it.shape, it.x, it.places
+    shape, x, positions = it.shape, it.x, it.output_size
     channels = _known(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
-    m, n, k = it.outputs, it.places, channels * it.kernel
+    m, n, k = it.outputs, it.output_size, channels * it.kernel
     work_item = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
     tiles, steps = kernels_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
-        *(how.row_blocks, how.column_blocks, how.group, it.members, how.chunk_columns, places),
+        *(how.row_blocks, how.column_blocks, how.group, it.members, how.chunk_columns, positions),
         *numbers(it.dims),
     )
     source = x.storage
@@ -195,7 +198,7 @@ def multiply(
         scratch += how.chunk_rows * how.chunk_columns * shape.size
     if epilogue is not None:
         gap = how.chunk_columns * (shape.size // shape.stored.itemsize)
-        params += epilogue.params_with(places if product is not None else gap)
+        params += epilogue.params_with(positions if product is not None else gap)
     code = MatmulCode(
         work_item,
         with_stores(it.target, it.members * m * n),
@@ -231,11 +234,11 @@ def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
 def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
     """Return how `multiply` sees a convolution: whether images are joined, and as of `_cut`."""
     it = it._replace(dims=joined(it.dims))
-    few = isinstance(it.places, int) and it.places <= _FEW
+    few = isinstance(it.output_size, int) and it.output_size <= _FEW
     is_joined = it.groups == 1 != it.x.shape[0] and few and not it.is_whole
     if is_joined:
         it = it.with_images_joined()
-    sizes = it.outputs, it.places, _known(it.weight.shape[1]) * it.kernel
+    sizes = it.outputs, it.output_size, _known(it.weight.shape[1]) * it.kernel
     return it, is_joined, *_cut(it, sizes)
 
 
@@ -265,10 +268,10 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
 
 
 def _runs(it: Convolution) -> int:
-    """Return how many rows of places a panel has parts of."""
-    places = it.dims[-1].places
-    places = places if isinstance(places, int) else _PLACES
-    return 1 + (it.shape.columns - 1) // max(places, 1)
+    """Return how many rows of positions a panel has parts of."""
+    positions = it.dims[-1].output_size
+    positions = positions if isinstance(positions, int) else _ASSUMED_POSITIONS
+    return 1 + (it.shape.columns - 1) // max(positions, 1)
 
 
 def _panels(shape: TileShape, n: DimLike) -> DimLike:
@@ -303,14 +306,14 @@ def kernels_as_tiles(
         it.groups * tiles,
     )
     if fixed:
-        return Prepared(memory.dtype, memory.size, memory.why, step), []
+        return memory, [replace(step, prepacks=True)]
     # They could be made long before they are needed: they would fill memory until then.
     return memory, [replace(step, after=(it.x.storage,))]
 
 
 def copied(it: Convolution, to: Storage) -> Step:
     """Return the step that copies what windows of one element see, 0 where that is outside."""
-    rows, width = size_of([dim.places for dim in it.dims[:-1]]), it.dims[-1].places
+    rows, width = size_of([dim.output_size for dim in it.dims[:-1]]), it.dims[-1].output_size
     images, channels = it.x.shape[:2]
     together = rows_together(width, _COPIED)
     params: tuple[DimLike, ...] = (
@@ -329,8 +332,8 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
     """Return the step that computes each output of the one channel that it sees."""
     x, weight, multiple = it.x, it.weight, it.outputs
     outputs = it.groups * multiple
-    rows = size_of([dim.places for dim in it.dims[:-1]])
-    width, item = it.dims[-1].places, it.shape.stored.itemsize
+    rows = size_of([dim.output_size for dim in it.dims[:-1]])
+    width, item = it.dims[-1].output_size, it.shape.stored.itemsize
     together = rows_together(width, it.kernel)
     params: tuple[DimLike, ...] = (
         *(x.shape[0] * outputs, rows, together, outputs, multiple),
@@ -341,12 +344,12 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
     operands = operands_of([x.storage, weight.storage], product, epilogue)
     scratch: DimLike = 0
     if epilogue is not None:
-        params += epilogue.params_with(it.places if product is not None else 0)
+        params += epilogue.params_with(it.output_size if product is not None else 0)
         scratch = dim_min(together, rows) * width * item
     work_item = DirectWindowCode(
         it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].kernel)
     )
-    target = with_stores(it.target, x.shape[0] * outputs * it.places)
+    target = with_stores(it.target, x.shape[0] * outputs * it.output_size)
     code = MatmulCode(work_item, target, (1,), False, (1,), product is not None, operands.region)
     work_items = (x.shape[0] * outputs * rows + together - 1) // together
     return operands.step(it.nodes, code, params, work_items, scratch)

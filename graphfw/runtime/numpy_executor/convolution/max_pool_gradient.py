@@ -63,7 +63,7 @@ class PoolGradParams(ParamBlock):
 
 @record
 class MaxPoolGradientCode:
-    """A work item: some planes. Operands: what is given for each place, the image, the result.
+    """A work item: some planes. Operands: what is given for each position, the image, the result.
 
     Attributes:
         shape: The vectors.
@@ -88,9 +88,9 @@ class MaxPoolGradientCode:
 
 
 class _Row(NamedTuple):
-    """Where a row of places begins, and the first of the rows that its windows see."""
+    """Where a row of positions begins, and the first of the rows that its windows see."""
 
-    given: str
+    cotangent: str
     seen: str
     result: str
 
@@ -105,13 +105,13 @@ class _MaxPoolGradient:
         self.seen_line = self.bytes(PoolGradParams.IMAGE_ROW)
         self.line = self.bytes(PoolGradParams.WIDTH)
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
-    def bytes(self, place: int) -> str:
+    def bytes(self, index: int) -> str:
         """Read a distance."""
-        return self.body.mul(self.param(place), self.item)
+        return self.body.mul(self.param(index), self.item)
 
     def text(self, symbol: str) -> str:
         body = self.body
@@ -124,9 +124,9 @@ class _MaxPoolGradient:
         return body.work_item(symbol)
 
     def plane(self, plane: str) -> None:
-        """Go through a plane row by row of places; what no window sees is 0."""
+        """Go through a plane row by row of positions; what no window sees is 0."""
         body, rows = self.body, self.code.rows
-        given, seen = (
+        cotangent, seen = (
             self.start(n, at, plane)
             for n, at in enumerate((PoolGradParams.COTANGENT, PoolGradParams.IMAGE))
         )
@@ -135,7 +135,7 @@ class _MaxPoolGradient:
         with body.loop(0, self.param(PoolGradParams.ROWS)) as row:
             self.row(
                 _Row(
-                    body.at(given, body.mul(row, self.bytes(PoolGradParams.COTANGENT_ROW))),
+                    body.at(cotangent, body.mul(row, self.bytes(PoolGradParams.COTANGENT_ROW))),
                     body.at(seen, body.mul(row, body.mul(self.seen_line, rows))),
                     body.at(result, body.mul(row, body.mul(self.line, rows))),
                 )
@@ -150,33 +150,39 @@ class _MaxPoolGradient:
         at = body.at(at, body.mul(body.div(plane, each), self.bytes(first + 1)))
         return body.at(at, body.mul(body.rem(plane, each), self.bytes(first + 2)))
 
-    def clear(self, place: str, nbytes: str) -> None:
-        self.body.line(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {nbytes}, i1 false)")
+    def clear(self, address: str, nbytes: str) -> None:
+        self.body.line(
+            f"call void @llvm.memset.p0.i64(ptr {address}, i8 0, i64 {nbytes}, i1 false)"
+        )
 
     def row(self, row: _Row) -> None:
-        """Do a row of places, vector by vector; the last one may do some once more."""
-        body, lanes, places = self.body, self.code.shape.lanes, self.param(PoolGradParams.POSITIONS)
-        few = body.test("slt", places, lanes)
+        """Do a row of positions, vector by vector; the last one may do some once more."""
+        body, lanes, positions = (
+            self.body,
+            self.code.shape.lanes,
+            self.param(PoolGradParams.POSITIONS),
+        )
+        few = body.test("slt", positions, lanes)
         with body.where(few):
-            self.strip(row, "0", places)
+            self.strip(row, "0", positions)
         with body.where(body.opposite(few)):
-            last = body.sub(places, lanes)
-            with body.loop(0, places, lanes) as place:
-                self.strip(row, body.min(place, last), "")
-        done = body.mul(places, 2 * self.item)
+            last = body.sub(positions, lanes)
+            with body.loop(0, positions, lanes) as position:
+                self.strip(row, body.min(position, last), "")
+        done = body.mul(positions, 2 * self.item)
         with body.where(body.test("sgt", self.line, done)):
             for n in range(self.code.rows):
                 here = body.at(row.result, body.mul(self.line, n))
                 self.clear(body.at(here, done), body.sub(self.line, done))
 
-    def strip(self, row: _Row, place: str, count: str) -> None:
-        """Do a vector of places, or some of one."""
+    def strip(self, row: _Row, position: str, count: str) -> None:
+        """Do a vector of positions, or some of one."""
         body, memory, lanes = self.body, self.memory, self.code.shape.lanes
         kept, masks = "", ["", ""]
         if count:
             kept = memory.mask(count)
             masks = [memory.mask(body.mul(count, 2), n) for n in range(2)]
-        along = body.mul(place, 2 * self.item)
+        along = body.mul(position, 2 * self.item)
         taps: list[str] = []
         for n in range(self.code.rows):
             here = body.at(body.at(row.seen, body.mul(self.seen_line, n)), along)
@@ -186,15 +192,17 @@ class _MaxPoolGradient:
             ]
             taps += [self.shuffled(pair, [2 * i + odd for i in range(lanes)]) for odd in range(2)]
         chosen = self.chosen(taps)
-        given = self.load(body.at(row.given, body.mul(place, self.item)), kept)
+        cotangent = self.load(body.at(row.cotangent, body.mul(position, self.item)), kept)
         kind, bits = self.code.shape.vector, f"<{lanes} x i1>"
         # What is added to 0 is never -0.
-        given = body.let(f"fadd {kind} {given}, zeroinitializer")
+        cotangent = body.let(f"fadd {kind} {cotangent}, zeroinitializer")
         numbers = f"<{lanes} x i32>"
         sent = []
         for number in range(len(taps)):
             is_it = body.let(f"icmp eq {numbers} {chosen}, {splat('i32', str(number), lanes)}")
-            sent.append(body.let(f"select {bits} {is_it}, {kind} {given}, {kind} zeroinitializer"))
+            sent.append(
+                body.let(f"select {bits} {is_it}, {kind} {cotangent}, {kind} zeroinitializer")
+            )
         for n in range(self.code.rows):
             here = body.at(body.at(row.result, body.mul(self.line, n)), along)
             pair = sent[2 * n : 2 * n + 2]
@@ -208,8 +216,8 @@ class _MaxPoolGradient:
                 else:
                     memory.store(value, there)
 
-    def load(self, place: str, mask: str) -> str:
-        return self.memory.load_some(place, mask) if mask else self.memory.load(place)
+    def load(self, address: str, mask: str) -> str:
+        return self.memory.load_some(address, mask) if mask else self.memory.load(address)
 
     def shuffled(self, pair: Sequence[str], order: Sequence[int]) -> str:
         """A vector of lanes of two."""
@@ -252,45 +260,45 @@ def max_pool_gradient_steps(
     There is one, if leading dims lie in memory as one or two, and rows without gaps; else the
     elements' numbers are found first.
     """
-    op, (given, seen), (result,) = node.op, inputs, outputs
+    op, (cotangent, seen), (result,) = node.op, inputs, outputs
     assert isinstance(op, Padded)
     rank = len(op.window)
     start = len(seen.shape) - rank
-    lead = leading(given, seen, start)
+    lead = leading(cotangent, seen, start)
     is_along = all([x.strides[-1] == 1 or x.shape[-1] == 1 for x in inputs])
     is_whole = result.strides == contiguous(result.shape)
-    is_one = given.storage.dtype is seen.storage.dtype
+    is_one = cotangent.storage.dtype is seen.storage.dtype
     if not (has_max_pool_gradient(node) and len(lead) <= 2 and is_along and is_whole and is_one):
-        return _in_two(op, node, given, seen, result)
+        return _in_two(op, node, cotangent, seen, result)
     height, width = (1, *seen.shape[start:])[-2:]
-    rows, places = (1, *given.shape[start:])[-2:]
+    rows, positions = (1, *cotangent.shape[start:])[-2:]
     (slow, *slow_gaps), (each, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
     planes = slow * each
     together = dim_max(1, _WORK_ITEM // dim_max(1, size_of((height, width))))
-    params: list[DimLike] = [planes, together, each, height, width, rows, places]
+    params: list[DimLike] = [planes, together, each, height, width, rows, positions]
     for n, view in enumerate(inputs):
         line = view.strides[-2] if rank == 2 else 0
         params += [view.offset, slow_gaps[n], gaps[n], line]
-    shape = _narrow(shape_for(seen.storage.dtype, host()), places)
+    shape = _narrow(shape_for(seen.storage.dtype, host()), positions)
     code = MaxPoolGradientCode(shape, (1, *op.window)[-2], host())
-    operands = (given.storage, seen.storage, result.storage)
+    operands = (cotangent.storage, seen.storage, result.storage)
     work_items = (planes + together - 1) // together
     return [Step((node,), code, operands, (False, False, True), tuple(params), work_items)]
 
 
-def _in_two(op: Padded, node: Node, given: View, seen: View, result: View) -> list[Step]:
+def _in_two(op: Padded, node: Node, cotangent: View, seen: View, result: View) -> list[Step]:
     """Return the steps that find the numbers of the largest, and then send what is given there."""
-    memory = Temp(int64, size_of(given.shape), "which elements are the largest")
-    numbers = View(memory, 0, given.shape, contiguous(given.shape))
+    memory = Temp(int64, size_of(cotangent.shape), "which elements are the largest")
+    numbers = View(memory, 0, cotangent.shape, contiguous(cotangent.shape))
     dims = seen.shape[len(seen.shape) - len(op.window) :]
     found = steps_of(WindowArgmax(*op.values), node, [seen], [numbers])
-    sent = steps_of(WindowPut(*[*op.values, dims]), node, [given, numbers], [result])
+    sent = steps_of(WindowPut(*[*op.values, dims]), node, [cotangent, numbers], [result])
     return [*found, *sent] if found and sent else []
 
 
-def _narrow(shape: TileShape, places: DimLike) -> TileShape:
-    """Return vectors that are not wider than a row of places, where that is known."""
+def _narrow(shape: TileShape, positions: DimLike) -> TileShape:
+    """Return vectors that are not wider than a row of positions, where that is known."""
     lanes = shape.lanes
-    while isinstance(places, int) and lanes > max(places, _FEWEST):
+    while isinstance(positions, int) and lanes > max(positions, _FEWEST):
         lanes //= 2
     return shape._replace(lanes=lanes)

@@ -1,11 +1,11 @@
-"""`PixelMajorCode`: convolutions whose rows are places and whose columns are outputs.
+"""`PixelMajorCode`: convolutions whose rows are positions and whose columns are outputs.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
 The left operand of the product is the image as it lies: what is seen lies equally far apart for all
-places in a row of the result, and a list says how far apart for what the window sees. So nothing is
-laid out, and no columns are wasted where rows are short. The right operand is panels of kernels.
-What is computed, `[places][outputs]`, is transposed at last.
+positions in a row of the result, and a list says how far apart for what the window sees. So
+nothing is laid out, and no columns are wasted where rows are short. The right operand is panels of
+kernels. What is computed, `[positions][outputs]`, is transposed at last.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class PixelMajorDim(ParamBlock):
 class TransposeCode(SharedFunction):
     """The function that transposes a block of the result, and rounds it to its dtype.
 
-        @turn(ptr block, ptr to, i64 gap, i64 places, i64 outputs)
+        @turn(ptr block, ptr to, i64 gap, i64 positions, i64 outputs)
 
-    The block is `[places][two vectors]`, with room for places up to a multiple of the lanes; `gap`
-    is how many bytes the outputs are apart where it goes.
+    The block is `[positions][two vectors]`, with room for positions up to a multiple of the lanes;
+    `gap` is how many bytes the outputs are apart where it goes.
     """
 
     shape: TileShape
@@ -81,10 +81,10 @@ class TransposeCode(SharedFunction):
         computed = Elements(body, shape, shape.dtype)
         stored = Elements(body, shape, shape.stored)
         line, lanes, item = shape.columns * shape.size, shape.lanes, shape.stored.itemsize
-        with body.loop(0, "%places", lanes) as place:
-            kept = stored.mask(body.sub("%places", place))
-            start = body.at("%block", body.mul(place, line))
-            there = body.at("%to", body.mul(place, item))
+        with body.loop(0, "%positions", lanes) as position:
+            kept = stored.mask(body.sub("%positions", position))
+            start = body.at("%block", body.mul(position, line))
+            there = body.at("%to", body.mul(position, item))
             with body.loop(0, "%outputs", lanes) as output:
                 here = body.at(start, body.mul(output, shape.size))
                 rows = [computed.load(body.at(here, n * line)) for n in range(lanes)]
@@ -94,7 +94,7 @@ class TransposeCode(SharedFunction):
                     with body.where(body.test("sgt", left, n)):
                         stored.store_some(value, body.at(to, body.mul("%gap", n)), kept)
         head = (
-            f"define fastcc void @{symbol}(ptr %block, ptr %to, i64 %gap, i64 %places, "
+            f"define fastcc void @{symbol}(ptr %block, ptr %to, i64 %gap, i64 %positions, "
             "i64 %outputs)"
         )
         return module([FunctionText(body.function(head), declarations(shape), ())])
@@ -102,7 +102,7 @@ class TransposeCode(SharedFunction):
 
 @record
 class PixelMajorCode(SharedFunction):
-    """How a work item is computed: some outputs of a group, some rows of places of all images.
+    """How a work item is computed: some outputs of a group, some rows of positions of all images.
 
     Operands: x, in the dtype that is computed in, with all that windows see; the panels of kernels.
 
@@ -145,8 +145,8 @@ class Result(NamedTuple):
     """The result of a work item, before it is transposed.
 
     Attributes:
-        rows: How many rows of places an image has.
-        width: How many places a row has.
+        rows: How many rows of positions an image has.
+        width: How many positions a row has.
         block: Where it is.
         params: How many run-time integers there are before the epilogue's.
     """
@@ -187,9 +187,9 @@ class PixelMajorWriter:
         room = body.mul(body.ceil(room, code.shape.lanes), self.line)
         self.turned = body.at(self.result.block, body.mul(room, code.shape.lanes))
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def result_block(self) -> Result:
         """Return what is transposed at last."""
@@ -244,15 +244,15 @@ class PixelMajorWriter:
         gap = body.mul(self.param(PixelMajor.X_CHANNEL), self.size)
         taps = body.div(self.k, body.max(channels, 1))
         with body.loop(0, taps) as tap:
-            begin = self.place(tap, PixelMajorDim.TAPS, PixelMajorDim.TAP_STRIDE, self.dims)
+            begin = self.address_of(tap, PixelMajorDim.TAPS, PixelMajorDim.TAP_STRIDE, self.dims)
             to = body.at(self.list, body.mul(tap, 8))
             with body.loop(0, channels) as channel:
                 offset = body.add(begin, body.mul(channel, gap))
                 there = body.at(to, body.mul(channel, body.mul(taps, 8)))
                 body.line(f"store i64 {offset}, ptr {there}")
 
-    def place(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
-        """How many bytes an index of several dims joined lies behind the first."""
+    def address_of(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
+        """How many bytes an index of several dims joined lies after the first."""
         body, total = self.body, "0"
         for number, dim in reversed(list(enumerate(dims))):
             along = index if number == 0 else body.rem(index, dim[size])
@@ -261,7 +261,7 @@ class PixelMajorWriter:
         return body.mul(total, self.size)
 
     def compute(self, x: str, group: str, panel: str, rows: tuple[str, str]) -> None:
-        """Compute what a panel of outputs is in some rows of places, piece by piece of k."""
+        """Compute what a panel of outputs is in some rows of positions, piece by piece of k."""
         body, width = self.body, self.shape.columns
         panels = body.mul(group, body.ceil(self.m, width))
         kernels = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
@@ -277,15 +277,15 @@ class PixelMajorWriter:
             b = body.at(kernels, body.mul(begin, self.line))
             length = body.sub(end, begin)
             offsets = body.let(f"ptrtoint ptr {body.at(self.list, body.mul(begin, 8))} to i64")
-            # The first tiles ask for the next kernels, a line for each place of k; the others for
-            # what is there.
+            # The first tiles ask for the next kernels, a line for each position of k; the others
+            # for what is there.
             ahead, nbytes = body.slot("ptr"), body.mul(length, self.line)
             body.set(ahead, body.at(b, nbytes), "ptr")
             last = body.at(b, body.mul(nbytes, 2))
             with body.loop(*rows) as row:
                 here = body.at(
                     x,
-                    self.place(
+                    self.address_of(
                         row, PixelMajorDim.POSITIONS, PixelMajorDim.POSITION_STRIDE, self.dims[:-1]
                     ),
                 )
@@ -299,12 +299,12 @@ class PixelMajorWriter:
                         f"ptr {body.at(to, body.mul(along, self.line))}, i64 {self.line}, "
                         f"i64 {length}, i1 {more}, i64 {left}, i64 {lines})"
                     )
-                    behind = body.at(asked, body.mul(length, 64))
-                    is_left = body.let(f"icmp ult ptr {behind}, {last}")
-                    body.set(ahead, body.select(is_left, behind, b, "ptr"), "ptr")
+                    following = body.at(asked, body.mul(length, 64))
+                    is_left = body.let(f"icmp ult ptr {following}, {last}")
+                    body.set(ahead, body.select(is_left, following, b, "ptr"), "ptr")
 
     def row_block(self, row: str, first: str) -> str:
-        """Where a row of places lies in the block, of which one is the first."""
+        """Where a row of positions lies in the block, of which one is the first."""
         before = self.body.mul(self.body.sub(row, first), self.width)
         return self.body.at(self.block, self.body.mul(before, self.line))
 

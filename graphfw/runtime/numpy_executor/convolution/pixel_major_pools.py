@@ -1,9 +1,9 @@
 """`PixelMajorPoolCode`: turned convolutions of which windows see the largest result, or sum ReLUs.
 
-Places of the convolution are rows in a block in cache, vectors of outputs side by side: so what a
-window sees is reduced vector by vector, and only that is transposed and leaves the work item. The
-block holds as many rows of places as the windows of a chunk see; where the next chunk's windows see
-some of them again, these are still there.
+Positions of the convolution are rows in a block in cache, vectors of outputs side by side: so what
+a window sees is reduced vector by vector, and only that is transposed and leaves the work item. The
+block holds as many rows of positions as the windows of a chunk see; where the next chunk's windows
+see some of them again, these are still there.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class PoolWindow(ParamBlock):
 
 @record
 class PixelMajorPoolCode(PixelMajorCode):
-    """How a work item is computed: some outputs of a group, some rows of places of windows.
+    """How a work item is computed: some outputs of a group, some rows of positions of windows.
 
     Attributes:
-        window: How many rows of places a window sees, and how many of each.
+        window: How many rows of positions a window sees, and how many of each.
         is_sum: Whether the result is the sum of what windows see, after a third operand with a
             number for each output was added, and what is negative became 0; else the largest.
     """
@@ -61,7 +61,7 @@ class PixelMajorPoolCode(PixelMajorCode):
 
 
 class _PixelMajorPool(PixelMajorWriter):
-    """Writes the function of a work item; `together` counts rows of places of windows."""
+    """Writes the function of a work item; `together` counts rows of positions of windows."""
 
     def __init__(self, code: PixelMajorCode, window: tuple[int, int], is_sum: bool) -> None:
         self.window, self.is_sum = window, is_sum
@@ -80,7 +80,7 @@ class _PixelMajorPool(PixelMajorWriter):
     def result_block(self) -> Result:
         body = self.body
         rows, width = (self.window_param(axis, PoolWindow.POSITIONS) for axis in range(2))
-        # So many rows of places the windows of a chunk see.
+        # So many rows of positions the windows of a chunk see.
         more = body.mul(body.sub(self.together, 1), self.window_param(0, PoolWindow.STRIDE))
         self.depth = body.add(more, self.window[0])
         nbytes = body.mul(body.mul(self.depth, self.width), self.line)
@@ -109,7 +109,7 @@ class _PixelMajorPool(PixelMajorWriter):
                 self.finish(image, group, panel, (row, stop))
 
     def row_block(self, row: str, first: str) -> str:
-        """Where a row of places lies in the block, which is a ring."""
+        """Where a row of positions lies in the block, which is a ring."""
         before = self.body.mul(self.body.rem(row, self.depth), self.width)
         return self.body.at(self.block, self.body.mul(before, self.line))
 
@@ -128,33 +128,33 @@ class _PixelMajorPool(PixelMajorWriter):
         ]
 
     def pool(self, rows: tuple[str, str], added: list[str]) -> None:
-        """Reduce what windows see, in some rows of their places."""
+        """Reduce what windows see, in some rows of their positions."""
         body, lanes = self.body, self.shape.lanes
         with body.loop(*rows) as row:
             seen = [self.row_block(index, "0") for index in self.seen(0, row, self.rows)]
             before = body.mul(body.sub(row, rows[0]), self.result.width)
             to = body.at(self.result.block, body.mul(before, self.line))
-            with body.loop(0, self.result.width) as place:
-                columns = [body.mul(c, self.line) for c in self.seen(1, place, self.width)]
+            with body.loop(0, self.result.width) as position:
+                columns = [body.mul(c, self.line) for c in self.seen(1, position, self.width)]
                 taps = [body.at(*tap) for tap in itertools.product(seen, columns)]
-                there = body.at(to, body.mul(place, self.line))
+                there = body.at(to, body.mul(position, self.line))
                 for vector in range(self.shape.columns // lanes):
                     offset = vector * lanes * self.size
                     values = [self.computed.load(body.at(tap, offset)) for tap in taps]
                     made = self.total(values, added[vector]) if added else self.largest(values)
                     self.computed.store(made, body.at(there, offset))
 
-    def seen(self, axis: int, place: str, size: str) -> list[str]:
+    def seen(self, axis: int, position: str, size: str) -> list[str]:
         """Return the elements that a window sees along an axis.
 
-        Beyond the places of the convolution it sees nothing. The last one there is, it sees anyhow:
-        that may as well be taken twice.
+        Beyond the positions of the convolution it sees nothing. The last one there is, it sees
+        anyhow: that may as well be taken twice.
         """
         body = self.body
         stride, before = (
             self.window_param(axis, which) for which in (PoolWindow.STRIDE, PoolWindow.PADDING)
         )
-        first, last = body.sub(body.mul(place, stride), before), body.sub(size, 1)
+        first, last = body.sub(body.mul(position, stride), before), body.sub(size, 1)
         indices = [body.add(first, tap) for tap in range(self.window[axis])]
         return [body.min(body.max(index, "0"), last) for index in indices]
 

@@ -1,4 +1,4 @@
-"""`pixel_major_strategies`: convolutions whose rows are places, see `pixel_major`."""
+"""`pixel_major_strategies`: convolutions whose rows are positions, see `pixel_major`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, 
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TOGETHER = 256
-"""About how many places of an image are computed before they are transposed: L1 holds them."""
+"""About how many positions of an image are computed before they are transposed: L1 holds them."""
 
 _LONGEST = 4 * _TOGETHER
-"""Rows of more places are not computed at a time: the caches don't hold them."""
+"""Rows of more positions are not computed at a time: the caches don't hold them."""
 
 _TILE, _LEAST = 0.3, 3.5
 """The time of a tile besides its rows, in rows, and that of the least."""
@@ -44,7 +44,8 @@ _NEAR = 5 << 18
 
 _FAR_COPY, _AGAIN = 1.0, 48
 """The cycles for an element of a copy that it does not hold, as rows are then read one by one from
-farther away; and the bytes of kernels in a cycle, where each chunk of places reads them again."""
+farther away; and the bytes of kernels in a cycle, where each chunk of positions reads them
+again."""
 
 _STEP = 8000
 """The cycles for a step more."""
@@ -53,7 +54,8 @@ _MAXIMUM = 0.15
 """The cycles for each element that is compared."""
 
 _STRIP = 8
-"""So many rows of places of windows are a work item: at its border rows are computed once more."""
+"""So many rows of positions of windows are a work item: at its border rows are computed once "
+"more."""
 
 _WORK_ITEMS = 16
 """There may be fewer in each, so that there are as many work items."""
@@ -73,7 +75,7 @@ def pixel_major_strategies(
 
 def can_be_pixel_major(it: Convolution) -> bool:
     """Whether the strategy serves: the dtype is computed in, spatial sizes are known."""
-    sizes = [(dim.size, dim.places, dim.before, dim.dilation) for dim in it.dims]
+    sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     known = all([isinstance(number, int) for numbers in sizes for number in numbers])
     return not it.shape.converts and known and _width(it.dims) <= _LONGEST
 
@@ -82,18 +84,18 @@ def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: boo
     """Return how long the steps of `pooled_steps` take, on one core."""
     m, n, _ = it.assumed
     seen = math.prod([dim.kernel for dim in windows])
-    places, again = _pooled_places(windows), (windows[0].kernel - windows[0].stride) / _STRIP
-    cycles = n * m * (_RESULT * places + _MAXIMUM * seen * places)
+    positions, again = _pooled_positions(windows), (windows[0].kernel - windows[0].stride) / _STRIP
+    cycles = n * m * (_RESULT * positions + _MAXIMUM * seen * positions)
     times = 1 + max(again, 0) / windows[0].stride
     return times * (_seconds(it, fixed=fixed) - _RESULT * m * n / CLOCK) + cycles / CLOCK
 
 
-def _pooled_places(windows: Sequence[SpatialDim]) -> float:
-    """Return how many places windows have for each of what they see."""
-    places, size = size_of([d.places for d in windows]), size_of([d.size for d in windows])
-    assert isinstance(places, int)
+def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
+    """Return how many positions windows have for each of what they see."""
+    positions, size = size_of([d.output_size for d in windows]), size_of([d.size for d in windows])
+    assert isinstance(positions, int)
     assert isinstance(size, int)
-    return places / max(size, 1)
+    return positions / max(size, 1)
 
 
 def _seconds(it: Convolution, *, fixed: bool) -> float:
@@ -113,19 +115,19 @@ def _seconds(it: Convolution, *, fixed: bool) -> float:
     return cycles * it.groups / CLOCK
 
 
-def _chunks(it: Convolution, places: int) -> int:
-    """Return in how many chunks so many places, of all images, are computed."""
+def _chunks(it: Convolution, indices: int) -> int:
+    """Return in how many chunks so many positions, of all images, are computed."""
     dims = _seen(it)
-    rows, width = size_of([dim.places for dim in dims[:-1]]), _width(dims)
+    rows, width = size_of([dim.output_size for dim in dims[:-1]]), _width(dims)
     assert isinstance(rows, int)
-    images = places // max(rows * width, 1)
+    images = indices // max(rows * width, 1)
     return images * -(-rows // max(_TOGETHER // max(width, 1), 1))
 
 
 def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
     """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
 
-    They are joined where that makes better tiles, and they need not be told apart; else work items
+    They are joined where that makes better tiles, and they need not be separate; else work items
     may have some of the rows.
     """
     dims = it.dims
@@ -133,7 +135,7 @@ def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
         dims = []
         gap: DimLike = 1
         for dim in reversed(it.dims):
-            size = _extent(dim) if dim.kernel != 1 else dim.places
+            size = _extent(dim) if dim.kernel != 1 else dim.output_size
             stride = dim.stride if dim.kernel != 1 else 1
             dims.insert(0, dim._replace(size=size, in_memory=gap, stride=stride, before=0))
             gap = gap * size
@@ -145,7 +147,7 @@ def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
 
 
 def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
-    """Return how long a place takes in rows cut into tiles, where one in a large tile takes 1."""
+    """Return the time per position of rows cut into tiles, where one in a large tile takes 1."""
     width = _width(dims)
     height = heights_for(shape, width)[0]
     tiles, rest = divmod(width, height)
@@ -154,7 +156,7 @@ def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
 
 
 def _width(dims: Sequence[SpatialDim]) -> int:
-    width = dims[-1].places
+    width = dims[-1].output_size
     assert isinstance(width, int)
     return width
 
@@ -172,34 +174,34 @@ def _is_inside(dim: SpatialDim) -> bool:
 
 def _extent(dim: SpatialDim) -> DimLike:
     """How many elements all windows together see."""
-    return dim_max((dim.places - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1, 0)
+    return dim_max((dim.output_size - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1, 0)
 
 
 def _copied(it: Convolution) -> tuple[View, Step]:
     """Return a copy of what windows see, 0 where that is outside of x, and what makes it."""
     ways = [
-        dim._replace(places=_extent(dim), kernel=1, stride=1, dilation=1)
+        dim._replace(output_size=_extent(dim), kernel=1, stride=1, dilation=1)
         if dim.kernel != 1
         else dim
         for dim in it.dims
     ]
     images, channels = it.x.shape[:2]
-    plane = size_of([dim.places for dim in ways])
+    plane = size_of([dim.output_size for dim in ways])
     memory = Temp(it.shape.stored, images * channels * plane, "what windows see")
     step = copied(it._replace(dims=ways), memory)
     return View(memory, 0, (images, channels, plane), (channels * plane, plane, 1)), step
 
 
-def _cut(it: Convolution, places: DimLike, k: int) -> tuple[DimLike, DimLike]:
-    """Return into how many blocks outputs and rows of places are cut."""
+def _cut(it: Convolution, positions: DimLike, k: int) -> tuple[DimLike, DimLike]:
+    """Return into how many blocks outputs and rows of positions are cut."""
     shape, m = it.shape, it.outputs
     if it.is_whole:
-        assert isinstance(places, int)
-        # Work items have all places of one image. One tile that is as much work can't be cut.
-        sizes = shape.rows, m, k * -(-places // shape.rows)
+        assert isinstance(positions, int)
+        # Work items have all positions of one image. One tile that is as much work can't be cut.
+        sizes = shape.rows, m, k * -(-positions // shape.rows)
         how = cut(shape, Costs(1, 1, 1), sizes, it.members, may_split=False)
         return how.column_blocks, it.images
-    how = cut(shape, Costs(1, 1, 1), (it.images * places, m, k), it.groups, may_split=False)
+    how = cut(shape, Costs(1, 1, 1), (it.images * positions, m, k), it.groups, may_split=False)
     return how.column_blocks, how.row_blocks
 
 
@@ -230,7 +232,7 @@ def pixel_major_steps(
     channels = it.weight.shape[1]
     assert isinstance(channels, int)
     m, k = it.outputs, channels * it.kernel
-    width, rows = _width(dims), size_of([dim.places for dim in dims[:-1]])
+    width, rows = _width(dims), size_of([dim.output_size for dim in dims[:-1]])
     panels = -(-m // shape.columns)
     outputs, row_blocks = _cut(it, rows * width, k)
     row_blocks = dim_min(row_blocks, it.images * rows)
@@ -246,8 +248,10 @@ def pixel_major_steps(
         down, along = windows
         together = max(together // down.stride, 1)
         outputs = panels
-        strips = dim_max(it.images * down.places // _STRIP, -(-_WORK_ITEMS // (panels * it.groups)))
-        row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.places)
+        strips = dim_max(
+            it.images * down.output_size // _STRIP, -(-_WORK_ITEMS // (panels * it.groups))
+        )
+        row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.output_size)
         is_sum = added is not None
         work_item = PixelMajorPoolCode(shape, len(dims), (down.kernel, along.kernel), is_sum)
         scratch += ((together - 1) * down.stride + down.kernel) * width * line
@@ -257,19 +261,24 @@ def pixel_major_steps(
         *(row_blocks, outputs, together),
     )
     for dim in dims:
-        params += (dim.places, dim.kernel, dim.stride * dim.in_memory, dim.dilation * dim.in_memory)
+        params += (
+            dim.output_size,
+            dim.kernel,
+            dim.stride * dim.in_memory,
+            dim.dilation * dim.in_memory,
+        )
     for dim in windows:
-        params += (dim.places, dim.stride, dim.before)
+        params += (dim.output_size, dim.stride, dim.before)
     inputs = [x.storage, tiles, *([] if added is None else [added])]
     operands = operands_of(inputs, product, epilogue)
-    places, all_places = together * _width(seen), size_of([dim.places for dim in seen])
-    scratch += -(-places // shape.lanes) * shape.lanes * line
+    positions, all_positions = together * _width(seen), size_of([dim.output_size for dim in seen])
+    scratch += -(-positions // shape.lanes) * shape.lanes * line
     if epilogue is not None:
-        params += epilogue.params_with(all_places if product is not None else places)
-        scratch += places * line
+        params += epilogue.params_with(all_positions if product is not None else positions)
+        scratch += positions * line
     code = MatmulCode(
         work_item,
-        with_stores(it.target, it.members * m * all_places),
+        with_stores(it.target, it.members * m * all_positions),
         heights_for(shape, width),
         False,
         vectors(shape, m),
@@ -277,6 +286,6 @@ def pixel_major_steps(
         operands.region,
     )
     work_items = it.groups * row_blocks * outputs
-    if 0 in (m, all_places):
+    if 0 in (m, all_positions):
         work_items = 0
     return [*steps, *made, operands.step(it.nodes, code, params, work_items, scratch)]

@@ -1,9 +1,9 @@
 """Convolutions whose results are pooled: what is computed first, and what in one step.
 
 `pooled_steps`: windows see the largest results, and the image that is pooled never goes to memory.
-That serves where laying out and pooling it takes as long as computing it does: behind the first
-layers of networks, which see few channels. What is reduced over all places, behind the last ones,
-is the epilogue of any strategy whose work items have all places of an output.
+That serves where laying out and pooling it takes as long as computing it does: after the first
+layers of networks, which see few channels. What is reduced over all positions, after the last
+ones, is the epilogue of any strategy whose work items have all positions of an output.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from graphfw.runtime.numpy_executor.matmul.amx import Tiles
 _SEEN = 16
 """The most elements that a window sees: each of them is code."""
 
-_PLACES = 256
-"""The most places of what is reduced while it is computed: all of them stay in the L1 cache."""
+_ASSUMED_POSITIONS = 256
+"""The most positions of what is reduced while it is computed: all of them stay in the L1 cache."""
 
 _POOLS = (WindowMax, WindowSum, WindowReluSum)
 
@@ -82,7 +82,7 @@ def may_be_pooled(conv: Node, pool: Node) -> bool:
 def reduced_while_computed(
     conv: Node, *, winograd: bool = True, tiles: Tiles | None = None
 ) -> bool:
-    """Whether what reduces a convolution over all places is computed with it, if it can be.
+    """Whether what reduces a convolution over all positions is computed with it, if it can be.
 
     Arguments are those of `pools_while_computed`.
     """
@@ -90,9 +90,9 @@ def reduced_while_computed(
     if not isinstance(op, Conv) or why_not(conv):
         return False
     x, weight = conv.inputs
-    places = size_of(op.places)
-    is_known = all([isinstance(size, int) for size in (*x.shape[1:], places)])
-    if not is_known or not isinstance(places, int) or not 0 < places <= _PLACES:
+    positions = size_of(op.output_sizes)
+    is_known = all([isinstance(size, int) for size in (*x.shape[1:], positions)])
+    if not is_known or not isinstance(positions, int) or not 0 < positions <= _ASSUMED_POSITIONS:
         return False
     it = convolution((), op, _as_made(x), _as_made(weight))
     m, n, _ = it.assumed
@@ -172,9 +172,9 @@ def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
     rule = pool.op
     assert isinstance(rule, _POOLS)
     sizes = conv.types[0].shape[2:]
-    strides, places = contiguous(sizes), rule.places(sizes)
+    strides, positions = contiguous(sizes), rule.output_sizes(sizes)
     facts = zip(
-        *(sizes, strides, places, rule.window, rule.strides, rule.dilations, rule.before),
+        *(sizes, strides, positions, rule.window, rule.strides, rule.dilations, rule.before),
         strict=True,
     )
     return [SpatialDim(*fact) for fact in facts]
@@ -182,7 +182,7 @@ def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
 
 def _sees_something(dim: SpatialDim) -> bool:
     """Whether each window sees an element."""
-    first, last = -dim.before, (dim.places - 1) * dim.stride - dim.before
+    first, last = -dim.before, (dim.output_size - 1) * dim.stride - dim.before
     return first + dim.kernel > 0 and last < dim.size
 
 

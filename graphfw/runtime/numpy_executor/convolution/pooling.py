@@ -33,19 +33,19 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     assert isinstance(op, WindowReduction)
     rank = len(op.window)
     lead = leading(x, result, len(x.shape) - rank)
-    places = op.places(x.shape[len(x.shape) - rank :])
-    is_dense = result.strides[len(x.shape) - rank :] == contiguous(places)
+    positions = op.output_sizes(x.shape[len(x.shape) - rank :])
+    is_dense = result.strides[len(x.shape) - rank :] == contiguous(positions)
     if not supported(x.storage.dtype) or len(lead) > 2 or not is_dense:
         return []
     spatial = x.shape[len(x.shape) - rank :]
     facts = zip(
-        *(spatial, x.strides[len(x.shape) - rank :], places, op.window),
+        *(spatial, x.strides[len(x.shape) - rank :], positions, op.window),
         *(op.strides, op.dilations, op.before),
         strict=True,
     )
     dims = [SpatialDim(*fact) for fact in facts]
     (images, *image_gaps), (planes, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
-    rows, parts = size_of([dim.places for dim in dims[:-1]]), pools.parts_of_row(dims[-1])
+    rows, parts = size_of([dim.output_size for dim in dims[:-1]]), pools.parts_of_row(dims[-1])
     shape, last, together = shape_for(x.storage.dtype, host()), dims[-1], pools.parts_together(dims)
     room, depth = pools.vectors_of_part(last, shape), pools.deep(rows * parts)
     stride: SpatialStep = 1 if last.stride == 1 else 2 if last.stride == 2 else 0

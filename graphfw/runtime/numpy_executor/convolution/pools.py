@@ -1,7 +1,7 @@
 """`PoolCode`: the sums and maxima of what windows see, row by row of the result.
 
 Rows, or parts of long ones, are made in two passes: first the rows of the image that they see are
-reduced to one, in scratch memory, with what changes nothing before and behind it; then what windows
+reduced to one, in scratch memory, with what changes nothing before and after it; then what windows
 see along that row. So no element is read more often than rows of windows overlap, and only the
 first pass needs masks.
 """
@@ -35,7 +35,8 @@ _WORK_ITEM = 1 << 16
 
 
 PART = 2048
-"""So many places of a row at most are done at a time: multiples of a vector, caches hold them."""
+"""So many positions of a row at most are done at a time: multiples of a vector, caches hold "
+"them."""
 
 MOST_ROWS = 9
 """So many rows at most that a window sees are written out."""
@@ -54,16 +55,16 @@ def parts_together(dims: list[SpatialDim]) -> DimLike:
 
 def parts_of_row(dim: SpatialDim) -> DimLike:
     """Return into how many parts a row is cut."""
-    return dim_max((dim.places + PART - 1) // PART, 1)
+    return dim_max((dim.output_size + PART - 1) // PART, 1)
 
 
 def vectors_of_part(dim: SpatialDim, shape: TileShape) -> DimLike:
-    """Return how many vectors hold what windows see of a row, where there are whole ones of places.
+    """Return how many vectors hold what windows see of a row, for whole vectors of positions.
 
     They are scratch memory, `scratch_bytes` in all.
     """
-    places = dim_min(dim.places, PART) + shape.columns
-    return (places * dim.stride + dim.kernel * dim.dilation + shape.columns) // shape.lanes + 1
+    positions = dim_min(dim.output_size, PART) + shape.columns
+    return (positions * dim.stride + dim.kernel * dim.dilation + shape.columns) // shape.lanes + 1
 
 
 def deep(parts: DimLike) -> DimLike:
@@ -108,7 +109,7 @@ class PoolCode:
         dense: Whether rows of the image are contiguous in memory.
         rows: The window's size along all dims but the last, where these rows are few and
             contiguous; else None.
-        part: How many places of a row are done at a time; 0 for all.
+        part: How many positions of a row are done at a time; 0 for all.
         kind: What is computed.
         width: That of the window, where it is small; else 0.
         is_long: Whether the window is long, see `window_bounds`.
@@ -161,9 +162,9 @@ class _Pool(WindowBounds):
         self.deep = self.param(PoolParams.DEEP)
         self.nothing = self.body.at("%scratch", self.body.mul(self.room, self.deep))
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
         body, count = self.body, self.param(PoolParams.PARTS)
@@ -174,8 +175,8 @@ class _Pool(WindowBounds):
         line = body.mul(self.dims[-1][Spatial.POSITIONS], self.item)
         x, y = (body.array("%buffers", i, "ptr") for i in range(2))
         with body.loop(0, self.param(PoolParams.ROOM)) as n:
-            place = body.mul(n, self.shape.lanes * self.item)
-            self.stored.store(self.neutral_vector, body.at(self.nothing, place))
+            offset = body.mul(n, self.shape.lanes * self.item)
+            self.stored.store(self.neutral_vector, body.at(self.nothing, offset))
         with body.loop(body.div(begin, parts), body.ceil(end, parts)) as plane:
             before = body.mul(plane, parts)
             at = body.div(plane, each), body.rem(plane, each)
@@ -187,27 +188,30 @@ class _Pool(WindowBounds):
                 stop = body.min(body.add(begun, self.deep), last)
                 for is_second in (False, True):
                     with body.loop(begun, stop) as part:
-                        row, place = part, "0"
+                        row, offset = part, "0"
                         if self.code.part:
                             row = body.div(part, count)
-                            place = body.mul(body.rem(part, count), self.code.part)
+                            offset = body.mul(body.rem(part, count), self.code.part)
                         here = body.mul(body.sub(part, begun), self.room)
                         here = body.at("%scratch", here)
                         run = self.dims[-1][Spatial.POSITIONS]
                         if self.code.part:
-                            run = body.min(body.sub(run, place), self.code.part)
+                            run = body.min(body.sub(run, offset), self.code.part)
                         if is_second:
                             there = body.at(result, body.mul(row, line))
-                            there = body.at(there, body.mul(place, self.item))
+                            there = body.at(there, body.mul(offset, self.item))
                             self.windows(here, there, run)
                         else:
-                            places = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), place]
-                            self.rows(image, places, run, here)
+                            positions = [
+                                *self.split(row, Spatial.POSITIONS, self.dims[:-1]),
+                                offset,
+                            ]
+                            self.rows(image, positions, run, here)
         return body.work_item(symbol)
 
-    def plane(self, operand: str, places: tuple[int, int, int], at: tuple[str, str]) -> str:
+    def plane(self, operand: str, positions: tuple[int, int, int], at: tuple[str, str]) -> str:
         """Where a plane of an image begins."""
-        offset, *gaps = map(self.param, places)
+        offset, *gaps = map(self.param, positions)
         for index, gap in zip(at, gaps, strict=True):
             offset = self.body.add(offset, self.body.mul(index, gap))
         return self.body.at(operand, self.body.mul(offset, self.item))
@@ -216,11 +220,11 @@ class _Pool(WindowBounds):
         """A constant."""
         return literal(value, self.shape.dtype)
 
-    def rows(self, image: str, place: list[str], run: str, to: str) -> None:
-        """Reduce the rows of the image that a run of places sees to one."""
+    def rows(self, image: str, position: list[str], run: str, to: str) -> None:
+        """Reduce the rows of the image that a run of positions sees to one."""
         body, dim = self.body, self.dims[-1]
-        start, _ = self.index(dim, place[-1], "0")
-        last = body.add(place[-1], body.sub(run, 1))
+        start, _ = self.index(dim, position[-1], "0")
+        last = body.add(position[-1], body.sub(run, 1))
         end, _ = self.index(dim, last, body.sub(dim[Spatial.TAPS], 1))
         end = body.add(end, 1)
         begin = body.max(start, "0")
@@ -236,7 +240,7 @@ class _Pool(WindowBounds):
         seen: list[str] = []
         if self.code.rows is not None:
             for tap in itertools.product(*[map(str, range(size)) for size in self.code.rows]):
-                row, is_outside = self.row_seen(image, place[:-1], list(tap))
+                row, is_outside = self.row_seen(image, position[:-1], list(tap))
                 seen.append(body.select(is_outside, self.nothing, row, "ptr"))
 
         def column(number: str, mask: str) -> None:
@@ -248,9 +252,9 @@ class _Pool(WindowBounds):
                 with ExitStack() as loops:
                     tap = [
                         loops.enter_context(self.taps(one, (at, at)))
-                        for one, at in zip(self.dims, place[:-1], strict=False)
+                        for one, at in zip(self.dims, position[:-1], strict=False)
                     ]
-                    row, is_outside = self.row_seen(image, place[:-1], tap)
+                    row, is_outside = self.row_seen(image, position[:-1], tap)
                     loops.enter_context(body.where(body.opposite(is_outside)))
                     self.add(total, [self.element(body.at(row, offset), mask, lanes)])
             there = body.at(to, body.mul(number, self.size))
@@ -266,11 +270,11 @@ class _Pool(WindowBounds):
         with body.loop(0, count) as number:
             column(number, "")
 
-    def element(self, place: str, mask: str, lanes: int) -> str:
+    def element(self, address: str, mask: str, lanes: int) -> str:
         """Read a vector of a row, or one element."""
         if mask:
-            return self.stored.load_some(place, mask, self.neutral)
-        return self.stored.load(place, lanes)
+            return self.stored.load_some(address, mask, self.neutral)
+        return self.stored.load(address, lanes)
 
     def each(self, count: str, make: Callable[[str, str], None]) -> None:
         """Go through a number of elements, vector by vector; the last may need a mask."""
@@ -283,13 +287,13 @@ class _Pool(WindowBounds):
             make(whole, self.stored.mask(rest))
 
     def windows(self, row: str, to: str, run: str) -> None:
-        """Reduce what windows see along a row in scratch memory, in a run of places."""
+        """Reduce what windows see along a row in scratch memory, in a run of positions."""
         body, dim = self.body, self.dims[-1]
 
-        def strip(place: str, mask: str) -> None:
-            first = body.mul(body.mul(place, dim[Spatial.STRIDE]), self.size)
+        def strip(position: str, mask: str) -> None:
+            first = body.mul(body.mul(position, dim[Spatial.STRIDE]), self.size)
             value = self.strip(body.at(row, first), self.shape.lanes if self.step else 1)
-            there = body.at(to, body.mul(place, self.item))
+            there = body.at(to, body.mul(position, self.item))
             if not self.step:
                 self.stored.store_first(value, there)
             elif mask:
@@ -300,16 +304,16 @@ class _Pool(WindowBounds):
         if self.step:
             self.each(run, strip)
             return
-        with body.loop(0, run) as place:
-            strip(place, "")
+        with body.loop(0, run) as position:
+            strip(position, "")
 
     def strip(self, here: str, lanes: int) -> str:
-        """Reduce what a vector of places sees, or one place: the first lane."""
+        """Reduce what a vector of positions sees, or one position: the first lane."""
         body, total = self.body, self.start(lanes)
         gap = body.mul(self.dims[-1][Spatial.DILATION], self.size)
         if self.code.width:
-            places = [body.at(here, body.mul(gap, k)) for k in range(self.code.width)]
-            self.add(total, [self.seen_from(place, lanes) for place in places])
+            starts = [body.at(here, body.mul(gap, k)) for k in range(self.code.width)]
+            self.add(total, [self.seen_from(start, lanes) for start in starts])
         else:
             end = self.dims[-1][Spatial.TAPS]
             with body.long_loop("0", end) if self.is_long else body.loop(0, end) as k:
@@ -321,11 +325,11 @@ class _Pool(WindowBounds):
         return value
 
     def seen_from(self, here: str, lanes: int) -> str:
-        """Read what a vector of places sees of a row in scratch memory, or one place."""
+        """Read what a vector of positions sees of a row in scratch memory, or one position."""
         if lanes == 1:
             return self.computed.load(here, 1)
-        places = [self.body.at(here, n * lanes * self.size) for n in range(self.step)]
-        values = [self.computed.load(place) for place in places]
+        starts = [self.body.at(here, n * lanes * self.size) for n in range(self.step)]
+        values = [self.computed.load(address) for address in starts]
         return values[0] if self.step == 1 else self.every_second(values)[0]
 
     def start(self, lanes: int) -> _Total:

@@ -47,9 +47,9 @@ def conv_steps(
     choose: Choose = by_estimate,
     target: Processor | None = None,
 ) -> list[Step]:
-    """Return the steps of a convolution, [N, C, *S] and [O, C/G, *K] to [N, O, *places].
+    """Return the steps of a convolution, [N, C, *S] and [O, C/G, *K] to [N, O, *positions].
 
-    The views may have any strides; N, S and the places may be symbolic.
+    The views may have any strides; N, S and the positions may be symbolic.
 
     Args:
         nodes: What is computed, for reports.
@@ -58,7 +58,7 @@ def conv_steps(
         weight: The kernels, of the same dtype; all sizes are known.
         product: Where the result goes, contiguous; None where only the epilogue needs it.
         epilogue: What is done to its elements: rows are images and outputs, joined or not, columns
-            places.
+            positions.
         fixed_weight: Whether the weight stays the same from run to run: then it is laid out once.
         is_near: Whether caches hold the weights of all that runs until this does again.
         winograd: Whether Winograd's algorithms may be used.
@@ -93,7 +93,7 @@ def convolution(
 ) -> Convolution:
     """Return what is computed; arguments are those of `conv_steps`."""
     facts = zip(
-        *(x.shape[2:], x.strides[2:], op.places, weight.shape[2:]),
+        *(x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:]),
         *(op.strides, op.dilations, op.before),
         strict=True,
     )

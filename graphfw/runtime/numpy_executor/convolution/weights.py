@@ -79,9 +79,9 @@ class WeightsCode:
             length = body.mul(body.sub(k_end, k_begin), line)
             there = body.at(to, body.mul(body.mul(k_begin, body.sub(end, begin)), line))
             there = body.at(there, body.mul(body.sub(number, begin), length))
-            with body.loop(k_begin, k_end) as place:
-                rest, here = body.div(place, channels), source
-                here = body.at(here, body.mul(body.rem(place, channels), channel))
+            with body.loop(k_begin, k_end) as position:
+                rest, here = body.div(position, channels), source
+                here = body.at(here, body.mul(body.rem(position, channels), channel))
                 for dim in reversed(range(self.rank)):
                     size, distance = numbers[
                         WeightParams.COUNT + 2 * dim : WeightParams.COUNT + 2 * dim + 2
@@ -89,7 +89,7 @@ class WeightsCode:
                     index = body.rem(rest, size)
                     rest = body.div(rest, size)
                     here = body.at(here, body.mul(body.mul(index, distance), item))
-                last = body.at(there, body.mul(body.sub(place, k_begin), line))
+                last = body.at(there, body.mul(body.sub(position, k_begin), line))
                 with body.loop(0, rows) as row:
                     value = stored.load(body.at(here, body.mul(row, output)), 1)
                     one = body.at(last, body.mul(row, shape.size))

@@ -1,9 +1,9 @@
-"""The steps of what gradients of pooling take: which element is chosen, and sums where they lie.
+"""The steps of what gradients of pooling take: which element is chosen, and sums where they are.
 
 window_argmax  x -> the number of the largest element that a window sees
 window_take    x, number -> that element
-window_put     y, number -> y added up where these elements lie
-fold           y of each element of the window -> added up where they lie
+window_put     y, number -> y added up where these elements are
+fold           y of each element of the window -> added up where they are
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphfw.ir.dtype import int64
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import WindowPut
-from graphfw.ops.nn.unfold import Fold, Windowed
+from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
@@ -64,7 +64,7 @@ class WindowArgmaxCode:
         name: The op's.
         shape: The vectors.
         rank: How many spatial dims there are.
-        step: See `window_bounds`; 0, too, where another operand has places apart.
+        step: See `window_bounds`; 0, too, where another operand has positions apart.
         width: See `DirectWindowCode`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
             the image.
@@ -106,7 +106,7 @@ class _Operand(NamedTuple):
     start: str
     lead: list[str]
     window: list[str]
-    places: list[str]
+    strides: list[str]
 
 
 class _Along(NamedTuple):
@@ -114,7 +114,7 @@ class _Along(NamedTuple):
 
     Attributes:
         taps: Which elements.
-        offset: Where the first place sees the first of them, in bytes.
+        offset: Where the first position sees the first of them, in bytes.
         masks: Which lanes of the vectors in memory do.
     """
 
@@ -127,7 +127,7 @@ class _Tap(NamedTuple):
     """The same, in one row of the window.
 
     Attributes:
-        here: Where the first place sees the first element.
+        here: Where the first position sees the first element.
         masks: Which lanes of the vectors in memory do.
         numbers: The elements' numbers.
         indices: What they are along each dim of the window.
@@ -148,20 +148,20 @@ class _WindowArgmax(WindowBounds):
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
         super().__init__(seen, code.rank, code.step or 1, ArgmaxParams.COUNT, is_long=code.is_long)
         self.code = code
-        self.given = Elements(self.body, shape, shape.stored)
+        self.values = Elements(self.body, shape, shape.stored)
         self.kind = shape.vector
         self.operands = self._operands()
 
     def _operands(self) -> list[_Operand]:
-        """Read where the operands lie."""
+        """Read where the operands are."""
         name, rank, body = self.code.name, self.code.rank, self.body
-        places = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
+        positions = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
         for number in range(1 if name in ("window_argmax", "fold") else 2):
-            item = 8 if number else self.given.dtype.itemsize
+            item = 8 if number else self.values.dtype.itemsize
             window = rank if name == "fold" else 0
             first, *gaps = [
-                body.mul(body.array("%params", next(places)), item)
+                body.mul(body.array("%params", next(positions)), item)
                 for _ in range(3 + window + rank)
             ]
             start = body.at(body.array("%buffers", number, "ptr"), first)
@@ -184,7 +184,7 @@ class _WindowArgmax(WindowBounds):
         each = body.max(body.array("%params", ArgmaxParams.EACH), 1)
         lead = (body.div(plane, each), body.rem(plane, each))
         starts = [self.offset(one.start, one.lead, lead) for one in self.operands]
-        rows, places = "1", self.dims[-1][Spatial.POSITIONS]
+        rows, positions = "1", self.dims[-1][Spatial.POSITIONS]
         for dim in self.dims[:-1]:
             rows = body.mul(rows, dim[Spatial.POSITIONS])
         result = body.array("%buffers", len(self.operands), "ptr")
@@ -192,21 +192,21 @@ class _WindowArgmax(WindowBounds):
         if not self.adds:
             image = starts[0]
             line = 8 if code.name == "window_argmax" else item
-            result = body.at(result, body.mul(body.mul(plane, body.mul(rows, places)), line))
+            result = body.at(result, body.mul(body.mul(plane, body.mul(rows, positions)), line))
         else:
             result = body.at(result, body.mul(body.mul(plane, size), item))
             image = "%scratch" if code.shape.converts else result
             nbytes = body.mul(size, self.shape.size)
             body.line(f"call void @llvm.memset.p0.i64(ptr {image}, i8 0, i64 {nbytes}, i1 false)")
-        with body.loop(0, places, lanes if code.step else 1) as place:
-            run = body.min(body.sub(places, place), lanes) if code.step else "1"
-            for some in self.groups(place, run):
+        with body.loop(0, positions, lanes if code.step else 1) as position:
+            run = body.min(body.sub(positions, position), lanes) if code.step else "1"
+            for some in self.groups(position, run):
                 with body.loop(0, rows) as row:
-                    self.strip(image, starts, result, (row, place, run), some)
+                    self.strip(image, starts, result, (row, position, run), some)
         if self.adds and code.shape.converts:
             self.rounded(result, size)
 
-    def groups(self, place: str, run: str) -> list[list[_Along]]:
+    def groups(self, position: str, run: str) -> list[list[_Along]]:
         """Return what a strip sees along a row: what is done at a time for all rows of a plane.
 
         An image that is added to is read soon after it was written, which is slow where the vectors
@@ -214,20 +214,20 @@ class _WindowArgmax(WindowBounds):
         """
         width = self.code.width
         if not self.adds or not width:
-            return [[self.along(place, run, (str(k),)) for k in range(width)]]
+            return [[self.along(position, run, (str(k),)) for k in range(width)]]
         together = 2 if self.code.step == 2 and self.code.is_dense else 1
         taps = [
             tuple(map(str, range(k, min(k + together, width)))) for k in range(0, width, together)
         ]
-        return [[self.along(place, run, some)] for some in taps]
+        return [[self.along(position, run, some)] for some in taps]
 
-    def along(self, place: str, run: str, taps: tuple[str, ...]) -> _Along:
+    def along(self, position: str, run: str, taps: tuple[str, ...]) -> _Along:
         """Find what a strip sees along a row."""
         body, size = self.body, self.dims[-1][Spatial.SIZE]
-        offset, low, high = self.seen_along(place, taps[0])
+        offset, low, high = self.seen_along(position, taps[0])
         if len(taps) == 1:
             return _Along(taps, offset, self.masks(low, body.min(high, run), 1))
-        index, _ = self.index(self.dims[-1], place, taps[0])
+        index, _ = self.index(self.dims[-1], position, taps[0])
         low = body.max(body.sub("0", index), "0")
         high = body.min(body.sub(size, index), body.mul(run, 2))
         lanes = self.shape.lanes
@@ -241,14 +241,14 @@ class _WindowArgmax(WindowBounds):
         where: tuple[str, str, str],
         known: Sequence[_Along],
     ) -> None:
-        """Do the places of a strip, in one row."""
-        body, name, (row, place, run) = self.body, self.code.name, where
+        """Do the positions of a strip, in one row."""
+        body, name, (row, position, run) = self.body, self.code.name, where
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
-        there = [self.offset(start, one.places, [*outer, place]) for start, one in pairs]
-        kept, item = self.stored.mask(run), self.given.dtype.itemsize
-        taps = self.elements(image, outer, (place, run), known)
-        flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), place)
+        there = [self.offset(start, one.strides, [*outer, position]) for start, one in pairs]
+        kept, item = self.stored.mask(run), self.values.dtype.itemsize
+        taps = self.elements(image, outer, (position, run), known)
+        flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), position)
         if name == "window_argmax":
             chosen = self.largest(taps)
             self.store_numbers(chosen, body.at(result, body.mul(flat, 8)), kept)
@@ -256,18 +256,18 @@ class _WindowArgmax(WindowBounds):
             taken = self.taken(taps, self.numbers(there[1], kept))
             to = body.at(result, body.mul(flat, item))
             if self.code.step:
-                self.given.store_some(taken, to, kept)
+                self.values.store_some(taken, to, kept)
             else:
-                self.given.store_first(taken, to)
+                self.values.store_first(taken, to)
         elif name == "window_put":
-            number, value = self.numbers(there[1], kept), self.given.load_some(there[0], kept)
+            number, value = self.numbers(there[1], kept), self.values.load_some(there[0], kept)
             for tap in taps:
                 self.add(tap, [self.only(value, number, one) for one in tap.numbers])
         else:
             gaps = self.operands[0].window
             for tap in taps:
-                places = [self.offset(there[0], gaps, indices) for indices in tap.indices]
-                self.add(tap, [self.given.load_some(at, kept) for at in places])
+                addresses = [self.offset(there[0], gaps, indices) for indices in tap.indices]
+                self.add(tap, [self.values.load_some(at, kept) for at in addresses])
 
     def elements(
         self,
@@ -333,7 +333,7 @@ class _WindowArgmax(WindowBounds):
         return body.get(total, kind)
 
     def offset(self, start: str, gaps: list[str], indices: Sequence[str]) -> str:
-        """Where an element lies."""
+        """Where an element is."""
         for index, gap in zip(indices, gaps, strict=True):
             start = self.body.at(start, self.body.mul(index, gap))
         return start
@@ -376,7 +376,7 @@ class _WindowArgmax(WindowBounds):
         )
 
     def add(self, tap: _Tap, values: list[str]) -> None:
-        """Add vectors, one for each element of the window, to what the places of a strip see."""
+        """Add vectors, one for each element of the window, to what the positions of a strip see."""
         body, lanes, kind = self.body, self.shape.lanes, self.kind
         first, second = [*values, "zeroinitializer"][:2]
         for n, mask in enumerate(tap.masks):
@@ -394,13 +394,13 @@ class _WindowArgmax(WindowBounds):
     def rounded(self, result: str, size: str) -> None:
         """Write a plane from scratch memory."""
         body, lanes = self.body, self.shape.lanes
-        with body.loop(0, size, lanes) as place:
-            mask = self.stored.mask(body.sub(size, place))
+        with body.loop(0, size, lanes) as position:
+            mask = self.stored.mask(body.sub(size, position))
             value = self.stored.load_some(
-                body.at("%scratch", body.mul(place, self.shape.size)), mask
+                body.at("%scratch", body.mul(position, self.shape.size)), mask
             )
-            to = body.at(result, body.mul(place, self.given.dtype.itemsize))
-            self.given.store_some(value, to, mask)
+            to = body.at(result, body.mul(position, self.values.dtype.itemsize))
+            self.values.store_some(value, to, mask)
 
 
 def window_argmax_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
@@ -421,25 +421,25 @@ def steps_of(
         return []
     if any([view.storage.dtype is not int64 for view in inputs[1:]]):
         return []
-    rank, adds = len(op.window), isinstance(op, Fold | WindowPut)
+    rank, adds = len(op.window), isinstance(op, FoldWindows | WindowPut)
     image = result if adds else first
     lead = len(image.shape) - rank
     cut = _cut(inputs, lead)
     if cut is None:
         return []
     sizes = image.shape[lead:]
-    places = op.places(sizes)
+    positions = op.output_sizes(sizes)
     facts = zip(
-        *(sizes, image.strides[lead:], places, op.window, op.strides, op.dilations),
+        *(sizes, image.strides[lead:], positions, op.window, op.strides, op.dilations),
         [before for before, _ in op.pairs],
         strict=True,
     )
     dims = [SpatialDim(*fact) for fact in facts]
     beside = [view for view in inputs if view is not image]
-    is_dense = all([view.strides[-1] == 1 or places[-1] == 1 for view in beside])
+    is_dense = all([view.strides[-1] == 1 or positions[-1] == 1 for view in beside])
     shape = shape_for(first.storage.dtype, host())
     size, planes = size_of(sizes), size_of(image.shape[:lead])
-    together = dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, size_of(places))))
+    together = dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, size_of(positions))))
     params: list[DimLike] = [planes, together, size_of(image.shape[cut:lead]), size]
     params += numbers(dims)
     for view in inputs:

@@ -1,4 +1,4 @@
-"""`WindowBounds`: which elements of an image the places in a row of the result see."""
+"""`WindowBounds`: which elements of an image the positions in a row of the result see."""
 
 from __future__ import annotations
 
@@ -73,19 +73,20 @@ class WindowBounds:
             index = self.body.div(index, dim[which])
         return [index, *found] if dims else []
 
-    def seen(self, image: str, place: list[str], tap: list[str]) -> tuple[str, str, str]:
-        """Where the element is that the first place of a run sees, and which places see any.
+    def seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str, str]:
+        """Where the element is that the first position of a run sees, and which positions see any.
 
-        The address may be one that is not in memory; `high` is not above the places of the image.
+        The address may be one that is not in memory; `high` is not above the positions of the
+        image.
         """
-        row, is_outside = self.row_seen(image, place[:-1], tap[:-1])
-        offset, low, high = self.seen_along(place[-1], tap[-1])
+        row, is_outside = self.row_seen(image, position[:-1], tap[:-1])
+        offset, low, high = self.seen_along(position[-1], tap[-1])
         return self.body.at(row, offset), low, self.body.select(is_outside, "0", high)
 
-    def row_seen(self, image: str, place: list[str], tap: list[str]) -> tuple[str, str]:
-        """Where the row of the image begins that a row of places sees; whether there is none."""
+    def row_seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str]:
+        """Where the row of the image begins that a row of positions sees; whether there is none."""
         body, is_outside = self.body, "false"
-        for dim, p, k in zip(self.dims, place, tap, strict=False):
+        for dim, p, k in zip(self.dims, position, tap, strict=False):
             index, offset = self.index(dim, p, k)
             image = body.at(image, offset)
             # As an unsigned number a negative one is large.
@@ -93,67 +94,69 @@ class WindowBounds:
             is_outside = body.let(f"or i1 {is_outside}, {off}")
         return image, is_outside
 
-    def taps(self, dim: list[str], places: tuple[str, str]) -> AbstractContextManager[str]:
+    def taps(self, dim: list[str], positions: tuple[str, str]) -> AbstractContextManager[str]:
         """Repeat for the taps of a window along a dim; gives the tap.
 
         Args:
             dim: Its run-time integers.
-            places: The first and the last of those that see something. Of a long window, the taps
-                at which no place from one to the other sees an element are left out: it may be far
-                larger than the image.
+            positions: The first and the last of those that see something. Of a long window, the
+                taps at which no position from one to the other sees an element are left out: it may
+                be far larger than the image.
         """
         body = self.body
         if not self.is_long:
             return body.loop(0, dim[Spatial.TAPS])
-        (first, _), (last, _) = [self.index(dim, place, "0") for place in places]
+        (first, _), (last, _) = [self.index(dim, position, "0") for position in positions]
         begin = body.ceil(body.max(body.sub("0", last), "0"), dim[Spatial.DILATION])
         end = body.ceil(body.max(body.sub(dim[Spatial.SIZE], first), "0"), dim[Spatial.DILATION])
         return body.long_loop(begin, body.min(end, dim[Spatial.TAPS]))
 
-    def seen_along(self, place: str, tap: str) -> tuple[str, str, str]:
-        """The same along a row, of an offset in bytes: place l of a run sees index + l * stride."""
+    def seen_along(self, position: str, tap: str) -> tuple[str, str, str]:
+        """The same along a row, in bytes: position l of a run reads index + l * stride."""
         body, dim = self.body, self.dims[-1]
-        index, offset = self.index(dim, place, tap)
+        index, offset = self.index(dim, position, tap)
         stride = self.step or dim[Spatial.STRIDE]
         low = body.ceil(body.max(body.sub("0", index), "0"), stride)
         return offset, low, body.ceil(body.max(body.sub(dim[Spatial.SIZE], index), "0"), stride)
 
-    def index(self, dim: list[str], place: str, tap: str) -> tuple[str, str]:
-        """Return the element that a place sees along a dim, and its offset in bytes."""
+    def index(self, dim: list[str], position: str, tap: str) -> tuple[str, str]:
+        """Return the element that a position sees along a dim, and its offset in bytes."""
         body = self.body
-        index = body.add(body.mul(place, dim[Spatial.STRIDE]), body.mul(tap, dim[Spatial.DILATION]))
+        index = body.add(
+            body.mul(position, dim[Spatial.STRIDE]), body.mul(tap, dim[Spatial.DILATION])
+        )
         index = body.sub(index, dim[Spatial.PADDING])
         distance = body.mul(dim[Spatial.ELEMENT_STRIDE], self.shape.stored.itemsize)
         return index, body.mul(index, distance)
 
     def distance(self) -> str:
-        """The bytes between elements that neighbouring places see."""
+        """The bytes between elements that neighbouring positions see."""
         stride, in_memory = self.dims[-1][Spatial.STRIDE], self.dims[-1][Spatial.ELEMENT_STRIDE]
         return self.body.mul(self.body.mul(stride, in_memory), self.shape.stored.itemsize)
 
     def is_inside(self, low: str, high: str, run: str) -> str:
-        """Whether all places of a run see an element."""
+        """Whether all positions of a run see an element."""
         body = self.body
         return body.let(f"and i1 {body.test('sle', low, 0)}, {body.test('sge', high, run)}")
 
     def masks(self, low: str, high: str, vectors: int) -> list[str]:
-        """Which lanes to read, of the vectors in memory, for places from `low` up to `high`."""
+        """Which lanes to read, of the vectors in memory, for positions from `low` up to `high`."""
         body, lanes = self.body, self.shape.lanes
         if self.step == 2:
-            # Nothing behind the last place is read: it may not be in memory.
+            # Nothing after the last position is read: it may not be in memory.
             low, high = body.mul(low, 2), body.sub(body.mul(high, 2), 1)
         return [self.between(low, high, n * lanes) for n in range(self.step * vectors)]
 
     def read(self, here: str, masks: list[str], others: float = 0.0) -> list[str]:
-        """Read vectors of what places see: those that see nothing have a number.
+        """Read vectors of what positions see: those that see nothing have a number.
 
         Where a mask is "", all of a vector is read.
         """
         shape, item = self.shape, self.shape.stored.itemsize
-        places = [self.body.at(here, n * shape.lanes * item) for n in range(len(masks))]
+        addresses = [self.body.at(here, n * shape.lanes * item) for n in range(len(masks))]
         values = [
-            self.stored.load_some(place, mask, others) if mask else self.stored.load(place)
-            for place, mask in zip(places, masks, strict=True)
+            self.stored.load_some(address, mask, others) if mask else self.stored.load(address)
+            for address, mask in zip(addresses, masks, strict=True)
         ]
         return values if self.step == 1 else self.every_second(values)
 

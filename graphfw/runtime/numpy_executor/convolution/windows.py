@@ -2,11 +2,11 @@
 
     @windows(ptr image, ptr params, i64 k, i64 n, i64 column, i64 columns, ptr to)
 
-A column is a place of the window, all spatial dims joined; k counts the window's elements, the
-slowest, and the channels. It lays out n places of k for a number of columns, at most as many as a
-panel has. What follows the last column are any numbers: what is computed from them is not stored.
+A column is a position of the window, all spatial dims joined; k counts the window's elements, the
+slowest, and the channels. It lays out n positions of k for a number of columns, at most as many as
+a panel has. What follows the last column are any numbers: what is computed from them is not stored.
 
-A panel consists of runs: places in one row of the result, which see elements of one row of the
+A panel consists of runs: positions in one row of the result, which see elements of one row of the
 image for each element of the window. So a run needs a mask for the zeros at both ends, and then
 goes through all channels.
 """
@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import (
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _AHEAD = 8
-"""How many channels ahead memory is asked for: they lie too far apart to be guessed."""
+"""How many channels in advance memory is asked for: they lie too far apart to be guessed."""
 
 
 class ConvParams(ParamBlock):
@@ -60,26 +60,26 @@ class _Windows(WindowBounds):
         self.plane = self.body.mul(plane, shape.stored.itemsize)
 
     def text(self, symbol: str) -> str:
-        body, places = self.body, self.dims[-1][Spatial.POSITIONS]
+        body, positions = self.body, self.dims[-1][Spatial.POSITIONS]
         end = body.add("%column", "%columns")
-        first = body.div("%column", places)
-        with body.loop(first, body.ceil(end, places)) as row:
-            begin = body.max(body.mul(row, places), "%column")
-            stop = body.min(body.mul(body.add(row, 1), places), end)
+        first = body.div("%column", positions)
+        with body.loop(first, body.ceil(end, positions)) as row:
+            begin = body.max(body.mul(row, positions), "%column")
+            stop = body.min(body.mul(body.add(row, 1), positions), end)
             to = body.at("%to", body.mul(body.sub(begin, "%column"), self.shape.size))
-            along = body.sub(begin, body.mul(row, places))
-            place = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), along]
+            along = body.sub(begin, body.mul(row, positions))
+            position = [*self.split(row, Spatial.POSITIONS, self.dims[:-1]), along]
             run = body.sub(stop, begin)
             few = body.test("sle", run, self.shape.lanes)
             for vectors, bit in ((1, few), (2, body.opposite(few))):
                 with body.where(bit):
-                    self.run(place, run, to, vectors)
+                    self.run(position, run, to, vectors)
         return body.function(
             f"define fastcc void @{symbol}(ptr %image, ptr %params, i64 %k, i64 %n, i64 %column, "
             "i64 %columns, ptr %to)"
         )
 
-    def run(self, place: list[str], run: str, to: str, vectors: int) -> None:
+    def run(self, position: list[str], run: str, to: str, vectors: int) -> None:
         """Lay out a run: for each element of the window that is wanted, all channels wanted."""
         body = self.body
         last = body.add("%k", "%n")
@@ -90,7 +90,9 @@ class _Windows(WindowBounds):
             before = body.mul(tap, self.channels)
             begin = body.max(body.sub("%k", before), "0")
             end = body.min(body.sub(last, before), self.channels)
-            source, low, high = self.seen("%image", place, self.split(tap, Spatial.TAPS, self.dims))
+            source, low, high = self.seen(
+                "%image", position, self.split(tap, Spatial.TAPS, self.dims)
+            )
             source = body.at(source, body.mul(begin, self.plane))
             line = body.sub(body.add(before, begin), "%k")
             there = body.at(to, body.mul(line, self.shape.columns * self.shape.size))
@@ -108,7 +110,7 @@ class _Windows(WindowBounds):
     def channel_by_channel(
         self, source: str, there: str, count: str, read: list[str], kept: list[str]
     ) -> None:
-        """Copy vectors of what is seen of each channel; places that see nothing are 0."""
+        """Copy vectors of what is seen of each channel; positions that see nothing are 0."""
         body, shape, item = self.body, self.shape, self.shape.stored.itemsize
         line = shape.columns * shape.size
         ahead = body.mul(self.plane, _AHEAD)
@@ -116,10 +118,11 @@ class _Windows(WindowBounds):
             here = body.at(source, body.mul(channel, self.plane))
             to = body.at(there, body.mul(channel, line))
             later = body.at(here, ahead)
-            places = range(0, len(read) * shape.lanes * item, shape.lanes * item)
-            for place in places:
+            offsets = range(0, len(read) * shape.lanes * item, shape.lanes * item)
+            for offset in offsets:
                 body.line(
-                    f"call void @llvm.prefetch.p0(ptr {body.at(later, place)}, i32 0, i32 3, i32 1)"
+                    f"call void @llvm.prefetch.p0(ptr {body.at(later, offset)}, i32 0, i32 3, i32 "
+                    "1)"
                 )
             for n, (value, mask) in enumerate(zip(self.read(here, read), kept, strict=True)):
                 self.computed.store_some(value, body.at(to, n * shape.lanes * shape.size), mask)
@@ -137,5 +140,5 @@ class _Windows(WindowBounds):
                     value = "0.0"
                     if is_read:
                         value = self.stored.load(body.at(here, body.mul(i, distance)), 1)
-                    place = body.at(to, body.mul(i, shape.size))
-                    body.line(f"store {shape.element} {value}, ptr {place}")
+                    address = body.at(to, body.mul(i, shape.size))
+                    body.line(f"store {shape.element} {value}, ptr {address}")

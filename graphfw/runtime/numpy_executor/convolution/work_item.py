@@ -2,10 +2,10 @@
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A convolution is a matrix product: rows are outputs, columns places of the window, and k counts what
-a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in scratch
-memory when they are needed. What differs between the convolutions that share a work item lies at
-`calls`, see `matmul.call_table.CallTable`.
+A convolution is a matrix product: rows are outputs, columns positions of the window, and k counts
+what a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in
+scratch memory when they are needed. What differs between the convolutions that share a work item
+lies at `calls`, see `matmul.call_table.CallTable`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PANEL = 32 << 10
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many places of k are done at a time."""
+    """Return how many positions of k are done at a time."""
     return PANEL // (shape.columns * shape.size)
 
 
@@ -58,7 +58,7 @@ class WindowsCode(SharedFunction):
 
 
 AT_ONCE = 1024
-"""How many places of k a work item of `PanelsCode` lays out."""
+"""How many positions of k a work item of `PanelsCode` lays out."""
 
 
 @record
@@ -83,7 +83,7 @@ class WithWindows:
 
 @record
 class PanelsCode(WithWindows):
-    """A work item: some places of k of a panel, of one group of one image.
+    """A work item: some positions of k of a panel, of one group of one image.
 
     Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `ConvParams`.
     """
@@ -132,14 +132,14 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 
 @record
 class ConvItemCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and places, of images and groups.
+    """How a work item is computed: some outputs and positions, of images and groups.
 
     Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
 
     Attributes:
         is_ahead: Whether panels have been laid out before.
-        is_joined: Whether the images are the first spatial dim, so that places of several of them
-            are columns side by side.
+        is_joined: Whether the images are the first spatial dim, so that positions of several of
+            them are columns side by side.
     """
 
     is_ahead: bool
@@ -171,7 +171,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
     @property
     def panel_bytes(self) -> int:
-        """How much scratch memory a panel takes; a chunk of the result lies behind it."""
+        """How much scratch memory a panel takes; a chunk of the result lies after it."""
         return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
 
     def llvm(self, symbol: str) -> str:
@@ -194,9 +194,9 @@ class _ConvItem:
         self.line = code.shape.columns * code.shape.size
         self.panel = body.mul(self.k, self.line)
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
         """Find the work item's part of the result; go through it in chunks of columns."""
@@ -250,7 +250,7 @@ class _ConvItem:
             self.compute(operands, rows, column, columns, (self.block, block_row))
             self.images(block_row, row, rows, column, columns)
             return
-        to = self.place(block_row, row, column, self.block)
+        to = self.address_of(block_row, row, column, self.block)
         if code.rounds:
             self.compute(operands, rows, column, columns, (self.block, block_row))
             self.copy((self.block, block_row), to, rows, columns)
@@ -260,17 +260,17 @@ class _ConvItem:
             self.follow(to, row, rows, column, columns)
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
-        """Take a chunk with places of several images apart; `row` counts over one image."""
-        body, places = self.body, self.param(ConvParams.POSITIONS)
+        """Take a chunk with positions of several images apart; `row` counts over one image."""
+        body, positions = self.body, self.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
-        with body.loop(body.div(column, places), body.ceil(end, places)) as image:
-            before = body.mul(image, places)
+        with body.loop(body.div(column, positions), body.ceil(end, positions)) as image:
+            before = body.mul(image, positions)
             begin = body.max(before, column)
-            count = body.sub(body.min(body.add(before, places), end), begin)
+            count = body.sub(body.min(body.add(before, positions), end), begin)
             part = body.at(self.block, body.mul(body.sub(begin, column), self.size))
             here = body.add(body.mul(image, self.m), row)
             first = body.sub(begin, before)
-            to = self.place(block_row, here, first, part)
+            to = self.address_of(block_row, here, first, part)
             is_moved = body.let(
                 f"or i1 {self.calls.kept}, {'true' if self.code.rounds else 'false'}"
             )
@@ -279,7 +279,7 @@ class _ConvItem:
             with body.where(self.calls.has_epilogue):
                 self.follow(to, here, rows, first, count)
 
-    def place(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
+    def address_of(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
         """Where a part of the result goes, to a block if not kept; the bytes from row to row."""
         body, kept = self.body, self.calls.kept
         gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)

@@ -1,18 +1,18 @@
 """Products by matrix tiles, of bfloat16 parts: AMX, or an emulation of it.
 
 A tile is 16 rows of 64 bytes. A dot product of tiles adds to 16 x 16 float32 the product of
-16 x 32 bfloat16 and 32 x 16, the latter with two places of k side by side.
+16 x 32 bfloat16 and 32 x 16, the latter with two positions of k side by side.
 
     @tiles(ptr a, ptr b, i64 blocks, ptr to)
 
 computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from parts as `parts`
-lays them out, `blocks` times 32 places of k.
+lays them out, `blocks` times 32 positions of k.
 
     @tiles_of(ptr a, ptr b, ptr list, i64 blocks, i64 gap, i64 part, ptr to, i64 row, i1 more)
 
 is the same for a `b` that lies in a larger array: a list says how many bytes from `b` each 32
-places of k begin, rows are `gap` bytes apart and parts `part`. The result's are `row` bytes apart;
-with `more` it is added to what is there.
+positions of k begin, rows are `gap` bytes apart and parts `part`. The result's are `row` bytes
+apart; with `more` it is added to what is there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 
 SIDE = 32
-"""Rows, columns and places of k of a block: two tiles each way, one along k."""
+"""Rows, columns and positions of k of a block: two tiles each way, one along k."""
 
 TILE = 1024
 """The bytes of a tile."""
@@ -85,13 +85,13 @@ class _Operations(Protocol):
     def zero(self, body: FunctionBody, tile: int) -> None:
         """Set a tile to zeros."""
 
-    def load(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
+    def load(self, body: FunctionBody, tile: int, address: str, stride: str | int) -> None:
         """Read a tile, its rows `stride` bytes apart."""
 
     def dot(self, body: FunctionBody, c: int, a: int, b: int) -> None:
         """Add a product of tiles to a tile."""
 
-    def store(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
+    def store(self, body: FunctionBody, tile: int, address: str, stride: str | int) -> None:
         """Write a tile, its rows `stride` bytes apart."""
 
 
@@ -115,14 +115,14 @@ class _Amx:
     def zero(self, body: FunctionBody, tile: int) -> None:
         body.line(f"call void @llvm.x86.tilezero(i8 {tile})")
 
-    def load(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
-        body.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {place}, i64 {stride})")
+    def load(self, body: FunctionBody, tile: int, address: str, stride: str | int) -> None:
+        body.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, ptr {address}, i64 {stride})")
 
     def dot(self, body: FunctionBody, c: int, a: int, b: int) -> None:
         body.line(f"call void @llvm.x86.tdpbf16ps(i8 {c}, i8 {a}, i8 {b})")
 
-    def store(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
-        body.line(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {place}, i64 {stride})")
+    def store(self, body: FunctionBody, tile: int, address: str, stride: str | int) -> None:
+        body.line(f"call void @llvm.x86.tilestored64(i8 {tile}, ptr {address}, i64 {stride})")
 
 
 class _Emulated:
@@ -141,10 +141,10 @@ class _Emulated:
         slot = self._slot(body, tile)
         body.line(f"call void @llvm.memset.p0.i64(ptr {slot}, i8 0, i64 {TILE}, i1 0)")
 
-    def load(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
+    def load(self, body: FunctionBody, tile: int, address: str, stride: str | int) -> None:
         slot = self._slot(body, tile)
         with body.loop(0, "16") as row:
-            to, source = body.at(slot, body.mul(row, 64)), body.at(place, body.mul(row, stride))
+            to, source = body.at(slot, body.mul(row, 64)), body.at(address, body.mul(row, stride))
             body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 64, i1 0)")
 
     def _slot(self, body: FunctionBody, tile: int) -> str:
@@ -156,15 +156,15 @@ class _Emulated:
         slots = ", ".join([f"ptr {self._slots[tile]}" for tile in (c, a, b)])
         body.line(f"call fastcc void @tile_dot({slots})")
 
-    def store(self, body: FunctionBody, tile: int, place: str, stride: str | int) -> None:
+    def store(self, body: FunctionBody, tile: int, address: str, stride: str | int) -> None:
         slot = self._slot(body, tile)
         with body.loop(0, "16") as row:
-            source, to = body.at(slot, body.mul(row, 64)), body.at(place, body.mul(row, stride))
+            source, to = body.at(slot, body.mul(row, 64)), body.at(address, body.mul(row, stride))
             body.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 64, i1 0)")
 
 
 def _emulated_dot() -> str:
-    """`tdpbf16ps`: the even and the odd places are added up apart; subnormal numbers are zeros."""
+    """`tdpbf16ps`: adds up even and odd positions separately; subnormal numbers are zeros."""
     body, v, bits = FunctionBody(), "<16 x float>", "<16 x i32>"
 
     def flushed(x: str) -> str:
@@ -196,9 +196,9 @@ def _emulated_dot() -> str:
                 total = body.let(f"fadd {v} {body.get(slot, v)}, {product}")
                 body.set(slot, flushed(total), v)
         both = flushed(body.let(f"fadd {v} {body.get(sums[0], v)}, {body.get(sums[1], v)}"))
-        place = body.at("%c", offset)
-        total = flushed(body.let(f"fadd {v} {flushed(body.get(place, v))}, {both}"))
-        body.set(place, total, v)
+        address = body.at("%c", offset)
+        total = flushed(body.let(f"fadd {v} {flushed(body.get(address, v))}, {both}"))
+        body.set(address, total, v)
     return body.function("define internal fastcc void @tile_dot(ptr %c, ptr %a, ptr %b) noinline")
 
 
@@ -242,7 +242,7 @@ def micro_kernel_of(tiles: Tiles) -> tuple[str, dict[str, str]]:
 
 
 class _Right(NamedTuple):
-    """Where 32 places of k of a right operand lie: bytes from row to row, part, and tile."""
+    """Where 32 positions of k of a right operand lie: bytes from row to row, part, and tile."""
 
     address: str
     row: str | int
@@ -260,7 +260,7 @@ def _quarter(body: FunctionBody, c: int, row: str | int) -> str:
 
 
 def _multiply(do: _Operations, body: FunctionBody, tiles: Tiles, a: str, b: _Right) -> None:
-    """Add the products of 32 places of k."""
+    """Add the products of 32 positions of k."""
     known = [-1, -1]
     for pair in tiles.pairs:
         for operand, part in enumerate(pair):
@@ -271,7 +271,7 @@ def _multiply(do: _Operations, body: FunctionBody, tiles: Tiles, a: str, b: _Rig
                 if operand == 0:
                     do.load(body, 4 + n, body.at(a, (2 * part + n) * TILE), 64)
                 else:
-                    place = body.at(b.address, body.mul(str(part), b.part))
-                    do.load(body, 6 + n, body.at(place, n * b.tile), b.row)
+                    address = body.at(b.address, body.mul(str(part), b.part))
+                    do.load(body, 6 + n, body.at(address, n * b.tile), b.row)
         for c in range(4):
             do.dot(body, c, 4 + c // 2, 6 + c % 2)

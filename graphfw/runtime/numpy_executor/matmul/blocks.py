@@ -23,20 +23,20 @@ CHUNK_ROWS = 256
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many places of k are done at a time: a strip fits into the L2 cache."""
-    return 1024 // shape.size * shape.places
+    """Return how many positions of k are done at a time: a strip fits into the L2 cache."""
+    return 1024 // shape.size * shape.k_pack
 
 
 def part_of(
     body: FunctionBody, shape: TileShape, length: str, number: str, parts: str
 ) -> tuple[str, str]:
     """Where one of several equal parts of k begins and ends; they cut no pair."""
-    pairs = body.ceil(length, shape.places) if shape.places > 1 else length
+    pairs = body.ceil(length, shape.k_pack) if shape.k_pack > 1 else length
     begin = body.div(body.mul(pairs, number), parts)
     end = body.div(body.mul(pairs, body.add(number, 1)), parts)
-    if shape.places == 1:
+    if shape.k_pack == 1:
         return begin, end
-    return body.mul(begin, shape.places), body.min(body.mul(end, shape.places), length)
+    return body.mul(begin, shape.k_pack), body.min(body.mul(end, shape.k_pack), length)
 
 
 class Scratch(NamedTuple):
@@ -48,7 +48,7 @@ class Scratch(NamedTuple):
         left_parts: Its parts, as tiles.
         right_parts: Those of the panels.
         square: What `@tiles` computes.
-        block: A chunk of the product, where it has no other place.
+        block: A chunk of the product, where it has no other position.
     """
 
     strip: int
@@ -65,7 +65,7 @@ class Scratch(NamedTuple):
             return Scratch(0, 0, 0, 0, 0, 0)
         shape, length = code.shape, depth(code.shape)
         split = 2 * code.tiles.parts * length if code.tiles else 0
-        nbytes = length // shape.places * shape.size
+        nbytes = length // shape.k_pack * shape.size
         sizes = (
             STRIP * shape.columns * nbytes,
             CHUNK_ROWS * nbytes if shape.converts else 0,
@@ -77,7 +77,7 @@ class Scratch(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """Where a matrix lies: its address, and the bytes from row to row and from place to place."""
+    """A matrix in memory: its address, and its strides in bytes."""
 
     address: str
     row: str
@@ -100,8 +100,8 @@ class Chunk(NamedTuple):
         length: Of the sums.
         c: Where the results go.
         c_row: The bytes from row to row there.
-        place: Where the right operand begins in the tensor of what computes it in registers: a row,
-            and a place in that; None where it is read.
+        computed_from: Where the right operand begins in the tensor of what computes it in
+            registers: a row, and a position in that; None where it is read.
     """
 
     a: Matrix
@@ -112,7 +112,7 @@ class Chunk(NamedTuple):
     length: str
     c: str
     c_row: str
-    place: tuple[str, str] | None = None
+    computed_from: tuple[str, str] | None = None
 
 
 class Chunks:
@@ -121,7 +121,7 @@ class Chunks:
     Args:
         code: Of the work item.
         body: The work item's function.
-        calls: What it is told of the product.
+        calls: Its arguments for the product.
         m: The rows of the product.
         k: The length of the sums.
     """
@@ -155,13 +155,13 @@ class Chunks:
 
     def _dots(self, chunk: Chunk, way: Way) -> None:
         body, (a, b) = self.body, chunk[:2]
-        is_computed = chunk.place is not None
+        is_computed = chunk.computed_from is not None
         for step, column in body.pieces((way.columns, 1), chunk.columns):
             first = body.add(chunk.column, column)
             right = f"ptr {body.at(b.address, body.mul(first, b.step))}, i64 {b.step}"
-            if chunk.place is not None:
-                row, place = chunk.place
-                right = self.computed(body.add(first, row), place)
+            if chunk.computed_from is not None:
+                row, offset = chunk.computed_from
+                right = self.computed(body.add(first, row), offset)
             to = body.at(chunk.c, body.mul(column, self.shape.size))
             for height, row in body.pieces(way.heights, chunk.rows):
                 body.line(
@@ -173,24 +173,24 @@ class Chunks:
                 )
 
     def computed(self, row: str, column: str) -> str:
-        """Return what a piece is told of a right operand that it computes."""
-        return f"ptr {self.calls.operands}, ptr {self.calls.given}, i64 {row}, i64 {column}"
+        """Return a piece's arguments for a right operand that it computes."""
+        return f"ptr {self.calls.operands}, ptr {self.calls.params}, i64 {row}, i64 {column}"
 
     def streams(self, chunk: Chunk) -> None:
         """Compute a chunk by adding a few rows of b at a time to its few rows."""
         body, (a, b) = self.body, chunk[:2]
-        is_computed = chunk.place is not None
+        is_computed = chunk.computed_from is not None
         start = body.at(b.address, body.mul(chunk.column, b.step))
         for height, row in body.pieces(self.code.few_heights, chunk.rows):
             a_here = body.at(a.address, body.mul(row, a.row))
             to = body.at(chunk.c, body.mul(row, chunk.c_row))
-            for places, k in body.pieces((streams.PLACES[height], 1), chunk.length):
+            for k_steps, k in body.pieces((streams.K_STEPS[height], 1), chunk.length):
                 right = f"ptr {body.at(start, body.mul(k, b.row))}, i64 {b.row}"
-                if chunk.place is not None:
-                    first, place = chunk.place
-                    right = self.computed(body.add(k, first), body.add(chunk.column, place))
+                if chunk.computed_from is not None:
+                    first, offset = chunk.computed_from
+                    right = self.computed(body.add(k, first), body.add(chunk.column, offset))
                 body.line(
-                    f"call fastcc void @{self.code.stream(height, places, is_computed).name}("
+                    f"call fastcc void @{self.code.stream(height, k_steps, is_computed).name}("
                     f"ptr {body.at(a_here, body.mul(k, a.step))}, i64 {a.row}, i64 {a.step}, "
                     f"{right}, "
                     f"ptr {to}, i64 {chunk.c_row}, i64 {k}, i64 {chunk.columns})"
@@ -209,9 +209,9 @@ class Chunks:
             begin, end = part_of(body, self.shape, chunk.length, piece, pieces)
             length = body.sub(end, begin)
             more = body.test("ne", piece, 0)
-            here = chunk._replace(a=self.from_place(chunk.a, begin), length=length)
+            here = chunk._replace(a=self.from_k(chunk.a, begin), length=length)
             if self.code.tiles is None:
-                left = self.widened if self.shape.places == 1 else self.paired
+                left = self.widened if self.shape.k_pack == 1 else self.paired
                 here = here._replace(a=left(here))
                 fits = ""
             else:
@@ -234,12 +234,12 @@ class Chunks:
 
     @property
     def _most_in_place(self) -> int:
-        """Up to how many rows panels are used where they lie."""
+        """Up to how many rows panels are used where they are."""
         is_narrow = self.shape.columns * self.shape.size <= LINE
         return _IN_PLACE_NARROW if is_narrow else _IN_PLACE
 
-    def from_place(self, a: Matrix, begin: str) -> Matrix:
-        """The left operand from a place of k on."""
+    def from_k(self, a: Matrix, begin: str) -> Matrix:
+        """The left operand from a position of k on."""
         return a._replace(address=self.body.at(a.address, self.body.mul(begin, a.step)))
 
     def widened(self, chunk: Chunk) -> Matrix:
@@ -261,7 +261,7 @@ class Chunks:
         return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
 
     def paired(self, chunk: Chunk) -> Matrix:
-        """A piece of a, as pairs: where it lies if these are there."""
+        """A piece of a, as pairs: where it is if these are there."""
         body, (address, row, step) = self.body, chunk.a
         dense = body.test("eq", step, self.shape.stored.itemsize)
         even = body.test("eq", body.rem(chunk.length, 2), 0)
@@ -281,7 +281,7 @@ class Chunks:
         )
 
     def from_row(self, chunk: Chunk, begin: str, column: str) -> str:
-        """Where the right operand begins for a place of k and a column, or its panel."""
+        """Where the right operand begins for a position of k and a column, or its panel."""
         body, b, column = self.body, chunk.b, self.body.add(chunk.column, column)
         if self.code.layout == "packed":
             panel = body.mul(body.div(column, self.shape.columns), self.gap(self.k))
@@ -293,8 +293,8 @@ class Chunks:
         return self.body.mul(self.steps(length), self.shape.columns * self.shape.size)
 
     def steps(self, length: str) -> str:
-        """In how many steps a tile goes through places of k."""
-        return length if self.shape.places == 1 else self.body.ceil(length, self.shape.places)
+        """In how many steps a tile goes through positions of k."""
+        return length if self.shape.k_pack == 1 else self.body.ceil(length, self.shape.k_pack)
 
     def by_vectors(self, strip: Chunk, in_place: str, more: str) -> None:
         """Compute a strip of panels, packed unless they are used in place, panel by panel."""

@@ -1,4 +1,4 @@
-"""`CallTable`: what a work item is told about the product that it belongs to, in words of 8 bytes.
+"""`CallTable`: a work item's arguments for its product, in words of 8 bytes.
 
 | word | what |
 |---|---|
@@ -67,11 +67,11 @@ class CallTable:
         before_params: How many run-time integers that has.
         operands: Where the addresses of the buffers are of what computes the right operand in
             registers; set by a work item that has it.
-        given: Its run-time integers; likewise.
+        params: Its run-time integers; likewise.
     """
 
     operands = "null"
-    given = "null"
+    params = "null"
 
     def __init__(self, body: FunctionBody) -> None:
         self._body = body
@@ -96,8 +96,8 @@ class CallTable:
         body.set(done, 0)
         which = body.select(narrow, str(_FIRST + 2), str(_FIRST + 3))
         with body.loop(0, self._heights) as number:
-            place = body.mul(number, _EACH)
-            height, least = (body.array("%calls", body.add(place, _FIRST + i)) for i in range(2))
-            function = body.array("%calls", body.add(place, which), "ptr")
+            offset = body.mul(number, _EACH)
+            height, least = (body.array("%calls", body.add(offset, _FIRST + i)) for i in range(2))
+            function = body.array("%calls", body.add(offset, which), "ptr")
             with body.whole(done, rows, height, least) as row:
                 yield function, row

@@ -145,7 +145,7 @@ class MatmulCode:
         """The kind of instructions that multiply, if not of vectors: for reports."""
         if isinstance(self.work_item, MatMulItemCode) and self.work_item.tiles is not None:
             return "matrix tiles"
-        has_pairs = self.work_item.shape.places == 2 and self.work_item.few != "always"
+        has_pairs = self.work_item.shape.k_pack == 2 and self.work_item.few != "always"
         return "dot products of pairs of bfloat16" if has_pairs else ""
 
     @property

@@ -7,8 +7,8 @@
 `a` is read as it is stored where it is `dense` along k, else as the float32 that `@widen` makes;
 `b` as it is stored where its rows are contiguous, else as packed panels.
 
-The parts lie as [32 rows of a, or columns of b][32 places of k][part][tile]; what is missing is 0.
-Before it is split a number is multiplied by 2^30, and the product by 2^-60. The functions return
+The parts lie as [32 rows of a, or columns of b][32 positions of k][part][tile]; what is missing is
+0. Before it is split a number is multiplied by 2^30, and the product by 2^-60. The functions return
 whether all numbers are 0 or from 2^-70 up to 2^28. Then every part of one, scaled, is a multiple of
 2^-63, hence all products and sums are of 2^-126: none is subnormal, which tiles would take for 0.
 And the sum of 512 products stays below 2^126: nothing overflows.
@@ -52,7 +52,7 @@ class Splitter:
         self._bad = body.slot(_BITS)
         body.set(self._bad, "zeroinitializer", _BITS)
 
-    def gather(self, place: str, step: str, mask: str) -> str:
+    def gather(self, address: str, step: str, mask: str) -> str:
         """Read float32, `step` bytes apart."""
         body, lanes = self.body, f"<{SIDE} x i64>"
         first = body.let(f"insertelement {lanes} poison, i64 {step}, i32 0")
@@ -60,9 +60,9 @@ class Splitter:
             f"shufflevector {lanes} {first}, {lanes} poison, <{SIDE} x i32> zeroinitializer"
         )
         offsets = body.let(f"mul {lanes} {steps}, {iota('i64', SIDE)}")
-        places = body.let(f"getelementptr i8, ptr {place}, {lanes} {offsets}")
+        addresses = body.let(f"getelementptr i8, ptr {address}, {lanes} {offsets}")
         return body.let(
-            f"call {_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr> {places}, i32 4, "
+            f"call {_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr> {addresses}, i32 4, "
             f"{_MASK} {mask}, {_V} zeroinitializer)"
         )
 
@@ -94,7 +94,7 @@ class Splitter:
         return [body.let(f"shl {_BITS} {wide}, splat (i32 16)")]
 
     def paired(self, even: str, odd: str) -> str:
-        """Return parts of two places of k side by side."""
+        """Return parts of two positions of k side by side."""
         body = self.body
         low = body.let(f"lshr {_BITS} {even}, splat (i32 16)")
         return body.let(f"or {_BITS} {low}, {odd}")
@@ -133,11 +133,11 @@ class SplitSource:
         """The lanes before `count`."""
         return self._elements.mask(count)
 
-    def parts(self, place: str, mask: str) -> list[str]:
+    def parts(self, address: str, mask: str) -> list[str]:
         """Return the parts of what lies under a mask, else zeros: see `Splitter.split`."""
         if self._dtype is bfloat16:
-            return self._splitter.scaled(self._elements.moved(place, mask))
-        return self._splitter.split(self._elements.load_some(place, mask))
+            return self._splitter.scaled(self._elements.moved(address, mask))
+        return self._splitter.split(self._elements.load_some(address, mask))
 
 
 def splitting(shape: TileShape) -> dict[str, str]:
@@ -153,7 +153,7 @@ def splitting(shape: TileShape) -> dict[str, str]:
 
 
 def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
-    """Return `@split_a`: row by row, 32 places of k at a time; `end` is that of `Splitter`."""
+    """Return `@split_a`: row by row, 32 positions of k at a time; `end` is that of `Splitter`."""
     body = FunctionBody()
     splitter = Splitter(body, tiles.parts, end)
     source = SplitSource(splitter, shape, shape.stored)
@@ -168,24 +168,24 @@ def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
             with body.loop(0, blocks) as block:
                 k = body.mul(block, SIDE)
                 mask = source.mask(body.select(exists, body.sub("%n", k), "0"))
-                place = body.at(start, body.mul(k, "%ks"))
+                address = body.at(start, body.mul(k, "%ks"))
                 if bit == "%dense":
-                    parts = source.parts(place, mask)
+                    parts = source.parts(address, mask)
                 else:
-                    parts = splitter.split(splitter.gather(place, "%ks", mask))
+                    parts = splitter.split(splitter.gather(address, "%ks", mask))
                 to = body.mul(body.add(first, block), 2 * TILE * tiles.parts)
                 to = body.at("%to", body.add(to, within))
                 for number, part in enumerate(parts):
                     upper = body.let(f"lshr {_BITS} {part}, splat (i32 16)")
                     half = body.let(f"trunc {_BITS} {upper} to <{SIDE} x i16>")
-                    place = body.at(to, 2 * TILE * number)
-                    body.line(f"store <{SIDE} x i16> {half}, ptr {place}, align 64")
+                    address = body.at(to, 2 * TILE * number)
+                    body.line(f"store <{SIDE} x i16> {half}, ptr {address}, align 64")
     head = "define internal fastcc i1 @split_a(ptr %a, i64 %rs, i64 %ks, ptr %to, i64 %rows, "
     return body.function(f"{head}i64 %n, i1 %dense) noinline", f"ret i1 {splitter.verdict()}")
 
 
 def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
-    """Return `@split_b`: two places of k at a time, whose elements are put side by side.
+    """Return `@split_b`: two positions of k at a time, whose elements are put side by side.
 
     It reads b as it is stored, its rows dense, or with `rows` False packed panels.
     """
@@ -210,8 +210,8 @@ def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
                 half = body.let(
                     f"shufflevector {_BITS} {words}, {_BITS} poison, <16 x i32> <{order}>"
                 )
-                place = body.at(to, (2 * number + tile) * TILE)
-                body.line(f"store <16 x i32> {half}, ptr {place}, align 64")
+                address = body.at(to, (2 * number + tile) * TILE)
+                body.line(f"store <16 x i32> {half}, ptr {address}, align 64")
     head = "define internal fastcc i1 @split_b(ptr %b, i64 %ks, ptr %to, i64 %n, i64 %columns)"
     return body.function(f"{head} noinline", f"ret i1 {splitter.verdict()}")
 
@@ -234,9 +234,9 @@ def unload(shape: TileShape) -> str:
         for n in range(2):
             offset = n * shape.lanes * shape.size
             value = body.let(f"fmul {v} {elements.load(body.at(source, offset))}, {factor}")
-            place = body.at(to, offset)
-            total = body.let(f"fadd {v} {elements.load_some(place, known[n])}, {value}")
-            elements.store_some(total, place, kept[n])
+            address = body.at(to, offset)
+            total = body.let(f"fadd {v} {elements.load_some(address, known[n])}, {value}")
+            elements.store_some(total, address, kept[n])
     return body.function(
         "define internal fastcc void @unload(ptr %from, ptr %c, i64 %cs, i64 %rows, i64 %columns, "
         "i1 %more) noinline"

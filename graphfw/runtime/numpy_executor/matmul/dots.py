@@ -4,7 +4,7 @@
 
 computes r rows and c columns of the product, where the rows of `a` and the columns of `b` are
 contiguous (`rs` and `ns` bytes apart): nothing is packed, `b` is read once. Where a prologue
-computes `b`, `ptr operands, ptr given, i64 row, i64 column` stand for `b` and `ns`: see
+computes `b`, `ptr operands, ptr params_of_b, i64 row, i64 column` stand for `b` and `ns`: see
 `sources.ComputedRows`, whose rows are the columns of `b`.
 """
 
@@ -94,8 +94,8 @@ def dots(
             f"call reassoc {shape.element} @llvm.vector.reduce.fadd.{shape.suffix}("
             f"{shape.element} 0.0, {v} {body.get(slot, v)})"
         )
-        place = body.at(body.at("%c", body.mul("%cs", r)), c * size)
-        body.line(f"store {shape.element} {total}, ptr {place}, align {size}")
+        address = body.at(body.at("%c", body.mul("%cs", r)), c * size)
+        body.line(f"store {shape.element} {total}, ptr {address}, align {size}")
     its = "ptr %b, i64 %ns" if operand is None else COMPUTED
     text = body.function(
         f"define fastcc void @{symbol}(ptr %a, i64 %rs, {its}, ptr %c, i64 %cs, i64 %n)"

@@ -50,28 +50,28 @@ class Elements:
         steps = iota("i64", self.shape.lanes, n * self.shape.lanes)
         return body.let(f"icmp slt {lanes} {steps}, {every}")
 
-    def load(self, place: str, lanes: int = 0) -> str:
+    def load(self, address: str, lanes: int = 0) -> str:
         """Read a vector, of fewer lanes than there are or of all."""
         lanes = lanes or self.shape.lanes
         kind = vector(memory(self.dtype), lanes)
-        value = self.body.let(f"load {kind}, ptr {place}, align {self.align}")
+        value = self.body.let(f"load {kind}, ptr {address}, align {self.align}")
         return self.body.primitives(lanes).from_memory(self.dtype, value)
 
-    def load_some(self, place: str, mask: str, others: float = 0.0) -> str:
+    def load_some(self, address: str, mask: str, others: float = 0.0) -> str:
         """Read the lanes of a mask; the others are one number."""
-        value = self.moved(place, mask, self._splat(others))
+        value = self.moved(address, mask, self._splat(others))
         return self.body.primitives(self.shape.lanes).from_memory(self.dtype, value)
 
-    def moved(self, place: str, mask: str, others: str = "zeroinitializer") -> str:
+    def moved(self, address: str, mask: str, others: str = "zeroinitializer") -> str:
         """The same without a conversion: 16-bit floats as their bits."""
         v = self._moved
         return self.body.let(
-            f"call {v} @llvm.masked.load.{self._suffix}(ptr {place}, i32 {self.align}, "
+            f"call {v} @llvm.masked.load.{self._suffix}(ptr {address}, i32 {self.align}, "
             f"{self.mask_type} {mask}, {v} {others})"
         )
 
     def _splat(self, number: float) -> str:
-        """A vector of one number, as it lies in memory."""
+        """A vector of one number, as it is in memory."""
         if number == 0:
             return "zeroinitializer"
         if self.dtype.is_low_precision:
@@ -79,23 +79,23 @@ class Elements:
             return splat("i16", str(int(bits)), self.shape.lanes)
         return splat(memory(self.dtype), literal(number, self.dtype), self.shape.lanes)
 
-    def spread(self, place: str) -> str:
+    def spread(self, address: str) -> str:
         """Read one element into all lanes."""
         shape, body = self.shape, self.body
-        one = self.load(place, 1)
+        one = self.load(address, 1)
         first = body.let(f"insertelement {shape.vector} poison, {shape.element} {one}, i32 0")
         return body.let(
             f"shufflevector {shape.vector} {first}, {shape.vector} poison, "
             f"<{shape.lanes} x i32> zeroinitializer"
         )
 
-    def store(self, value: str, place: str) -> None:
+    def store(self, value: str, address: str) -> None:
         """Write a vector."""
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
         kind = vector(memory(self.dtype), self.shape.lanes)
-        self.body.line(f"store {kind} {content}, ptr {place}, align {self.align}")
+        self.body.line(f"store {kind} {content}, ptr {address}, align {self.align}")
 
-    def store_first(self, value: str, place: str) -> None:
+    def store_first(self, value: str, address: str) -> None:
         """Write the first lane.
 
         `store_some` is not for that: of a mask that is known to have one lane, LLVM 22 makes an
@@ -104,17 +104,17 @@ class Elements:
         kind = memory(self.dtype)
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
         first = self.body.let(f"extractelement {vector(kind, self.shape.lanes)} {content}, i32 0")
-        self.body.line(f"store {kind} {first}, ptr {place}, align {self.align}")
+        self.body.line(f"store {kind} {first}, ptr {address}, align {self.align}")
 
-    def store_some(self, value: str, place: str, mask: str) -> None:
+    def store_some(self, value: str, address: str, mask: str) -> None:
         """Write the lanes of a mask."""
         content = self.body.primitives(self.shape.lanes).to_memory(self.dtype, value)
-        self.move(content, place, mask)
+        self.move(content, address, mask)
 
-    def move(self, content: str, place: str, mask: str) -> None:
+    def move(self, content: str, address: str, mask: str) -> None:
         """The same without a conversion."""
         self.body.line(
-            f"call void @llvm.masked.store.{self._suffix}({self._moved} {content}, ptr {place}, "
+            f"call void @llvm.masked.store.{self._suffix}({self._moved} {content}, ptr {address}, "
             f"i32 {self.align}, {self.mask_type} {mask})"
         )
 
@@ -131,7 +131,7 @@ def declarations(shape: TileShape) -> dict[str, str]:
     )
     for dtype in (shape.dtype, shape.stored):
         result |= Elements(FunctionBody(), shape, dtype).declarations()
-    if shape.places == 2:
+    if shape.k_pack == 2:
         result |= Elements(
             FunctionBody(), shape._replace(lanes=shape.columns), bfloat16
         ).declarations()

@@ -72,7 +72,7 @@ class MatMulItem(SharedFunction):
 
     @property
     def may_be_in_place(self) -> bool:
-        """Whether panels of b may be used where they lie."""
+        """Whether panels of b may be used where they are."""
         return self.layout == "rows" and not self.shape.converts and not self.tiles
 
     @property
@@ -96,9 +96,9 @@ class MatMulItem(SharedFunction):
         """Return what computes a number of rows and columns as dot products."""
         return Piece("dots", self.shape, (rows, columns), self._operand(is_computed))
 
-    def stream(self, rows: int, places: int, is_computed: bool) -> Piece:
-        """Return what adds to a number of rows that of places of k."""
-        return Piece("stream", self.shape, (rows, places), self._operand(is_computed))
+    def stream(self, rows: int, k_steps: int, is_computed: bool) -> Piece:
+        """Return what adds to a number of rows that of positions of k."""
+        return Piece("stream", self.shape, (rows, k_steps), self._operand(is_computed))
 
     def _operand(self, is_computed: bool) -> Kernel | None:
         return self.inline.kernel if is_computed and self.inline is not None else None
@@ -111,7 +111,7 @@ class MatMulItem(SharedFunction):
     @property
     def left(self) -> Piece:
         """The function that converts a piece of a, or makes pairs of it."""
-        return Piece("widen" if self.shape.places == 1 else "pair_left", self.shape, ())
+        return Piece("widen" if self.shape.k_pack == 1 else "pair_left", self.shape, ())
 
     @property
     def round(self) -> Piece:
@@ -139,5 +139,5 @@ class MatMulItem(SharedFunction):
                     found += [self.dots(*pair, way) for pair in pairs]
             else:
                 for rows in self.few_heights:
-                    found += [self.stream(rows, p, way) for p in (streams.PLACES[rows], 1)]
+                    found += [self.stream(rows, p, way) for p in (streams.K_STEPS[rows], 1)]
         return tuple(dict.fromkeys(found))

@@ -85,7 +85,7 @@ class _Batch(NamedTuple):
 class _Product(NamedTuple):
     """A product in the form that the code computes.
 
-    `a` and `b` are views of the last two dims alone; `turned` where it is the transposed product.
+    `a` and `b` are views of the last two dims only; `turned` where it is the transposed product.
     """
 
     a: View
@@ -173,7 +173,7 @@ def matmul_steps(
                 how = for_few_rows(how, it.sizes[0], cut(shape, costs, one_row, it.members))
             else:
                 how = how._replace(chunk_columns=how.filled)
-    right_view = it.b
+    right_view, steps = it.b, list[Step]()
     # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
     # are made of where that is as quick.
     is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
@@ -184,7 +184,8 @@ def matmul_steps(
     # Sections begin with a panel of their own.
     is_packed = is_packed and (sections == 1 or part % shape.columns == 0)
     if is_packed and all([dim.b == 0 for dim in it.batch]):
-        right = prepacked(nodes, shape, target, it.b, layout)
+        steps = [prepacked(nodes, shape, target, it.b, layout)]
+        right = steps[0].operands[1]
         right_view = View(right, 0, it.b.shape, (0, 0))
         layout = "packed"
         few, heights = _few(shape, layout, it)
@@ -244,10 +245,10 @@ def matmul_steps(
             params += own.params_with(n, part)
     groups = (it.members * how.splits + how.group - 1) // how.group
     work_items = groups * how.row_blocks * how.column_blocks
-    step = operands.step(nodes, code, params, work_items, scratch)
-    if parts is None:
-        return [step]
-    return [step, _combine(nodes, shape, target, it, how.splits, parts, product, epilogue)]
+    steps.append(operands.step(nodes, code, params, work_items, scratch))
+    if parts is not None:
+        steps.append(_combine(nodes, shape, target, it, how.splits, parts, product, epilogue))
+    return steps
 
 
 def computes_operand(
@@ -434,7 +435,7 @@ def _suits(shape: TileShape, few: GemvPolicy, m: DimLike) -> bool:
 
 def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
     """Return what the parts of the work take."""
-    if by_tiles or shape.places == 2:
+    if by_tiles or shape.k_pack == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN
 

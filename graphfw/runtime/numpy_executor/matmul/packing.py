@@ -2,10 +2,10 @@
 
     @pack(ptr b, i64 ks, i64 ns, ptr to, i64 gap, i64 n, i64 columns)
 
-copies n places of k of a number of columns; `ks` and `ns` are the bytes from place to place and
-from column to column, `gap` those from panel to panel. There is one for each way in which `b` may
-lie: with its rows contiguous, its columns, or neither. What follows the last column in its panel is
-any numbers: what is computed from them is not stored.
+copies n positions of k of a number of columns; `ks` and `ns` are the bytes from position to
+position and from column to column, `gap` those from panel to panel. There is one for each way in
+which `b` may lie: with its rows contiguous, its columns, or neither. What follows the last column
+in its panel is any numbers: what is computed from them is not stored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]
-"""The order of `b` in memory; "packed" is panels of all of its columns, made ahead."""
+"""The order of `b` in memory; "packed" is panels of all of its columns, made in advance."""
 
 _AHEAD = 8
-"""How many rows ahead memory is asked for: rows lie too far apart for the processor to guess."""
+"""How many rows in advance memory is asked for: rows lie too far apart for the processor to "
+"guess."""
 
 
 def packing(symbol: str, shape: TileShape, layout: Layout) -> str:
@@ -50,13 +51,13 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
         to = body.at("%to", body.mul(k, width * new))
         with body.loop(0, panels) as panel:
             offset = body.mul(panel, width * old)
-            place = body.at(to, body.mul(panel, "%gap"))
+            address = body.at(to, body.mul(panel, "%gap"))
             for n in range(2):
                 lane = n * shape.lanes
                 here = body.at(body.at(row, offset), lane * old)
                 ahead(body, here, "%ks")
                 value = stored.load(here)
-                computed.store(value, body.at(place, lane * new))
+                computed.store(value, body.at(address, lane * new))
         with body.where(is_rest):
             for n in range(2):
                 lane = n * shape.lanes
@@ -64,9 +65,9 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
                 computed.store(value, body.at(body.at(to, rest_to), lane * new))
 
 
-def ahead(body: FunctionBody, place: str, gap: str) -> None:
-    """Ask for memory that lies some rows behind a place."""
-    there = body.at(place, body.mul(gap, _AHEAD))
+def ahead(body: FunctionBody, position: str, gap: str) -> None:
+    """Ask for memory that lies some rows after a position."""
+    there = body.at(position, body.mul(gap, _AHEAD))
     body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
 
 
@@ -79,19 +80,19 @@ def columns(body: FunctionBody, shape: TileShape, stored: Elements, n: str) -> N
     q, lanes, size = 16 // shape.size, shape.lanes, shape.size
     computed, item = Elements(body, shape, shape.dtype), stored.dtype.itemsize
     last = body.sub("%columns", 1)
-    places = body.mul(body.div(n, q), q)
+    whole = body.mul(body.div(n, q), q)
     with body.loop(0, "%columns", lanes) as column:
         numbers = [body.min(body.add(column, c), last) for c in range(lanes)]
         starts = [body.at("%b", body.mul(number, "%ns")) for number in numbers]
-        to = place_of(body, shape, column)
-        with body.loop(0, places, q) as k:
+        to = address_of_column(body, shape, column)
+        with body.loop(0, whole, q) as k:
             offset = body.mul(k, item)
             pieces = [stored.load(body.at(c, offset), q) for c in starts]
             registers = [_joined(body, shape.element, q, pieces[i::q]) for i in range(q)]
             row = body.at(to, body.mul(k, shape.columns * size))
-            for place, value in enumerate(transposed_pieces(body, shape, q, registers)):
-                computed.store(value, body.at(row, place * shape.columns * size))
-        with body.loop(places, n) as k:
+            for index, value in enumerate(transposed_pieces(body, shape, q, registers)):
+                computed.store(value, body.at(row, index * shape.columns * size))
+        with body.loop(whole, n) as k:
             row = body.at(to, body.mul(k, shape.columns * size))
             offset = body.mul(k, item)
             for c, source in enumerate(starts):
@@ -133,8 +134,8 @@ def transposed_pieces(
     return registers
 
 
-def place_of(body: FunctionBody, shape: TileShape, column: str) -> str:
-    """Where the first place of a column goes."""
+def address_of_column(body: FunctionBody, shape: TileShape, column: str) -> str:
+    """Where the first position of a column goes."""
     panel = body.div(column, shape.columns)
     within = body.mul(body.rem(column, shape.columns), shape.size)
     return body.at(body.at("%to", body.mul(panel, "%gap")), within)
@@ -144,12 +145,12 @@ def _elements(body: FunctionBody, shape: TileShape) -> None:
     """Element by element."""
     stored = Elements(body, shape, shape.stored)
     with body.loop(0, "%columns") as column:
-        to = place_of(body, shape, column)
+        to = address_of_column(body, shape, column)
         start = body.at("%b", body.mul(column, "%ns"))
         with body.loop(0, "%n") as k:
             value = stored.load(body.at(start, body.mul(k, "%ks")), 1)
-            place = body.at(to, body.mul(k, shape.columns * shape.size))
-            body.line(f"store {shape.element} {value}, ptr {place}")
+            address = body.at(to, body.mul(k, shape.columns * shape.size))
+            body.line(f"store {shape.element} {value}, ptr {address}")
 
 
 def widening(symbol: str, shape: TileShape) -> str:
@@ -197,8 +198,8 @@ def rounding(symbol: str, shape: TileShape) -> str:
         with body.loop(0, "%columns", shape.lanes) as column:
             mask = computed.mask(body.sub("%columns", column))
             value = computed.load_some(body.at(source, body.mul(column, shape.size)), mask)
-            place = body.at(to, body.mul(column, shape.stored.itemsize))
-            stored.store_some(value, place, mask)
+            address = body.at(to, body.mul(column, shape.stored.itemsize))
+            stored.store_some(value, address, mask)
     return body.function(
         f"define fastcc void @{symbol}(ptr %from, i64 %fs, ptr %to, i64 %ts, i64 %rows, "
         "i64 %columns)"

@@ -1,4 +1,4 @@
-"""Operands of dot products of pairs: two places of k side by side in one word of four bytes.
+"""Operands of dot products of pairs: two positions of k side by side in one word of four bytes.
 
 `vdpbf16ps` adds to each lane of float32 the products of two pairs of bfloat16. Panels of `b` are
 `[panel][pair][two vectors of words]`, see `packing`; an `a` whose rows are contiguous is read where
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from graphfw.ir.dtype import bfloat16, float32
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.packing import Layout, ahead, columns, place_of
+from graphfw.runtime.numpy_executor.matmul.packing import Layout, address_of_column, ahead, columns
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
@@ -39,14 +39,14 @@ class _Rows:
         self.words = Elements(body, shape, float32)
         self._kind = f"<{self.lanes} x i16>"
 
-    def mixed(self, place: str, gap: str, both: str, mask: str) -> list[str]:
+    def mixed(self, address: str, gap: str, both: str, mask: str) -> list[str]:
         """Return two vectors of words, of what lies under a mask; 0 is the second unless `both`."""
         body, bits = self.body, self.elements.mask_type
         second = body.let(f"select i1 {both}, {bits} {mask}, {bits} zeroinitializer")
-        places = place, body.at(place, gap)
-        for row in places:
+        addresses = address, body.at(address, gap)
+        for row in addresses:
             ahead(body, row, body.mul(gap, 2))
-        x, y = (self.elements.moved(*of) for of in zip(places, (mask, second), strict=True))
+        x, y = (self.elements.moved(*of) for of in zip(addresses, (mask, second), strict=True))
         vectors = []
         for half in range(2):
             begin = half * self.lanes // 2
@@ -69,9 +69,9 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
         with body.loop(0, "%columns", width) as column:
             here = body.at(row, body.mul(column, _ITEM))
             mask = rows.elements.mask(body.sub("%columns", column))
-            place = body.at(to, body.mul(body.div(column, width), "%gap"))
+            address = body.at(to, body.mul(body.div(column, width), "%gap"))
             for n, words in enumerate(rows.mixed(here, "%ks", both, mask)):
-                rows.words.store(words, body.at(place, n * shape.lanes * _WORD))
+                rows.words.store(words, body.at(address, n * shape.lanes * _WORD))
 
 
 def _columns(body: FunctionBody, shape: TileShape) -> None:
@@ -80,7 +80,7 @@ def _columns(body: FunctionBody, shape: TileShape) -> None:
     columns(body, shape, Elements(body, shape, float32, align=_ITEM), pairs)
     with body.where(body.test("ne", body.rem("%n", 2), 0)), body.loop(0, "%columns") as column:
         source = body.at(body.at("%b", body.mul(column, "%ns")), body.mul(pairs, _WORD))
-        to = body.at(place_of(body, shape, column), body.mul(pairs, shape.columns * _WORD))
+        to = body.at(address_of_column(body, shape, column), body.mul(pairs, shape.columns * _WORD))
         _single(body, source, to)
 
 
@@ -94,7 +94,13 @@ def _elements(body: FunctionBody, shape: TileShape) -> None:
     """Column by column."""
     with body.loop(0, "%columns") as column:
         start = body.at("%b", body.mul(column, "%ns"))
-        _spread(body, start, "%ks", "%n", (place_of(body, shape, column), shape.columns * _WORD))
+        _spread(
+            body,
+            start,
+            "%ks",
+            "%n",
+            (address_of_column(body, shape, column), shape.columns * _WORD),
+        )
 
 
 def _spread(body: FunctionBody, start: str, gap: str, n: str, to: tuple[str, str | int]) -> None:
@@ -102,10 +108,10 @@ def _spread(body: FunctionBody, start: str, gap: str, n: str, to: tuple[str, str
     pairs = body.div(n, 2)
     with body.loop(0, pairs) as pair:
         source = body.at(start, body.mul(pair, body.mul(gap, 2)))
-        place = body.at(to[0], body.mul(pair, to[1]))
+        address = body.at(to[0], body.mul(pair, to[1]))
         for number, item in enumerate((source, body.at(source, gap))):
             value = body.let(f"load i16, ptr {item}")
-            body.line(f"store i16 {value}, ptr {body.at(place, number * _ITEM)}")
+            body.line(f"store i16 {value}, ptr {body.at(address, number * _ITEM)}")
     with body.where(body.test("ne", body.rem(n, 2), 0)):
         source = body.at(start, body.mul(pairs, body.mul(gap, 2)))
         _single(body, source, body.at(to[0], body.mul(pairs, to[1])))
@@ -149,7 +155,7 @@ def _padded(body: FunctionBody, shape: TileShape) -> None:
 
 
 def _rows_of_a(body: FunctionBody, shape: TileShape) -> None:
-    """Mix two places of k, of which each lies side by side for all rows."""
+    """Mix two positions of k, of which each lies side by side for all rows."""
     rows = _Rows(body, shape)
     with body.loop(0, body.ceil("%n", 2)) as pair:
         both = body.test("slt", body.add(body.mul(pair, 2), 1), "%n")
@@ -158,7 +164,7 @@ def _rows_of_a(body: FunctionBody, shape: TileShape) -> None:
         with body.loop(0, "%rows", shape.columns) as row:
             left = body.sub("%rows", row)
             here = body.at(source, body.mul(row, _ITEM))
-            place = body.at(to, body.mul(row, _WORD))
+            address = body.at(to, body.mul(row, _WORD))
             for n, words in enumerate(rows.mixed(here, "%ks", both, rows.elements.mask(left))):
-                at = body.at(place, n * shape.lanes * _WORD)
+                at = body.at(address, n * shape.lanes * _WORD)
                 rows.words.store_some(words, at, rows.words.mask(left, n))

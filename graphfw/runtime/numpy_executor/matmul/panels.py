@@ -1,9 +1,9 @@
-"""`PackPanelsCode`: the native function that packs a right operand ahead, once for many runs."""
+"""`PackPanelsCode`: the native function that prepacks a right operand."""
 
 from __future__ import annotations
 
 from graphfw.ir.tensor import Node
-from graphfw.runtime.kernels.steps import Prepared, Step, Temp, View
+from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -18,7 +18,7 @@ _PACK_COLUMNS = 4
 
 @record
 class PackPanelsCode:
-    """A work item: some panels of a `b` that is packed ahead, over all of k.
+    """A work item: some panels of a `b` that is prepacked, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
     columns in a work item (a multiple of those of a panel).
@@ -47,7 +47,7 @@ class PackPanelsCode:
         columns = body.min(body.sub(n, column), per_item)
         k_bytes, n_bytes = body.mul(k_stride, size), body.mul(n_stride, size)
         b = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, size))
-        gap = body.mul(body.ceil(k, self.shape.places), self.shape.columns * self.shape.size)
+        gap = body.mul(body.ceil(k, self.shape.k_pack), self.shape.columns * self.shape.size)
         panels = body.mul(body.div(column, self.shape.columns), gap)
         body.line(
             f"call fastcc void @{pack.name}(ptr {body.at(b, body.mul(column, n_bytes))}, "
@@ -61,18 +61,18 @@ class PackPanelsCode:
 
 def prepacked(
     nodes: tuple[Node, ...], shape: TileShape, target: Processor, b: View, layout: Layout
-) -> Prepared:
-    """Return panels of all of b, computed once."""
+) -> Step:
+    """Return the step that makes panels of all of b, once."""
     (k, n), width = b.shape, shape.columns
     panels = (n + width - 1) // width
-    steps = (k + shape.places - 1) // shape.places
+    steps = (k + shape.k_pack - 1) // shape.k_pack
     memory = Temp(shape.dtype, panels * width * steps, "a packed matrix")
-    step = Step(
+    return Step(
         nodes,
         PackPanelsCode(shape, target, layout),
         (b.storage, memory),
         (False, True),
         (k, n, b.offset, *b.strides, _PACK_COLUMNS * width),
         (panels + _PACK_COLUMNS - 1) // _PACK_COLUMNS,
+        prepacks=True,
     )
-    return Prepared(memory.dtype, memory.size, memory.why, step)

@@ -90,4 +90,4 @@ class Piece(SharedFunction):
 
 def packs(shape: TileShape, layout: Layout) -> Piece:
     """Return what packs panels of a right operand."""
-    return Piece("pack" if shape.places == 1 else "pair_right", shape, (layout,))
+    return Piece("pack" if shape.k_pack == 1 else "pair_right", shape, (layout,))

@@ -51,7 +51,7 @@ _PART = 1024
 """The least length of a part, where the sums are split."""
 
 _LONGEST_PART = 1 << 20
-"""The greatest length of a part: with few columns each place takes some 15 ns."""
+"""The greatest length of a part: with few columns each position takes some 15 ns."""
 
 _SPLIT = 1 << 19
 """The most elements of a product whose parts are kept apart: up to 16 of them."""
@@ -60,7 +60,8 @@ _CHUNK = 1 << 16
 """The elements of a chunk of a work item, which stays in the L2 cache."""
 
 _WAY, _WAYS = 4096, 8
-"""Lines of memory that lie such a multiple of bytes apart have so many places in the L1 cache."""
+"""Lines of memory that lie such a multiple of bytes apart have so many positions in the L1 "
+"cache."""
 
 _LEAST_TIME = 3.7
 """A tile of few rows takes as long as one of so many: it waits for the right operand."""
@@ -319,19 +320,19 @@ def _symbolic(
     """Blocks of about the right work, whatever the sizes turn out to be."""
     rows = m if isinstance(m, int) else 128
     columns = n if isinstance(n, int) else _ASSUMED
-    places = k if isinstance(k, int) else _ASSUMED
-    work = costs.work(rows, columns, places)
+    length = k if isinstance(k, int) else _ASSUMED
+    work = costs.work(rows, columns, length)
     is_large = (isinstance(batch, int) and batch < 8) or work > 2 * _WORK_ITEM
     if not is_large and isinstance(m, int) and isinstance(n, int):
         return 1, 1, max(_WORK_ITEM // max(work, 1), 1), 1
     # About as many columns as make a work item with 128 rows, then as many rows.
-    width = max(_WORK_ITEM // costs.work(min(rows, 128), 1, max(places, 1)) // 64 * 64, 64)
-    height = max(_WORK_ITEM // costs.work(1, max(min(width, columns), 1), max(places, 1)), 128)
+    width = max(_WORK_ITEM // costs.work(min(rows, 128), 1, max(length, 1)) // 64 * 64, 64)
+    height = max(_WORK_ITEM // costs.work(1, max(min(width, columns), 1), max(length, 1)), 128)
     row_blocks = dim_max(1, (m + height - 1) // height)
     column_blocks = dim_max(1, (n + width - 1) // width)
     # As `_work_items` does: small ones where there are few, and several members where they are
     # many.
-    all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * places * batch
+    all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * length * batch
     work_items = dim_max(1, dim_max(all_of_it // _WORK_ITEM, dim_min(8, all_of_it // _SMALLEST)))
     blocks = work_items // dim_max(1, batch * row_blocks)
     if is_large and not isinstance(m, int):

@@ -27,7 +27,7 @@ class SharedFunction(abc.ABC):
 
     @property
     def types(self) -> str:
-        """The types of its arguments: by default a work item's, which are told what they call."""
+        """The types of its arguments: by default those of a work item."""
         return "ptr, ptr, i64, ptr, ptr"
 
     @property

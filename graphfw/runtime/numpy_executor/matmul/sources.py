@@ -26,11 +26,11 @@ from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
-COMPUTED = "ptr %operands, ptr %given, i64 %row, i64 %column"
+COMPUTED = "ptr %operands, ptr %params_of_b, i64 %row, i64 %column"
 """The arguments of what computes rows of the right operand, for which see `ComputedRows`."""
 
 _AHEAD = 5120
-"""How many bytes ahead memory is asked for where rows are short: the processor's guesses end with
+"""How many bytes in advance memory of short rows is asked for: the processor's guesses end with
 each of them."""
 
 _MOST_CALLS = 32
@@ -44,8 +44,8 @@ class RowSource(Protocol):
         """Go through the forms that loads have; what is written for each happens in one of them."""
         ...
 
-    def load(self, place: str, mask: str = "") -> list[str]:
-        """Return a vector of each row, from a place on; where there is a mask, its lanes."""
+    def load(self, address: str, mask: str = "") -> list[str]:
+        """Return a vector of each row, from a position on; where there is a mask, its lanes."""
         ...
 
 
@@ -60,10 +60,10 @@ class InMemory:
         """See `RowSource.forms`: there is one."""
         yield
 
-    def load(self, place: str, mask: str = "") -> list[str]:
+    def load(self, address: str, mask: str = "") -> list[str]:
         """See `RowSource.load`."""
         elements = self._elements
-        offset = elements.body.mul(place, elements.dtype.itemsize)
+        offset = elements.body.mul(address, elements.dtype.itemsize)
         found = [elements.body.at(row, offset) for row in self._rows]
         return [elements.load_some(p, mask) if mask else elements.load(p) for p in found]
 
@@ -117,7 +117,7 @@ class _Start(NamedTuple):
 class ComputedRows:
     """Rows that a prologue computes.
 
-    Its buffers' addresses lie at `%operands`, its run-time integers at `%given`.
+    Its buffers' addresses lie at `%operands`, its run-time integers at `%params_of_b`.
 
     Args:
         body: Of the function.
@@ -125,7 +125,7 @@ class ComputedRows:
         kernel: The prologue's.
         first: The number of the first row in its tensor.
         count: How many rows.
-        column: Where in its rows place 0 lies.
+        column: Where in its rows position 0 lies.
         ahead: Whether memory is asked for before it is needed.
         long: Whether so many vectors are loaded that `forms` pay.
     """
@@ -181,15 +181,15 @@ class ComputedRows:
             with body.where(whole if self._is_whole else body.opposite(whole)):
                 yield
 
-    def load(self, place: str, mask: str = "") -> list[str]:
+    def load(self, address: str, mask: str = "") -> list[str]:
         """See `RowSource.load`."""
         shared: dict[Expr, str] = {}
         found = []
         for starts, known in self._rows:
             values = {**known, **shared}
-            self._write(values, _Varies(rows=False, columns=True), starts, place, mask)
+            self._write(values, _Varies(rows=False, columns=True), starts, address, mask)
             shared = {e: v for e, v in values.items() if not self._varies[e].rows}
-            self._write(values, _Varies(rows=True, columns=True), starts, place, mask)
+            self._write(values, _Varies(rows=True, columns=True), starts, address, mask)
             found.append(values[self._root])
         return found
 
@@ -197,7 +197,7 @@ class ComputedRows:
         if isinstance(size, int):
             return str(size)
         if size not in self._sizes:
-            self._sizes[size] = self._body.array("%given", size.number)
+            self._sizes[size] = self._body.array("%params_of_b", size.number)
         return self._sizes[size]
 
     def _varying(self, expr: Expr) -> _Varies:
@@ -224,7 +224,7 @@ class ComputedRows:
                 number = body.add(self._column, number)
             buffer = self._buffers[expr.buffer]
             if self._kernel.is_packed(expr):
-                found[expr] = _Start(*body.packed(expr.dtype).place(buffer, number))
+                found[expr] = _Start(*body.packed(expr.dtype).address_of(buffer, number))
             else:
                 found[expr] = _Start(body.at(buffer, body.mul(number, expr.dtype.itemsize)))
         return found
@@ -234,7 +234,7 @@ class ComputedRows:
         values: dict[Expr, str],
         which: _Varies,
         starts: dict[Load, _Start],
-        place: str,
+        position: str,
         mask: str,
     ) -> None:
         """Write the values that vary in one way, after those that they are made of."""
@@ -247,7 +247,7 @@ class ComputedRows:
                 values[expr] = splat(register(expr.dtype), number, self._shape.lanes)
             elif isinstance(expr, Load):
                 starts = starts or self._starts("0")
-                values[expr] = self._load(expr, starts[expr], place, mask)
+                values[expr] = self._load(expr, starts[expr], position, mask)
             elif isinstance(expr, Call):
                 args = tuple([values[arg] for arg in expr.args])
                 dtype = expr.args[-1].dtype
@@ -258,12 +258,12 @@ class ComputedRows:
                 else:
                     values[expr] = p.call(expr.function, dtype, args)
 
-    def _load(self, expr: Load, start: _Start, place: str, mask: str) -> str:
+    def _load(self, expr: Load, start: _Start, position: str, mask: str) -> str:
         if not self._varies[expr].columns:
             return self._of_all(expr, start)
         is_packed = self._kernel.is_packed(expr)
         load = self._of_packed if is_packed else self._of_memory
-        return load(expr.dtype, start, place, mask)
+        return load(expr.dtype, start, position, mask)
 
     def _of_all(self, expr: Load, start: _Start) -> str:
         """Write what is the same in all columns."""
@@ -278,11 +278,11 @@ class ComputedRows:
         order = f"<{lanes} x i32> zeroinitializer"
         return body.let(f"shufflevector {kind} {first}, {kind} poison, {order}")
 
-    def _of_memory(self, dtype: DType, start: _Start, place: str, mask: str) -> str:
+    def _of_memory(self, dtype: DType, start: _Start, position: str, mask: str) -> str:
         body, lanes = self._body, self._shape.lanes
         element, itemsize = memory(dtype), dtype.itemsize
         kind = vector(element, lanes)
-        address = body.at(start.address, body.mul(place, itemsize))
+        address = body.at(start.address, body.mul(position, itemsize))
         if mask:
             suffix = {"float": "f32", "double": "f64"}.get(element, element)
             bits = f"<{lanes} x i1>"
@@ -294,10 +294,10 @@ class ComputedRows:
             self._ask(address)
         return body.primitives(lanes).from_memory(dtype, value)
 
-    def _of_packed(self, dtype: DType, start: _Start, place: str, mask: str) -> str:
-        """Write a vector that begins a whole number of vectors behind the start."""
+    def _of_packed(self, dtype: DType, start: _Start, position: str, mask: str) -> str:
+        """Write a vector that begins a whole number of vectors after the start."""
         body, lanes = self._body, self._shape.lanes
-        packed, bit, away = body.packed(dtype), start.bit, body.mul(place, dtype.bits)
+        packed, bit, away = body.packed(dtype), start.bit, body.mul(position, dtype.bits)
         address = body.at(start.address, body.let(f"lshr i64 {away}, 3"))
         if lanes * dtype.bits % 8:
             within = body.let(f"trunc i64 {away} to i32")

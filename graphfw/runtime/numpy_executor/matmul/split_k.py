@@ -96,5 +96,5 @@ class SplitKReduceCode:
             with body.loop(0, splits[0]) as part:
                 value = computed.load_some(body.at(here, body.mul(part, splits[1])), kept)
                 body.set(total, body.let(f"fadd {v} {body.get(total, v)}, {value}"), v)
-            place = body.at(to, body.mul(index, shape.stored.itemsize))
-            stored.store_some(body.get(total, v), place, kept)
+            address = body.at(to, body.mul(index, shape.stored.itemsize))
+            stored.store_some(body.get(total, v), address, kept)

@@ -2,10 +2,10 @@
 
     @stream(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 more, i64 columns)
 
-adds to r rows of the product what p places of k contribute, or with `more` = 0 sets them to it; the
-strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr given, i64 row, i64
-column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has load
-instructions of its own: so the processor sees p streams, and guesses what comes next.
+adds to r rows of the product what p positions of k contribute, or with `more` = 0 sets them to it;
+the strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr params_of_b,
+i64 row, i64 column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has
+load instructions of its own: so the processor sees p streams, and guesses what comes next.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 MOST = 4
 """Up to so many rows."""
 
-PLACES = {4: 4, 2: 8, 1: 8}
+K_STEPS = {4: 4, 2: 8, 1: 8}
 """For each height how many rows of `b` stream at once; what is left of them, one by one."""
 
 
 def stream(
-    symbol: str, shape: TileShape, rows: int, places: int, operand: Kernel | None = None
+    symbol: str, shape: TileShape, rows: int, k_steps: int, operand: Kernel | None = None
 ) -> FunctionText:
-    """Return the function for a number of rows and of places of k, under a name.
+    """Return the function for a number of rows and of positions of k, under a name.
 
     Args:
         symbol: The name.
         shape: Whose vectors.
         rows: Of the product.
-        places: Of k.
+        k_steps: Of k.
         operand: What computes `b`, if it is not read.
     """
     v, body = shape.vector, FunctionBody()
@@ -48,14 +48,14 @@ def stream(
     factors = {}
     for r in range(rows):
         row = body.at("%a", body.mul("%rs", r))
-        for p in range(places):
+        for p in range(k_steps):
             factors[r, p] = stored.spread(body.at(row, body.mul("%ks", p)))
     source: RowSource
     if operand is None:
-        source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(places)])
+        source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(k_steps)])
     else:
         # Of several rows fewer columns are multiplied at a time.
-        source = ComputedRows(body, shape, operand, "%row", places, "%column", long=rows == 1)
+        source = ComputedRows(body, shape, operand, "%row", k_steps, "%column", long=rows == 1)
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
     def multiply(column: str, mask: str, old: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -63,14 +63,14 @@ def stream(
         to, right = body.mul(column, shape.size), source.load(column, mask)
         results = []
         for r, target in enumerate(targets):
-            place = body.at(target, to)
-            total = old(place)
+            address = body.at(target, to)
+            total = old(address)
             for p, value in enumerate(right):
                 total = body.let(
                     f"call {v} @llvm.fmuladd.{shape.suffix}({v} {factors[r, p]}, {v} {value}, "
                     f"{v} {total})"
                 )
-            results.append((total, place))
+            results.append((total, address))
         return results
 
     whole = body.mul(body.div("%columns", shape.lanes), shape.lanes)
@@ -79,14 +79,14 @@ def stream(
     for _ in source.forms():
         for bit, old in ways:
             with body.where(bit), body.loop(0, whole, shape.lanes) as column:
-                for total, place in multiply(column, "", old):
-                    computed.store(total, place)
+                for total, address in multiply(column, "", old):
+                    computed.store(total, address)
     rest = body.sub("%columns", whole)
     with body.where(body.test("ne", rest, 0)):
         kept, bits = stored.mask(rest), stored.mask_type
         known = body.let(f"select i1 {adds}, {bits} {kept}, {bits} zeroinitializer")
-        for total, place in multiply(whole, kept, lambda p: computed.load_some(p, known)):
-            computed.store_some(total, place, kept)
+        for total, address in multiply(whole, kept, lambda p: computed.load_some(p, known)):
+            computed.store_some(total, address, kept)
     right = "ptr %b, i64 %bs" if operand is None else COMPUTED
     text = body.function(
         f"define fastcc void @{symbol}(ptr %a, i64 %rs, i64 %ks, {right}, ptr %c, "

@@ -89,7 +89,7 @@ class FunctionBody:
         return self.let(f"select i1 {bit}, {kind} {x}, {kind} {y}")
 
     def at(self, pointer: str, offset: str | int) -> str:
-        """Return the address that lies `offset` bytes behind another."""
+        """Return the address that lies `offset` bytes after another."""
         return (
             pointer if offset == 0 else self.let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
         )
@@ -108,8 +108,8 @@ class FunctionBody:
 
     def array(self, pointer: str, index: str | int, kind: str = "i64") -> str:
         """Read an element of an array of i64 or of pointers."""
-        place = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
-        return self.let(f"load {kind}, ptr {place}")
+        address = self.let(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
+        return self.let(f"load {kind}, ptr {address}")
 
     @contextmanager
     def loop(

@@ -3,14 +3,15 @@
     @tile(ptr a, i64 rs, i64 ks, ptr b, i64 bs, ptr c, i64 cs, i64 n, i1 more, i64 columns,
         i64 rows)
 
-computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n places
-of the elements of `a` (`rs` bytes from row to row, `ks` from place to place) times the rows of `b`
-(`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to row), or added to
-what is there with `more`. All are of the dtype that is computed in; with dot products of pairs, a
-place is two of bfloat16 side by side, in `a` as well as in `b`. There are r rows or more; where
-a tile is ragged, one is enough: it computes the last of them several times, which changes nothing.
-Where places of `a` do not lie equally far apart, `ks` is the address of n offsets, in bytes, and
-`rows` that of n lines of memory that are asked for: what is needed after this tile.
+computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n
+positions of the elements of `a` (`rs` bytes from row to row, `ks` from position to position) times
+the rows of `b` (`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to
+row), or added to what is there with `more`. All are of the dtype that is computed in; with dot
+products of pairs, a position is two of bfloat16 side by side, in `a` as well as in `b`. There are
+r rows or more; where a tile is ragged, one is enough: it computes the last of them several times,
+which changes nothing. Where positions of `a` do not lie equally far apart, `ks` is the address of n
+offsets, in bytes, and `rows` that of n lines of memory that are asked for: what is needed after
+this tile.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CHAINS = 8
 """How many sums must be under way so that no addition waits for the one before it."""
 
 _AHEAD = {"a": 4096, "b": 512}
-"""How many bytes ahead memory of an operand is asked for."""
+"""How many bytes in advance memory of an operand is asked for."""
 
 LINE = 64
 """The bytes of a line of memory, which is asked for at a time."""
@@ -46,7 +47,7 @@ class TileShape(NamedTuple):
         dtype: The dtype that is computed in: float32 for floats of 16 bits.
         lanes: How many elements a vector register holds.
         rows: The rows of the largest tile.
-        places: How many places of k a multiplication takes: two by dot products of pairs, of
+        k_pack: How many positions of k a multiplication takes: two by dot products of pairs, of
             bfloat16 as it is.
     """
 
@@ -54,17 +55,17 @@ class TileShape(NamedTuple):
     dtype: DType
     lanes: int
     rows: int
-    places: int = 1
+    k_pack: int = 1
 
     @property
     def key(self) -> str:
         """All of it in one text."""
-        return f"{self.stored} {self.lanes} {self.rows}{' in pairs' * (self.places == 2)}"
+        return f"{self.stored} {self.lanes} {self.rows}{' in pairs' * (self.k_pack == 2)}"
 
     @property
     def words(self) -> str:
         """The LLVM type of a vector of what is multiplied."""
-        return self.vector if self.places == 1 else f"<{2 * self.lanes} x bfloat>"
+        return self.vector if self.k_pack == 1 else f"<{2 * self.lanes} x bfloat>"
 
     @property
     def sums(self) -> int:
@@ -109,12 +110,12 @@ def shape_for(dtype: DType, target: Processor, *, pairs: bool = False) -> TileSh
     """
     computed = float32 if dtype.is_low_precision else dtype
     lanes = target.vector_bytes // computed.itemsize
-    places = 2 if pairs and dtype is bfloat16 and target.masked else 1
-    return TileShape(dtype, computed, lanes, 14 if target.masked else 6, places)
+    k_pack = 2 if pairs and dtype is bfloat16 and target.masked else 1
+    return TileShape(dtype, computed, lanes, 14 if target.masked else 6, k_pack)
 
 
 def chains_for(shape: TileShape, rows: int, vectors: int) -> int:
-    """Return how many sums a tile has for each element, over every place of k, second or fourth.
+    """Return how many sums a tile has for each element, over every position of k, second or fourth.
 
     With few rows there are several, as far as registers hold them.
     """
@@ -126,7 +127,7 @@ def tile(symbol: str, shape: TileShape, rows: int, vectors: int, ahead: Ahead, r
     """Return the micro-kernel of a number of rows and vectors, under a name.
 
     It asks ahead for a `b` that is not packed, where what follows in memory is the next panel, and
-    for an `a` that is read once, place by place, and comes from memory.
+    for an `a` that is read once, position by position, and comes from memory.
     """
     return _Tile(shape, rows, vectors, ahead, ragged).text(symbol)
 
@@ -143,7 +144,7 @@ class _Tile:
         self.ahead = ahead
         self.ragged = ragged
         self.chains = chains_for(shape, rows, vectors)
-        # Three rows share a pointer: the next two lie rs and 2 * rs behind it. In a ragged tile all
+        # Three rows share a pointer: the next two lie rs and 2 * rs after it. In a ragged tile all
         # share one, and have each a distance from it.
         self.starts = [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
         self.pointers = ["%b", *(["%list"] if ahead == "list" else self.starts)]
@@ -206,15 +207,15 @@ class _Tile:
         name: str,
         before: str,
         count: str,
-        places: int,
+        k_pack: int,
         start: dict[str, str],
         sums: dict[str, str],
     ) -> list[str]:
-        """The loop over k, `places` at a time, each with sums of its own.
+        """The loop over k, `k_pack` at a time, each with sums of its own.
 
         Its values are named for it: `%acc0.1.0.many` when the loop is over.
         """
-        v, used = self.shape.vector, [f"{c}.{n}" for c in range(places) for n in self.names]
+        v, used = self.shape.vector, [f"{c}.{n}" for c in range(k_pack) for n in self.names]
         body, head = f"{name}.body", [f"br label %{name}", f"{name}:"]
         head.append(f"%k.{name} = phi i64 [ {count}, %{before} ], [ %kn.{name}, %{body} ]")
         head += [
@@ -231,26 +232,26 @@ class _Tile:
             f"{body}:",
         ]
         current = {p: f"{p}.{name}" for p in self.pointers}
-        for place in range(places):
-            head += self._place(name, place, current)
+        for index in range(k_pack):
+            head += self._add_product(name, index, current)
             for p in self.pointers:
                 step = {"%b": "%bs", "%list": "8"}.get(p, "%ks")
-                new = f"{p}n.{name}" if place == places - 1 else f"{p}.{place}.{name}"
+                new = f"{p}n.{name}" if index == k_pack - 1 else f"{p}.{index}.{name}"
                 head.append(f"{new} = getelementptr i8, ptr {current[p]}, i64 {step}")
                 current[p] = new
         return [*head, f"%kn.{name} = sub i64 %k.{name}, 1", f"br label %{name}", f"{name}.end:"]
 
-    def _place(self, name: str, place: int, current: dict[str, str]) -> list[str]:
-        """One place of k: load vectors of b, spread elements of a, multiply and add."""
+    def _add_product(self, name: str, index: int, current: dict[str, str]) -> list[str]:
+        """One position of k: load vectors of b, spread elements of a, multiply and add."""
         shape, lines = self.shape, []
         v, w, lanes = shape.vector, shape.words, shape.lanes
         # A pair is moved as one number.
-        e, many = ("i32", f"<{lanes} x i32>") if shape.places == 2 else (shape.element, v)
-        multiply = DOT_OF_PAIRS if shape.places == 2 else f"llvm.fmuladd.{shape.suffix}"
-        align = shape.size // shape.places
-        end = f"{place}.{name}"
+        e, many = ("i32", f"<{lanes} x i32>") if shape.k_pack == 2 else (shape.element, v)
+        multiply = DOT_OF_PAIRS if shape.k_pack == 2 else f"llvm.fmuladd.{shape.suffix}"
+        align = shape.size // shape.k_pack
+        end = f"{index}.{name}"
         if self.ahead == "list":
-            # Both step from place to place: a line of memory is eight offsets long.
+            # Both step from position to position: a line of memory is eight offsets long.
             lines += [
                 f"%offset.{end} = load i64, ptr {current['%list']}",
                 f"%here.{end} = ptrtoint ptr {current['%list']} to i64",
@@ -291,15 +292,15 @@ class _Tile:
                 f"%z{row}.{end} = bitcast {many} %s{row}.{end} to {w}",
             ]
             for n in range(self.vectors):
-                acc = f"{place}.{row}.{n}"
+                acc = f"{index}.{row}.{n}"
                 factors = f"{w} %z{row}.{end}, {w} %bv{n}.{end}"
                 total = f"{v} %acc{acc}.{name}"
-                order = f"{total}, {factors}" if shape.places == 2 else f"{factors}, {total}"
+                order = f"{total}, {factors}" if shape.k_pack == 2 else f"{factors}, {total}"
                 lines.append(f"%new{acc}.{name} = call {v} @{multiply}({order})")
         return lines
 
     def _asked(self, name: str, pointer: str) -> list[str]:
-        """Ask for the memory that lies some way behind an address."""
+        """Ask for the memory that lies some way after an address."""
         return [
             f"{name} = getelementptr i8, ptr {pointer}, i64 {_AHEAD[self.ahead]}",
             f"call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 3, i32 1)",

@@ -81,7 +81,7 @@ class _ItemText:
         self.a = self.matrix(0, MatMulParams.A, a_size)
         self.b = self.matrix(1, MatMulParams.B, b_size)
         if code.layout == "packed":
-            self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.places))
+            self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.k_pack))
         self.sizes = a_size, b_size
         # What is computed of an operand lies before the chunk of the product.
         self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
@@ -91,7 +91,7 @@ class _ItemText:
             nbytes = self.area if code.computed == "a" else body.mul(self.area, self.sections)
             self.block = body.at(self.begin, body.mul(body.ceil(nbytes, LINE), LINE))
         if code.inline is not None:
-            self.calls.given = body.at("%params", 8 * (MatMulParams.COUNT + 3 * code.batch_dims))
+            self.calls.params = body.at("%params", 8 * (MatMulParams.COUNT + 3 * code.batch_dims))
             self.calls.operands = own_buffers(body, code.inline.operands, "null")
         self.chunks = Chunks(code, body, self.calls, self.m, self.k)
 
@@ -106,14 +106,14 @@ class _ItemText:
         panels = body.max(body.div(str(FILLED), panel), 1)
         return body.min(body.mul(panels, width), usual)
 
-    def param(self, place: int) -> str:
+    def param(self, index: int) -> str:
         """Read a run-time integer."""
-        return self.body.array("%params", place)
+        return self.body.array("%params", index)
 
-    def matrix(self, operand: int, place: int, size: int) -> Matrix:
-        """Where an operand lies whose offset and strides are three run-time integers."""
+    def matrix(self, operand: int, index: int, size: int) -> Matrix:
+        """Where an operand is whose offset and strides are three run-time integers."""
         body = self.body
-        offset, row, step = (body.mul(self.param(place + i), size) for i in range(3))
+        offset, row, step = (body.mul(self.param(index + i), size) for i in range(3))
         return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)
 
     def text(self, symbol: str) -> str:
@@ -135,10 +135,10 @@ class _ItemText:
         begin = body.mul(body.div(rest, row_blocks), group)
         end = body.min(body.add(begin, group), body.mul(batch, self.param(MatMulParams.SPLITS)))
         with body.loop(begin, end) as member:
-            a, b, count, place = self.operands(member, batch)
+            a, b, count, computed_from = self.operands(member, batch)
             one = Chunk(a, b, "", "", "", count, "", "")
             if self.code.inline is not None:
-                one = one._replace(place=place)
+                one = one._replace(computed_from=computed_from)
             if self.code.computed not in ("b", "b across"):
                 self.by_rows(member, rows, columns, one, self.columns_at_once())
             elif self.code.inline is None:
@@ -148,7 +148,7 @@ class _ItemText:
                 with body.where(is_few):
                     self.by_rows(member, rows, columns, one, self.columns_at_once())
                 with body.where(body.opposite(is_few)):
-                    self.by_columns(member, rows, columns, one._replace(place=None))
+                    self.by_columns(member, rows, columns, one._replace(computed_from=None))
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.tilerelease()")
         return body.function(
@@ -159,24 +159,24 @@ class _ItemText:
     def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str, tuple[str, str]]:
         """Where a and b begin for one member of the batch and one part of k, and k's length.
 
-        At the end `Chunk.place`.
+        At the end `Chunk.position`.
         """
         body = self.body
         part, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(MatMulParams.SPLITS)
         begin, end = part_of(body, self.shape, self.k, part, splits)
-        # Of `a` the places of k are its columns, of `b` its rows.
+        # Of `a` the positions of k are its columns, of `b` its rows.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
         start = body.mul(rest, self.n), begin
         if self.code.layout != "columns":
             start = body.add(body.mul(rest, self.k), begin), "0"
         for dim in reversed(range(self.code.batch_dims)):
-            place = MatMulParams.COUNT + 3 * dim
-            extent = self.param(place)
+            position = MatMulParams.COUNT + 3 * dim
+            extent = self.param(position)
             index = body.rem(rest, extent)
             rest = body.div(rest, extent)
-            a_stride = body.mul(self.param(place + 1), self.sizes[0])
-            b_stride = body.mul(self.param(place + 2), self.sizes[1])
+            a_stride = body.mul(self.param(position + 1), self.sizes[0])
+            b_stride = body.mul(self.param(position + 2), self.sizes[1])
             a_offset = body.add(a_offset, body.mul(index, a_stride))
             b_offset = body.add(b_offset, body.mul(index, b_stride))
         a = self.a._replace(address=body.at(self.a.address, a_offset))
@@ -305,7 +305,7 @@ class _ItemText:
             column = body.add(chunk.column, body.mul(section, self.section))
             to = body.at(c, body.mul(section, gap))
             here = chunk._replace(column=column, c=to, c_row=c_row)
-            if code.computed in ("b", "b across") and chunk.place is None:
+            if code.computed in ("b", "b across") and chunk.computed_from is None:
                 here = here._replace(b=self.b_of(section, chunk.b))
             if code.rounds:
                 block = body.at(self.block, body.mul(section, block_gap))
@@ -330,7 +330,7 @@ class _ItemText:
         """Compute a chunk in the way that suits its sizes."""
         body, code = self.body, self.code
         few = self.chunks.dots if code.layout == "columns" else self.chunks.streams
-        if code.few == "always" or chunk.place is not None:
+        if code.few == "always" or chunk.computed_from is not None:
             few(chunk)
         elif code.few == "never":
             self.chunks.blocks(chunk)

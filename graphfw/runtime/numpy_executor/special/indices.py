@@ -21,17 +21,17 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.common import in_common
 
 _WORK_ITEM = 2048
-"""Places that are computed by one claim."""
+"""Positions that are computed by one claim."""
 
 SCAN = 8
-"""How many places are read at once: there is room for so many behind the last."""
+"""How many positions are read at once: there is room for so many after the last."""
 
 
 class IndexCode:
-    """Joins indices along axes to places along all of these.
+    """Joins indices along axes to positions along all of these.
 
     Params: the dims of the indices' common shape; then for each of them the size of its axis, the
-    offset and the strides. Operands: places, indices.
+    offset and the strides. Operands: positions, indices.
 
     Args:
         dtypes: Of the indices.
@@ -47,7 +47,7 @@ class IndexCode:
     @property
     def key(self) -> str:
         names = " ".join([dtype.name for dtype in self._dtypes])
-        return f"places {self._rank} {self._from_end} {names}"
+        return f"positions {self._rank} {self._from_end} {names}"
 
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
@@ -73,7 +73,7 @@ class IndexCode:
             for axis in reversed(range(rank)):
                 at.append(f.rem(left, dims[axis]) if axis else left)
                 left = f.div(left, dims[axis]) if axis else left
-            wrong, place = loop.values[0], "0"
+            wrong, position = loop.values[0], "0"
             for (x, size, offset, strides), dtype in zip(indices, self._dtypes, strict=True):
                 element = offset
                 for index, stride in zip(at, reversed(strides), strict=True):
@@ -82,8 +82,8 @@ class IndexCode:
                 # As unsigned numbers those below 0 are large.
                 outside = f.let(f"icmp uge i64 {value}, {size}")
                 wrong = f.let(f"or i1 {wrong}, {outside}")
-                place = f.add(f.mul(place, size) if place != "0" else "0", value)
-            f.do(f"store i64 {place}, ptr {f.at('i64', y, loop.index)}")
+                position = f.add(f.mul(position, size) if position != "0" else "0", value)
+            f.do(f"store i64 {position}, ptr {f.at('i64', y, loop.index)}")
             loop.following = [wrong]
         (wrong,) = loop.values
         f.do(f"ret i32 {f.let(f'zext i1 {wrong} to i32')}")
@@ -98,7 +98,7 @@ class IndexCode:
         begin: str,
         end: str,
     ) -> tuple[str, str]:
-        """Write what vectors compute of an index that lies in a row.
+        """Write what vectors compute of an index that is contiguous.
 
         Returns where that ends, and whether one is wrong.
         """
@@ -110,8 +110,8 @@ class IndexCode:
         sizes = all_lanes(f, size)
         mask = f"<{SCAN} x i1>"
         with f.loop(begin, vectors, SCAN, carried=[(mask, "zeroinitializer")]) as loop:
-            place = f.add(offset, loop.index)
-            value = load_index(f, dtype, x, place, sizes, from_end=self._from_end, lanes=SCAN)
+            position = f.add(offset, loop.index)
+            value = load_index(f, dtype, x, position, sizes, from_end=self._from_end, lanes=SCAN)
             outside = f.let(f"icmp uge <{SCAN} x i64> {value}, {sizes}")
             f.do(f"store <{SCAN} x i64> {value}, ptr {f.at('i64', y, loop.index)}, align 8")
             loop.following = [f.let(f"or {mask} {loop.values[0]}, {outside}")]
@@ -230,7 +230,7 @@ def index_step(
     """
     named = broadcast(*[view.shape for view in indices])
     dims, together = in_common(indices)
-    temp = Temp(int64, size_of(named) + SCAN, "places that indices name")
+    temp = Temp(int64, size_of(named) + SCAN, "positions that indices name")
     params: list[DimLike] = [*dims]
     for view, size, strides in zip(indices, sizes, together, strict=True):
         params += [size, view.offset, *strides]

@@ -22,7 +22,7 @@ _WORK_ITEM = 1 << 16
 """Bytes that are copied by one claim."""
 
 _TURNED = 64
-"""Bytes in a row that are written from as many places: cache lines that are read again."""
+"""Bytes in a row that are written from as many positions: cache lines that are read again."""
 
 _LONG = 1 << 12
 """Bytes from which the C library copies them sooner."""
@@ -34,7 +34,7 @@ _HEADER = (
     "target",
     "outer",  # how many pairs of last dims there are
     "outer_chunk",  # how many of them a work item has
-    "row_chunk",  # how many places of the last dim but one a work item has
+    "row_chunk",  # how many positions of the last dim but one a work item has
     "run_chunk",  # how many of the last dim
     "row_chunks",
     "run_chunks",
@@ -68,8 +68,8 @@ class MoveCode:
             f.loop("0", count, carried=[("i64", "0")]) as loop,
         ):
             (begin,) = loop.values
-            place = f.add(f.mul(loop.index, str(size)), "2")
-            box = f.at("i64", "%params", place)
+            param = f.add(f.mul(loop.index, str(size)), "2")
+            box = f.at("i64", "%params", param)
             end = f.let(f"load i64, ptr {box}")
             late = f.let(f"icmp sge i64 %work_item, {begin}")
             early = f.let(f"icmp slt i64 %work_item, {end}")
@@ -107,12 +107,12 @@ class MoveCode:
         with f.loop(outer, outer_end) as number:
             left, s, t = number.index, source, target
             for axis in reversed(range(down)):
-                place = left
+                index = left
                 if axis:
-                    place = f.rem(left, n[f"dim{axis}"])
+                    index = f.rem(left, n[f"dim{axis}"])
                     left = f.div(left, n[f"dim{axis}"])
-                s = f.add(s, f.mul(place, n[f"from{axis}"]))
-                t = f.add(t, f.mul(place, n[f"to{axis}"]))
+                s = f.add(s, f.mul(index, n[f"from{axis}"]))
+                t = f.add(t, f.mul(index, n[f"to{axis}"]))
             with f.loop(row, row_end) as line:
                 a = f.at(kind, x, f.add(s, f.mul(line.index, n[f"from{down}"])))
                 b = f.at(kind, y, f.add(t, f.mul(line.index, n[f"to{down}"])))
@@ -235,8 +235,8 @@ def add_run(module: LlvmModule, dtype: DType) -> str:
     )
     whole = f.let(f"and i64 %count, {-lanes}")
     with f.loop("0", whole, lanes) as loop:
-        place = f.at(kind, "%to", loop.index)
-        f.do(f"store <{lanes} x {kind}> {all_lanes}, ptr {place}, align {align}")
+        address = f.at(kind, "%to", loop.index)
+        f.do(f"store <{lanes} x {kind}> {all_lanes}, ptr {address}, align {align}")
     with f.loop(whole, "%count") as loop:
         f.do(f"store {kind} {value}, ptr {f.at(kind, '%to', loop.index)}, align {align}")
     f.do("br label %done")

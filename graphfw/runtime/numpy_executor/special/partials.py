@@ -1,7 +1,7 @@
 """Scatters in which the order of values changes no bit: sums of integers, largest and smallest.
 
-Work items go through parts of the indices, and leave partial results of all places, each its own.
-A second step joins these with x. So each index is read once, however many places there are.
+Work items go through parts of the indices, and leave partial results of all positions, each its
+own. A second step joins these with x. So each index is read once, however many positions there are.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _CHUNK = 1 << 14
 """Elements that a work item adds up at least, if there are so many."""
 
 _CHUNKS = 16
-"""Parts of the indices at most: each has a result for all places."""
+"""Parts of the indices at most: each has a result for all positions."""
 
 _JOINED = 1 << 14
 """Elements of the output that a work item joins, about."""
 
-_FEW_PLACES = 1 << 14
-"""So many places at most, where it is not known how many indices there are."""
+_FEW_ROWS = 1 << 14
+"""So many positions at most, where it is not known how many indices there are."""
 
 _LONG = 1 << 12
 """Elements that are worth a second step."""
@@ -118,7 +118,7 @@ class _Choice:
 
 
 class PartialsCode:
-    """Joins the values of a part of the indices, place by place. Operands: parts, values, index.
+    """Joins the values of a part of the indices, row by row. Operands: parts, values, index.
 
     Args:
         kind: How: "sum", "max" or "min".
@@ -152,19 +152,19 @@ class PartialsCode:
         _fill(f, out, length, choice)
         begin = f.mul(part, n["chunk"])
         count = f.high(f.low(n["chunk"], f.sub(n["count"], begin)), "0")
-        given = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
-        given = f.at(item, values, f.add(given, f.mul(begin, n["values.middle"])))
+        offset = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
+        offset = f.at(item, values, f.add(offset, f.mul(begin, n["values.middle"])))
         first = f.add(n["index.offset"], f.mul(begin, n["index.stride"]))
         with f.when(f.let(f"icmp ne i64 {n['after']}, 1")):
-            with self._valid(f, n, index, first, count) as (number, place):
-                a = f.at(item, given, f.mul(number, n["values.middle"]))
-                b = f.at(item, out, f.mul(place, n["after"]))
+            with self._valid(f, n, index, first, count) as (number, row):
+                a = f.at(item, offset, f.mul(number, n["values.middle"]))
+                b = f.at(item, out, f.mul(row, n["after"]))
                 lie = f"i64 {n['values.last']}, i64 {n['after']}"
                 f.do(f"call void @join(ptr {b}, ptr {a}, {lie})")
         # A call would take longer than all else.
-        with self._valid(f, n, index, first, count) as (number, place):
-            a = f.at(item, given, f.mul(number, n["values.middle"]))
-            choice.write(f, f.at(item, out, place), a, 1)
+        with self._valid(f, n, index, first, count) as (number, row):
+            a = f.at(item, offset, f.mul(number, n["values.middle"]))
+            choice.write(f, f.at(item, out, row), a, 1)
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
@@ -172,18 +172,18 @@ class PartialsCode:
     def _valid(
         self, f: BranchWriter, n: dict[str, str], index: str, first: str, count: str
     ) -> Iterator[tuple[str, str]]:
-        """Open a loop over the indices that are in range, and end the function behind it.
+        """Open a loop over the indices that are in range, and end the function after it.
 
-        Yields the number of an index, and the place that it names.
+        Yields the number of an index, and the position that it names.
         """
         with f.walk(count, carried=[("i1", "false")], asks=True) as loop:
             at = f.add(first, f.mul(loop.index, n["index.stride"]))
-            place = load_index(f, self._index, index, at, n["size"], from_end=self._from_end)
+            row = load_index(f, self._index, index, at, n["size"], from_end=self._from_end)
             # As unsigned numbers those below 0 are large.
-            outside = f.let(f"icmp uge i64 {place}, {n['size']}")
+            outside = f.let(f"icmp uge i64 {row}, {n['size']}")
             wrong = f.let(f"or i1 {loop.values[0]}, {outside}")
             with f.when(f.let(f"xor i1 {outside}, true")):
-                yield loop.index, place
+                yield loop.index, row
             loop.following = [wrong]
         f.leave(f"ret i32 {f.let(f'zext i1 {loop.values[0]} to i32')}")
 
@@ -216,7 +216,7 @@ class JoinCode:
         out = f.at(item, y, f.add(f.mul(batch, length), begin))
         base = f.add(n["x.offset"], f.mul(batch, n["x.before"]))
         base = f.at(item, x, f.add(base, f.mul(row, n["x.middle"])))
-        # At once where x lies in a row, or is uniform.
+        # At once where x is contiguous, or is uniform.
         flat = f.mul(n["x.last"], n["after"])
         at_once = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
         lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
@@ -242,8 +242,8 @@ def _fill(f: BranchWriter, out: str, length: str, choice: _Choice) -> None:
     whole = f.let(f"and i64 {length}, {-lanes}")
     with f.loop("0", whole, lanes) as loop:
         vector = ", ".join([f"{kind} {value}"] * lanes)
-        place = f.at(kind, out, loop.index)
-        f.do(f"store <{lanes} x {kind}> <{vector}>, ptr {place}, align {alignment(choice.dtype)}")
+        row = f.at(kind, out, loop.index)
+        f.do(f"store <{lanes} x {kind}> <{vector}>, ptr {row}, align {alignment(choice.dtype)}")
     with f.loop(whole, length) as loop:
         f.do(f"store {kind} {value}, ptr {f.at(kind, out, loop.index)}")
 
@@ -266,7 +266,7 @@ def suits(node: Node, x: View, values: View) -> bool:
     if not x.storage.dtype.is_integer or not isinstance(after, int) or not isinstance(size, int):
         return False
     if not isinstance(count, int):
-        return size * after <= _FEW_PLACES
+        return size * after <= _FEW_ROWS
     return count >= 2 * size and count * after >= _LONG
 
 
@@ -277,7 +277,7 @@ def partial_steps(
 
     Args:
         node: The node.
-        x: Its first operand, in three dims: before the places, these, and after them.
+        x: Its first operand, in three dims: before the positions, these, and after them.
         values: Likewise.
         indices: The indices.
         output: The result.

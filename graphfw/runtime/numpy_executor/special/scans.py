@@ -110,14 +110,14 @@ class ScanCode:
             starts.append((f.mul(index, n["size"]), at))
         carried = [(number.kind, self._identity(number))] * count
         with f.walk(n["size"], carried=carried, asks=asks) as loop:
-            place = self._place(f, n, loop.index)
+            axis_index = self._position(f, n, loop.index)
             for (to, at), state in zip(starts, loop.values, strict=True):
                 xs = []
                 for x, start, (_, _, middle, _) in zip(addresses[1:], at, lying, strict=True):
-                    element = f.add(start, f.mul(place, middle))
+                    element = f.add(start, f.mul(axis_index, middle))
                     xs.append(number.load(f, f.at(number.stored, x, element)))
                 result, state = self._next(f, number, loop.index, state, xs)
-                number.store(f, result, f.at(number.stored, addresses[0], f.add(to, place)))
+                number.store(f, result, f.at(number.stored, addresses[0], f.add(to, axis_index)))
                 loop.following.append(state)
 
     def _walk_columns(
@@ -146,8 +146,8 @@ class ScanCode:
             start = f.add(offset, f.mul(row, batch))
             starts.append(f.add(start, f.mul(column, last)))
         with f.walk(n["size"], asks=asks) as line:
-            place = self._place(f, n, line.index)
-            to = f.mul(f.add(f.mul(row, n["size"]), place), n["after"])
+            axis_index = self._position(f, n, line.index)
+            to = f.mul(f.add(f.mul(row, n["size"]), axis_index), n["after"])
             to = f.add(to, column)
             for begin, stop, count in (("0", whole, lanes), (whole, width, 1)):
                 number, state = Number(self._dtype, count), self._state(count)
@@ -156,7 +156,7 @@ class ScanCode:
                     for x, start, (_, _, middle, last) in zip(
                         addresses[1:], starts, lying, strict=True
                     ):
-                        element = f.add(start, f.mul(place, middle))
+                        element = f.add(start, f.mul(axis_index, middle))
                         element = f.add(element, f.mul(loop.index, last))
                         xs.append(number.load(f, f.at(number.stored, x, element)))
                     kept = f.at(state.stored, "%scratch", loop.index)
@@ -166,7 +166,7 @@ class ScanCode:
                     element = f.add(to, loop.index)
                     number.store(f, result, f.at(number.stored, addresses[0], element))
 
-    def _place(self, f: BranchWriter, n: dict[str, str], index: str) -> str:
+    def _position(self, f: BranchWriter, n: dict[str, str], index: str) -> str:
         """Return where the walk is after some steps."""
         return f.sub(f.sub(n["size"], "1"), index) if self._reverse else index
 
@@ -182,7 +182,7 @@ class ScanCode:
     def _next(
         self, f: BranchWriter, number: Number, index: str, state: str, xs: Sequence[str]
     ) -> tuple[str, str]:
-        """Return the result at an element, and the state behind it."""
+        """Return the result at an element, and the state after it."""
         if self._name == "recurrence":
             factor, term = xs
             return state, number.add(f, number.multiply(f, factor, state), term)

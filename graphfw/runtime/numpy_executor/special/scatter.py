@@ -46,7 +46,7 @@ _RANGES = 64
 """Parts that the middle has at most: each looks at all indices."""
 
 _HALVES = 2
-"""The same of places of one element each."""
+"""The same of positions of one element each."""
 
 _FEW = 256
 """So many indices are no work for several threads, where nothing else is to be done."""
@@ -63,7 +63,7 @@ _NAMES = (
     "ranges",
     "blocks",
     "before",
-    "group",  # indices of the first dim that a work item owns
+    "group",  # positions along the first dim that a work item owns
     "share",  # so many of these in a row have the same indices
     "sets",  # of indices, which are taken in turn
     *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
@@ -72,9 +72,9 @@ _NAMES = (
 
 
 class ScatterCode:
-    """Copies x, and adds values to what places name, or puts them there.
+    """Copies x, and adds values to what positions name, or puts them there.
 
-    Operands: output, x, values, places.
+    Operands: output, x, values, positions.
 
     Args:
         dtype: Of the output.
@@ -104,7 +104,7 @@ class ScatterCode:
             self._add_turn(module, "rounded", widen=False)
         f = BranchWriter(module)
         n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
-        y, x, values, places = (f.operand(i) for i in range(4))
+        y, x, values, positions = (f.operand(i) for i in range(4))
         kind = f"i{8 * self._dtype.itemsize}"
         left = f.div("%work_item", n["blocks"])
         column = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
@@ -115,14 +115,14 @@ class ScatterCode:
         height = f.low(n["rows"], f.sub(n["size"], row))
         with f.loop(begin, end) as turn:
             chosen = f.rem(f.div(turn.index, n["share"]), n["sets"])
-            named = f.at("i64", places, f.mul(chosen, n["count"]))
+            named = f.at("i64", positions, f.mul(chosen, n["count"]))
             first = f.add(f.mul(f.add(f.mul(turn.index, n["size"]), row), n["after"]), column)
             out = f.at(kind, y, first)
             base = f.add(n["x.offset"], f.mul(turn.index, n["x.before"]))
             base = f.add(base, f.mul(row, n["x.middle"]))
             base = f.at(kind, x, f.add(base, f.mul(column, n["x.last"])))
-            given = f.add(n["values.offset"], f.mul(turn.index, n["values.before"]))
-            given = f.at(kind, values, f.add(given, f.mul(column, n["values.last"])))
+            offset = f.add(n["values.offset"], f.mul(turn.index, n["values.before"]))
+            offset = f.at(kind, values, f.add(offset, f.mul(column, n["values.last"])))
             total, stride = ("%scratch", width) if self.is_wide else (out, n["after"])
             aside = (
                 "%scratch" if not self.is_wide else f.at("float", "%scratch", f.mul(width, height))
@@ -139,12 +139,12 @@ class ScatterCode:
             narrow = f.let(f"icmp eq i64 {width}, 1")
             with f.when(narrow), f.walk(n["count"], asks=True) as one:
                 # Those that are elsewhere go to scratch memory: to go round them takes longer.
-                place = f.let(f"load i64, ptr {f.at('i64', named, one.index)}, align 8")
-                at = f.sub(place, row)
+                position = f.let(f"load i64, ptr {f.at('i64', named, one.index)}, align 8")
+                at = f.sub(position, row)
                 here = f.let(f"icmp ult i64 {at}, {height}")
                 b = f.at(single, total, f.mul(at, stride))
                 b = f.let(f"select i1 {here}, ptr {b}, ptr {aside}")
-                a = f.at(kind, given, f.mul(one.index, n["values.middle"]))
+                a = f.at(kind, offset, f.mul(one.index, n["values.middle"]))
                 if self._adds:
                     self._sum(f, b, a, 1)
                 else:
@@ -154,7 +154,7 @@ class ScatterCode:
                 f.when(f.let(f"xor i1 {narrow}, true")),
                 self._named(f, n, named, row, height) as (at, number),
             ):
-                a = f.at(kind, given, f.mul(number, n["values.middle"]))
+                a = f.at(kind, offset, f.mul(number, n["values.middle"]))
                 b = f.at(single, total, f.mul(at, stride))
                 if self._adds:
                     f.do(f"call void @sum(ptr {b}, ptr {a}, i64 {n['values.last']}, i64 {width})")
@@ -179,7 +179,7 @@ class ScatterCode:
         width: str,
         height: str,
     ) -> None:
-        """Copy the item's part of x: at once where it lies in a row, in x too, or is uniform."""
+        """Copy the item's part of x: at once where it is contiguous, in x too, or is uniform."""
         kind = f"i{8 * self._dtype.itemsize}"
         flat = f.mul(n["x.last"], n["after"])
         together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
@@ -196,7 +196,7 @@ class ScatterCode:
 
     @contextmanager
     def _named(
-        self, f: BranchWriter, n: dict[str, str], places: str, row: str, height: str
+        self, f: BranchWriter, n: dict[str, str], positions: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
         """Open a loop over what is named in the work item's part of the middle.
 
@@ -205,11 +205,11 @@ class ScatterCode:
         kind = f"<{SCAN} x i64>"
         low, span = all_lanes(f, row), all_lanes(f, height)
         with f.walk(n["count"], SCAN, asks=True) as chunk:
-            some = f.let(f"load {kind}, ptr {f.at('i64', places, chunk.index)}, align 8")
+            some = f.let(f"load {kind}, ptr {f.at('i64', positions, chunk.index)}, align 8")
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
             found = f.let(f"zext i{SCAN} {packed} to i64")
-            # Behind the last place there is anything.
+            # After the last position there is anything.
             left = f.low(f.sub(n["count"], chunk.index), str(SCAN))
             valid = f.let(f"sub i64 {f.let(f'shl i64 1, {left}')}, 1")
             found = f.let(f"and i64 {found}, {valid}")
@@ -218,8 +218,8 @@ class ScatterCode:
                 (bits,) = hit.values
                 first = f.call("i64", "llvm.cttz.i64", ("i64", bits), ("i1", "true"))
                 number = f.add(chunk.index, first)
-                place = f.let(f"load i64, ptr {f.at('i64', places, number)}, align 8")
-                yield f.sub(place, row), number
+                position = f.let(f"load i64, ptr {f.at('i64', positions, number)}, align 8")
+                yield f.sub(position, row), number
                 rest = f.let(f"sub i64 {bits}, 1")
                 hit.following = [f.let(f"and i64 {bits}, {rest}")]
 
@@ -247,8 +247,8 @@ class ScatterCode:
             if not widen:
                 source, target = target, source
             with f.loop(begin, end, lanes) as loop:
-                place = f.mul(loop.index, "%stride")
-                value = source.load(f, f.at(source.stored, "%from", place))
+                offset = f.mul(loop.index, "%stride")
+                value = source.load(f, f.at(source.stored, "%from", offset))
                 target.store(f, value, f.at(target.stored, "%to", loop.index))
         f.do("ret void")
         module.add(f"define internal void @{name}(ptr %to, ptr %from, i64 %stride, i64 %count)", f)
@@ -257,7 +257,7 @@ class ScatterCode:
         return Number(float32 if self.is_wide else self._dtype, lanes)
 
     def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
-        """Cut a line: what is done in vectors, if it lies in a row, and what one by one."""
+        """Cut a line: what is done in vectors, if it is contiguous, and what one by one."""
         in_row = f.let("icmp eq i64 %stride, 1")
         found, begin = [], "0"
         for nbytes in (64, 16):  # many rows are short
@@ -294,10 +294,10 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     if counting:
         target, added, steps = in_three_dims(axis + counting)
     x, values = target, added
-    naming, places = index_step(node, indices, sizes[counting:], from_end=not refuses)
+    naming, positions = index_step(node, indices, sizes[counting:], from_end=not refuses)
     steps.append(naming)
     before, size, after = x.shape
-    if after == 1:  # then lines of one element lie in a row, or are uniform, as the elements do
+    if after == 1:  # then lines of one element are contiguous, or are uniform, as the elements do
         x = x._replace(strides=(*x.strides[:2], x.strides[1]))
     count = values.shape[1]
     code = ScatterCode(dtype, adds=adds, once=count == 1)
@@ -313,7 +313,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
         return Step(
             nodes=(node,),
             code=code,
-            operands=(output.storage, x.storage, values.storage, places),
+            operands=(output.storage, x.storage, values.storage, positions),
             written=(True, False, False, False),
             params=(*known, x.offset, *x.strides, values.offset, *values.strides),
             work_items=ceil(before, group) * ranges * blocks,
@@ -327,7 +327,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     if own and isinstance(x.storage, Tensor) and is_whole(x):
         # In place there is nothing to do but for the values.
         few = isinstance(count, int) and count <= _FEW and not code.is_wide
-        alone = divided(1, _WORK_ITEM) if few else None
-        step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=alone)
+        values_only = divided(1, _WORK_ITEM) if few else None
+        step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=values_only)
     steps.append(step)
     return steps

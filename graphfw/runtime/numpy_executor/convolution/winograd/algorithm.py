@@ -1,8 +1,8 @@
 """`Algorithm`: the matrices of F(m x m, 3 x 3), exact.
 
-m x m places of a correlation with 3 x 3 elements are, by Winograd's algorithm,
+m x m positions of a correlation with 3 x 3 elements are, by Winograd's algorithm,
 
-    places = At @ ((G @ kernel @ G.T) * (Bt @ image @ Bt.T)) @ At.T
+    positions = At @ ((G @ kernel @ G.T) * (Bt @ image @ Bt.T)) @ At.T
 
 of an image's (m + 2) x (m + 2) elements: (m + 2)^2 multiplications for each channel instead of
 9 m^2. See Lavin, Gray: Fast algorithms for convolutional neural networks, 2015 (arXiv:1509.09308).
@@ -41,8 +41,8 @@ class Algorithm:
         return len(self.points) + 1
 
     @property
-    def places(self) -> int:
-        """How many places of the result a tile has, along each dim."""
+    def positions(self) -> int:
+        """How many positions of the result a tile has, along each dim."""
         return self.size - TAPS + 1
 
     @property
@@ -73,9 +73,9 @@ class Algorithm:
     @cached_property
     def of_result(self) -> Matrix:
         """`At`: powers of the points."""
-        ends = _unit(self.places)
+        ends = _unit(self.positions)
         return tuple(
-            [(*[point**i for point in self.points], ends[i]) for i in range(self.places)],
+            [(*[point**i for point in self.points], ends[i]) for i in range(self.positions)],
         )
 
 
@@ -98,8 +98,8 @@ def _around_zero(*points: Fraction) -> tuple[Fraction, ...]:
 
 
 F4 = Algorithm(_around_zero(Fraction(3, 4), Fraction(3, 2)))
-"""4 x 4 places. With points of these sizes the largest error of 256 channels is a quarter of that
-with the usual 1 and 2, about 1e-5 of the standard deviation of the result."""
+"""4 x 4 positions. With points of these sizes the largest error of 256 channels is a quarter of
+that with the usual 1 and 2, about 1e-5 of the standard deviation of the result."""
 
 F2 = Algorithm(_around_zero(Fraction(1)))
-"""2 x 2 places: all factors of the image and of the result are 1 or -1."""
+"""2 x 2 positions: all factors of the image and of the result are 1 or -1."""

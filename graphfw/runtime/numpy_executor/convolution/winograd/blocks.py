@@ -26,16 +26,16 @@ class TileBlock(NamedTuple):
 def block_of(body: FunctionBody, algorithm: Algorithm, number: str) -> TileBlock:
     """Return the block of a number."""
     across, down = (
-        body.ceil(body.array("%params", places), algorithm.places)
-        for places in (WinogradParams.ACROSS, WinogradParams.DOWN)
+        body.ceil(body.array("%params", params), algorithm.positions)
+        for params in (WinogradParams.ACROSS, WinogradParams.DOWN)
     )
     found = []
-    for total, place in (
+    for total, param in (
         (across, WinogradParams.BLOCK_ACROSS),
         (down, WinogradParams.BLOCK_DOWN),
         (body.array("%params", WinogradParams.IMAGES), WinogradParams.BLOCK_IMAGES),
     ):
-        blocks = body.ceil(total, body.array("%params", place))
+        blocks = body.ceil(total, body.array("%params", param))
         found.append(body.share(total, number, blocks))
         number = body.div(number, blocks)
     return TileBlock(found[2], found[1], found[0])
@@ -47,11 +47,11 @@ def block_count(body: FunctionBody, algorithm: Algorithm) -> str:
         body.array("%params", WinogradParams.IMAGES),
         body.array("%params", WinogradParams.BLOCK_IMAGES),
     )
-    for places, block in (
+    for params, block in (
         (WinogradParams.ACROSS, WinogradParams.BLOCK_ACROSS),
         (WinogradParams.DOWN, WinogradParams.BLOCK_DOWN),
     ):
-        tiles = body.ceil(body.array("%params", places), algorithm.places)
+        tiles = body.ceil(body.array("%params", params), algorithm.positions)
         count = body.mul(count, body.ceil(tiles, body.array("%params", block)))
     return count
 
@@ -59,7 +59,7 @@ def block_count(body: FunctionBody, algorithm: Algorithm) -> str:
 def seen_planes(body: FunctionBody, shape: TileShape, address: str) -> Planes:
     """Return the transformed tiles of a block."""
     channels, room = (
-        body.array("%params", place) for place in (WinogradParams.CHANNELS, WinogradParams.ROOM)
+        body.array("%params", param) for param in (WinogradParams.CHANNELS, WinogradParams.ROOM)
     )
     columns = body.mul(body.ceil(channels, shape.lanes), shape.lanes)
     return planes(body, shape, address, columns, room)

@@ -34,7 +34,7 @@ class ImagesCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"winograd images {self.shape.stored} {self.shape.lanes} {self.algorithm.places}"
+        return f"winograd images {self.shape.stored} {self.shape.lanes} {self.algorithm.positions}"
 
     @property
     def types(self) -> str:
@@ -44,8 +44,8 @@ class ImagesCode(SharedFunction):
     def scratch(self, rows: int, columns: int) -> int:
         """Return how many bytes of scratch memory it takes."""
         here, lanes = self.algorithm, self.shape.lanes
-        width = -(-(columns * here.places + 2) // lanes) * lanes + 1
-        return (rows * here.places + 2 + here.size) * width * lanes * self.shape.size
+        width = -(-(columns * here.positions + 2) // lanes) * lanes + 1
+        return (rows * here.positions + 2 + here.size) * width * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -71,10 +71,10 @@ class _Images:
 
     def text(self, symbol: str) -> str:
         """Group by group of channels."""
-        body, m, lanes = self.body, self.algorithm.places, self.shape.lanes
+        body, m, lanes = self.body, self.algorithm.positions, self.shape.lanes
         lines = body.add(body.mul("%rows", m), 2)
         seen = body.add(body.mul("%columns", m), 2)
-        # Another line between rows keeps places below each other from one set of a cache.
+        # Another line between rows keeps positions below each other from one set of a cache.
         room = body.add(body.mul(body.ceil(seen, lanes), self.line * lanes), self.line)
         columns = body.at("%scratch", body.mul(lines, room))
         with body.loop("%first", "%last", lanes) as channel:
@@ -92,7 +92,12 @@ class _Images:
 
     def strip(self, channel: str, lines: str, room: str) -> None:
         """Lay out what the tiles see of a group of channels: `[line][column][channel]`."""
-        body, size, lanes, m = self.body, self.shape.size, self.shape.lanes, self.algorithm.places
+        body, size, lanes, m = (
+            self.body,
+            self.shape.size,
+            self.shape.lanes,
+            self.algorithm.positions,
+        )
         last = body.sub(body.sub("%last", channel), 1)
         image = body.at("%image", body.mul(channel, self.x_channel))
         sources = [
@@ -142,7 +147,7 @@ class _Images:
             here = body.at(columns, body.mul(i, room))
             first = body.at(to, body.mul(body.mul(i, algorithm.size), "%plane"))
             with body.loop(0, "%columns") as tile:
-                offset = body.mul(tile, algorithm.places * self.line)
+                offset = body.mul(tile, algorithm.positions * self.line)
                 values = self.loaded(body.at(here, offset), str(self.line))
                 there = body.at(first, body.mul(tile, "%gap"))
                 for j, value in enumerate(mapped(body, self.shape, algorithm.of_image, values)):

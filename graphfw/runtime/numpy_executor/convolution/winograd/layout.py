@@ -60,7 +60,7 @@ class Planes(NamedTuple):
 def planes(body: FunctionBody, shape: TileShape, address: str, columns: str, rows: str) -> Planes:
     """Return matrices of so many columns and rows.
 
-    Lines of 64 bytes between them keep equal places of all from falling into one set of a cache.
+    Lines of 64 bytes between them keep equal positions of all from falling into one set of a cache.
     """
     gap = body.add(body.mul(columns, shape.size), 64)
     return Planes(address, gap, body.add(body.mul(gap, rows), 64))

@@ -37,15 +37,15 @@ _SEGMENT = 10
 _KERNELS = 50
 """Those for one channel of a panel of outputs, for each product."""
 
-_PLACES = 2
-"""A micro-kernel takes as long as for so many more places: for its beginning and its end."""
+_ASSUMED_POSITIONS = 2
+"""A micro-kernel takes as long as for so many more positions: for its beginning and its end."""
 
 _FROM_MEMORY, _FROM_CACHE = 13, 64
 """The bytes of kernels that arrive in a cycle: the first time, where they come from memory; and
 again."""
 
 _LARGE, _TO_MEMORY = 8 << 20, 4
-"""Results of so many bytes leave the caches again, in pieces of a few places: so many bytes in a
+"""Results of so many bytes leave the caches again, in pieces of a few positions: so many bytes in a
 cycle."""
 
 _WORK_ITEM, _STEP = 1000, 5000
@@ -151,7 +151,7 @@ def _time(
     shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes, how: WinogradPlan
 ) -> tuple[float, float]:
     """How long 2, 4 and 8 threads take in all, and how long one core."""
-    n, m, lanes = algorithm.products, algorithm.places, shape.lanes
+    n, m, lanes = algorithm.products, algorithm.positions, shape.lanes
     blocks = 1
     for total, each in zip((sizes.images, sizes.down, sizes.across), how[:3], strict=True):
         blocks *= -(-total // each)
@@ -166,7 +166,7 @@ def _time(
     images = (strip * _STRIP + n * _IMAGES * how.tiles + segments * _SEGMENT) * groups
     # Half a panel is enough for few outputs.
     used = -(-sizes.outputs // lanes) / 2 / panels
-    products = n * how.tiles * mine * used * (sizes.channels + _PLACES)
+    products = n * how.tiles * mine * used * (sizes.channels + _ASSUMED_POSITIONS)
     kernels = n * mine * sizes.channels * shape.columns * shape.size
     results = (n * _RESULTS * how.tiles + segments * _SEGMENT) * 2 * mine
     work_item = products + kernels / _FROM_CACHE + results + _WORK_ITEM

@@ -1,13 +1,13 @@
-"""`WinogradResultsCode`: sums of products of tiles, transformed to places of the result.
+"""`WinogradResultsCode`: sums of products of tiles, transformed to positions of the result.
 
     @results(ptr from, i64 gap, i64 plane, i64 rows, i64 columns, i64 height, i64 width,
         i64 outputs, ptr scratch, ptr to, i64 row, i64 line)
 
 does `rows` times `columns` tiles of some outputs, as many as a vector has lanes or fewer. Element
 [product, tile, output] is read from `from`, see `layout.Planes`; the first `height` times `width`
-places go to `to`, `row` bytes from row to row, `line` bytes from output to output.
+positions go to `to`, `row` bytes from row to row, `line` bytes from output to output.
 
-Vectors are outputs; a strip of places is then transposed.
+Vectors are outputs; a strip of positions is then transposed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WinogradResultsCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"winograd results {self.shape.stored} {self.shape.lanes} {self.algorithm.places}"
+        return f"winograd results {self.shape.stored} {self.shape.lanes} {self.algorithm.positions}"
 
     @property
     def types(self) -> str:
@@ -44,9 +44,9 @@ class WinogradResultsCode(SharedFunction):
 
     def scratch(self, rows: int, columns: int) -> int:
         """Return how many bytes of scratch memory it takes."""
-        m, lanes = self.algorithm.places, self.shape.lanes
-        places = rows * m * columns * m + max(m, lanes)
-        return places * lanes * self.shape.size
+        m, lanes = self.algorithm.positions, self.shape.lanes
+        positions = rows * m * columns * m + max(m, lanes)
+        return positions * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -64,7 +64,7 @@ class _Results:
         self.line = self.shape.lanes * self.shape.size
 
     def text(self, symbol: str) -> str:
-        """All tiles, then all places."""
+        """All tiles, then all positions."""
         body = self.body
         with body.loop(0, "%rows") as row, body.loop(0, "%columns") as number:
             # What a tile has beyond the last column lies where the next row begins: all that
@@ -88,29 +88,29 @@ class _Results:
         body, algorithm = self.body, self.algorithm
         number = body.add(body.mul(row, "%columns"), column)
         source = body.at("%from", body.mul(number, "%gap"))
-        n, m = algorithm.size, algorithm.places
+        n, m = algorithm.size, algorithm.positions
         products = (
             [self.elements.load(body.at(source, body.mul("%plane", i * n + j))) for j in range(n)]
             for i in range(n)
         )
         first = body.add(body.mul(body.mul(row, m), "%width"), body.mul(column, m))
         to = body.at("%scratch", body.mul(first, self.line))
-        places = mapped_twice(body, self.shape, algorithm.of_result, products)
-        for i, values in enumerate(places):
+        positions = mapped_twice(body, self.shape, algorithm.of_result, products)
+        for i, values in enumerate(positions):
             there = body.at(to, body.mul("%width", i * self.line))
             for j, value in enumerate(values):
                 self.elements.store(value, body.at(there, j * self.line))
 
     def turn(self, strip: str, length: str, to: str) -> None:
-        """Write a run of places, output by output."""
+        """Write a run of positions, output by output."""
         body, shape = self.body, self.shape
         is_whole = body.test("sge", "%outputs", shape.lanes)
-        with body.loop(0, length, shape.lanes) as place:
-            here = body.at(strip, body.mul(place, self.line))
+        with body.loop(0, length, shape.lanes) as position:
+            here = body.at(strip, body.mul(position, self.line))
             vectors = [self.elements.load(body.at(here, n * self.line)) for n in range(shape.lanes)]
             turned = transposed(body, shape, vectors)
-            there = body.at(to, body.mul(place, shape.size))
-            left = body.sub(length, place)
+            there = body.at(to, body.mul(position, shape.size))
+            left = body.sub(length, position)
             is_full = body.let(f"and i1 {is_whole}, {body.test('sge', left, shape.lanes)}")
             with body.where(is_full):
                 for output, vector in enumerate(turned):

@@ -7,7 +7,7 @@ from functools import partial
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import float32
-from graphfw.runtime.kernels.steps import Epilogue, Prepared, Step, Storage, Temp
+from graphfw.runtime.kernels.steps import Epilogue, Step, Storage, Temp
 from graphfw.runtime.numpy_executor.choice import Strategy
 from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
@@ -70,7 +70,7 @@ def _suits(it: Convolution) -> bool:
 def _sizes(it: Convolution, algorithm: Algorithm) -> WinogradSizes:
     """Return the sizes that are cut; likely ones for those that only a run knows."""
     down, across = [
-        -(-dim.places // algorithm.places) if isinstance(dim.places, int) else _TILES
+        -(-dim.output_size // algorithm.positions) if isinstance(dim.output_size, int) else _TILES
         for dim in it.dims
     ]
     channels = it.weight.shape[1]
@@ -88,7 +88,7 @@ def winograd_steps(
     fixed: bool,
 ) -> list[Step]:
     """Return the steps of a convolution by an algorithm, cut as `plan` says."""
-    shape, x, m = it.shape, it.x, algorithm.places
+    shape, x, m = it.shape, it.x, algorithm.positions
     channels, outputs = it.weight.shape[1], it.outputs
     assert isinstance(channels, int)
     down, across = it.dims
@@ -106,14 +106,14 @@ def winograd_steps(
     blocks: DimLike = 1
     for total, each in (
         (it.images, how.images),
-        ((down.places + m - 1) // m, how.down),
-        ((across.places + m - 1) // m, how.across),
+        ((down.output_size + m - 1) // m, how.down),
+        ((across.output_size + m - 1) // m, how.across),
     ):
         blocks = blocks * ((total + each - 1) // each)
     params: tuple[DimLike, ...] = (
         *(channels, outputs, it.images),
         *(x.offset, *x.strides[:2], down.in_memory),
-        *(down.size, across.size, down.before, across.before, down.places, across.places),
+        *(down.size, across.size, down.before, across.before, down.output_size, across.output_size),
         *(how.images, how.down, how.across, how.tiles, how.output_blocks, how.chunk),
         *(seen, products, rows, line, int(how.is_ahead)),
     )
@@ -124,19 +124,19 @@ def winograd_steps(
         ahead = PrepackCode(shape, algorithm)
         operands = (x.storage, source)
         steps.append(Step(it.nodes, ahead, operands, (False, True), params, blocks * groups, seen))
-    given = operands_of([source, kernels], product, epilogue)
+    own = operands_of([source, kernels], product, epilogue)
     if epilogue is not None:
-        params += epilogue.params_with(it.places if product is not None else line)
+        params += epilogue.params_with(it.output_size if product is not None else line)
     code = WinogradCode(
         work_item=work_item,
-        target=with_stores(it.target, it.images * outputs * it.places),
+        target=with_stores(it.target, it.images * outputs * it.output_size),
         heights=how.heights,
         ragged=True,
         vectors=vectors(shape, outputs),
         kept=product is not None,
-        region=given.region,
+        region=own.region,
     )
-    return [*steps, given.step(it.nodes, code, params, blocks * how.output_blocks, scratch)]
+    return [*steps, own.step(it.nodes, code, params, blocks * how.output_blocks, scratch)]
 
 
 def _kernels(
@@ -157,6 +157,6 @@ def _kernels(
         panels,
     )
     if fixed:
-        return Prepared(memory.dtype, memory.size, memory.why, step), []
+        return memory, [replace(step, prepacks=True)]
     # They could be made long before they are needed: they would fill memory until then.
     return memory, [replace(step, after=(it.x.storage,))]

@@ -46,7 +46,8 @@ class WinogradWeightsCode:
     def key(self) -> str:
         """All that the code depends on."""
         return (
-            f"winograd kernels {self.shape.stored} {self.algorithm.places} for {self.target.name}\n"
+            f"winograd kernels {self.shape.stored} {self.algorithm.positions} for "
+            f"{self.target.name}\n"
         )
 
     def llvm(self, symbol: str) -> str:
@@ -77,8 +78,8 @@ class WinogradWeightsCode:
             with body.loop(0, count) as o:
                 one = body.at(here, body.mul(o, output))
                 for tap in range(taps):
-                    place = body.add(body.mul(down, tap // TAPS), body.mul(across, tap % TAPS))
-                    value = elements.load(body.at(one, place), 1)
+                    position = body.add(body.mul(down, tap // TAPS), body.mul(across, tap % TAPS))
+                    value = elements.load(body.at(one, position), 1)
                     there = body.at(block, body.mul(body.add(o, tap * width), size))
                     body.line(f"store {shape.element} {value}, ptr {there}")
             there = body.at(to, body.mul(c, width * size))

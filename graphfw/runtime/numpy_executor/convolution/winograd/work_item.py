@@ -4,7 +4,7 @@
 
 A work item is a block of tiles and a block of outputs. Its tiles are transformed, or have been
 before; then, for each of a tile's products, tiles times channels are multiplied with channels times
-outputs by the micro-kernels; what that gives is transformed to places, and the epilogue follows.
+outputs by the micro-kernels; what that gives is transformed to positions, and the epilogue follows.
 What differs between the convolutions that share a work item lies at `calls`, see
 `matmul.call_table.CallTable`.
 """
@@ -70,7 +70,7 @@ class WinogradItemCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"winograd {self.shape.key} {self.algorithm.places}"
+        return f"winograd {self.shape.key} {self.algorithm.positions}"
 
     @property
     def images(self) -> ImagesCode:
@@ -115,9 +115,9 @@ class _WinogradItem:
         address = self.scratch(WinogradParams.PRODUCTS)
         self.products = planes(body, self.shape, address, width, self.room)
 
-    def scratch(self, place: int) -> str:
+    def scratch(self, index: int) -> str:
         """A part of scratch memory."""
-        return self.body.at("%scratch", self.body.array("%params", place))
+        return self.body.at("%scratch", self.body.array("%params", index))
 
     def text(self, symbol: str) -> str:
         """Find the work item's tiles and outputs; go through the outputs chunk by chunk."""
@@ -187,10 +187,10 @@ class _WinogradItem:
                     )
 
     def transform(self, block: TileBlock, begin: str, count: str) -> None:
-        """Make places of the products of a chunk, and do what follows."""
-        body, m, lanes = self.body, self.code.algorithm.places, self.shape.lanes
+        """Make positions of the products of a chunk, and do what follows."""
+        body, m, lanes = self.body, self.code.algorithm.positions, self.shape.lanes
         across, down = (
-            body.array("%params", place) for place in (WinogradParams.ACROSS, WinogradParams.DOWN)
+            body.array("%params", param) for param in (WinogradParams.ACROSS, WinogradParams.DOWN)
         )
         rows, columns = (body.sub(high, low) for low, high in (block.down, block.across))
         top, left = (body.mul(low, m) for low, _ in (block.down, block.across))
@@ -199,11 +199,13 @@ class _WinogradItem:
         tiles = body.mul(rows, columns)
         end = body.min(body.add(begin, body.mul(count, self.shape.columns)), self.outputs)
         kept, size = self.calls.kept, self.size
-        places = body.mul(across, down)
+        positions = body.mul(across, down)
         first = body.add(body.mul(top, across), left)
-        line = body.mul(body.select(kept, places, body.array("%params", WinogradParams.LINE)), size)
+        line = body.mul(
+            body.select(kept, positions, body.array("%params", WinogradParams.LINE)), size
+        )
         row = body.mul(body.select(kept, across, width), size)
-        # Rows of places lie one after the other where the block has all columns of an image.
+        # Rows of positions lie one after the other where the block has all columns of an image.
         is_whole = body.test("eq", width, across)
         runs = body.select(is_whole, "1", height)
         length = body.select(is_whole, body.mul(height, width), width)
@@ -213,7 +215,7 @@ class _WinogradItem:
             source = body.at(source, body.mul(body.sub(output, begin), size))
             outputs = body.min(body.sub(end, output), lanes)
             member = body.add(body.mul(image, self.outputs), output)
-            before = body.mul(body.add(body.mul(member, places), first), size)
+            before = body.mul(body.add(body.mul(member, positions), first), size)
             whole = body.at(body.array("%buffers", 2, "ptr"), before)
             to = body.select(kept, whole, self.scratch(WinogradParams.ROWS), "ptr")
             body.line(
@@ -223,13 +225,13 @@ class _WinogradItem:
                 f"i64 {line})"
             )
             with body.where(self.calls.has_epilogue), body.loop(0, runs) as run:
-                place = body.add(first, body.mul(run, across))
+                param = body.add(first, body.mul(run, across))
                 here = body.at(to, body.mul(run, row))
-                before = body.add(body.mul(member, line), body.mul(place, size))
+                before = body.add(body.mul(member, line), body.mul(param, size))
                 body.line(
                     f"call fastcc void {self.calls.follow}(ptr %buffers, "
                     f"ptr {body.at(here, body.sub('0', before))}, "
                     f"ptr {body.at('%params', 8 * WinogradParams.COUNT)}, "
                     f"i64 {member}, i64 {body.add(member, outputs)}, "
-                    f"i64 {place}, i64 {body.add(place, length)}, ptr %scratch)"
+                    f"i64 {param}, i64 {body.add(param, length)}, ptr %scratch)"
                 )
