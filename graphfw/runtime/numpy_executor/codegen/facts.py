@@ -118,7 +118,7 @@ class KernelFacts:
     @cached_property
     def library_calls(self) -> int:
         """How many values of the vector loops are made by functions of the library."""
-        calls = [e for e in self.exprs if isinstance(e, Call) and self._places[e].varying]
+        calls = [e for e in self.exprs if isinstance(e, Call) and self.loop_of(e).varying]
         return len([e for e in calls if PRIMITIVES[e.function].source == "library"])
 
     @cached_property
