@@ -22,6 +22,11 @@ cache_key.enabled = False
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "smoke" and not any(["::" in path for path in config.args]):
+        config.pluginmanager.register(smoke.OnlyChosen())
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in exhaustive.surplus(items):

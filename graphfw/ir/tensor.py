@@ -22,7 +22,7 @@ from graphfw.ir.numpy_calls import CalledByNumPy
 from graphfw.ir.op import Op
 from graphfw.ir.operators import Operators, typed
 from graphfw.ir.types import Shape, TensorType
-from graphfw.ir.unset import Unset, serials
+from graphfw.ir.unset import Unset, UnsetTensor, serials
 from graphfw.loc import Loc
 
 if TYPE_CHECKING:
@@ -90,13 +90,14 @@ class Node(Unset):
     def make_outputs(self) -> tuple[Tensor, ...]:
         """Make the objects that stand for the outputs of a new node."""
         if len(self.types) == 1 and not self.graph.is_ambient:  # quickly, as most are
-            tensor = _new(Tensor)
-            _set_node(tensor, self)
-            _set_index(tensor, 0)
-            _set_type(tensor, self.types[0])
-            _set_value(tensor, None)
+            tensor = UnsetTensor()
+            tensor.node = self
+            tensor.index = 0
+            tensor._type = self.types[0]
+            tensor._value = None
+            tensor.__class__ = Tensor
             _set_outputs(self, tensor)
-            return (tensor,)
+            return (tensor,)  # type: ignore[return-value]  # now it is one
         outputs = tuple([Tensor(self, i) for i in range(len(self.types))])
         self.adopt_outputs(outputs)
         return outputs
@@ -121,7 +122,6 @@ class Node(Unset):
         return f"<Node {self.op.name} at {self.loc.short()}>"
 
 
-_new = object.__new__
 _set_outputs = vars(Unset)["_outputs"].__set__
 
 
@@ -129,7 +129,7 @@ def _node_of(output: Tensor) -> Node:
     return output.node
 
 
-class Tensor(Operators, CalledByNumPy):
+class Tensor(UnsetTensor, Operators, CalledByNumPy):
     """A symbolic value: an output of a node, with a shape and a dtype that are known now.
 
     Operators and methods make further nodes. A tensor has a value only when a session runs, unless
@@ -145,12 +145,7 @@ class Tensor(Operators, CalledByNumPy):
     6.0
     """
 
-    __slots__ = ("__weakref__", "_type", "_value", "index", "node")
-
-    node: Node
-    index: int
-    _type: TensorType
-    _value: np.ndarray[Any, Any] | None
+    __slots__ = ()
 
     def __init__(self, node: Node, index: int = 0) -> None:
         if not isinstance(node, Node):
@@ -473,10 +468,10 @@ class Tensor(Operators, CalledByNumPy):
 
 
 # As for `TensorType`: every node makes a tensor.
-_set_node = vars(Tensor)["node"].__set__
-_set_index = vars(Tensor)["index"].__set__
-_set_type = vars(Tensor)["_type"].__set__
-_set_value = vars(Tensor)["_value"].__set__
+_set_node = vars(UnsetTensor)["node"].__set__
+_set_index = vars(UnsetTensor)["index"].__set__
+_set_type = vars(UnsetTensor)["_type"].__set__
+_set_value = vars(UnsetTensor)["_value"].__set__
 
 
 def _dims(shape: tuple[Any, ...]) -> Any:

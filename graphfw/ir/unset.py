@@ -1,7 +1,7 @@
-"""`Unset`, a node while its attributes are set; then it becomes a `Node`, which is immutable.
+"""Nodes and tensors while their attributes are set; then they become `Node`s and `Tensor`s.
 
-To write to an object that is immutable already, through its slots' descriptors, takes twice as long
-as to make it.
+These are immutable. To write to an object that is immutable already, through its slots'
+descriptors, takes twice as long as to make it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graphfw.ir.graph import Graph
     from graphfw.ir.op import Op
-    from graphfw.ir.tensor import Tensor
+    from graphfw.ir.tensor import Node, Tensor
     from graphfw.ir.types import TensorType
     from graphfw.loc import Loc
 
@@ -37,3 +39,14 @@ class Unset:
     graph: Graph
     serial: int
     _outputs: Tensor | tuple[Any, ...]  # without a tuple for one: see `Node.outputs`
+
+
+class UnsetTensor:
+    """The attributes of a tensor: see `ir.tensor.Tensor`."""
+
+    __slots__ = ("__weakref__", "_type", "_value", "index", "node")
+
+    node: Node
+    index: int
+    _type: TensorType
+    _value: np.ndarray[Any, Any] | None

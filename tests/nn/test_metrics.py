@@ -6,7 +6,11 @@ import pytest
 import graphfw as gf
 from graphfw.nn import metrics
 
-sklearn_metrics = pytest.importorskip("sklearn.metrics")
+
+@pytest.fixture(scope="module")
+def sklearn_metrics():
+    """Imported by the tests that compare: it takes longer than all of them."""
+    return pytest.importorskip("sklearn.metrics")
 
 
 def value(tensor):
@@ -23,7 +27,7 @@ def test_accuracy(rng, axis):
     assert got.dtype == np.float32
 
 
-def test_topk_accuracy(rng):
+def test_topk_accuracy(rng, sklearn_metrics):
     scores, target = rng.standard_normal((80, 7)), rng.integers(0, 7, 80)
     for k in (1, 3, 6):
         got = value(metrics.topk_accuracy(scores, target, k))
@@ -43,7 +47,7 @@ def test_binary_accuracy(rng):
     np.testing.assert_allclose(value(got), expected, 1e-6)
 
 
-def test_confusion_matrix(rng):
+def test_confusion_matrix(rng, sklearn_metrics):
     said, wanted = rng.integers(0, 5, (2, 40, 2))
     got = value(metrics.confusion_matrix(said, wanted, 5))
     expected = sklearn_metrics.confusion_matrix(wanted.ravel(), said.ravel(), labels=range(5))
