@@ -22,6 +22,7 @@ from graphfw.passes.sink_pooling import (
 )
 from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
+from graphfw.runtime.numpy_executor.linalg.lu import PANEL
 from graphfw.runtime.numpy_executor.linalg.steps import small_rows
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
@@ -33,7 +34,7 @@ _REWRITES = (
     TopKToReductions(),
 )
 
-_BLOCKS = (BlockFactorisations(small_rows), NestConcats())
+_BLOCKS = (BlockFactorisations(small_rows, PANEL), NestConcats())
 
 
 def passes() -> Sequence[Pass]:

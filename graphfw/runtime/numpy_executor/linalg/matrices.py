@@ -145,6 +145,36 @@ class MatrixWriter(BranchWriter):
         kind = self.number_kind
         return self.let(f"select {self._truth} {where}, {kind} {x}, {kind} {y}")
 
+    def get_number(self, at: str) -> str:
+        """Return one of the numbers that lie in scratch memory, from an element on."""
+        align = self.lanes.dtype.itemsize
+        return self.let(f"load {self.number_kind}, ptr {self._place('0', at)}, align {align}")
+
+    def put_number(self, at: str, value: str) -> None:
+        """Set one of these numbers."""
+        align = self.lanes.dtype.itemsize
+        self.do(f"store {self.number_kind} {value}, ptr {self._place('0', at)}, align {align}")
+
+    def write_number(self, target: Source, row: str, value: str) -> None:
+        """Store a number of each matrix as an i64."""
+        count = self.lanes.one.lanes
+        if self._number != "i64":
+            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
+        place = self.at("i64", target.start, self.mul(row, target.row))
+        if count == 1:
+            self.do(f"store i64 {value}, ptr {place}")
+            return
+        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
+        pointers = self._pointers(target, place, "i64")
+        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
+        values = (value, pointers, "8", self._live)
+        given = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
+        self.do(f"call void {name}({given})")
+
+    def index(self, number: str) -> str:
+        """Return the number of a single matrix as an i64."""
+        return number if self._number == "i64" else self.let(f"sext i32 {number} to i64")
+
     def same(self, x: str, y: str) -> str:
         """Where numbers are equal."""
         return self.let(f"icmp eq {self.number_kind} {x}, {y}")
@@ -281,19 +311,46 @@ class MatrixWriter(BranchWriter):
         at = self.add(self.mul(row, source.row), self.mul(column, source.column))
         return self.at(self.lanes.one.stored, source.start, at)
 
-    def _pointers(self, source: Source, place: str) -> str:
+    def _pointers(self, source: Source, place: str, kind: str = "") -> str:
         """Return the addresses of the elements of neighbouring matrices."""
         count = self.lanes.count
         apart = self._spread(source.apart, "i64", count)
         steps = self.let(f"mul <{count} x i64> {iota('i64', count)}, {apart}")
-        kind = self.lanes.one.stored
+        kind = kind or self.lanes.one.stored
         return self.let(f"getelementptr {kind}, ptr {place}, <{count} x i64> {steps}")
 
     def copy_in(self, source: Source, rows: str, columns: str, at: str) -> None:
         """Load matrices: to column `at` of the scratch memory, and behind."""
+        if self.lanes.many:
+            self._copy_elements_in(source, rows, columns, at)
+            return
+        dense = self.let(f"icmp eq i64 {source.column}, 1")
+        with self.when(dense):
+            self._copy_rows_in(source, rows, columns, at)
+        with self.when(self.let(f"xor i1 {dense}, true")):
+            self._copy_elements_in(source, rows, columns, at)
+
+    def _copy_elements_in(self, source: Source, rows: str, columns: str, at: str) -> None:
         with self.loop("0", rows) as row, self.loop("0", columns) as column:
             value = self.read_element(source, row.index, column.index)
             self.put(row.index, self.add(column.index, at), value)
+
+    def _copy_rows_in(self, source: Source, rows: str, columns: str, at: str) -> None:
+        """Load a matrix whose rows lie in a row each, vector by vector."""
+        number, count = self.lanes.row, self.lanes.count
+        size = 8 * self.lanes.dtype.itemsize
+        with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
+            left = self._spread(self.sub(columns, column.index), "i64", count)
+            mask = self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {left}")
+            value = self.call(
+                number.kind,
+                f"llvm.masked.load.v{count}f{size}.p0",
+                ("ptr", self._address(source, row.index, column.index)),
+                ("i32", str(self.lanes.dtype.itemsize)),
+                (f"<{count} x i1>", mask),
+                (number.kind, "zeroinitializer"),
+            )
+            number.store(self, value, self._place(row.index, self.add(column.index, at)))
 
     def copy_out(self, target: Source, rows: str, columns: str, at: str) -> None:
         """Store matrices: from column `at` of the scratch memory, and behind."""
