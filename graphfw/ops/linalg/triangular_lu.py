@@ -299,4 +299,4 @@ def lu(x: TensorLike, /) -> LUResult:
     """
     tensor = inexact(x)
     order, lower, upper = emit_all(LU(), tensor, shown=(x,))
-    return LUResult(F.one_hot(order, tensor.shape[-2], dtype=tensor.dtype).mT, lower, upper)
+    return LUResult(F.one_hot(order, tensor.shape[-2], dtype=tensor.dtype, axis=-2), lower, upper)
