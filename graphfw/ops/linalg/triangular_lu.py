@@ -13,7 +13,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import always_ge, dim_min
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import NONDIFF, PURE, ROUNDING_FAILS, Case, Cost, bad, ok, op
+from graphfw.ir.op import LOOSE, NONDIFF, PURE, Case, Cost, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, inexact, promoted
@@ -39,6 +39,8 @@ class TriangularEquations(Equations):
         upper: Which triangle of x1 is read.
         unit_diagonal: Whether ones are read instead of the diagonal.
     """
+
+    traits = frozenset({PURE, LOOSE})
 
     upper: bool = False
     unit_diagonal: bool = False
@@ -104,7 +106,6 @@ class SolveFactor(TriangularEquations):
         whole: The name of the other op.
     """
 
-    traits = frozenset({PURE, ROUNDING_FAILS})
     vjp = NONDIFF
 
     whole: str = "solve"
@@ -165,6 +166,8 @@ class LU(Decomposition):
 
     The rows of x in that order are the product of the triangles; K = min(M, N).
     """
+
+    traits = frozenset({PURE, LOOSE})
 
     multiple = True
 

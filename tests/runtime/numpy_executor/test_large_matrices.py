@@ -155,6 +155,13 @@ def test_ill_conditioned_equations_are_solved_as_well_as_by_lapack(rng):
     assert residual(found) <= 10 * max(residual(wanted), np.finfo(np.float64).eps)
 
 
+def test_passes_are_not_blamed_for_where_nan_goes():
+    with gf.Graph() as g:
+        x, y = gf.placeholder((70, 70)), gf.placeholder((70, 3))
+        found = [*gf.linalg.lu(x), gf.linalg.inv(x), gf.linalg.solve(x, y)]
+    gf.Session(g, verify="values").compile(found, feeds=[x, y])
+
+
 def test_singular_matrices_are_refused(rng):
     a = regular(rng, (), 100, "float32")
     b = rng.standard_normal((100, 2)).astype(np.float32)
