@@ -90,6 +90,7 @@ def solve(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 class SquareOp(Op):
     """The base of the inverse and the determinants: an LU decomposition."""
 
+    traits = frozenset({PURE, LOOSE})
     batch = leading
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
@@ -109,8 +110,6 @@ class SquareOp(Op):
 @op("inv")
 class Inv(SquareOp):
     """The inverse.  x: [*B, M, M]  ->  [*B, M, M]"""
-
-    traits = frozenset({PURE, LOOSE})
 
     def shape(self, x: Shape) -> Shape:
         return require_square(x)
