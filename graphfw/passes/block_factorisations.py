@@ -142,7 +142,7 @@ def _joined(quarters: Sequence[Tensor], sizes: tuple[int, int], small: int) -> T
 
 
 def _mean(above: Tensor, below: Tensor) -> Tensor:
-    """Return the mean of a block and of the transpose of the one at the mirrored place."""
+    """Return the mean of a block and of the transpose of the one at the mirrored position."""
     result: Tensor = 0.5 * above + 0.5 * below.mT
     return result
 
@@ -213,8 +213,8 @@ def _solved_transposed(factors: _Factors, right: Tensor, whole: str) -> Tensor:
     """Return the y with x^T y = right, given the decomposition of x."""
     inner = emit(SolveFactor(whole=whole), factors.upper.mT, right)
     sides = emit(SolveTriangular(upper=True, unit_diagonal=True), factors.lower.mT, inner)
-    places = F.arange(right.shape[0], dtype=factors.order.dtype)
-    back = F.zeros_like(factors.order).at[factors.order].set(places)
+    positions = F.arange(right.shape[0], dtype=factors.order.dtype)
+    back = F.zeros_like(factors.order).at[factors.order].set(positions)
     return _taken(sides, back)
 
 

@@ -1,6 +1,6 @@
 """Factorisations and substitutions of matrices in scratch memory; see `matrices.py`.
 
-Each works on rows `0 ... size` of a matrix, and right-hand sides that lie behind it in the rows, up
+Each works on rows `0 ... size` of a matrix, and right-hand sides after it in the rows, up
 to a column `end`.
 """
 
@@ -37,7 +37,7 @@ def factor(f: MatrixWriter, rows: str, columns: str, inner: str, order: str) -> 
         rows: Of the matrix.
         columns: Likewise.
         inner: The smaller number of the two.
-        order: Where the numbers of the rows lie, which change places as these do.
+        order: Where the numbers of the rows are, which are exchanged as these are.
     """
     zero, unit = [f.lanes.one.constant(value) for value in (0, 1)]
     with f.loop("0", inner) as step:
@@ -53,9 +53,9 @@ def factor(f: MatrixWriter, rows: str, columns: str, inner: str, order: str) -> 
 
 
 def bring_up(f: MatrixWriter, k: str, begin: str, size: str, end: str, order: str = "") -> None:
-    """Let row k change places with the one below that has the largest element in column k.
+    """Exchange row k and the one below that has the largest element in column k.
 
-    From column `begin` to `end`; numbers that lie at `order`, one for each row, do so, too.
+    From column `begin` to `end`; the numbers at `order`, one for each row, are exchanged, too.
     """
     after = f.add(k, "1")
     first = f.size_of(f.get(k, k))
@@ -86,10 +86,10 @@ def _exchange(
 ) -> None:
     f.exchange_rows(row, other, begin, end, where)
     if order:
-        places = [f.add(order, r) for r in (row, other)]
-        x, y = [f.get_number(place) for place in places]
-        f.put_number(places[0], f.choose_number(where, y, x))
-        f.put_number(places[1], f.choose_number(where, x, y))
+        positions = [f.add(order, r) for r in (row, other)]
+        x, y = [f.get_number(position) for position in positions]
+        f.put_number(positions[0], f.choose_number(where, y, x))
+        f.put_number(positions[1], f.choose_number(where, x, y))
 
 
 def substitute(

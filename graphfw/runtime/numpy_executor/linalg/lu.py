@@ -84,7 +84,7 @@ class FactorCode:
 
 
 def _store_lower(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
-    """Store what lies below a diagonal of ones."""
+    """Store what is below a diagonal of ones."""
     zero, unit = [f.lanes.one.constant(value) for value in (0, 1)]
     with f.loop("0", rows) as row:
         known = f.low(row.index, columns)
@@ -97,7 +97,7 @@ def _store_lower(f: MatrixWriter, target: Source, rows: str, columns: str) -> No
 
 
 def _store_upper(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
-    """Store what lies on a diagonal and above it."""
+    """Store what is on a diagonal and above it."""
     with f.loop("0", rows) as row:
         with f.loop("0", row.index) as column:
             f.write_element(target, row.index, column.index, f.lanes.one.constant(0))
@@ -112,7 +112,7 @@ def factor_steps(
 
     Args:
         node: The node.
-        inputs: Where the matrices lie.
+        inputs: Where the matrices are.
         outputs: Where the order of rows and the triangles go.
         small: How many rows and columns a matrix may have; a single one may have more rows.
     """
