@@ -17,7 +17,7 @@ from graphfw.ir import concrete, pickled, time_limits
 from graphfw.ir.build import admitted, emit_all
 from graphfw.ir.dim import Dim, symbols_of
 from graphfw.ir.graph import Graph, current_graph
-from graphfw.ir.op import EFFECT, PURE, RANDOM, ROUNDING_FAILS, Op, Rng, nested
+from graphfw.ir.op import EFFECT, LOOSE, PURE, RANDOM, Op, Rng, nested
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
@@ -231,9 +231,9 @@ class Body(NestedGraph):
         return any(EFFECT in node.op.traits for node in self.nodes)
 
     @cached_property
-    def rounding_fails(self) -> bool:
-        """Whether rounding errors may decide whether something in it fails."""
-        return any(ROUNDING_FAILS in node.op.traits for node in self.nodes)
+    def is_loose(self) -> bool:
+        """Whether something in it may differ from its `eval`: see `Trait.LOOSE`."""
+        return any(LOOSE in node.op.traits for node in self.nodes)
 
     def inline(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Make its nodes again in the current graph, on `inputs`, and return its outputs."""

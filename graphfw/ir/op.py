@@ -48,7 +48,7 @@ class Trait(enum.Enum):
     RANDOM = "`eval` takes rng=Rng(…); the op has a field `key`"
     SOURCE = "a value from outside: placeholder, variable, constant"
     EFFECT = "`eval` does more than give a result: it is done in runs only, never ahead of them"
-    ROUNDING_FAILS = "rounding errors may decide whether it fails: native code may, not `eval`"
+    LOOSE = "whether borderline values fail, and where NaN goes, may differ from what `eval` does"
     MEASURES = "a run finds out the sizes of the symbols in its fields: see `ops/data_dependent/`"
 
 
@@ -62,7 +62,7 @@ ALIAS = Trait.ALIAS
 RANDOM = Trait.RANDOM
 SOURCE = Trait.SOURCE
 EFFECT = Trait.EFFECT
-ROUNDING_FAILS = Trait.ROUNDING_FAILS
+LOOSE = Trait.LOOSE
 MEASURES = Trait.MEASURES
 
 MixedKind: TypeAlias = Literal["wide", "narrow", "follows", "passes"]

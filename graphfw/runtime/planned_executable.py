@@ -11,7 +11,7 @@ import numpy as np
 
 from graphfw.errors import ExecutionError
 from graphfw.ir.literal import Array
-from graphfw.ir.op import ROUNDING_FAILS, Rng
+from graphfw.ir.op import LOOSE, Rng
 from graphfw.ops.control.effects import quiet
 from graphfw.ops.control.shape_checks import hold
 from graphfw.ops.shape.gather_scatter import names_nothing
@@ -135,7 +135,7 @@ class PlannedExecutable(Executable, Generic[L]):
         Raises:
             ExecutionError: It refuses them, too, or it would be wrong that only one does.
         """
-        if not any([ROUNDING_FAILS in node.op.traits for node in self.program.graph.nodes]):
+        if not any([LOOSE in node.op.traits for node in self.program.graph.nodes]):
             raise self._refusal(inputs, sizes, rng)
         return self._check_by_reference(inputs, sizes, rng)
 

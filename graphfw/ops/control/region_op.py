@@ -11,7 +11,7 @@ from graphfw.ir.body import Body, BodyGraph
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F
-from graphfw.ir.op import EFFECT, PURE, RANDOM, ROUNDING_FAILS, Op, nested
+from graphfw.ir.op import EFFECT, LOOSE, PURE, RANDOM, Op, nested
 from graphfw.ir.scopes import Scoped, override
 from graphfw.ir.shape import require
 from graphfw.ir.tensor import Tensor
@@ -28,7 +28,7 @@ class Region(Op):
     """An op that owns bodies. What it takes and yields are the bodies' parameters and outputs.
 
     Its traits are PURE where all inside is, RANDOM where a body draws, EFFECT where one has an
-    effect, ROUNDING_FAILS where something inside has it.
+    effect, LOOSE where something inside has it.
     """
 
     multiple = True
@@ -38,8 +38,8 @@ class Region(Op):
         effects = [EFFECT] if any(body.has_effect for body in self.bodies) else []
         draws = [RANDOM] if self.is_random else []
         pure = [PURE] if all(body.is_pure for body in self.bodies) else []
-        fails = [ROUNDING_FAILS] if any(body.rounding_fails for body in self.bodies) else []
-        self.__dict__["traits"] = frozenset([*pure, *effects, *draws, *fails])
+        loose = [LOOSE] if any(body.is_loose for body in self.bodies) else []
+        self.__dict__["traits"] = frozenset([*pure, *effects, *draws, *loose])
 
     @property
     def is_random(self) -> bool:

@@ -14,7 +14,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import always_ge, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import PURE, ROUNDING_FAILS, Case, bad, ok, op
+from graphfw.ir.op import LOOSE, PURE, Case, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
@@ -38,7 +38,7 @@ __all__ = ["QRResult", "cholesky", "qr"]
 class Cholesky(Decomposition):
     """The lower triangular L with x = L L*.  x: [*B, M, M]  ->  [*B, M, M]"""
 
-    traits = frozenset({PURE, ROUNDING_FAILS})
+    traits = frozenset({PURE, LOOSE})
 
     def shape(self, x: Shape) -> Shape:
         return require_square(x)

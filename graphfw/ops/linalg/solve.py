@@ -13,7 +13,7 @@ from graphfw.ir.dim import dim_max
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.modes import interceptable
-from graphfw.ir.op import NONDIFF, PURE, ROUNDING_FAILS, Case, Cost, Op, bad, ok, op
+from graphfw.ir.op import LOOSE, NONDIFF, PURE, Case, Cost, Op, bad, ok, op
 from graphfw.ir.shape import Requirement, can_broadcast, require
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
@@ -38,7 +38,7 @@ __all__ = ["SlogdetResult", "det", "inv", "lstsq", "matrix_rank", "pinv", "slogd
 class Solve(Equations):
     """The y with x1 y = x2.  x1: [*B, M, M]  x2: [*B, M, K]  ->  [*B, M, K]"""
 
-    traits = frozenset({PURE, ROUNDING_FAILS})
+    traits = frozenset({PURE, LOOSE})
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
         lead = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # which CuPy's does not
@@ -90,6 +90,7 @@ def solve(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 class SquareOp(Op):
     """The base of the inverse and the determinants: an LU decomposition."""
 
+    traits = frozenset({PURE, LOOSE})
     batch = leading
 
     def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
@@ -109,8 +110,6 @@ class SquareOp(Op):
 @op("inv")
 class Inv(SquareOp):
     """The inverse.  x: [*B, M, M]  ->  [*B, M, M]"""
-
-    traits = frozenset({PURE, ROUNDING_FAILS})
 
     def shape(self, x: Shape) -> Shape:
         return require_square(x)

@@ -13,7 +13,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import always_ge, dim_min
 from graphfw.ir.dtype import DType, int64
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, Cost, bad, ok, op
+from graphfw.ir.op import LOOSE, NONDIFF, PURE, Case, Cost, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike, inexact, promoted
@@ -32,8 +32,7 @@ __all__ = ["LUResult", "lu", "solve_triangular"]
 _BLOCK = 64
 
 
-@op("solve_triangular")
-class SolveTriangular(Equations):
+class TriangularEquations(Equations):
     """The y with T y = x2, T a triangle of x1.  x1: [*B, M, M]  x2: [*B, M, K]  ->  [*B, M, K]
 
     Attributes:
@@ -41,16 +40,22 @@ class SolveTriangular(Equations):
         unit_diagonal: Whether ones are read instead of the diagonal.
     """
 
+    traits = frozenset({PURE, LOOSE})
+
     upper: bool = False
     unit_diagonal: bool = False
+
+    @property
+    def failure(self) -> str:
+        """The error's text where a matrix is singular."""
+        return f"{self.name}: a matrix is singular: it has a 0 on its diagonal"
 
     def eval(self, xp: Any, x1: Any, x2: Any) -> Any:
         size = x1.shape[-1]
         triangle = _triangle(xp, x1, self.upper, self.unit_diagonal)
         diagonal = xp.diagonal(triangle, axis1=-2, axis2=-1)
         if bool((diagonal == 0).any()):
-            failure = "solve_triangular: a matrix is singular: it has a 0 on its diagonal"
-            raise ExecutionError(failure, fix=SINGULAR_FIX)
+            raise ExecutionError(self.failure, fix=SINGULAR_FIX)
         lead = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
         y = xp.empty((*lead, *x2.shape[-2:]), x2.dtype)
         starts = range(0, size, _BLOCK)
@@ -63,6 +68,15 @@ class SolveTriangular(Equations):
             y[..., rows, :] = xp.linalg.solve(block, xp.broadcast_to(rest, y[..., rows, :].shape))
         return y
 
+    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
+        flops = outputs[0].size * inputs[0].shape[-1]
+        return super().cost(outputs, *inputs)._replace(flops=flops)
+
+
+@op("solve_triangular")
+class SolveTriangular(TriangularEquations):
+    """The y with T y = x2, T a triangle of x1.  x1: [*B, M, M]  x2: [*B, M, K]  ->  [*B, M, K]"""
+
     def vjp(self, ct: Tensor, y: Tensor, x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
         back = emit(SolveTriangular(not self.upper, self.unit_diagonal), adjoint(x1), ct)
 
@@ -73,10 +87,6 @@ class SolveTriangular(Equations):
 
         return by_triangle, lambda: F.sum_to(back, x2.shape)
 
-    def cost(self, outputs: tuple[TensorType, ...], *inputs: TensorType) -> Cost:
-        flops = outputs[0].size * inputs[0].shape[-1]
-        return super().cost(outputs, *inputs)._replace(flops=flops)
-
     @staticmethod
     def cases() -> Iterator[Case]:
         yield from Equations.cases()
@@ -84,6 +94,31 @@ class SolveTriangular(Equations):
         yield ok("float32[2, n, n]", "float32[n, k]", upper=True, diagonal=4.0)
         yield ok("float32[3, 3]", "float32[2, 3, 1]", unit_diagonal=True, diagonal=4.0)
         yield ok("complex64[2, 2]", "complex64[2, 3]", diagonal=8.0)
+
+
+@op("solve_factor")
+class SolveFactor(TriangularEquations):
+    """A triangular solve that is a part of another op, whose error it raises.
+
+    Nobody describes it, and nothing differentiates it: passes make it of solutions and inverses.
+
+    Attributes:
+        whole: The name of the other op.
+    """
+
+    vjp = NONDIFF
+
+    whole: str = "solve"
+
+    @property
+    def failure(self) -> str:
+        return f"{self.whole}: a matrix is singular"
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield from Equations.cases()
+        yield ok("float32[3, 3]", "float32[3, 2]", diagonal=4.0)
+        yield ok("float32[2, n, n]", "float32[n, k]", upper=True, whole="inv", diagonal=4.0)
 
 
 def _triangle(xp: Any, x: Any, upper: bool, unit_diagonal: bool) -> Any:
@@ -131,6 +166,8 @@ class LU(Decomposition):
 
     The rows of x in that order are the product of the triangles; K = min(M, N).
     """
+
+    traits = frozenset({PURE, LOOSE})
 
     multiple = True
 
@@ -265,4 +302,4 @@ def lu(x: TensorLike, /) -> LUResult:
     """
     tensor = inexact(x)
     order, lower, upper = emit_all(LU(), tensor, shown=(x,))
-    return LUResult(F.one_hot(order, tensor.shape[-2], dtype=tensor.dtype).mT, lower, upper)
+    return LUResult(F.one_hot(order, tensor.shape[-2], dtype=tensor.dtype, axis=-2), lower, upper)

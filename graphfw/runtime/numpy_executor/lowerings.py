@@ -9,7 +9,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.linalg.cholesky_qr import Cholesky
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.linalg.solve import Inv, Solve
-from graphfw.ops.linalg.triangular_lu import SolveTriangular
+from graphfw.ops.linalg.triangular_lu import LU, SolveFactor, SolveTriangular
 from graphfw.ops.nn.attention_ops import Attention, AttentionGrad
 from graphfw.ops.nn.convolution_ops import Conv, ConvWeight
 from graphfw.ops.nn.pooling_ops import (
@@ -87,7 +87,7 @@ def _scans(
 # Linear algebra.
 
 
-@lowers(Cholesky, Inv, Solve, SolveTriangular, target="numpy", fills=True)
+@lowers(Cholesky, Inv, LU, Solve, SolveFactor, SolveTriangular, target="numpy", fills=True)
 def _small_matrices(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:

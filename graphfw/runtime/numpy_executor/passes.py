@@ -9,6 +9,7 @@ from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.passes.block_factorisations import BlockFactorisations
 from graphfw.passes.control_flow import OptimiseBodies
+from graphfw.passes.determinants import DeterminantToLU
 from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.nest_concats import NestConcats
@@ -22,6 +23,7 @@ from graphfw.passes.sink_pooling import (
 )
 from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
+from graphfw.runtime.numpy_executor.linalg.lu import PANEL
 from graphfw.runtime.numpy_executor.linalg.steps import small_rows
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
@@ -33,15 +35,19 @@ _REWRITES = (
     TopKToReductions(),
 )
 
-_BLOCKS = (BlockFactorisations(small_rows), NestConcats())
+_LINEAR_ALGEBRA = (
+    DeterminantToLU(small_rows),
+    BlockFactorisations(small_rows, PANEL),
+    NestConcats(),
+)
 
 
 def passes() -> Sequence[Pass]:
     """Return them, in order."""
     return (
         *pipelines.DEFAULT,
-        *_BLOCKS,
-        OptimiseBodies(_BLOCKS),
+        *_LINEAR_ALGEBRA,
+        OptimiseBodies(_LINEAR_ALGEBRA),
         GlobalPoolToReduction(),
         SinkConvBelowPool(_sums),
         FuseConvReluPool(_pools),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfw.ir.literal import Array
-from graphfw.ir.op import ROUNDING_FAILS, Op, Rng
+from graphfw.ir.op import LOOSE, Op, Rng
 from graphfw.ops.control.branch_op import Branch
 from graphfw.ops.control.loop_op import Loop
 from graphfw.ops.control.region_op import Region
@@ -53,7 +53,7 @@ class CompiledRegion:
             bound = self._op.bind(sizes)
             with np.errstate(all="ignore"):
                 found = bound.eval(np, *arrays, **({"rng": rng} if self._op.is_random else {}))
-            if ROUNDING_FAILS not in self._op.traits:
+            if LOOSE not in self._op.traits:
                 raise
             return [np.array(array, order="C") for array in found]
 

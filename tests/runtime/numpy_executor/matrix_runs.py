@@ -34,5 +34,19 @@ def positive(rng, lead, n, dtype):
     return (matrices + apart - apart.T).astype(dtype)
 
 
+def check_lu(a, factors):
+    """See that factors are a matrix's, and, where no pivots are all but equal, those of `eval`."""
+    p, lower, upper = [np.asarray(x) for x in factors]
+    np.testing.assert_allclose(p @ lower @ upper, a, rtol=0, atol=300 * np.finfo(a.dtype).eps)
+    np.testing.assert_array_equal(np.sort(p, axis=-1)[..., :-1], 0)
+    np.testing.assert_array_equal(np.triu(lower, 1), 0)
+    np.testing.assert_array_equal(np.tril(upper, -1), 0)
+    assert np.abs(lower).max() <= 1
+    for one, other in zip((p, lower, upper), gf.linalg.lu(a), strict=True):
+        assert one.dtype == other.dtype
+        if a.dtype == np.float64:
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-8)
+
+
 def tolerance(dtype):
     return {"rtol": 0, "atol": 300 * np.finfo(dtype).eps}

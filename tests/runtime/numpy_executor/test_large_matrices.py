@@ -5,7 +5,14 @@ import pytest
 
 import graphfw as gf
 from graphfw.errors import ExecutionError
-from tests.runtime.numpy_executor.matrix_runs import compiled, positive, run, tolerance
+from tests.runtime.numpy_executor.matrix_runs import (
+    check_lu,
+    compiled,
+    positive,
+    regular,
+    run,
+    tolerance,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +122,79 @@ def test_what_cholesky_refuses(rng):
     assert np.isnan(plan(a)).any()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lu(dtype, rng):
+    for rows, columns in ((65, 65), (200, 200), (130, 70), (70, 130), (40, 200), (301, 30)):
+        a = rng.standard_normal((rows, columns)).astype(dtype)
+        check_lu(a, compiled(gf.linalg.lu, a)(a))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_solutions_and_inverses(dtype, rng):
+    for n in (65, 150, 233):
+        a = regular(rng, (), n, dtype)
+        found = run(gf.linalg.inv, a)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found @ a, np.eye(n), **tolerance(dtype))
+        for columns in (1, 20):
+            b = rng.standard_normal((n, columns)).astype(dtype)
+            y = run(gf.linalg.solve, a, b)
+            np.testing.assert_allclose(a @ y, b, rtol=0, atol=1000 * np.finfo(dtype).eps)
+
+
+def test_ill_conditioned_equations_are_solved_as_well_as_by_lapack(rng):
+    n = 120
+    u, v = [np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2)]
+    a = (u * np.logspace(0, -12, n)) @ v
+    b = rng.standard_normal((n, 2))
+
+    def residual(y):  # backward errors do not grow with the condition
+        return np.abs(a @ y - b).max() / (np.abs(a).max() * np.abs(y).max())
+
+    found, wanted = run(gf.linalg.solve, a, b), np.linalg.solve(a, b)
+    assert residual(found) <= 10 * max(residual(wanted), np.finfo(np.float64).eps)
+
+
+def test_passes_are_not_blamed_for_where_nan_goes():
+    with gf.Graph() as g:
+        x, y = gf.placeholder((70, 70)), gf.placeholder((70, 3))
+        found = [*gf.linalg.lu(x), gf.linalg.inv(x), gf.linalg.solve(x, y)]
+    gf.Session(g, verify="values").compile(found, feeds=[x, y])
+
+
+def test_singular_matrices_are_refused(rng):
+    a = regular(rng, (), 100, "float32")
+    b = rng.standard_normal((100, 2)).astype(np.float32)
+    bad = a.copy()
+    bad[:, 70] = 0
+    plans = {
+        "solve: a matrix is singular": compiled(lambda x: gf.linalg.solve(x, b), a),
+        "inv: a matrix is singular": compiled(gf.linalg.inv, a),
+    }
+    for message, plan in plans.items():
+        assert np.all(np.isfinite(plan(a)))
+        with pytest.raises(ExecutionError, match=rf"^{message}\n"):
+            plan(bad)
+
+
+def test_a_matrix_and_its_transpose_share_a_decomposition(rng):
+    a = regular(rng, (), 90, "float64")
+    b = rng.standard_normal((90, 3))
+    with gf.Graph() as g:
+        x, sides = gf.placeholder(a.shape, "float64"), gf.placeholder(b.shape, "float64")
+        y = gf.linalg.solve(x, sides)
+        slopes = gf.grad(gf.sum(gf.sin(y)), [x, sides])
+    with gf.Session(g) as session, gf.Session(g, debug=True) as plain:
+        plan = session.compile([y, *slopes], feeds=[x, sides])
+        assert "outside of native code" not in plan.explain()
+        one_alone = session.compile(y, feeds=[x, sides]).explain()
+        assert plan.explain().count("  lu\n") == one_alone.count("  lu\n")
+        found = plan(a, b)
+        wanted = plain.run([y, *slopes], {x: a, sides: b})
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
 def test_bits_do_not_depend_on_threads(rng):
     a = positive(rng, (), 300, "float32")
     results = []
@@ -122,9 +202,9 @@ def test_bits_do_not_depend_on_threads(rng):
         with gf.Graph() as g:
             x = gf.placeholder(a.shape)
             y = gf.linalg.cholesky(x)
-            z = gf.linalg.solve_triangular(y, x)
+            fetches = [y, gf.linalg.solve_triangular(y, x), gf.linalg.inv(x)]
         with gf.Session(g, threads=threads) as session:
-            results.append([np.asarray(found) for found in session.run([y, z], {x: a})])
+            results.append([np.asarray(found) for found in session.run(fetches, {x: a})])
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
 

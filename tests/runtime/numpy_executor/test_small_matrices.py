@@ -6,7 +6,14 @@ import pytest
 import graphfw as gf
 from graphfw.errors import ExecutionError
 from graphfw.ops.linalg.cholesky_qr import Cholesky
-from tests.runtime.numpy_executor.matrix_runs import compiled, positive, regular, run, tolerance
+from tests.runtime.numpy_executor.matrix_runs import (
+    check_lu,
+    compiled,
+    positive,
+    regular,
+    run,
+    tolerance,
+)
 
 LEADS = [(), (1,), (3,), (16,), (37,), (2, 9)]
 SIZES = [1, 2, 3, 5, 7, 8, 13, 16, 17, 32]
@@ -185,7 +192,22 @@ def test_scans_that_solve_are_native(rng):
 
 def test_what_stays_with_numpy(rng):
     large = regular(rng, (), 65, "float32")
-    run(gf.linalg.inv, large, native=False)
     run(gf.linalg.inv, large.astype(np.complex64), native=False)
     plan = compiled(gf.linalg.inv, large, native=False, shapes=[("n", "n")])
     np.testing.assert_allclose(plan(large) @ large, np.eye(65), **tolerance("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lead", LEADS, ids=str)
+def test_lu(lead, dtype, rng):
+    for rows, columns in ((1, 1), (2, 2), (5, 5), (9, 4), (4, 9), (17, 31), (32, 32)):
+        a = rng.standard_normal((*lead, rows, columns)).astype(dtype)
+        check_lu(a, compiled(gf.linalg.lu, a)(a))
+
+
+def test_lu_of_a_singular_matrix(rng):
+    a = np.zeros((20, 4, 4), np.float32)
+    a[:, 0, 1] = 1
+    a[7, :, 0] = [0, 2, -2, 1]
+    for one, other in zip(compiled(gf.linalg.lu, a)(a), gf.linalg.lu(a), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,6 +1,6 @@
 """Factorisations and substitutions of matrices in scratch memory; see `matrices.py`.
 
-Each works on rows `0 ... size` of a matrix, and right-hand sides that lie behind it in the rows, up
+Each works on rows `0 ... size` of a matrix, and right-hand sides after it in the rows, up
 to a column `end`.
 """
 
@@ -19,7 +19,7 @@ def eliminate(f: MatrixWriter, size: str, end: str) -> None:
     with f.loop("0", size) as step:
         k = step.index
         after = f.add(k, "1")
-        bring_up(f, k, size, end)
+        bring_up(f, k, k, size, end)
         pivot = f.get(k, k)
         f.refuse(f.compare("oeq", pivot, zero))
         with f.loop(after, size) as below:
@@ -27,8 +27,36 @@ def eliminate(f: MatrixWriter, size: str, end: str) -> None:
             f.subtract_row(below.index, k, after, end, factor)
 
 
-def bring_up(f: MatrixWriter, k: str, size: str, end: str) -> None:
-    """Let row k change places with the one below that has the largest element in column k."""
+def factor(f: MatrixWriter, rows: str, columns: str, inner: str, order: str) -> None:
+    """Make of a matrix the multiples below the diagonal and the triangle that elimination leaves.
+
+    Where a column has only zeros, its multiples are 0.
+
+    Args:
+        f: The writer.
+        rows: Of the matrix.
+        columns: Likewise.
+        inner: The smaller number of the two.
+        order: Where the numbers of the rows are, which are exchanged as these are.
+    """
+    zero, unit = [f.lanes.one.constant(value) for value in (0, 1)]
+    with f.loop("0", inner) as step:
+        k = step.index
+        after = f.add(k, "1")
+        bring_up(f, k, "0", rows, columns, order)
+        pivot = f.get(k, k)
+        divisor = f.choose(f.compare("oeq", pivot, zero), unit, pivot)
+        with f.loop(after, rows) as below:
+            multiple = f.divide(f.get(below.index, k), divisor)
+            f.put(below.index, k, multiple)
+            f.subtract_row(below.index, k, after, columns, multiple)
+
+
+def bring_up(f: MatrixWriter, k: str, begin: str, size: str, end: str, order: str = "") -> None:
+    """Exchange row k and the one below that has the largest element in column k.
+
+    From column `begin` to `end`; the numbers at `order`, one for each row, are exchanged, too.
+    """
     after = f.add(k, "1")
     first = f.size_of(f.get(k, k))
     carried = [(f.lanes.one.kind, first), (f.number_kind, f.number(k))]
@@ -42,10 +70,26 @@ def bring_up(f: MatrixWriter, k: str, size: str, end: str) -> None:
             f.choose_number(larger, number, which),
         ]
     which = below.values[1]
+    if not f.lanes.many:
+        found = f.let(f"xor i1 {f.same(which, f.number(k))}, true")
+        with f.when(found):
+            _exchange(f, k, f.index(which), begin, end, found, order)
+        return
     with f.loop(after, size) as below:
         found = f.same(which, f.number(below.index))
         with f.when_any(found):
-            f.exchange_rows(k, below.index, k, end, found)
+            _exchange(f, k, below.index, begin, end, found, order)
+
+
+def _exchange(
+    f: MatrixWriter, row: str, other: str, begin: str, end: str, where: str, order: str
+) -> None:
+    f.exchange_rows(row, other, begin, end, where)
+    if order:
+        positions = [f.add(order, r) for r in (row, other)]
+        x, y = [f.get_number(position) for position in positions]
+        f.put_number(positions[0], f.choose_number(where, y, x))
+        f.put_number(positions[1], f.choose_number(where, x, y))
 
 
 def substitute(

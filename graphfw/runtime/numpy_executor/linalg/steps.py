@@ -11,7 +11,7 @@ from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.linalg.cholesky_qr import Cholesky
 from graphfw.ops.linalg.solve import Inv
-from graphfw.ops.linalg.triangular_lu import SolveTriangular
+from graphfw.ops.linalg.triangular_lu import LU, TriangularEquations
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
@@ -19,10 +19,11 @@ from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.lu import factor_steps
 from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
 from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
+from graphfw.runtime.numpy_executor.linalg.views import in_order
 from graphfw.runtime.numpy_executor.special.moves import ceil
-from graphfw.runtime.planning.collapse import joint_stride
 from graphfw.runtime.planning.copies import copied
 
 SMALL = 32
@@ -176,6 +177,8 @@ def small_rows(node: Node) -> int:
 
 def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the steps of a node; none where its matrices are large, or of unknown size."""
+    if isinstance(node.op, LU):
+        return factor_steps(node, inputs, outputs, small_rows(node))
     (output,) = outputs
     dtype, size = output.storage.dtype, inputs[0].shape[-1]
     lead = broadcast(*[x.shape[:-2] for x in inputs])
@@ -184,7 +187,7 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
         return []
     many, columns = count != 1, output.shape[-1]
     is_small = isinstance(size, int) and size <= small_rows(node)
-    if isinstance(node.op, SolveTriangular) and not (many and is_small):
+    if isinstance(node.op, TriangularEquations) and not (many and is_small):
         return triangle_steps(node, node.op, inputs, output)
     if not is_small:
         return []
@@ -196,14 +199,14 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
         block = sides = dim_max(1, dim_min(columns, _COLUMNS if many else lanes * _COLUMNS))
     blocks = ceil(columns, block)
     width = size + sides
-    # Whole vectors reach behind a row.
+    # Whole vectors reach beyond a row.
     width = width if many else lanes * (ceil(width, lanes) + 1)
     groups = dim_max(1, _WORK_ITEM // (size * size * dim_max(1, size + sides)))
     together = lanes * groups if many else 1
     params = [count, together, size, columns, block, blocks, width]
     operands, copies = [], []
     for number, x in enumerate((output, *inputs)):
-        lying, more = _in_order(node, x, lead)
+        lying, more = in_order(node, x, lead)
         if number == 0 and more:
             return []
         copies += more
@@ -225,31 +228,15 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
 
 def _algorithm_of(node: Node) -> tuple[Algorithm, bool, bool]:
     op = node.op
-    if isinstance(op, SolveTriangular):
+    if isinstance(op, TriangularEquations):
         return "triangle", op.upper, op.unit_diagonal
     if isinstance(op, Cholesky):
         return "cholesky", True, False
     return ("inverse" if isinstance(op, Inv) else "solve"), True, False
 
 
-def _in_order(node: Node, x: View, lead: Sequence[DimLike]) -> tuple[View, list[Step]]:
-    """Return matrices as a view of three dims, and the step that copies them, if it takes one."""
-    missing = len(lead) - (len(x.shape) - 2)
-    own = [
-        0 if dim == 1 else stride for dim, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)
-    ]
-    strides = [0] * missing + own
-    apart = joint_stride(lead, strides)
-    shape = (size_of(lead), *x.shape[-2:])
-    if apart is not None:
-        return View(x.storage, x.offset, shape, (apart, *x.strides[-2:])), []
-    spread = View(x.storage, x.offset, (*lead, *x.shape[-2:]), (*strides, *x.strides[-2:]))
-    step, temp = copied(spread, (node,), "matrices that are not one after the other", KernelCode)
-    return View(temp, 0, shape, contiguous(shape)), [step]
-
-
 def triangle_steps(
-    node: Node, op: SolveTriangular, inputs: Sequence[View], output: View
+    node: Node, op: TriangularEquations, inputs: Sequence[View], output: View
 ) -> list[Step]:
     """Return the steps that solve with triangles of any size, matrix by matrix."""
     dtype, size, columns = output.storage.dtype, output.shape[-2], output.shape[-1]
@@ -262,7 +249,7 @@ def triangle_steps(
     params: list[DimLike] = [size, columns, block, blocks]
     operands, copies = [], []
     for number, x in enumerate((output, *inputs)):
-        lying, more = _in_order(node, x, lead)
+        lying, more = in_order(node, x, lead)
         if number == 0 and (more or x.strides[-1] != 1):
             return []
         if number == 1 and not is_small and lying.strides[-1] != 1:

@@ -1,0 +1,153 @@
+"""The native step of LU decompositions with few columns, or of small matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.dtype import DType
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.views import in_order
+from graphfw.runtime.numpy_executor.special.moves import ceil
+
+PANEL = 32
+"""Columns of the largest single matrix, of any number of rows."""
+
+_WORK_ITEM = 1 << 15
+"""Changes of vectors that a work item makes about, if there are so many."""
+
+_NAMES = ("count", "together", "rows", "columns", "inner", "width")
+"""Of matrices, and how many of them a work item has; of rows and columns of one, and the smaller
+number of the two; of elements between rows in scratch memory."""
+
+_VIEW = ("offset", "apart", "row", "column")
+
+
+class FactorCode:
+    """Factors matrices that are copied to scratch memory.
+
+    Operands: order, lower triangles, upper triangles, matrices. Params: `_NAMES`, then `_VIEW` for
+    each.
+
+    Args:
+        dtype: Of the matrices.
+        many: Whether there are many of them; see `Lanes`.
+    """
+
+    def __init__(self, dtype: DType, *, many: bool) -> None:
+        self._lanes = Lanes(dtype, many=many)
+
+    @property
+    def key(self) -> str:
+        return f"lu {self._lanes.dtype.name} {self._lanes.many}"
+
+    def llvm(self, symbol: str) -> str:
+        module = LlvmModule()
+        f = MatrixWriter(module, self._lanes)
+        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        f.width = n["width"]
+        views = [
+            [f.read("%params", len(_NAMES) + len(_VIEW) * number + i) for i in range(len(_VIEW))]
+            for number in range(4)
+        ]
+        arrays = [f.operand(i) for i in range(4)]
+        stored = self._lanes.one.stored
+        begin = f.mul("%work_item", n["together"])
+        end = f.low(f.add(begin, n["together"]), n["count"])
+        numbers = f.mul(n["rows"], n["width"])
+        with f.loop(begin, end, self._lanes.unit) as group:
+            f.live(f.sub(n["count"], group.index))
+            found = []
+            for number, (array, view) in enumerate(zip(arrays, views, strict=True)):
+                offset, apart, row, column = view
+                first = f.add(offset, f.mul(group.index, apart))
+                start = f.at(stored if number else "i64", array, first)
+                found.append(Source(start, apart, row, column))
+            order, lower, upper, x = found
+            f.copy_in(x, n["rows"], n["columns"], "0")
+            with f.loop("0", n["rows"]) as line:
+                f.put_number(f.add(numbers, line.index), f.number(line.index))
+            algorithms.factor(f, n["rows"], n["columns"], n["inner"], numbers)
+            with f.loop("0", n["rows"]) as line:
+                value = f.get_number(f.add(numbers, line.index))
+                f.write_number(order, line.index, value)
+            _store_lower(f, lower, n["rows"], n["inner"])
+            _store_upper(f, upper, n["inner"], n["columns"])
+        f.finish()
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+
+def _store_lower(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
+    """Store what is below a diagonal of ones."""
+    zero, unit = [f.lanes.one.constant(value) for value in (0, 1)]
+    with f.loop("0", rows) as row:
+        known = f.low(row.index, columns)
+        with f.loop("0", known) as column:
+            f.write_element(target, row.index, column.index, f.get(row.index, column.index))
+        with f.loop(known, columns) as column:
+            is_unit = f.let(f"icmp eq i64 {row.index}, {column.index}")
+            value = f.lanes.one.choose(f, is_unit, unit, zero)
+            f.write_element(target, row.index, column.index, value)
+
+
+def _store_upper(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
+    """Store what is on a diagonal and above it."""
+    with f.loop("0", rows) as row:
+        with f.loop("0", row.index) as column:
+            f.write_element(target, row.index, column.index, f.lanes.one.constant(0))
+        with f.loop(row.index, columns) as column:
+            f.write_element(target, row.index, column.index, f.get(row.index, column.index))
+
+
+def factor_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], small: int
+) -> list[Step]:
+    """Return the steps of an LU decomposition; none where it is large, or of unknown size.
+
+    Args:
+        node: The node.
+        inputs: Where the matrices are.
+        outputs: Where the order of rows and the triangles go.
+        small: How many rows and columns a matrix may have; a single one may have more rows.
+    """
+    (x,) = inputs
+    dtype, lead, (rows, columns) = x.storage.dtype, x.shape[:-2], x.shape[-2:]
+    count = size_of(lead)
+    many = count != 1
+    if dtype.is_complex or not isinstance(rows, int) or not isinstance(columns, int):
+        return []
+    fits = max(rows, columns) <= small or (not many and columns <= PANEL)
+    if not fits or 0 in (count, rows, columns):
+        return []
+    order, lower, upper = outputs
+    column = View(order.storage, order.offset, (*order.shape, 1), (*order.strides, 1))
+    lanes, inner = lanes_of(dtype), min(rows, columns)
+    # Whole vectors reach beyond a row.
+    width = columns if many else lanes * (-(-columns // lanes) + 1)
+    groups = max(1, _WORK_ITEM // (rows * columns * inner))
+    together = lanes * groups if many else 1
+    params = [count, together, rows, columns, inner, width]
+    operands, copies = [], []
+    for number, each in enumerate((column, lower, upper, x)):
+        lying, more = in_order(node, each, lead)
+        if number < 3 and more:
+            return []
+        copies += more
+        operands.append(lying.storage)
+        params += [lying.offset, *lying.strides]
+    step = Step(
+        nodes=(node,),
+        code=FactorCode(dtype, many=many),
+        operands=tuple(operands),
+        written=(True, True, True, False),
+        params=tuple(params),
+        work_items=ceil(count, together),
+        scratch=((rows + 1) * width + rows) * (lanes if many else 1) * dtype.itemsize,
+    )
+    return [*copies, step]
