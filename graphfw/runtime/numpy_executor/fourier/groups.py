@@ -148,7 +148,7 @@ class Rows(Groups):
         )
 
     def lines(self, n: int, *, is_inside: bool) -> LineLoops:
-        return LineLoops(self._before, 1, n, self._rows, 0)
+        return LineLoops(self._rows if is_inside else self._before, 1, n, self._rows, 0)
 
     @property
     def strides(self) -> tuple[DimLike, DimLike, DimLike]:

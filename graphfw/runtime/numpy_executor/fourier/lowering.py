@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 
 from graphfw.ir.dim import DimLike
@@ -14,7 +14,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
 from graphfw.runtime.numpy_executor.fourier.code import Place
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, Rows
-from graphfw.runtime.numpy_executor.fourier.plan import cut_in_two, radices_of
+from graphfw.runtime.numpy_executor.fourier.plan import convolution_length, cut_in_two, radices_of
 from graphfw.runtime.numpy_executor.fourier.sequence import (
     INPUT,
     OUTPUT,
@@ -67,8 +67,6 @@ def why_no_fourier(node: Node) -> str:
             return "the length is odd"
     if not all([isinstance(size, int) for size in sizes]):
         return "the length is no number"
-    if any([radices_of(size, 16) is None for size in sizes if isinstance(size, int)]):
-        return "the length has a prime factor above 13"
     return ""
 
 
@@ -101,20 +99,26 @@ class _Axis:
         real = self._target if isinstance(self._node.op, IRFFT) else self._source
         before, n, after = real.shape
         assert isinstance(n, int)
-        cut = cut_in_two(n, lanes) if n >= _LONG and after == 1 and not is_real else None
+        cut = None
+        if n >= _LONG and after == 1 and not is_real and radices_of(n, 16):
+            cut = cut_in_two(n, lanes)
         if cut is not None:
             return [*self._copies, *self._long_steps(*cut, lanes)]
         count = n // 2 if is_real else n
-        first = _first_radix(count, lanes) if after == 1 else 0
+        # A length with a large prime factor is transformed by convolutions.
+        length, chirp = count, radices_of(count, 16) is None
+        if chirp:
+            length = convolution_length(count, 16 * lanes if after == 1 else 1)
+        first = _first_radix(length, lanes) if after == 1 else 0
         is_beside = after == 1 and not first
         if is_beside:
             # Each row is a column of one matrix: vectors run across rows.
             self._source, self._target = _beside(self._source), _beside(self._target)
             before, after = 1, before
-        rest = radices_of(count // max(first, 1), _registers(self._processor))
+        rest = radices_of(length // max(first, 1), _registers(self._processor))
         assert rest is not None
         radices = (first, *rest) if first else rest
-        groups: Groups = Rows(count, before) if first else Columns(before, count, after, lanes)
+        groups: Groups = Rows(length, before) if first else Columns(before, length, after, lanes)
         direction = self._direction
         if isinstance(self._node.op, RFFT):  # whose kernel computes twice the result
             direction = direction._replace(scale=direction.scale / 2)
@@ -124,14 +128,20 @@ class _Axis:
         else:
             source = _end(self._source, INPUT, 1 if first else 2)
         target = None if is_beside else _end(self._target, OUTPUT, 1 if first else 2)
+
+        def transform(source: End, target: End | Callable[[], End]) -> End:
+            if not chirp:
+                return sequence.run(radices, source, target)
+            return sequence.convolved(radices, source, target, count)
+
         if not is_real:
-            result = sequence.run(radices, source, target or sequence.beside)
+            result = transform(source, target or sequence.beside)
         elif isinstance(self._node.op, RFFT):
-            spectrum = sequence.run(radices, source, sequence.scratch)
+            spectrum = transform(source, sequence.scratch)
             result = sequence.halves(spectrum, target or sequence.beside(), n)
         else:
             parts = sequence.halves(source, None, n)
-            result = sequence.run(radices, parts, target or sequence.beside)
+            result = transform(parts, target or sequence.beside)
         if is_beside:
             sequence.rows_out(result, _across(self._target))
         return [*self._copies, sequence.step(self._node, self._source, self._target)]

@@ -29,13 +29,17 @@ from graphfw.runtime.numpy_executor.fourier.crossing import (
 )
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, StagePlace
 from graphfw.runtime.numpy_executor.fourier.halves import HalvesKind, HalvesSizes, halves
+from graphfw.runtime.numpy_executor.fourier.lines import LineKind, LineSizes, lines
 from graphfw.runtime.numpy_executor.fourier.plan import (
     Factors,
+    of_chirp,
     of_columns,
     of_halves,
     of_positions,
     of_rows,
+    of_spectrum,
 )
+from graphfw.runtime.numpy_executor.fourier.roots import Array
 from graphfw.runtime.numpy_executor.fourier.stages import StageKernel, StageKind, Turns, stage
 from graphfw.runtime.numpy_executor.special.moves import ceil
 
@@ -93,6 +97,8 @@ class StageSequence:
         source: End,
         target: End | Callable[[], End],
         columns: int | None = None,
+        chirp: int | None = None,
+        direction: Direction | None = None,
     ) -> End:
         """Add the stages of some radices, from one array to another.
 
@@ -102,19 +108,25 @@ class StageSequence:
             target: What is written, or what chooses it when all before is added.
             columns: How many columns there are, which are rows of a longer transform: the j-th
                 result of the k-th one is turned by exp(-2 pi i j k / n).
+            chirp: The length whose `of_spectrum` the results are multiplied by.
+            direction: Which transform it is; by default that of the sequence.
 
         Returns:
             Where the result lies.
         """
-        if self._direction.inverse:
-            source = source._replace(places=(source.places[1], source.places[0]))
+        direction = direction or self._direction
+        if direction.inverse:
+            source = _exchanged(source)
         done, n = 1, prod(radices)
         for number, radix in enumerate(radices):
             is_last = number == len(radices) - 1
             following = target if is_last else self.scratch
             written = following() if callable(following) else following
             place = StagePlace(radix, done, n // (done * radix))
-            self._stage(place, source, written, is_last=is_last, columns=columns)
+            if is_last:
+                self._last_stage(place, source, written, direction, columns, chirp)
+            else:
+                self._stage(place, source, written)
             done *= radix
             source = written
         return source
@@ -201,37 +213,111 @@ class StageSequence:
             self._add(halves(kind, sizes), source, written, table, steps)
         return written
 
-    def _stage(
-        self, at: StagePlace, source: End, target: End, *, is_last: bool, columns: int | None
+    def convolved(
+        self, radices: Sequence[int], source: End, target: End | Callable[[], End], n: int
+    ) -> End:
+        """Add the transform of n numbers by those of a length that has stages; see `lines`.
+
+        Args:
+            radices: Of that length.
+            source: What is read.
+            target: What is written, or what chooses it when all before is added.
+            n: How many numbers there are.
+
+        Returns:
+            Where the result lies.
+        """
+        length, forward = prod(radices), Direction(False, 1.0)
+        inverse = self._direction.inverse
+        factors = of_chirp(n, across=not self._groups.weaves)
+        padded = self.scratch()
+        self._line(_exchanged(source) if inverse else source, padded, n, factors)
+        self._line(None, padded, length - n, begin=n)
+        spectrum = self.run(radices, padded, self.scratch, chirp=n, direction=forward)
+        result = self.run(radices, spectrum, self.scratch, direction=Direction(True, 1.0))
+        written = target() if callable(target) else target
+        to = _exchanged(written) if inverse else written
+        self._line(result, to, n, self._direction.scale * factors)
+        return written
+
+    def _line(
+        self,
+        source: End | None,
+        target: End,
+        n: int,
+        factors: Array | None = None,
+        begin: int = 0,
     ) -> None:
+        """Add what writes n numbers times factors, or without a source zeros, from a place on."""
+        across = not self._groups.weaves
+        is_inside = target.is_inside and (source is None or source.is_inside)
+        # Exchanged, the imaginary part comes first.
+        swapped = target.way != "planes" and self._direction.inverse
+        kind = LineKind(
+            self._dtype,
+            source.way if source else None,
+            target.way,
+            across,
+            cut=across and not is_inside,
+            swapped=swapped,
+        )
+        reads, writes = [
+            (end.strides if end else None) or self._groups.strides for end in (source, target)
+        ]
+        sizes = LineSizes(self._groups.lines(n, is_inside=is_inside), n, reads, writes)
+        table = Place(TABLE) if factors is None else Place(TABLE, self._factors.add(factors))
+        if swapped:
+            target = _exchanged(target)
+        self._add(lines(kind, sizes), source or target, target, table, [begin * writes[1]])
+
+    def _last_stage(
+        self,
+        at: StagePlace,
+        source: End,
+        target: End,
+        direction: Direction,
+        columns: int | None,
+        chirp: int | None,
+    ) -> None:
+        swapped = direction.inverse and target.way != "planes"
+        if direction.inverse and not swapped:
+            target = _exchanged(target)
+        n, table, turns = at.radix * at.done, Place(TABLE), (0, 0, 0)
+        kind = self._kind(at, source, target, "no")
+        if columns:
+            kind, turns = kind._replace(turns="each"), (2 * columns, 2 * columns * at.done, columns)
+            begin = self._factors.add(of_columns(n, columns))
+            table = Place(TABLE, begin, self._groups.apart * self._dtype.itemsize)
+        elif chirp:
+            kind, turns = kind._replace(turns="each"), (0, at.done, n)
+            if not self._groups.weaves:
+                # Each row has one place of the spectrum.
+                kind, turns = kind._replace(turns="lines"), (1, at.done, n)
+                target = target._replace(strides=self._groups.strides)
+            table = Place(TABLE, self._factors.add(of_spectrum(chirp, n)))
+        kind = kind._replace(scaled=direction.scale != 1.0, swapped=swapped)
+        sizes = self._groups.sizes(at, source, target)._replace(turns=turns)
+        steps = [0] if target.way == "planes" else range(at.radix)
+        self._add(stage(kind, sizes), source, target, table, [k * sizes.writes.step for k in steps])
+
+    def _stage(self, at: StagePlace, source: End, target: End) -> None:
         weaves = self._groups.weaves and at.is_first
-        turns: Turns = "no" if is_last else "positions" if weaves else "rows"
-        if is_last and columns:
-            turns = "each"
-        kind = StageKind(
+        kind = self._kind(at, source, target, "positions" if weaves else "rows")
+        numbers = of_positions if weaves else of_rows
+        table = Place(TABLE, self._factors.add(numbers(at.radix, at.left)))
+        made = stage(kind, self._groups.sizes(at, source, target))
+        self._add(made, source, target, table, [0])
+
+    def _kind(self, at: StagePlace, source: End, target: End, turns: Turns) -> StageKind:
+        weaves = self._groups.weaves
+        return StageKind(
             self._dtype,
             at.radix,
             reads=source.way,
-            writes="woven" if weaves else target.way,
+            writes="woven" if weaves and at.is_first else target.way,
             turns=turns,
-            scaled=is_last and self._direction.scale != 1.0,
-            swapped=is_last and self._direction.inverse and target.way != "planes",
-            cut=not self._groups.weaves and not (source.is_inside and target.is_inside),
+            cut=not weaves and not (source.is_inside and target.is_inside),
         )
-        if is_last and self._direction.inverse and target.way == "planes":
-            target = target._replace(places=(target.places[1], target.places[0]))
-        sizes = self._groups.sizes(at, source, target)
-        table = Place(TABLE)
-        if turns == "each":
-            assert columns
-            sizes = sizes._replace(turns=(2 * columns, 2 * columns * at.done, columns))
-            begin = self._factors.add(of_columns(at.radix * at.done, columns))
-            table = Place(TABLE, begin, self._groups.apart * self._dtype.itemsize)
-        elif turns != "no":
-            numbers = of_positions if weaves else of_rows
-            table = Place(TABLE, self._factors.add(numbers(at.radix, at.left)))
-        steps = [0] if kind.writes in ("planes", "woven") else range(at.radix)
-        self._add(stage(kind, sizes), source, target, table, [k * sizes.writes.step for k in steps])
 
     def _add(
         self, made: StageKernel, source: End, target: End, table: Place, steps: Sequence[DimLike]
@@ -282,3 +368,8 @@ class StageSequence:
             scratch=2 * self._used * self._plane,
             in_place=((0, 1),) if same and size_of(source.shape) == source.storage.size else (),
         )
+
+
+def _exchanged(end: End) -> End:
+    """Return an array with its parts exchanged."""
+    return end._replace(places=(end.places[1], end.places[0]))
