@@ -100,6 +100,11 @@ def test_lengths_as_they_come(dtype):
         ((0, 8), 1),
         ((3, 2 * 1013), 1),
         ((62, 9), 0),
+        ((40, 15), 1),
+        ((21, 5), 0),
+        ((4, 211), 1),
+        ((6, 1), 1),
+        ((2, 23, 3), 1),
     ],
 )
 def test_real_numbers(dtype, shape, axis):
@@ -250,12 +255,9 @@ def test_lengths_are_taken_apart():
     assert radices_of(2 * 17, 32) is None
 
 
-def test_other_lengths_are_numpys():
+def test_unknown_lengths_are_numpys():
     with gf.Graph() as graph:
         x = gf.placeholder(("b", "n"), dtype="complex64", name="x")
-        y = gf.placeholder(("b", 35), name="y")
-        results = [gf.fft.fft(x), gf.fft.rfft(y)]
-    plan = gf.Session(graph).compile(results, feeds=[x, y])
-    report = plan.explain((2, 8), (2, 35))
-    assert "the length is no number" in report
-    assert "the length is odd" in report
+        result = gf.fft.fft(x)
+    plan = gf.Session(graph).compile(result, feeds=[x])
+    assert "the length is no number" in plan.explain((2, 8))

@@ -1,6 +1,7 @@
 """`lines`: the kernel that goes along the axis once, number by number.
 
-It multiplies numbers by those of a table, for transforms of any length n as convolutions
+It copies numbers to where stages have them and back, or multiplies them by those of a table, for
+transforms of any length n as convolutions
 (Bluestein, IEEE Transactions on Audio and Electroacoustics 18, 1970, p. 451): since j k is
 (j^2 + k^2 - (k - j)^2) / 2, the transform of x at k is c_k times the sum over j of x_j c_j times
 c*_(k-j), where c_j = exp(-pi i j^2 / n). Transforms of a length that has stages make the sums.
@@ -24,6 +25,7 @@ from graphfw.runtime.kernels.ir import (
     Size,
     Store,
 )
+from graphfw.runtime.kernels.primitives import PrimitiveCalls
 from graphfw.runtime.numpy_executor.fourier.butterflies import multiplied
 from graphfw.runtime.numpy_executor.fourier.groups import LineLoops
 from graphfw.runtime.numpy_executor.fourier.stages import (
@@ -46,6 +48,10 @@ class LineKind(NamedTuple):
         across: Whether vectors run across the axis: then a row of them has one place.
         cut: Whether a work item has a part of a row.
         swapped: Whether it writes the imaginary part first.
+        factors: Whether numbers are multiplied.
+        mirrored: Whether it reads from the end, and conjugates.
+        reads_real: Whether the numbers that it reads have no imaginary part.
+        writes_real: Whether it writes none.
     """
 
     dtype: DType
@@ -54,6 +60,10 @@ class LineKind(NamedTuple):
     across: bool
     cut: bool
     swapped: bool = False
+    factors: bool = False
+    mirrored: bool = False
+    reads_real: bool = False
+    writes_real: bool = False
 
 
 class LineSizes(NamedTuple):
@@ -78,13 +88,15 @@ def lines(kind: LineKind, sizes: LineSizes) -> StageKernel:
     nothing = Const(kind.dtype, 0.0)
     result = Parts(nothing, nothing)
     if kind.reads:
-        strides = line_strides(params, "read", sizes.reads, kind.reads, across=kind.across)
-        number = Parts(*[Load(kind.dtype, part, Access(0, strides)) for part in (REAL, IMAG)])
+        result = _read(kind, kind.reads, sizes, params)
+    if kind.factors:
         factor = factor_of_line(params, kind.dtype, sizes.length, across=kind.across)
-        result = multiplied(number, factor)
+        result = multiplied(result, factor)
     strides = line_strides(params, "write", sizes.writes, kind.writes, across=kind.across)
     order = (IMAG, REAL) if kind.swapped else (REAL, IMAG)
-    if kind.writes == "planes":
+    if kind.writes_real:
+        stores = [Store(FACTORS + 1, Access(0, strides), result.real)]
+    elif kind.writes == "planes":
         stores = [Store(FACTORS + 1 + part, Access(0, strides), result[part]) for part in order]
     else:
         stores = [
@@ -93,6 +105,15 @@ def lines(kind: LineKind, sizes: LineSizes) -> StageKernel:
         ]
     written = len({store.buffer for store in stores})
     return line_kernel(params, kind.dtype, sizes.loops, stores, written, cut=kind.cut)
+
+
+def _read(kind: LineKind, way: Way, sizes: LineSizes, params: StageParams) -> Parts:
+    sign = -1 if kind.mirrored else 1
+    strides = line_strides(params, "read", sizes.reads, way, sign, across=kind.across)
+    real, imag = [Load(kind.dtype, part, Access(0, strides)) for part in (REAL, IMAG)]
+    if kind.reads_real:
+        return Parts(real, Const(kind.dtype, 0.0))
+    return Parts(real, PrimitiveCalls().neg(imag) if kind.mirrored else imag)
 
 
 def line_kernel(

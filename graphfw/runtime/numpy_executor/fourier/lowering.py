@@ -63,8 +63,6 @@ def why_no_fourier(node: Node) -> str:
     else:
         assert isinstance(op, RFFT | IRFFT)
         sizes = [op.n if isinstance(op, IRFFT) else shape[op.axis]]
-        if isinstance(sizes[0], int) and sizes[0] % 2:
-            return "the length is odd"
     if not all([isinstance(size, int) for size in sizes]):
         return "the length is no number"
     return ""
@@ -81,7 +79,7 @@ def _scale(norm: str, sizes: Sequence[DimLike], *, inverse: bool) -> float:
 class _Axis:
     """The transform along an axis.
 
-    An array of real numbers is taken as one of half as many complex ones.
+    An array of an even number of real numbers is taken as one of half as many complex ones.
     """
 
     def __init__(self, node: Node, x: View, output: View, axis: int, direction: Direction) -> None:
@@ -104,7 +102,8 @@ class _Axis:
             cut = cut_in_two(n, lanes)
         if cut is not None:
             return [*self._copies, *self._long_steps(*cut, lanes)]
-        count = n // 2 if is_real else n
+        is_odd = is_real and n % 2 == 1
+        count = n // 2 if is_real and not is_odd else n
         # A length with a large prime factor is transformed by convolutions.
         length, chirp = count, radices_of(count, 16) is None
         if chirp:
@@ -120,21 +119,32 @@ class _Axis:
         radices = (first, *rest) if first else rest
         groups: Groups = Rows(length, before) if first else Columns(before, length, after, lanes)
         direction = self._direction
-        if isinstance(self._node.op, RFFT):  # whose kernel computes twice the result
+        if isinstance(self._node.op, RFFT) and not is_odd:  # whose kernel computes twice the result
             direction = direction._replace(scale=direction.scale / 2)
         sequence = StageSequence(groups, self._dtype, self._processor, direction)
         if is_beside and self._source.strides[1] == 1:
-            source = sequence.rows_in(_across(self._source))
+            source = sequence.rows_in(
+                _across(self._source), pairs=not is_odd or self._source.storage.dtype.is_complex
+            )
         else:
-            source = _end(self._source, INPUT, 1 if first else 2)
-        target = None if is_beside else _end(self._target, OUTPUT, 1 if first else 2)
+            source = _end(self._source, INPUT, 1 if first else 2, pairs=not is_odd)
+        target = None
+        if not is_beside:
+            target = _end(self._target, OUTPUT, 1 if first else 2, pairs=not is_odd)
 
         def transform(source: End, target: End | Callable[[], End]) -> End:
             if not chirp:
                 return sequence.run(radices, source, target)
             return sequence.convolved(radices, source, target, count)
 
-        if not is_real:
+        if is_odd and isinstance(self._node.op, RFFT):
+            spectrum = transform(sequence.widened(source, n), sequence.scratch)
+            result = sequence.copied(spectrum, target or sequence.beside(), n // 2 + 1)
+        elif is_odd:
+            whole = transform(sequence.mirrored(source, n), sequence.scratch)
+            to = target or sequence.beside(pairs=False)
+            result = sequence.copied(whole, to, n, writes_real=True)
+        elif not is_real:
             result = transform(source, target or sequence.beside)
         elif isinstance(self._node.op, RFFT):
             spectrum = transform(source, sequence.scratch)
@@ -205,19 +215,22 @@ def _across(view: View) -> View:
     return View(view.storage, view.offset, (batch, columns, n), (apart, position, along))
 
 
-def _end(view: View, operand: int, vectors: int) -> End:
-    """Return a view as an array of complex numbers that stages read or write.
+def _end(view: View, operand: int, vectors: int, *, pairs: bool = True) -> End:
+    """Return a view as an array of numbers that stages read or write.
 
     Args:
-        view: The view. Of real numbers, those at odd places are the imaginary parts.
+        view: The view.
         operand: Of the step.
         vectors: The dim that vectors run along.
+        pairs: Whether of real numbers those at odd places are imaginary parts.
     """
     size, width = view.storage.dtype.real.itemsize, 2 if view.storage.dtype.is_complex else 1
     begin = size * width * view.offset
     before, along, after = [width * stride for stride in view.strides]
     odd = 1 if width == 2 else along
-    strides = (before, along * (3 - width), after)
+    if width == 1 and not pairs:
+        odd = 0
+    strides = (before, 2 * along if width == 1 and pairs else along, after)
     way: Way = "apart"
     if strides[vectors] == 2 and odd == 1:
         way = "complex"

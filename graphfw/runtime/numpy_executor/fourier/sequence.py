@@ -137,10 +137,15 @@ class StageSequence:
         self._used = max(self._used, self._half + 1)
         return self._groups.scratch(self._half, self._plane)
 
-    def rows_in(self, view: View) -> End:
-        """Add what brings the rows of a matrix side by side; return where they are."""
+    def rows_in(self, view: View, *, pairs: bool = True) -> End:
+        """Add what brings the rows of a matrix side by side; return where they are.
+
+        Args:
+            view: The matrix.
+            pairs: Whether two real numbers are one complex number.
+        """
         sizes = self._crossing_sizes(view)
-        target = self.beside()
+        target = self.beside(pairs=pairs)
         self._cross(inwards(self._dtype, sizes), Place(INPUT, self._begin(view)), target.places[0])
         return target
 
@@ -170,11 +175,20 @@ class StageSequence:
         items = WorkItems(crossing.items, crossing.per_group, crossing.apart)
         self._calls.append(StageCall(code, params, tuple(places), items))
 
-    def beside(self) -> End:
-        """Return the half of scratch memory that was not written last, for rows side by side."""
+    def beside(self, *, pairs: bool = True) -> End:
+        """Return the half of scratch memory that was not written last, for rows side by side.
+
+        Args:
+            pairs: Whether numbers are pairs of parts, else real ones.
+        """
         assert isinstance(self._groups, Columns)
         self.scratch()
-        return self._groups.beside(self._half, self._plane, self._dtype.itemsize)
+        found = self._groups.beside(self._half, self._plane, self._dtype.itemsize)
+        if pairs:
+            return found
+        return found._replace(
+            places=(found.places[0], found.places[0]), strides=self._groups.strides
+        )
 
     def halves(self, source: End, target: End | None, n: int) -> End:
         """Add what makes the transform of n real numbers of that of n/2 complex ones, or back.
@@ -247,8 +261,25 @@ class StageSequence:
         n: int,
         factors: Array | None = None,
         begin: int = 0,
+        *,
+        first: int = 0,
+        mirrored: bool = False,
+        reads_real: bool = False,
+        writes_real: bool = False,
     ) -> None:
-        """Add what writes n numbers times factors, or without a source zeros, from a place on."""
+        """Add what copies n numbers.
+
+        Args:
+            source: From where; None for zeros.
+            target: To where.
+            n: How many.
+            factors: Which they are multiplied by.
+            begin: The place of the first one that is written.
+            first: The place of that which is read.
+            mirrored: See `LineKind`.
+            reads_real: Likewise.
+            writes_real: Likewise.
+        """
         across = not self._groups.weaves
         is_inside = target.is_inside and (source is None or source.is_inside)
         # Exchanged, the imaginary part comes first.
@@ -260,6 +291,10 @@ class StageSequence:
             across,
             cut=across and not is_inside,
             swapped=swapped,
+            factors=factors is not None,
+            mirrored=mirrored,
+            reads_real=reads_real,
+            writes_real=writes_real,
         )
         reads, writes = [
             (end.strides if end else None) or self._groups.strides for end in (source, target)
@@ -268,7 +303,30 @@ class StageSequence:
         table = Place(TABLE) if factors is None else Place(TABLE, self._factors.add(factors))
         if swapped:
             target = _exchanged(target)
+        if source:
+            places = [self._moved(place, first * reads[1]) for place in source.places]
+            source = source._replace(places=(places[0], places[1]))
         self._add(lines(kind, sizes), source or target, target, table, [begin * writes[1]])
+
+    def widened(self, source: End, n: int) -> End:
+        """Add what makes complex numbers of n real ones; return where they lie."""
+        target = self.scratch()
+        self._line(source, target, n, reads_real=True)
+        return target
+
+    def mirrored(self, source: End, n: int) -> End:
+        """Add what makes the n numbers of a spectrum of one half of it; return where they lie."""
+        target, half = self.scratch(), n // 2
+        self._line(source, target, 1, reads_real=True)
+        if half:
+            self._line(source, target, half, begin=1, first=1)
+            self._line(source, target, half, begin=half + 1, first=half, mirrored=True)
+        return target
+
+    def copied(self, source: End, target: End, n: int, *, writes_real: bool = False) -> End:
+        """Add what copies n numbers, or their real parts; return where they lie then."""
+        self._line(source, target, n, writes_real=writes_real)
+        return target
 
     def _last_stage(
         self,
