@@ -22,8 +22,8 @@ _ROWS = 4096
 _COLUMNS = 1 << 15
 """Numbers that a group of columns has at most, if that are some vectors: likewise the second."""
 
-_VECTORS = 4
-"""So many vectors of columns a group has at most."""
+_WIDTH = 64
+"""So many columns a group has at most."""
 
 
 class End(NamedTuple):
@@ -169,7 +169,7 @@ class Columns(Groups):
 
     def __init__(self, before: DimLike, n: int, after: DimLike, lanes: int) -> None:
         self._before, self._n, self._after = before, n, after
-        vectors = max(1, min(_VECTORS, _COLUMNS // (n * lanes)))
+        vectors = max(1, min(_WIDTH // lanes, _COLUMNS // (n * lanes)))
         if isinstance(after, int):
             whole = max(1, -(-after // lanes))
             # Groups of as many columns, where that can be.

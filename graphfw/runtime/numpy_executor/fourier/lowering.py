@@ -108,7 +108,7 @@ class _Axis:
         length, chirp = count, radices_of(count, 16) is None
         if chirp:
             length = convolution_length(count, 16 * lanes if after == 1 else 1)
-        first = _first_radix(length, lanes) if after == 1 else 0
+        first = _first_radix(length, lanes, masked=self._processor.masked) if after == 1 else 0
         is_beside = after == 1 and not first
         if is_beside:
             # Each row is a column of one matrix: vectors run across rows.
@@ -193,9 +193,13 @@ def _registers(processor: Processor) -> int:
     return 32 if processor.masked else 16
 
 
-def _first_radix(n: int, lanes: int) -> int:
+def _first_radix(n: int, lanes: int, *, masked: bool) -> int:
     """Return the radix of the first stage along rows, whose results fill vectors; 0 if none."""
-    for radix in (16, 8) if lanes == 16 else (8, 4) if lanes <= 4 else (8,):
+    # The next stage has rows as long as the radix: those of one vector take long without masks.
+    sizes: tuple[int, ...] = (16, 8) if lanes >= 8 else (8, 4)
+    if lanes == 8 and masked:
+        sizes = (8,)
+    for radix in sizes:
         if n % radix == 0 and n // radix >= max(lanes, 2):
             return radix
     return 0
