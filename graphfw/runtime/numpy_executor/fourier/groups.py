@@ -12,7 +12,7 @@ import abc
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, Place
+from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, BufferAddress
 from graphfw.runtime.numpy_executor.fourier.stages import StageSizes, Strides, Way
 from graphfw.runtime.numpy_executor.special.moves import ceil
 
@@ -31,14 +31,14 @@ class End(NamedTuple):
 
     Attributes:
         way: How its numbers lie, along vectors.
-        places: Of the real and the imaginary parts.
+        addresses: Of the real and the imaginary parts.
         strides: Of the three dims, in elements of parts; None for scratch memory of a group in
             the order in which stages leave it.
         is_inside: Whether it is scratch memory, which has the numbers of one group.
     """
 
     way: Way
-    places: tuple[Place, Place]
+    addresses: tuple[BufferAddress, BufferAddress]
     strides: tuple[DimLike, DimLike, DimLike] | None = None
     is_inside: bool = False
 
@@ -110,8 +110,8 @@ class Groups(abc.ABC):
             half: Which.
             plane: How many bytes the parts of a group have.
         """
-        places = [Place(SCRATCH, (2 * half + part) * plane) for part in range(2)]
-        return End("planes", (places[0], places[1]), is_inside=True)
+        addresses = [BufferAddress(SCRATCH, (2 * half + part) * plane) for part in range(2)]
+        return End("planes", (addresses[0], addresses[1]), is_inside=True)
 
 
 class Rows(Groups):
@@ -189,8 +189,11 @@ class Columns(Groups):
             itemsize: Of a part.
         """
         begin = 2 * half * plane
-        places = Place(SCRATCH, begin), Place(SCRATCH, begin + self.apart * itemsize)
-        return End("planes", places, (0, 2 * self.apart, 1), is_inside=True)
+        addresses = (
+            BufferAddress(SCRATCH, begin),
+            BufferAddress(SCRATCH, begin + self.apart * itemsize),
+        )
+        return End("planes", addresses, (0, 2 * self.apart, 1), is_inside=True)
 
     def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
         (radix, done, left), width = at, self.apart

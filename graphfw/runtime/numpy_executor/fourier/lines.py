@@ -100,8 +100,8 @@ def lines(kind: LineKind, sizes: LineSizes) -> StageKernel:
         stores = [Store(FACTORS + 1 + part, Access(0, strides), result[part]) for part in order]
     else:
         stores = [
-            Store(FACTORS + 1, Access(place, strides), result[part])
-            for place, part in enumerate(order)
+            Store(FACTORS + 1, Access(number, strides), result[part])
+            for number, part in enumerate(order)
         ]
     written = len({store.buffer for store in stores})
     return line_kernel(params, kind.dtype, sizes.loops, stores, written, cut=kind.cut)

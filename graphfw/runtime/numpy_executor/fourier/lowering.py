@@ -12,7 +12,7 @@ from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
-from graphfw.runtime.numpy_executor.fourier.code import Place
+from graphfw.runtime.numpy_executor.fourier.code import BufferAddress
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, Rows
 from graphfw.runtime.numpy_executor.fourier.plan import convolution_length, cut_in_two, radices_of
 from graphfw.runtime.numpy_executor.fourier.sequence import (
@@ -240,4 +240,6 @@ def _end(view: View, operand: int, vectors: int, *, pairs: bool = True) -> End:
         way = "complex"
     elif strides[vectors] == 1:
         way = "planes"
-    return End(way, (Place(operand, begin), Place(operand, begin + size * odd)), strides)
+    return End(
+        way, (BufferAddress(operand, begin), BufferAddress(operand, begin + size * odd)), strides
+    )

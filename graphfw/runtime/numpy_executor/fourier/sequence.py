@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.fourier.code import (
     SCRATCH,
-    Place,
+    BufferAddress,
     StageCall,
     WorkItems,
     code_of,
@@ -122,11 +122,11 @@ class StageSequence:
             is_last = number == len(radices) - 1
             following = target if is_last else self.scratch
             written = following() if callable(following) else following
-            place = StagePlace(radix, done, n // (done * radix))
+            at = StagePlace(radix, done, n // (done * radix))
             if is_last:
-                self._last_stage(place, source, written, direction, columns, chirp)
+                self._last_stage(at, source, written, direction, columns, chirp)
             else:
-                self._stage(place, source, written)
+                self._stage(at, source, written)
             done *= radix
             source = written
         return source
@@ -146,13 +146,17 @@ class StageSequence:
         """
         sizes = self._crossing_sizes(view)
         target = self.beside(pairs=pairs)
-        self._cross(inwards(self._dtype, sizes), Place(INPUT, self._begin(view)), target.places[0])
+        self._cross(
+            inwards(self._dtype, sizes),
+            BufferAddress(INPUT, self._begin(view)),
+            target.addresses[0],
+        )
         return target
 
     def rows_out(self, source: End, view: View) -> None:
         """Add what writes the rows of matrices, whose elements lie side by side."""
         crossing = outwards(self._dtype, self._crossing_sizes(view))
-        self._cross(crossing, source.places[0], Place(OUTPUT, self._begin(view)))
+        self._cross(crossing, source.addresses[0], BufferAddress(OUTPUT, self._begin(view)))
 
     def _crossing_sizes(self, view: View) -> CrossingSizes:
         """Return the sizes of rows: a view of [batch, rows, numbers]."""
@@ -165,15 +169,15 @@ class StageSequence:
     def _begin(self, view: View) -> DimLike:
         return view.storage.dtype.itemsize * view.offset
 
-    def _cross(self, crossing: Crossing, source: Place, target: Place) -> None:
+    def _cross(self, crossing: Crossing, source: BufferAddress, target: BufferAddress) -> None:
         apart = -self._groups.apart * self._dtype.itemsize
-        places = [
-            place._replace(apart=apart) if place.operand == SCRATCH else place
-            for place in (source, target)
+        addresses = [
+            address._replace(apart=apart) if address.operand == SCRATCH else address
+            for address in (source, target)
         ]
         code, params = KernelCode(crossing.kernel.kernel, self._processor), crossing.kernel.params
         items = WorkItems(crossing.items, crossing.per_group, crossing.apart)
-        self._calls.append(StageCall(code, params, tuple(places), items))
+        self._calls.append(StageCall(code, params, tuple(addresses), items))
 
     def beside(self, *, pairs: bool = True) -> End:
         """Return the half of scratch memory that was not written last, for rows side by side.
@@ -187,7 +191,7 @@ class StageSequence:
         if pairs:
             return found
         return found._replace(
-            places=(found.places[0], found.places[0]), strides=self._groups.strides
+            addresses=(found.addresses[0], found.addresses[0]), strides=self._groups.strides
         )
 
     def halves(self, source: End, target: End | None, n: int) -> End:
@@ -219,9 +223,9 @@ class StageSequence:
                 cut=across and not is_inside,
             )
             sizes = HalvesSizes(self._groups.lines(count, is_inside=is_inside), half, reads, writes)
-            table = Place(TABLE)
+            table = BufferAddress(TABLE)
             if not ends:
-                table = Place(TABLE, self._factors.add(of_halves(n, across=across)))
+                table = BufferAddress(TABLE, self._factors.add(of_halves(n, across=across)))
             begin = 0 if ends else writes[1]
             steps = [begin, half * writes[1]] if ends and target else [begin]
             self._add(halves(kind, sizes), source, written, table, steps)
@@ -300,12 +304,16 @@ class StageSequence:
             (end.strides if end else None) or self._groups.strides for end in (source, target)
         ]
         sizes = LineSizes(self._groups.lines(n, is_inside=is_inside), n, reads, writes)
-        table = Place(TABLE) if factors is None else Place(TABLE, self._factors.add(factors))
+        table = (
+            BufferAddress(TABLE)
+            if factors is None
+            else BufferAddress(TABLE, self._factors.add(factors))
+        )
         if swapped:
             target = _exchanged(target)
         if source:
-            places = [self._moved(place, first * reads[1]) for place in source.places]
-            source = source._replace(places=(places[0], places[1]))
+            addresses = [self._moved(address, first * reads[1]) for address in source.addresses]
+            source = source._replace(addresses=(addresses[0], addresses[1]))
         self._add(lines(kind, sizes), source or target, target, table, [begin * writes[1]])
 
     def widened(self, source: End, n: int) -> End:
@@ -340,19 +348,19 @@ class StageSequence:
         swapped = direction.inverse and target.way != "planes"
         if direction.inverse and not swapped:
             target = _exchanged(target)
-        n, table, turns = at.radix * at.done, Place(TABLE), (0, 0, 0)
+        n, table, turns = at.radix * at.done, BufferAddress(TABLE), (0, 0, 0)
         kind = self._kind(at, source, target, "no")
         if columns:
             kind, turns = kind._replace(turns="each"), (2 * columns, 2 * columns * at.done, columns)
             begin = self._factors.add(of_columns(n, columns))
-            table = Place(TABLE, begin, self._groups.apart * self._dtype.itemsize)
+            table = BufferAddress(TABLE, begin, self._groups.apart * self._dtype.itemsize)
         elif chirp:
             kind, turns = kind._replace(turns="each"), (0, at.done, n)
             if not self._groups.weaves:
                 # Each row has one place of the spectrum.
                 kind, turns = kind._replace(turns="lines"), (1, at.done, n)
                 target = target._replace(strides=self._groups.strides)
-            table = Place(TABLE, self._factors.add(of_spectrum(chirp, n)))
+            table = BufferAddress(TABLE, self._factors.add(of_spectrum(chirp, n)))
         kind = kind._replace(scaled=direction.scale != 1.0, swapped=swapped)
         sizes = self._groups.sizes(at, source, target)._replace(turns=turns)
         steps = [0] if target.way == "planes" else range(at.radix)
@@ -362,7 +370,7 @@ class StageSequence:
         weaves = self._groups.weaves and at.is_first
         kind = self._kind(at, source, target, "positions" if weaves else "rows")
         numbers = of_positions if weaves else of_rows
-        table = Place(TABLE, self._factors.add(numbers(at.radix, at.left)))
+        table = BufferAddress(TABLE, self._factors.add(numbers(at.radix, at.left)))
         made = stage(kind, self._groups.sizes(at, source, target))
         self._add(made, source, target, table, [0])
 
@@ -378,7 +386,12 @@ class StageSequence:
         )
 
     def _add(
-        self, made: StageKernel, source: End, target: End, table: Place, steps: Sequence[DimLike]
+        self,
+        made: StageKernel,
+        source: End,
+        target: End,
+        table: BufferAddress,
+        steps: Sequence[DimLike],
     ) -> None:
         """Add a stage.
 
@@ -390,25 +403,25 @@ class StageSequence:
             steps: Where the buffers begin that are written, in elements from the array's begin.
         """
         is_inside = source.is_inside and target.is_inside
-        reads, writes = [self._places(end, is_inside=is_inside) for end in (source, target)]
+        reads, writes = [self._addresses(end, is_inside=is_inside) for end in (source, target)]
         if target.way == "planes":
-            writes = [self._moved(place, step) for step in steps for place in writes]
+            writes = [self._moved(address, step) for step in steps for address in writes]
         else:
             writes = [self._moved(writes[0], step) for step in steps]
         code = KernelCode(made.kernel, self._processor)
-        places = (*reads, table, *writes)
+        addresses = (*reads, table, *writes)
         items = WorkItems(1, 0 if is_inside else 1, 0)
-        self._calls.append(StageCall(code, made.params, places, items))
+        self._calls.append(StageCall(code, made.params, addresses, items))
 
-    def _moved(self, place: Place, step: DimLike) -> Place:
-        return place._replace(begin=place.begin + self._dtype.itemsize * step)
+    def _moved(self, address: BufferAddress, step: DimLike) -> BufferAddress:
+        return address._replace(begin=address.begin + self._dtype.itemsize * step)
 
-    def _places(self, end: End, *, is_inside: bool) -> list[Place]:
+    def _addresses(self, end: End, *, is_inside: bool) -> list[BufferAddress]:
         """Return the places of both parts; of a group's own memory, back by the groups before."""
         if is_inside or not end.is_inside:
-            return list(end.places)
+            return list(end.addresses)
         apart = self._groups.apart * self._dtype.itemsize
-        return [place._replace(apart=-apart) for place in end.places]
+        return [address._replace(apart=-apart) for address in end.addresses]
 
     def step(self, node: Node, source: View, target: View) -> Step:
         """Return the step of what has been added."""
@@ -430,4 +443,4 @@ class StageSequence:
 
 def _exchanged(end: End) -> End:
     """Return an array with its parts exchanged."""
-    return end._replace(places=(end.places[1], end.places[0]))
+    return end._replace(addresses=(end.addresses[1], end.addresses[0]))

@@ -182,8 +182,8 @@ def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Pa
         strides: list[tuple[str, Size]] = [] if kind.turns == "lines" else [("q", 1)]
         if kind.turns != "positions":
             strides.insert(0, ("p", params("turn row", row)))
-        places = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
-        at = [Access(place, tuple(strides)) for place in places]
+        offsets = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
+        at = [Access(offset, tuple(strides)) for offset in offsets]
     return Parts(*[Load(kind.dtype, FACTORS, access) for access in at])
 
 
@@ -209,9 +209,9 @@ def _written(
         ]
     order = (IMAG, REAL) if kind.swapped else (REAL, IMAG)
     return [
-        Store(FACTORS + 1 + k, Access(place, strides), parts[part])
+        Store(FACTORS + 1 + k, Access(offset, strides), parts[part])
         for k, parts in enumerate(results)
-        for place, part in enumerate(order)
+        for offset, part in enumerate(order)
     ]
 
 
