@@ -246,7 +246,19 @@ class Resize(Op):
 
 def resized(x: Tensor, sizes: Sequence[DimLike], axes: Sequence[int]) -> Tensor:
     """Cut x off, or fill it up with zeros, where it has not these sizes."""
-    others = [i for i, axis in enumerate(axes) if x.shape[axis] != sizes[i]]
+    others = []
+    for i, axis in enumerate(axes):
+        have, wanted = x.shape[axis], sizes[i]
+        if not (isinstance(have, int) and isinstance(wanted, int)):
+            if have != wanted:
+                others.append(i)
+            continue
+        if wanted < have:
+            x = x[(slice(None),) * (axis % x.ndim) + (slice(0, wanted),)]
+        elif wanted > have:
+            widths = [(0, 0)] * x.ndim
+            widths[axis] = (0, wanted - have)
+            x = F.pad(x, widths)
     if not others:
         return x
     return emit(Resize(tuple([sizes[i] for i in others]), tuple([axes[i] for i in others])), x)

@@ -12,7 +12,7 @@ import abc
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, Place
+from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, BufferAddress
 from graphfw.runtime.numpy_executor.fourier.stages import StageSizes, Strides, Way
 from graphfw.runtime.numpy_executor.special.moves import ceil
 
@@ -22,8 +22,8 @@ _ROWS = 4096
 _COLUMNS = 1 << 15
 """Numbers that a group of columns has at most, if that are some vectors: likewise the second."""
 
-_VECTORS = 4
-"""So many vectors of columns a group has at most."""
+_WIDTH = 64
+"""So many columns a group has at most."""
 
 
 class End(NamedTuple):
@@ -31,14 +31,14 @@ class End(NamedTuple):
 
     Attributes:
         way: How its numbers lie, along vectors.
-        places: Of the real and the imaginary parts.
+        addresses: Of the real and the imaginary parts.
         strides: Of the three dims, in elements of parts; None for scratch memory of a group in
             the order in which stages leave it.
         is_inside: Whether it is scratch memory, which has the numbers of one group.
     """
 
     way: Way
-    places: tuple[Place, Place]
+    addresses: tuple[BufferAddress, BufferAddress]
     strides: tuple[DimLike, DimLike, DimLike] | None = None
     is_inside: bool = False
 
@@ -110,8 +110,8 @@ class Groups(abc.ABC):
             half: Which.
             plane: How many bytes the parts of a group have.
         """
-        places = [Place(SCRATCH, (2 * half + part) * plane) for part in range(2)]
-        return End("planes", (places[0], places[1]), is_inside=True)
+        addresses = [BufferAddress(SCRATCH, (2 * half + part) * plane) for part in range(2)]
+        return End("planes", (addresses[0], addresses[1]), is_inside=True)
 
 
 class Rows(Groups):
@@ -148,7 +148,7 @@ class Rows(Groups):
         )
 
     def lines(self, n: int, *, is_inside: bool) -> LineLoops:
-        return LineLoops(self._before, 1, n, self._rows, 0)
+        return LineLoops(self._rows if is_inside else self._before, 1, n, self._rows, 0)
 
     @property
     def strides(self) -> tuple[DimLike, DimLike, DimLike]:
@@ -169,7 +169,7 @@ class Columns(Groups):
 
     def __init__(self, before: DimLike, n: int, after: DimLike, lanes: int) -> None:
         self._before, self._n, self._after = before, n, after
-        vectors = max(1, min(_VECTORS, _COLUMNS // (n * lanes)))
+        vectors = max(1, min(_WIDTH // lanes, _COLUMNS // (n * lanes)))
         if isinstance(after, int):
             whole = max(1, -(-after // lanes))
             # Groups of as many columns, where that can be.
@@ -189,8 +189,11 @@ class Columns(Groups):
             itemsize: Of a part.
         """
         begin = 2 * half * plane
-        places = Place(SCRATCH, begin), Place(SCRATCH, begin + self.apart * itemsize)
-        return End("planes", places, (0, 2 * self.apart, 1), is_inside=True)
+        addresses = (
+            BufferAddress(SCRATCH, begin),
+            BufferAddress(SCRATCH, begin + self.apart * itemsize),
+        )
+        return End("planes", addresses, (0, 2 * self.apart, 1), is_inside=True)
 
     def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
         (radix, done, left), width = at, self.apart

@@ -15,13 +15,8 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.complex_numbers import Parts
 from graphfw.runtime.kernels.ir import (
     Access,
-    Axis,
-    Buffer,
     Const,
-    InnerLoop,
-    Kernel,
     Load,
-    Size,
     Store,
 )
 from graphfw.runtime.kernels.primitives import PrimitiveCalls
@@ -33,6 +28,11 @@ from graphfw.runtime.numpy_executor.fourier.butterflies import (
     plus_rotated,
 )
 from graphfw.runtime.numpy_executor.fourier.groups import LineLoops
+from graphfw.runtime.numpy_executor.fourier.lines import (
+    factor_of_line,
+    line_kernel,
+    line_strides,
+)
 from graphfw.runtime.numpy_executor.fourier.stages import (
     FACTORS,
     IMAG,
@@ -72,13 +72,13 @@ class HalvesSizes(NamedTuple):
     """The loops of a kernel and how its arrays lie, in elements of parts.
 
     Attributes:
-        lines: The loops.
+        loops: The loops.
         half: n/2.
         reads: The strides of arrays, k, and positions of what is read.
         writes: Likewise what is written.
     """
 
-    lines: LineLoops
+    loops: LineLoops
     half: int
     reads: tuple[DimLike, DimLike, DimLike]
     writes: tuple[DimLike, DimLike, DimLike]
@@ -88,17 +88,18 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
     """Return the kernel; what it writes begins at the first k that it computes."""
     params = StageParams()
     step, last = sizes.reads[1], sizes.half * sizes.reads[1]
-    places = (0, last) if kind.ends else (step, last - step)
+    offsets = (0, last) if kind.ends else (step, last - step)
     near, far = [
-        _read(kind, sizes, params, name, place, sign)
-        for name, place, sign in (("near", places[0], 1), ("far", places[1], -1))
+        _read(kind, sizes, params, name, offset, sign)
+        for name, offset, sign in (("near", offsets[0], 1), ("far", offsets[1], -1))
     ]
     far = Parts(far.real, _K.neg(far.imag))
     if kind.ends:
         results = _ends(kind, near, far)
     else:
-        results = [_between(kind, near, far, _factor(kind, sizes, params))]
-    strides = _strides(kind, params, "write", sizes.writes, kind.writes, 1)
+        factor = factor_of_line(params, kind.dtype, sizes.half - 1, across=kind.across)
+        results = [_between(kind, near, far, factor)]
+    strides = line_strides(params, "write", sizes.writes, kind.writes, across=kind.across)
     if kind.writes == "planes":
         stores = [
             Store(FACTORS + 1 + 2 * number + part, Access(0, strides), result[part])
@@ -112,56 +113,15 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
             for part in (REAL, IMAG)
         ]
     written = len({store.buffer for store in stores})
-    lines = sizes.lines
-    kernel = Kernel(
-        form="rows",
-        outer=(Axis("b", params("batch", lines.batch)), Axis("p", params("rows", lines.rows))),
-        inner=(Axis("q", params("positions", lines.positions)),),
-        per_item=params("per_item", lines.per_item),
-        split=params("split", lines.split) if kind.cut else None,
-        buffers=tuple([Buffer(kind.dtype, n > FACTORS) for n in range(FACTORS + 1 + written)]),
-        params=len(params.values),
-        body=(InnerLoop(tuple(stores)),),
-    )
-    return StageKernel(kernel, tuple(params.values.values()))
+    return line_kernel(params, kind.dtype, sizes.loops, stores, written, cut=kind.cut)
 
 
 def _read(
-    kind: HalvesKind, sizes: HalvesSizes, params: StageParams, name: str, place: DimLike, sign: int
+    kind: HalvesKind, sizes: HalvesSizes, params: StageParams, name: str, offset: DimLike, sign: int
 ) -> Parts:
-    strides = _strides(kind, params, name, sizes.reads, kind.reads, sign)
-    access = Access(params(f"{name} begin", place), strides)
+    strides = line_strides(params, name, sizes.reads, kind.reads, sign, across=kind.across)
+    access = Access(params(f"{name} begin", offset), strides)
     return Parts(*[Load(kind.dtype, part, access) for part in (REAL, IMAG)])
-
-
-def _strides(
-    kind: HalvesKind,
-    params: StageParams,
-    name: str,
-    strides: tuple[DimLike, DimLike, DimLike],
-    way: Way,
-    sign: int,
-) -> tuple[tuple[str, Size], ...]:
-    batch, along, position = strides
-    fixed = {"complex": 2, "planes": 1}.get(way)
-    found: list[tuple[str, Size]] = [("b", params(f"{name} batch", batch))]
-    if kind.across:
-        found.append(("p", params(f"{name} row", sign * along)))
-        found.append(("q", fixed or params(f"{name} position", position)))
-    else:
-        found.append(("q", sign * fixed if fixed else params(f"{name} position", sign * along)))
-    return tuple(found)
-
-
-def _factor(kind: HalvesKind, sizes: HalvesSizes, params: StageParams) -> Parts:
-    """Return w^k, of a table of pairs or, along vectors, of all real parts before all others."""
-    if kind.across:
-        at = [Access(part, (("p", 2),)) for part in (REAL, IMAG)]
-    else:
-        at = [
-            Access(params(f"factor {n}", n * (sizes.half - 1)), (("q", 1),)) for n in (REAL, IMAG)
-        ]
-    return Parts(*[Load(kind.dtype, FACTORS, access) for access in at])
 
 
 def _between(kind: HalvesKind, near: Parts, far: Parts, factor: Parts) -> Parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 
 from graphfw.ir.dim import DimLike
@@ -12,9 +12,9 @@ from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
-from graphfw.runtime.numpy_executor.fourier.code import Place
+from graphfw.runtime.numpy_executor.fourier.code import BufferAddress
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, Rows
-from graphfw.runtime.numpy_executor.fourier.plan import cut_in_two, radices_of
+from graphfw.runtime.numpy_executor.fourier.plan import convolution_length, cut_in_two, radices_of
 from graphfw.runtime.numpy_executor.fourier.sequence import (
     INPUT,
     OUTPUT,
@@ -63,12 +63,8 @@ def why_no_fourier(node: Node) -> str:
     else:
         assert isinstance(op, RFFT | IRFFT)
         sizes = [op.n if isinstance(op, IRFFT) else shape[op.axis]]
-        if isinstance(sizes[0], int) and sizes[0] % 2:
-            return "the length is odd"
     if not all([isinstance(size, int) for size in sizes]):
         return "the length is no number"
-    if any([radices_of(size, 16) is None for size in sizes if isinstance(size, int)]):
-        return "the length has a prime factor above 13"
     return ""
 
 
@@ -83,7 +79,7 @@ def _scale(norm: str, sizes: Sequence[DimLike], *, inverse: bool) -> float:
 class _Axis:
     """The transform along an axis.
 
-    An array of real numbers is taken as one of half as many complex ones.
+    An array of an even number of real numbers is taken as one of half as many complex ones.
     """
 
     def __init__(self, node: Node, x: View, output: View, axis: int, direction: Direction) -> None:
@@ -101,37 +97,61 @@ class _Axis:
         real = self._target if isinstance(self._node.op, IRFFT) else self._source
         before, n, after = real.shape
         assert isinstance(n, int)
-        cut = cut_in_two(n, lanes) if n >= _LONG and after == 1 and not is_real else None
+        cut = None
+        if n >= _LONG and after == 1 and not is_real and radices_of(n, 16):
+            cut = cut_in_two(n, lanes)
         if cut is not None:
             return [*self._copies, *self._long_steps(*cut, lanes)]
-        count = n // 2 if is_real else n
-        first = _first_radix(count, lanes) if after == 1 else 0
+        is_odd = is_real and n % 2 == 1
+        count = n // 2 if is_real and not is_odd else n
+        # A length with a large prime factor is transformed by convolutions.
+        length, chirp = count, radices_of(count, 16) is None
+        if chirp:
+            length = convolution_length(count, 16 * lanes if after == 1 else 1)
+        first = _first_radix(length, lanes, masked=self._processor.masked) if after == 1 else 0
         is_beside = after == 1 and not first
         if is_beside:
             # Each row is a column of one matrix: vectors run across rows.
             self._source, self._target = _beside(self._source), _beside(self._target)
             before, after = 1, before
-        rest = radices_of(count // max(first, 1), _registers(self._processor))
+        rest = radices_of(length // max(first, 1), _registers(self._processor))
         assert rest is not None
         radices = (first, *rest) if first else rest
-        groups: Groups = Rows(count, before) if first else Columns(before, count, after, lanes)
+        groups: Groups = Rows(length, before) if first else Columns(before, length, after, lanes)
         direction = self._direction
-        if isinstance(self._node.op, RFFT):  # whose kernel computes twice the result
+        if isinstance(self._node.op, RFFT) and not is_odd:  # whose kernel computes twice the result
             direction = direction._replace(scale=direction.scale / 2)
         sequence = StageSequence(groups, self._dtype, self._processor, direction)
         if is_beside and self._source.strides[1] == 1:
-            source = sequence.rows_in(_across(self._source))
+            source = sequence.rows_in(
+                _across(self._source), pairs=not is_odd or self._source.storage.dtype.is_complex
+            )
         else:
-            source = _end(self._source, INPUT, 1 if first else 2)
-        target = None if is_beside else _end(self._target, OUTPUT, 1 if first else 2)
-        if not is_real:
-            result = sequence.run(radices, source, target or sequence.beside)
+            source = _end(self._source, INPUT, 1 if first else 2, pairs=not is_odd)
+        target = None
+        if not is_beside:
+            target = _end(self._target, OUTPUT, 1 if first else 2, pairs=not is_odd)
+
+        def transform(source: End, target: End | Callable[[], End]) -> End:
+            if not chirp:
+                return sequence.run(radices, source, target)
+            return sequence.convolved(radices, source, target, count)
+
+        if is_odd and isinstance(self._node.op, RFFT):
+            spectrum = transform(sequence.widened(source, n), sequence.scratch)
+            result = sequence.copied(spectrum, target or sequence.beside(), n // 2 + 1)
+        elif is_odd:
+            whole = transform(sequence.mirrored(source, n), sequence.scratch)
+            to = target or sequence.beside(pairs=False)
+            result = sequence.copied(whole, to, n, writes_real=True)
+        elif not is_real:
+            result = transform(source, target or sequence.beside)
         elif isinstance(self._node.op, RFFT):
-            spectrum = sequence.run(radices, source, sequence.scratch)
+            spectrum = transform(source, sequence.scratch)
             result = sequence.halves(spectrum, target or sequence.beside(), n)
         else:
             parts = sequence.halves(source, None, n)
-            result = sequence.run(radices, parts, target or sequence.beside)
+            result = transform(parts, target or sequence.beside)
         if is_beside:
             sequence.rows_out(result, _across(self._target))
         return [*self._copies, sequence.step(self._node, self._source, self._target)]
@@ -173,9 +193,13 @@ def _registers(processor: Processor) -> int:
     return 32 if processor.masked else 16
 
 
-def _first_radix(n: int, lanes: int) -> int:
+def _first_radix(n: int, lanes: int, *, masked: bool) -> int:
     """Return the radix of the first stage along rows, whose results fill vectors; 0 if none."""
-    for radix in (16, 8) if lanes == 16 else (8, 4) if lanes <= 4 else (8,):
+    # The next stage has rows as long as the radix: those of one vector take long without masks.
+    sizes: tuple[int, ...] = (16, 8) if lanes >= 8 else (8, 4)
+    if lanes == 8 and masked:
+        sizes = (8,)
+    for radix in sizes:
         if n % radix == 0 and n // radix >= max(lanes, 2):
             return radix
     return 0
@@ -195,22 +219,27 @@ def _across(view: View) -> View:
     return View(view.storage, view.offset, (batch, columns, n), (apart, position, along))
 
 
-def _end(view: View, operand: int, vectors: int) -> End:
-    """Return a view as an array of complex numbers that stages read or write.
+def _end(view: View, operand: int, vectors: int, *, pairs: bool = True) -> End:
+    """Return a view as an array of numbers that stages read or write.
 
     Args:
-        view: The view. Of real numbers, those at odd places are the imaginary parts.
+        view: The view.
         operand: Of the step.
         vectors: The dim that vectors run along.
+        pairs: Whether of real numbers those at odd places are imaginary parts.
     """
     size, width = view.storage.dtype.real.itemsize, 2 if view.storage.dtype.is_complex else 1
     begin = size * width * view.offset
     before, along, after = [width * stride for stride in view.strides]
     odd = 1 if width == 2 else along
-    strides = (before, along * (3 - width), after)
+    if width == 1 and not pairs:
+        odd = 0
+    strides = (before, 2 * along if width == 1 and pairs else along, after)
     way: Way = "apart"
     if strides[vectors] == 2 and odd == 1:
         way = "complex"
     elif strides[vectors] == 1:
         way = "planes"
-    return End(way, (Place(operand, begin), Place(operand, begin + size * odd)), strides)
+    return End(
+        way, (BufferAddress(operand, begin), BufferAddress(operand, begin + size * odd)), strides
+    )

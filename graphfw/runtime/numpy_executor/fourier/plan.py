@@ -40,6 +40,21 @@ def radices_of(n: int, registers: int) -> tuple[int, ...] | None:
     return tuple(found) or (1,)
 
 
+def convolution_length(n: int, multiple: int) -> int:
+    """Return a length for the convolutions of n numbers: a short one of small radices."""
+    length = -(-(2 * n - 1) // multiple) * multiple
+    while not _has_small_factors(length):
+        length += multiple
+    return length
+
+
+def _has_small_factors(n: int) -> bool:
+    for prime in (2, 3, 5):
+        while n % prime == 0:
+            n //= prime
+    return n == 1
+
+
 def cut_in_two(n: int, width: int) -> tuple[int, int] | None:
     """Return two lengths whose product is n, about equal; the second is a multiple of `width`."""
     found = [(n // second, second) for second in range(width, n // 2 + 1, width) if n % second == 0]
@@ -94,6 +109,28 @@ def of_columns(rows: int, columns: int) -> Array:
     """Return exp(-2 pi i j k / n) for each row j and column k: first all real parts of a row."""
     turns = roots(np.multiply.outer(np.arange(rows), np.arange(columns)), rows * columns)
     return np.stack([turns.real, turns.imag], axis=1)
+
+
+@cache
+def of_chirp(n: int, *, across: bool) -> Array:
+    """Return exp(-pi i j^2 / n): in pairs, or all real parts before all others."""
+    numbers = np.arange(n, dtype=np.int64)
+    turns = roots(numbers * numbers % (2 * n), 2 * n)
+    return np.stack([turns.real, turns.imag], axis=-1 if across else 0)
+
+
+@cache
+def of_spectrum(n: int, length: int) -> Array:
+    """Return the transform of exp(pi i j^2 / n), |j| < n, in a circle of a length; over that.
+
+    First all real parts, then the others.
+    """
+    chirp = of_chirp(n, across=False)
+    circle = np.zeros(length, np.complex128)
+    circle[:n] = chirp[0] - 1j * chirp[1]
+    circle[length - n + 1 :] = circle[1:n][::-1]
+    turns = np.fft.fft(circle) / length
+    return np.stack([turns.real, turns.imag])
 
 
 @cache

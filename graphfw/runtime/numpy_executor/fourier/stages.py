@@ -34,9 +34,9 @@ REAL, IMAG, FACTORS = 0, 1, 2
 Those that it writes follow: the parts, or what lies at each k, both parts in turn."""
 
 
-Turns: TypeAlias = Literal["no", "rows", "positions", "each"]
-"""The factors of results: nothing, one number for each row and k, for each position and k,
-or for each row, position, and k."""
+Turns: TypeAlias = Literal["no", "rows", "positions", "each", "lines"]
+"""The factors of results: none, one for each row and k but 0, for each position and k but 0, for
+each row, position and k, or for each row and k."""
 
 Way: TypeAlias = Literal["complex", "apart", "planes"]
 """How numbers lie that are beside one another: the parts in turn, far apart, or the parts for
@@ -130,7 +130,7 @@ def stage(kind: StageKind, sizes: StageSizes) -> StageKernel:
         factor = Load(kind.dtype, FACTORS, Access(0, ()))
         results = [scaled(x, factor) for x in results]
     if kind.turns != "no":
-        first = 1 if kind.turns != "each" else 0
+        first = 1 if kind.turns in ("rows", "positions") else 0
         rotated = [
             multiplied(results[k], _turn(kind, sizes, params, k)) for k in range(first, kind.radix)
         ]
@@ -179,11 +179,11 @@ def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Pa
         at = [Access(2 * k - 2 + part, (("p", width),)) for part in (REAL, IMAG)]
     else:
         row, step, apart = sizes.turns
-        strides: tuple[tuple[str, Size], ...] = (("q", 1),)
-        if kind.turns == "each":
-            strides = (("p", params("turn row", row)), *strides)
-        places = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
-        at = [Access(place, strides) for place in places]
+        strides: list[tuple[str, Size]] = [] if kind.turns == "lines" else [("q", 1)]
+        if kind.turns != "positions":
+            strides.insert(0, ("p", params("turn row", row)))
+        offsets = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
+        at = [Access(offset, tuple(strides)) for offset in offsets]
     return Parts(*[Load(kind.dtype, FACTORS, access) for access in at])
 
 
@@ -209,9 +209,9 @@ def _written(
         ]
     order = (IMAG, REAL) if kind.swapped else (REAL, IMAG)
     return [
-        Store(FACTORS + 1 + k, Access(place, strides), parts[part])
+        Store(FACTORS + 1 + k, Access(offset, strides), parts[part])
         for k, parts in enumerate(results)
-        for place, part in enumerate(order)
+        for offset, part in enumerate(order)
     ]
 
 
