@@ -94,7 +94,7 @@ def _joined(quarters: Sequence[Tensor], sizes: tuple[int, int], small: int) -> T
 
 
 def _mean(above: Tensor, below: Tensor) -> Tensor:
-    """Return the mean of a block and of the transpose of the one at the mirrored place."""
+    """Return the mean of a block and of the transpose of the one at the mirrored position."""
     result: Tensor = 0.5 * above + 0.5 * below.mT
     return result
 

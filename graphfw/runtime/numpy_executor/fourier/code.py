@@ -26,7 +26,7 @@ SCRATCH = -1
 _HEAD = ("groups", "groups of a work item", "groups after which buffers begin anew")
 
 
-class Place(NamedTuple):
+class StageBuffer(NamedTuple):
     """Where a buffer of a stage lies.
 
     Attributes:
@@ -60,13 +60,13 @@ class StageCall(NamedTuple):
     Attributes:
         code: Its kernel.
         params: What that is called with.
-        places: Of its buffers.
+        buffers: Of its buffers.
         items: Its work items.
     """
 
     code: KernelCode
     params: tuple[DimLike, ...]
-    places: tuple[Place, ...]
+    buffers: tuple[StageBuffer, ...]
     items: WorkItems
 
 
@@ -98,15 +98,15 @@ class TransformCode:
         end = body.min(body.add(begin, per_item), groups)
         known = declared("i64 @llvm.smin.i64(i64, i64)")
         with body.loop(begin, end, asks=True) as group:
-            number, place = body.rem(group, turn), len(_HEAD)
+            number, index = body.rem(group, turn), len(_HEAD)
             for part, operands, count in zip(self.parts, self.operands, self.counts, strict=True):
-                params = body.at("%params", 8 * place)
+                params = body.at("%params", 8 * index)
                 items = [
-                    body.array("%params", place + count + n) for n in range(len(WorkItems._fields))
+                    body.array("%params", index + count + n) for n in range(len(WorkItems._fields))
                 ]
-                place += count + len(items)
-                buffers = self._buffers(body, operands, number, place)
-                place += 2 * len(operands)
+                index += count + len(items)
+                buffers = self._buffers(body, operands, number, index)
+                index += 2 * len(operands)
                 first, name = body.mul(group, items[1]), name_of(part)
                 with body.loop(0, items[0]) as nth:
                     item = body.add(first, body.mul(nth, items[2]))
@@ -119,12 +119,12 @@ class TransformCode:
         return module([FunctionText(text, known | body.declarations, ())])
 
     @staticmethod
-    def _buffers(body: FunctionBody, operands: tuple[int, ...], number: str, place: int) -> str:
+    def _buffers(body: FunctionBody, operands: tuple[int, ...], number: str, index: int) -> str:
         """Write the addresses of a stage's buffers into an array, and return where that is."""
         buffers = body.slot(f"[{len(operands)} x ptr]")
         for n, operand in enumerate(operands):
             base = "%scratch" if operand == SCRATCH else body.array("%buffers", operand, "ptr")
-            first, apart = [body.array("%params", place + 2 * n + i) for i in range(2)]
+            first, apart = [body.array("%params", index + 2 * n + i) for i in range(2)]
             address = body.at(base, body.add(first, body.mul(number, apart)))
             body.set(body.let(f"getelementptr ptr, ptr {buffers}, i64 {n}"), address, "ptr")
         return buffers
@@ -134,7 +134,7 @@ def code_of(calls: list[StageCall]) -> TransformCode:
     """Return the function of some stages."""
     return TransformCode(
         parts=tuple([call.code for call in calls]),
-        operands=tuple([tuple([place.operand for place in call.places]) for call in calls]),
+        operands=tuple([tuple([buffer.operand for buffer in call.buffers]) for call in calls]),
         counts=tuple([len(call.params) for call in calls]),
     )
 
@@ -150,5 +150,5 @@ def _params(calls: list[StageCall]) -> Iterator[DimLike]:
     for call in calls:
         yield from call.params
         yield from call.items
-        for place in call.places:
-            yield from (place.begin, place.apart)
+        for buffer in call.buffers:
+            yield from (buffer.begin, buffer.apart)

@@ -105,8 +105,8 @@ def _kernel(
     params = StageParams()
     batch, rows, positions = [params(f"extent {n}", extent) for n, extent in enumerate(extents)]
     read = Access(0, (("p", reads[1]), ("q", params("read position", reads[2]))))
-    places = ("b", params("write batch", writes[0])), ("p", params("write row", writes[1]))
-    write = Access(0, (*places, ("q", writes[2])))
+    strides = ("b", params("write batch", writes[0])), ("p", params("write row", writes[1]))
+    write = Access(0, (*strides, ("q", writes[2])))
     kernel = Kernel(
         form="rows",
         outer=(Axis("b", batch), Axis("p", rows)),

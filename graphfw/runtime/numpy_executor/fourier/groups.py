@@ -12,7 +12,7 @@ import abc
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, Place
+from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, StageBuffer
 from graphfw.runtime.numpy_executor.fourier.stages import StageSizes, Strides, Way
 from graphfw.runtime.numpy_executor.special.moves import ceil
 
@@ -31,19 +31,19 @@ class End(NamedTuple):
 
     Attributes:
         way: How its numbers lie, along vectors.
-        places: Of the real and the imaginary parts.
+        buffers: Of the real and the imaginary parts.
         strides: Of the three dims, in elements of parts; None for scratch memory of a group in
             the order in which stages leave it.
         is_inside: Whether it is scratch memory, which has the numbers of one group.
     """
 
     way: Way
-    places: tuple[Place, Place]
+    buffers: tuple[StageBuffer, StageBuffer]
     strides: tuple[DimLike, DimLike, DimLike] | None = None
     is_inside: bool = False
 
 
-class StagePlace(NamedTuple):
+class StagePosition(NamedTuple):
     """Which stage it is.
 
     Attributes:
@@ -79,9 +79,9 @@ class Groups(abc.ABC):
         weaves: Whether the first stage does.
         numbers: How many numbers a group has.
         count: How many groups there are.
-        turn: After how many the places in scratch memory begin anew.
-        apart: By how many elements the places of groups in scratch memory are apart, if there were
-            one memory for all.
+        turn: After how many the positions in scratch memory begin anew.
+        apart: By how many elements the positions of groups in scratch memory are apart, if there
+            were one memory for all.
     """
 
     weaves: bool
@@ -91,7 +91,7 @@ class Groups(abc.ABC):
     apart: int
 
     @abc.abstractmethod
-    def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
+    def sizes(self, at: StagePosition, source: End, target: End) -> StageSizes:
         """Return the sizes of a stage between two arrays."""
 
     @abc.abstractmethod
@@ -110,8 +110,8 @@ class Groups(abc.ABC):
             half: Which.
             plane: How many bytes the parts of a group have.
         """
-        places = [Place(SCRATCH, (2 * half + part) * plane) for part in range(2)]
-        return End("planes", (places[0], places[1]), is_inside=True)
+        buffers = [StageBuffer(SCRATCH, (2 * half + part) * plane) for part in range(2)]
+        return End("planes", (buffers[0], buffers[1]), is_inside=True)
 
 
 class Rows(Groups):
@@ -130,7 +130,7 @@ class Rows(Groups):
         self.numbers = self.apart = self._rows * n
         self.count = self.turn = ceil(before, self._rows)
 
-    def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
+    def sizes(self, at: StagePosition, source: End, target: End) -> StageSizes:
         n, (radix, done, left) = self._n, at
         is_inside = source.is_inside and target.is_inside
         rows, positions = (1, left) if at.is_first else (left, done)
@@ -189,10 +189,10 @@ class Columns(Groups):
             itemsize: Of a part.
         """
         begin = 2 * half * plane
-        places = Place(SCRATCH, begin), Place(SCRATCH, begin + self.apart * itemsize)
-        return End("planes", places, (0, 2 * self.apart, 1), is_inside=True)
+        buffers = StageBuffer(SCRATCH, begin), StageBuffer(SCRATCH, begin + self.apart * itemsize)
+        return End("planes", buffers, (0, 2 * self.apart, 1), is_inside=True)
 
-    def sizes(self, at: StagePlace, source: End, target: End) -> StageSizes:
+    def sizes(self, at: StagePosition, source: End, target: End) -> StageSizes:
         (radix, done, left), width = at, self.apart
         reads = Strides(0, done * width, 1, left * done * width)
         writes = Strides(0, radix * done * width, 1, done * width)

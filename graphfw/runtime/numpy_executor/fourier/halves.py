@@ -88,10 +88,10 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
     """Return the kernel; what it writes begins at the first k that it computes."""
     params = StageParams()
     step, last = sizes.reads[1], sizes.half * sizes.reads[1]
-    places = (0, last) if kind.ends else (step, last - step)
+    offsets = (0, last) if kind.ends else (step, last - step)
     near, far = [
-        _read(kind, sizes, params, name, place, sign)
-        for name, place, sign in (("near", places[0], 1), ("far", places[1], -1))
+        _read(kind, sizes, params, name, offset, sign)
+        for name, offset, sign in (("near", offsets[0], 1), ("far", offsets[1], -1))
     ]
     far = Parts(far.real, _K.neg(far.imag))
     if kind.ends:
@@ -127,10 +127,10 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
 
 
 def _read(
-    kind: HalvesKind, sizes: HalvesSizes, params: StageParams, name: str, place: DimLike, sign: int
+    kind: HalvesKind, sizes: HalvesSizes, params: StageParams, name: str, offset: DimLike, sign: int
 ) -> Parts:
     strides = _strides(kind, params, name, sizes.reads, kind.reads, sign)
-    access = Access(params(f"{name} begin", place), strides)
+    access = Access(params(f"{name} begin", offset), strides)
     return Parts(*[Load(kind.dtype, part, access) for part in (REAL, IMAG)])
 
 

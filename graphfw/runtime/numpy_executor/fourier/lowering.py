@@ -12,7 +12,7 @@ from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT
 from graphfw.runtime.kernels.steps import Step, Temp, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
-from graphfw.runtime.numpy_executor.fourier.code import Place
+from graphfw.runtime.numpy_executor.fourier.code import StageBuffer
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, Rows
 from graphfw.runtime.numpy_executor.fourier.plan import cut_in_two, radices_of
 from graphfw.runtime.numpy_executor.fourier.sequence import (
@@ -199,7 +199,7 @@ def _end(view: View, operand: int, vectors: int) -> End:
     """Return a view as an array of complex numbers that stages read or write.
 
     Args:
-        view: The view. Of real numbers, those at odd places are the imaginary parts.
+        view: The view. Of real numbers, those at odd positions are the imaginary parts.
         operand: Of the step.
         vectors: The dim that vectors run along.
     """
@@ -213,4 +213,6 @@ def _end(view: View, operand: int, vectors: int) -> End:
         way = "complex"
     elif strides[vectors] == 1:
         way = "planes"
-    return End(way, (Place(operand, begin), Place(operand, begin + size * odd)), strides)
+    return End(
+        way, (StageBuffer(operand, begin), StageBuffer(operand, begin + size * odd)), strides
+    )

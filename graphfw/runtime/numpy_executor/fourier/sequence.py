@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.fourier.code import (
     SCRATCH,
-    Place,
+    StageBuffer,
     StageCall,
     WorkItems,
     code_of,
@@ -27,7 +27,7 @@ from graphfw.runtime.numpy_executor.fourier.crossing import (
     inwards,
     outwards,
 )
-from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, StagePlace
+from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, StagePosition
 from graphfw.runtime.numpy_executor.fourier.halves import HalvesKind, HalvesSizes, halves
 from graphfw.runtime.numpy_executor.fourier.plan import (
     Factors,
@@ -104,17 +104,17 @@ class StageSequence:
                 result of the k-th one is turned by exp(-2 pi i j k / n).
 
         Returns:
-            Where the result lies.
+            Where the result is.
         """
         if self._direction.inverse:
-            source = source._replace(places=(source.places[1], source.places[0]))
+            source = source._replace(buffers=(source.buffers[1], source.buffers[0]))
         done, n = 1, prod(radices)
         for number, radix in enumerate(radices):
             is_last = number == len(radices) - 1
             following = target if is_last else self.scratch
             written = following() if callable(following) else following
-            place = StagePlace(radix, done, n // (done * radix))
-            self._stage(place, source, written, is_last=is_last, columns=columns)
+            position = StagePosition(radix, done, n // (done * radix))
+            self._stage(position, source, written, is_last=is_last, columns=columns)
             done *= radix
             source = written
         return source
@@ -129,13 +129,15 @@ class StageSequence:
         """Add what brings the rows of a matrix side by side; return where they are."""
         sizes = self._crossing_sizes(view)
         target = self.beside()
-        self._cross(inwards(self._dtype, sizes), Place(INPUT, self._begin(view)), target.places[0])
+        self._cross(
+            inwards(self._dtype, sizes), StageBuffer(INPUT, self._begin(view)), target.buffers[0]
+        )
         return target
 
     def rows_out(self, source: End, view: View) -> None:
         """Add what writes the rows of matrices, whose elements lie side by side."""
         crossing = outwards(self._dtype, self._crossing_sizes(view))
-        self._cross(crossing, source.places[0], Place(OUTPUT, self._begin(view)))
+        self._cross(crossing, source.buffers[0], StageBuffer(OUTPUT, self._begin(view)))
 
     def _crossing_sizes(self, view: View) -> CrossingSizes:
         """Return the sizes of rows: a view of [batch, rows, numbers]."""
@@ -148,15 +150,15 @@ class StageSequence:
     def _begin(self, view: View) -> DimLike:
         return view.storage.dtype.itemsize * view.offset
 
-    def _cross(self, crossing: Crossing, source: Place, target: Place) -> None:
+    def _cross(self, crossing: Crossing, source: StageBuffer, target: StageBuffer) -> None:
         apart = -self._groups.apart * self._dtype.itemsize
-        places = [
-            place._replace(apart=apart) if place.operand == SCRATCH else place
-            for place in (source, target)
+        buffers = [
+            buffer._replace(apart=apart) if buffer.operand == SCRATCH else buffer
+            for buffer in (source, target)
         ]
         code, params = KernelCode(crossing.kernel.kernel, self._processor), crossing.kernel.params
         items = WorkItems(crossing.items, crossing.per_group, crossing.apart)
-        self._calls.append(StageCall(code, params, tuple(places), items))
+        self._calls.append(StageCall(code, params, tuple(buffers), items))
 
     def beside(self) -> End:
         """Return the half of scratch memory that was not written last, for rows side by side."""
@@ -173,7 +175,7 @@ class StageSequence:
             n: How many real numbers there are.
 
         Returns:
-            Where the result lies.
+            Where the result is.
         """
         written = target or self.scratch()
         half, across = n // 2, not self._groups.weaves
@@ -193,16 +195,16 @@ class StageSequence:
                 cut=across and not is_inside,
             )
             sizes = HalvesSizes(self._groups.lines(count, is_inside=is_inside), half, reads, writes)
-            table = Place(TABLE)
+            table = StageBuffer(TABLE)
             if not ends:
-                table = Place(TABLE, self._factors.add(of_halves(n, across=across)))
+                table = StageBuffer(TABLE, self._factors.add(of_halves(n, across=across)))
             begin = 0 if ends else writes[1]
             steps = [begin, half * writes[1]] if ends and target else [begin]
             self._add(halves(kind, sizes), source, written, table, steps)
         return written
 
     def _stage(
-        self, at: StagePlace, source: End, target: End, *, is_last: bool, columns: int | None
+        self, at: StagePosition, source: End, target: End, *, is_last: bool, columns: int | None
     ) -> None:
         weaves = self._groups.weaves and at.is_first
         turns: Turns = "no" if is_last else "positions" if weaves else "rows"
@@ -219,22 +221,27 @@ class StageSequence:
             cut=not self._groups.weaves and not (source.is_inside and target.is_inside),
         )
         if is_last and self._direction.inverse and target.way == "planes":
-            target = target._replace(places=(target.places[1], target.places[0]))
+            target = target._replace(buffers=(target.buffers[1], target.buffers[0]))
         sizes = self._groups.sizes(at, source, target)
-        table = Place(TABLE)
+        table = StageBuffer(TABLE)
         if turns == "each":
             assert columns
             sizes = sizes._replace(turns=(2 * columns, 2 * columns * at.done, columns))
             begin = self._factors.add(of_columns(at.radix * at.done, columns))
-            table = Place(TABLE, begin, self._groups.apart * self._dtype.itemsize)
+            table = StageBuffer(TABLE, begin, self._groups.apart * self._dtype.itemsize)
         elif turns != "no":
             numbers = of_positions if weaves else of_rows
-            table = Place(TABLE, self._factors.add(numbers(at.radix, at.left)))
+            table = StageBuffer(TABLE, self._factors.add(numbers(at.radix, at.left)))
         steps = [0] if kind.writes in ("planes", "woven") else range(at.radix)
         self._add(stage(kind, sizes), source, target, table, [k * sizes.writes.step for k in steps])
 
     def _add(
-        self, made: StageKernel, source: End, target: End, table: Place, steps: Sequence[DimLike]
+        self,
+        made: StageKernel,
+        source: End,
+        target: End,
+        table: StageBuffer,
+        steps: Sequence[DimLike],
     ) -> None:
         """Add a stage.
 
@@ -246,25 +253,25 @@ class StageSequence:
             steps: Where the buffers begin that are written, in elements from the array's begin.
         """
         is_inside = source.is_inside and target.is_inside
-        reads, writes = [self._places(end, is_inside=is_inside) for end in (source, target)]
+        reads, writes = [self._buffers_of(end, is_inside=is_inside) for end in (source, target)]
         if target.way == "planes":
-            writes = [self._moved(place, step) for step in steps for place in writes]
+            writes = [self._moved(buffer, step) for step in steps for buffer in writes]
         else:
             writes = [self._moved(writes[0], step) for step in steps]
         code = KernelCode(made.kernel, self._processor)
-        places = (*reads, table, *writes)
+        buffers = (*reads, table, *writes)
         items = WorkItems(1, 0 if is_inside else 1, 0)
-        self._calls.append(StageCall(code, made.params, places, items))
+        self._calls.append(StageCall(code, made.params, buffers, items))
 
-    def _moved(self, place: Place, step: DimLike) -> Place:
-        return place._replace(begin=place.begin + self._dtype.itemsize * step)
+    def _moved(self, buffer: StageBuffer, step: DimLike) -> StageBuffer:
+        return buffer._replace(begin=buffer.begin + self._dtype.itemsize * step)
 
-    def _places(self, end: End, *, is_inside: bool) -> list[Place]:
-        """Return the places of both parts; of a group's own memory, back by the groups before."""
+    def _buffers_of(self, end: End, *, is_inside: bool) -> list[StageBuffer]:
+        """Return the buffers of both parts; in a group's own memory, back by the groups before."""
         if is_inside or not end.is_inside:
-            return list(end.places)
+            return list(end.buffers)
         apart = self._groups.apart * self._dtype.itemsize
-        return [place._replace(apart=-apart) for place in end.places]
+        return [buffer._replace(apart=-apart) for buffer in end.buffers]
 
     def step(self, node: Node, source: View, target: View) -> Step:
         """Return the step of what has been added."""

@@ -88,7 +88,7 @@ class StageSizes(NamedTuple):
         per_item: How many rows a work item has, and
         split: of how many positions.
         reads: The strides of `batch`, `rows`, positions and k of what is read.
-        writes: Likewise what is written; where the parts lie in turn, each k has a buffer of its
+        writes: Likewise what is written; where the parts are in turn, each k has a buffer of its
             own.
         turns: The strides of `rows`, k and parts of the table, where these are no fixed numbers.
     """
@@ -111,7 +111,7 @@ class StageKernel(NamedTuple):
 
 
 class StageParams:
-    """The run-time integers of a kernel, by name: which there are depends on its kind alone."""
+    """The run-time integers of a kernel, by name: which there are depends on its kind only."""
 
     def __init__(self) -> None:
         self.values: dict[str, DimLike] = {}
@@ -171,8 +171,8 @@ def _lane(way: str, params: StageParams, name: str, value: DimLike) -> Size:
 def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Parts:
     """Return the factor of the k-th result.
 
-    In the table of "rows" the numbers of a row lie in a row, the parts in turn; in others the parts
-    are for themselves.
+    In the table of "rows" the numbers of a row are contiguous, the parts in turn; in others the
+    parts are for themselves.
     """
     if kind.turns == "rows":
         width = 2 * (kind.radix - 1)
@@ -182,8 +182,8 @@ def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Pa
         strides: tuple[tuple[str, Size], ...] = (("q", 1),)
         if kind.turns == "each":
             strides = (("p", params("turn row", row)), *strides)
-        places = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
-        at = [Access(place, strides) for place in places]
+        offsets = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
+        at = [Access(offset, strides) for offset in offsets]
     return Parts(*[Load(kind.dtype, FACTORS, access) for access in at])
 
 
@@ -209,9 +209,9 @@ def _written(
         ]
     order = (IMAG, REAL) if kind.swapped else (REAL, IMAG)
     return [
-        Store(FACTORS + 1 + k, Access(place, strides), parts[part])
+        Store(FACTORS + 1 + k, Access(offset, strides), parts[part])
         for k, parts in enumerate(results)
-        for place, part in enumerate(order)
+        for offset, part in enumerate(order)
     ]
 
 

@@ -1,6 +1,6 @@
 """Factorisations and substitutions of matrices in scratch memory; see `matrices.py`.
 
-Each works on rows `0 ... size` of a matrix, and right-hand sides that lie behind it in the rows, up
+Each works on rows `0 ... size` of a matrix, and right-hand sides that lie after it in the rows, up
 to a column `end`.
 """
 
@@ -56,7 +56,7 @@ def substitute(
     Args:
         f: The writer.
         size: Of the matrix.
-        end: Behind the last right-hand side.
+        end: After the last right-hand side.
         upper: Whether the triangle is the upper one.
         unit: Whether its diagonal is taken as ones.
         checks: Whether a matrix with a 0 on its diagonal is refused.

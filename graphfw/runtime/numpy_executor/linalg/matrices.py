@@ -1,9 +1,9 @@
 """Matrices in scratch memory, and the writer of functions that compute with them.
 
 There are two forms, and one text of each algorithm for both. Where there are many matrices, the
-lanes of a vector are elements at the same place of neighbouring matrices. Of a single matrix they
-are neighbours in a row. A row is changed from a column on: element by element in the first form, in
-whole vectors in the second, which may change what lies behind the row's end.
+lanes of a vector are elements at the same position of neighbouring matrices. Of a single matrix
+they are neighbours in a row. A row is changed from a column on: element by element in the first
+form, in whole vectors in the second, which may change what lies after the row's end.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class MatrixWriter(BranchWriter):
 
     def get(self, row: str, column: str) -> str:
         """Return an element."""
-        return self.lanes.one.load(self, self._place(row, column))
+        return self.lanes.one.load(self, self._element_address(row, column))
 
     def put(self, row: str, column: str, value: str) -> None:
         """Set an element."""
-        self.lanes.one.store(self, value, self._place(row, column))
+        self.lanes.one.store(self, value, self._element_address(row, column))
 
-    def _place(self, row: str, column: str) -> str:
+    def _element_address(self, row: str, column: str) -> str:
         lanes = self.lanes
         element = self.add(self.mul(row, self.width), column)
         return self.at(lanes.one.stored, "%scratch", self.mul(element, str(lanes.unit)))
@@ -188,9 +188,9 @@ class MatrixWriter(BranchWriter):
         spread = self._in_row(divisor)
         kind = self.lanes.row.kind
         with self.loop(begin, end, self.lanes.step) as column:
-            place = self._place(row, column.index)
-            value = self.lanes.row.load(self, place)
-            self.lanes.row.store(self, self.let(f"fdiv {kind} {value}, {spread}"), place)
+            address = self._element_address(row, column.index)
+            value = self.lanes.row.load(self, address)
+            self.lanes.row.store(self, self.let(f"fdiv {kind} {value}, {spread}"), address)
 
     def subtract_row(self, row: str, other: str, begin: str, end: str, factor: str) -> None:
         """Subtract a multiple of another row, from a column on."""
@@ -198,21 +198,21 @@ class MatrixWriter(BranchWriter):
         spread = self._in_row(self.let(f"fneg {self.lanes.one.kind} {factor}"))
         name = f"llvm.fmuladd.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
         with self.loop(begin, end, self.lanes.step) as column:
-            place = self._place(row, column.index)
-            known = number.load(self, place)
-            more = number.load(self, self._place(other, column.index))
+            address = self._element_address(row, column.index)
+            known = number.load(self, address)
+            more = number.load(self, self._element_address(other, column.index))
             operands = [(number.kind, value) for value in (spread, more, known)]
-            number.store(self, self.call(number.kind, name, *operands), place)
+            number.store(self, self.call(number.kind, name, *operands), address)
 
     def exchange_rows(self, row: str, other: str, begin: str, end: str, where: str) -> None:
         """Let two rows change places, from a column on, in the matrices of which a truth holds."""
         number = self.lanes.row
         with self.loop(begin, end, self.lanes.step) as column:
-            places = [self._place(r, column.index) for r in (row, other)]
-            x, y = [number.load(self, place) for place in places]
-            for place, new, old in zip(places, (y, x), (x, y), strict=True):
+            addresses = [self._element_address(r, column.index) for r in (row, other)]
+            x, y = [number.load(self, address) for address in addresses]
+            for address, new, old in zip(addresses, (y, x), (x, y), strict=True):
                 text = f"select {self._truth} {where}, {number.kind} {new}, {number.kind} {old}"
-                number.store(self, self.let(text), place)
+                number.store(self, self.let(text), address)
 
     def _in_row(self, value: str) -> str:
         """Spread an element over what is changed of a row at once."""
@@ -243,11 +243,11 @@ class MatrixWriter(BranchWriter):
     def read_element(self, source: Source, row: str, column: str) -> str:
         """Load an element of each matrix."""
         lanes = self.lanes
-        place = self._address(source, row, column)
+        address = self._address(source, row, column)
         if not lanes.many:
-            return lanes.one.load(self, place)
+            return lanes.one.load(self, address)
         kind, suffix = lanes.one.kind, self._suffix
-        pointers = self._pointers(source, place)
+        pointers = self._pointers(source, address)
         return self.call(
             kind,
             f"llvm.masked.gather.{suffix}",
@@ -260,17 +260,17 @@ class MatrixWriter(BranchWriter):
     def write_element(self, source: Source, row: str, column: str, value: str) -> None:
         """Store an element of each matrix."""
         lanes = self.lanes
-        place = self._address(source, row, column)
+        address = self._address(source, row, column)
         if not lanes.many:
-            lanes.one.store(self, value, place)
+            lanes.one.store(self, value, address)
             return
         mask = f"<{lanes.count} x i1>"
-        pointers = self._pointers(source, place)
+        pointers = self._pointers(source, address)
         types = (lanes.one.kind, f"<{lanes.count} x ptr>", "i32", mask)
         name = self.module.declare("void", f"llvm.masked.scatter.{self._suffix}", *types)
         values = (value, pointers, str(lanes.dtype.itemsize), self._live)
-        given = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({given})")
+        arguments = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
+        self.do(f"call void {name}({arguments})")
 
     @property
     def _suffix(self) -> str:
@@ -281,22 +281,22 @@ class MatrixWriter(BranchWriter):
         at = self.add(self.mul(row, source.row), self.mul(column, source.column))
         return self.at(self.lanes.one.stored, source.start, at)
 
-    def _pointers(self, source: Source, place: str) -> str:
+    def _pointers(self, source: Source, address: str) -> str:
         """Return the addresses of the elements of neighbouring matrices."""
         count = self.lanes.count
         apart = self._spread(source.apart, "i64", count)
         steps = self.let(f"mul <{count} x i64> {iota('i64', count)}, {apart}")
         kind = self.lanes.one.stored
-        return self.let(f"getelementptr {kind}, ptr {place}, <{count} x i64> {steps}")
+        return self.let(f"getelementptr {kind}, ptr {address}, <{count} x i64> {steps}")
 
     def copy_in(self, source: Source, rows: str, columns: str, at: str) -> None:
-        """Load matrices: to column `at` of the scratch memory, and behind."""
+        """Load matrices: to column `at` of the scratch memory, and after."""
         with self.loop("0", rows) as row, self.loop("0", columns) as column:
             value = self.read_element(source, row.index, column.index)
             self.put(row.index, self.add(column.index, at), value)
 
     def copy_out(self, target: Source, rows: str, columns: str, at: str) -> None:
-        """Store matrices: from column `at` of the scratch memory, and behind."""
+        """Store matrices: from column `at` of the scratch memory, and after."""
         with self.loop("0", rows) as row, self.loop("0", columns) as column:
             value = self.get(row.index, self.add(column.index, at))
             self.write_element(target, row.index, column.index, value)

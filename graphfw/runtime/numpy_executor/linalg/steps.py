@@ -196,7 +196,7 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
         block = sides = dim_max(1, dim_min(columns, _COLUMNS if many else lanes * _COLUMNS))
     blocks = ceil(columns, block)
     width = size + sides
-    # Whole vectors reach behind a row.
+    # Whole vectors reach beyond a row.
     width = width if many else lanes * (ceil(width, lanes) + 1)
     groups = dim_max(1, _WORK_ITEM // (size * size * dim_max(1, size + sides)))
     together = lanes * groups if many else 1

@@ -120,7 +120,7 @@ class TriangleCode:
                         ]
                     line = f.at(self._one.stored, result, f.mul(row, strides[0][0]))
                     for v, (x, mask) in enumerate(zip(here, masks, strict=True)):
-                        self._row.store(f, x, self._place(f, row, v, vectors))
+                        self._row.store(f, x, self._element_address(f, row, v, vectors))
                         self._store_masked(f, x, self._after(f, line, v), mask)
 
     def _subtracted(
@@ -134,13 +134,14 @@ class TriangleCode:
         """Return rows of right-hand sides from which what is known has been subtracted."""
         kind = self._row.kind
         sums = [
-            self._row.load(f, self._place(f, row, v, vectors))
+            self._row.load(f, self._element_address(f, row, v, vectors))
             for row in rows
             for v in range(vectors)
         ]
         with f.loop("0", rows[0], carried=[(kind, x) for x in sums]) as known:
             xs = [
-                self._row.load(f, self._place(f, known.index, v, vectors)) for v in range(vectors)
+                self._row.load(f, self._element_address(f, known.index, v, vectors))
+                for v in range(vectors)
             ]
             for number, line in enumerate(lines):
                 element = self._element(f, line, known.index, column)
@@ -173,9 +174,9 @@ class TriangleCode:
                         value = self._load_masked(f, self._after(f, line, v), mask)
                     else:
                         value = self._gather(f, line, v, column_stride, mask)
-                    self._row.store(f, value, self._place(f, row.index, v, len(masks)))
+                    self._row.store(f, value, self._element_address(f, row.index, v, len(masks)))
 
-    def _place(self, f: BranchWriter, row: str, vector: int, vectors: int) -> str:
+    def _element_address(self, f: BranchWriter, row: str, vector: int, vectors: int) -> str:
         """Return where a vector of a row lies in scratch memory."""
         at = f.add(f.mul(row, str(vectors * self._lanes)), str(vector * self._lanes))
         return f.at(self._one.stored, "%scratch", at)
@@ -215,22 +216,22 @@ class TriangleCode:
     def _suffix(self) -> str:
         return f"v{self._lanes}f{8 * self._dtype.itemsize}"
 
-    def _load_masked(self, f: BranchWriter, place: str, mask: str) -> str:
+    def _load_masked(self, f: BranchWriter, address: str, mask: str) -> str:
         return f.call(
             self._row.kind,
             f"llvm.masked.load.{self._suffix}.p0",
-            ("ptr", place),
+            ("ptr", address),
             ("i32", str(self._dtype.itemsize)),
             (f"<{self._lanes} x i1>", mask),
             (self._row.kind, "zeroinitializer"),
         )
 
-    def _store_masked(self, f: BranchWriter, value: str, place: str, mask: str) -> None:
+    def _store_masked(self, f: BranchWriter, value: str, address: str, mask: str) -> None:
         types = (self._row.kind, "ptr", "i32", f"<{self._lanes} x i1>")
         name = f.module.declare("void", f"llvm.masked.store.{self._suffix}.p0", *types)
-        values = (value, place, str(self._dtype.itemsize), mask)
-        given = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        f.do(f"call void {name}({given})")
+        values = (value, address, str(self._dtype.itemsize), mask)
+        arguments = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
+        f.do(f"call void {name}({arguments})")
 
     def _gather(self, f: BranchWriter, line: str, vector: int, column: str, mask: str) -> str:
         lanes = self._lanes
