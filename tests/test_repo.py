@@ -103,9 +103,6 @@ WORDS_TO_AVOID = {
 AVOIDED_EVERYWHERE = {*"trip trips told behind alone turned place places".split()}
 """Words that no name of the package has. (A recurrent layer has cells.)"""
 
-AVOIDED_LATER = {"turned"}
-"""Words that names in code which is to be replaced may have until then."""
-
 IN_PLACE = re.compile("in_?place", re.IGNORECASE)
 
 
@@ -133,8 +130,6 @@ def test_names_are_words_of_the_glossary():
     for name, tree in sources():
         is_checked = name.startswith(("graphfw/runtime/", "graphfw/passes/"))
         avoided = WORDS_TO_AVOID.keys() if is_checked else AVOIDED_EVERYWHERE
-        if KERNEL_FAMILIES.match(name):
-            avoided = avoided - AVOIDED_LATER
         names = {*defined(tree), Path(name).stem}
         used = {
             (given, word) for given in names for word in IN_PLACE.sub("", given).lower().split("_")

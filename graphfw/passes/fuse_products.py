@@ -1,7 +1,7 @@
 """The epilogue of a matrix product: functions of its elements while they are in cache.
 
 So are those of a convolution, whose columns are all its spatial dims; or its channels, where images
-lie pixel by pixel.
+are channels-last.
 
 Products are given epilogues when all other groups are settled. A group of elementwise nodes that
 reads a product joins it. Of a group with reductions, the part up to one tensor moves, where all

@@ -63,21 +63,21 @@ def _read_in_part(graph: Graph) -> dict[Node, list[Tensor]]:
             continue
         if op.stable and node.types[0].dtype.is_floating:
             continue
-        places = _places(node, op.axis, readers, outputs)
-        if places is not None and _is_few(places):
-            found[node] = places
+        indices = _indices(node, op.axis, readers, outputs)
+        if indices is not None and _is_few(indices):
+            found[node] = indices
     depending = _depending(graph, found)
     return {
-        node: places
-        for node, places in found.items()
-        if all([place.node not in depending for place in places])
+        node: indices
+        for node, indices in found.items()
+        if all([index.node not in depending for index in indices])
     }
 
 
-def _places(
+def _indices(
     node: Node, axis: int, readers: dict[Node, list[Node]], outputs: Collection[Node]
 ) -> list[Tensor] | None:
-    """Return the indices of all gathers that read a node, behind functions of each element."""
+    """Return the indices of all gathers that read a node, after functions of each element."""
     found: list[Tensor] = []
     todo = [node]
     while todo:
@@ -97,8 +97,8 @@ def _places(
     return found
 
 
-def _is_few(places: Sequence[Tensor]) -> bool:
-    sizes = [place.type.size for place in places]
+def _is_few(indices: Sequence[Tensor]) -> bool:
+    sizes = [index.type.size for index in indices]
     return all([isinstance(size, int) for size in sizes]) and sum(map(int, sizes)) <= _MOST
 
 
@@ -119,14 +119,14 @@ def _with_last(graph: Graph, sorts: Collection[Node]) -> Graph:
     return ordered
 
 
-def _joined(places: Sequence[Tensor], axis: int, ndim: int) -> Tensor:
-    """Return places in one tensor, which has one dim for each of the sorted tensor's."""
+def _joined(indices: Sequence[Tensor], axis: int, ndim: int) -> Tensor:
+    """Return indices in one tensor, which has one dim for each of the sorted tensor's."""
     shape = tuple([-1 if dim == axis else 1 for dim in range(ndim)])
-    arrays = [constant_array(place) for place in places]
+    arrays = [constant_array(index) for index in indices]
     known = [array for array in arrays if array is not None]
     if len(known) == len(arrays):
         flat = np.unique(np.concatenate([array.reshape(-1) for array in known]))
         return constant(flat.astype(np.int64).reshape(shape))
-    parts = [F.reshape(F.astype(place, int64), shape) for place in places]
+    parts = [F.reshape(F.astype(index, int64), shape) for index in indices]
     joined: Tensor = F.concat(parts, axis=axis)
     return joined

@@ -1,4 +1,4 @@
-"""The largest few of each row are found by reductions: one of values and one of places for each."""
+"""The largest few of each row by reductions: for each one of values and one of indices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW = 4
 
 @record
 class TopKToReductions(Pass):
-    """Find the places of few extremes by reductions, which are compiled, and fused."""
+    """Find the indices of few extremes by reductions, which are compiled, and fused."""
 
     name = "topk-to-reductions"
 
@@ -37,7 +37,7 @@ class TopKToReductions(Pass):
                 return None
             hits["reduced"] += 1
             assert isinstance(node.op, ArgTopK)
-            return _places(inputs[0], node.op)
+            return _indices(inputs[0], node.op)
 
         return rebuild(graph, rewrite)
 
@@ -52,8 +52,8 @@ def _is_of_few(node: Node) -> bool:
     return has_extremes and not x.dtype.is_storage and always_ge(x.shape[op.axis], op.k)
 
 
-def _places(x: Tensor, op: ArgTopK) -> Tensor:
-    """Return the places of the first k along an axis: each comes after the one before.
+def _indices(x: Tensor, op: ArgTopK) -> Tensor:
+    """Return the indices of the first k along an axis: each comes after the one before.
 
     In the order of the op an element comes after another that is larger, or equal and before it.
     """
@@ -69,8 +69,8 @@ def _places(x: Tensor, op: ArgTopK) -> Tensor:
             is_worse = is_worse | (F.isnan(best) & ~F.isnan(x))
         left = is_worse | (_is_same(x, best) & (numbers > found[-1]))
         best = reduce(F.where(left, x, worst), axis=axis, keepdims=True)
-        places = F.where(_is_same(x, best) & left, numbers, size)
-        found.append(F.min(places, axis=axis, keepdims=True))
+        indices = F.where(_is_same(x, best) & left, numbers, size)
+        found.append(F.min(indices, axis=axis, keepdims=True))
     joined: Tensor = F.concat(found, axis=axis)
     return joined
 

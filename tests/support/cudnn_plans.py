@@ -143,7 +143,7 @@ def _of(rank: int, channels: int, groups: int, **options: Any) -> Iterator[gf.Te
 
 
 def _pixels(rank: int, channels: int, groups: int, **options: Any) -> Iterator[gf.Tensor]:
-    """Convolutions whose images lie pixel by pixel, and what is needed to train them."""
+    """Convolutions whose images are channels-last, and what is needed to train them."""
     size = (50, 20, 12)[rank - 1]
     x = gf.placeholder((4, channels, *[size] * rank), "bfloat16", name="x")
     v = gf.placeholder((24, channels, *[3] * rank), "bfloat16", name="v")

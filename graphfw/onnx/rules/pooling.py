@@ -158,7 +158,7 @@ def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val
     op, shape = fields(node), node.inputs[0].shape
     kernel = [
         size - (count - 1) * step
-        for size, count, step in zip(op.dims, op.output_sizes, op.strides, strict=True)
+        for size, count, step in zip(op.dims, op.pooled_sizes, op.strides, strict=True)
     ]
     fill = fill_value(node.inputs[0])
     fits = len(indices) == len(shape) and values.dtype.name in ("float32", "bfloat16")
@@ -167,9 +167,9 @@ def _write_max_unpool(b: Builder, node: Node, x: Val, values: Val, *indices: Val
         return write_put(b, node, x, values, *indices)
     planes = size_of(node.inputs[1].shape[:-1])
     joined = b.reshape(
-        joined_index(b, indices, shape, from_end=False), (planes, 1, *op.output_sizes)
+        joined_index(b, indices, shape, from_end=False), (planes, 1, *op.pooled_sizes)
     )
-    laid = b.reshape(values, (planes, 1, *op.output_sizes))
+    laid = b.reshape(values, (planes, 1, *op.pooled_sizes))
     made = b("MaxUnpool", laid, joined, kernel_shape=kernel, strides=op.strides)
     return b.reshape(made, shape)
 

@@ -1,4 +1,4 @@
-"""Convolutions of images that lie pixel by pixel: the channels of a position side by side.
+"""Convolutions of images that are channels-last: the channels of a position side by side.
 
 Nobody writes these ops, and nothing differentiates them: the CuPy executor makes them of `conv` and
 `conv_weight`, after all other passes (`runtime/cupy_executor/convolution/channels_last.py`).
@@ -24,7 +24,7 @@ _FLAT: dict[str, Any] = {"before": (1, 1), "strides": (2, 1), "dilations": (2, 1
 
 
 def pixels_last(rank: int) -> tuple[int, ...]:
-    """Return by which axes images of a rank lie pixel by pixel: [N, C, *S] -> [N, *S, C].
+    """Return by which axes images of a rank are channels-last: [N, C, *S] -> [N, *S, C].
 
     >>> pixels_last(4)
     (0, 2, 3, 1)
@@ -33,7 +33,7 @@ def pixels_last(rank: int) -> tuple[int, ...]:
 
 
 def channels_second(rank: int) -> tuple[int, ...]:
-    """Return by which axes they lie channel after channel again: [N, *S, C] -> [N, C, *S].
+    """Return by which axes they are channels-first again: [N, *S, C] -> [N, C, *S].
 
     >>> channels_second(4)
     (0, 3, 1, 2)
@@ -71,7 +71,7 @@ class PixelCorrelation(Correlation):
 
 @op("pixel_conv")
 class PixelConv(PixelCorrelation, FusibleProduct):
-    """`conv` pixel by pixel.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *positions, O]"""
+    """`conv` channels-last.  x: [N, *S, C]  weight: [O, *K, C/G]  ->  [N, *positions, O]"""
 
     plain = Conv
     labels = Conv.labels
@@ -90,7 +90,7 @@ class PixelConv(PixelCorrelation, FusibleProduct):
 
 @op("pixel_conv_weight")
 class PixelConvWeight(PixelCorrelation):
-    """`conv_weight` pixel by pixel.  x: [N, *S, C]  y: [N, *P, O]  ->  [O, *positions, C/G]"""
+    """`conv_weight` channels-last.  x: [N, *S, C]  y: [N, *P, O]  ->  [O, *positions, C/G]"""
 
     plain = ConvWeight
     labels = ConvWeight.labels

@@ -1,8 +1,8 @@
-"""Stable orders of NumPy's arrays by sorting integers, each with its place in its low bits.
+"""Stable orders of NumPy's arrays by sorting integers, each with its index in its low bits.
 
 NumPy sorts integers of 32 and 64 bits in vector registers, but not stably; its stable sorts compare
 one by one, and take several times as long. So numbers become unsigned integers in the same order,
-and these are sorted together with their places: no two are equal, so stability has no meaning.
+and these are sorted together with their indices: no two are equal, so stability has no meaning.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ class Keys(NamedTuple):
 
 
 def argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
-    """Return the places of elements in order along an axis, int64; equal ones in that of places.
+    """Return the indices of elements in order along an axis, int64; equal ones in that of indices.
 
     NaN is larger than any number, and -0.0 equal to 0.0.
     """
     rows = np.moveaxis(x, axis, -1)
     if rows.size < _FEW:
-        places = _compared(rows, descending=descending)
+        indices = _compared(rows, descending=descending)
     else:
         lines = lines_of(rows)
         keys = keys_for(lines, descending=descending)
-        places = _sorted_places(lines, keys).reshape(rows.shape)
-    return np.ascontiguousarray(np.moveaxis(places, -1, axis), np.int64)
+        indices = _sorted_indices(lines, keys).reshape(rows.shape)
+    return np.ascontiguousarray(np.moveaxis(indices, -1, axis), np.int64)
 
 
 def lines_of(rows: Array) -> Array:
@@ -108,8 +108,8 @@ def keys_of_floats(x: Array) -> Array:
     return bits
 
 
-def _sorted_places(lines: Array, keys: Keys) -> Array:
-    """Return the places of elements in order, row by row.  lines: [M, N] -> [M, N]"""
+def _sorted_indices(lines: Array, keys: Keys) -> Array:
+    """Return the indices of elements in order, row by row.  lines: [M, N] -> [M, N]"""
     size = lines.shape[1]
     if keys.bits <= COUNTED and size > LONG:
         counted = np.empty(lines.shape, np.uint16)
@@ -128,10 +128,10 @@ def _sorted_places(lines: Array, keys: Keys) -> Array:
         into = packed[block]
         np.left_shift(part, kind.type(own), out=into, dtype=kind, casting="unsafe")
         into |= numbers[: into.shape[1]] + kind.type(block[1].start)
-    places = _unpacked(packed, own)
+    indices = _unpacked(packed, own)
     # The lowest bits seldom matter. Where they do for few, neighbours change places.
-    if not lost or _put_right(lines, places, descending=keys.descending):
-        return places
+    if not lost or _put_right(lines, indices, descending=keys.descending):
+        return indices
     whole = keys(lines)
     numbers = np.arange(size, dtype=np.uint64)
     first = _unpacked((whole & np.uint64((1 << lost) - 1)) << np.uint64(own) | numbers, own)
@@ -149,33 +149,33 @@ def _blocks(lines: Array) -> Iterator[tuple[slice, slice]]:
 
 
 def _unpacked(packed: Array, own: int) -> Array:
-    """Sort keys with places of `own` bits below them, and return the places."""
+    """Sort keys with indices of `own` bits below them, and return the indices."""
     sort_rows(packed)
     packed &= packed.dtype.type((1 << own) - 1)
-    places: Array = packed.view(np.int64) if packed.itemsize == 8 else packed.astype(np.int64)
-    return places
+    indices: Array = packed.view(np.int64) if packed.itemsize == 8 else packed.astype(np.int64)
+    return indices
 
 
-def _put_right(lines: Array, places: Array, *, descending: bool) -> bool:
+def _put_right(lines: Array, indices: Array, *, descending: bool) -> bool:
     """Exchange neighbours that are in the wrong order; return whether all are right then."""
     for _ in range(_ROUNDS):
-        rows, columns = _wrong(lines, places, descending=descending)
+        rows, columns = _wrong(lines, indices, descending=descending)
         if not len(rows):
             return True
         # Of those in a row every second one waits.
         follows = np.zeros(len(rows), bool)
         follows[1:] = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1] + 1)
         rows, columns = rows[~follows], columns[~follows]
-        first, second = places[rows, columns], places[rows, columns + 1]
-        places[rows, columns], places[rows, columns + 1] = second, first
+        first, second = indices[rows, columns], indices[rows, columns + 1]
+        indices[rows, columns], indices[rows, columns + 1] = second, first
     return False
 
 
-def _wrong(lines: Array, places: Array, *, descending: bool) -> tuple[Array, Array]:
+def _wrong(lines: Array, indices: Array, *, descending: bool) -> tuple[Array, Array]:
     """Return where an element stands in the wrong order with the next: rows and columns."""
     found = []
     for rows, columns in _blocks(lines):
-        window = places[rows, columns.start : columns.stop + 1]
+        window = indices[rows, columns.start : columns.stop + 1]
         values = _taken(lines[rows], window)
         before, after = values[:, :-1], values[:, 1:]
         at = np.nonzero(before < after if descending else before > after)
@@ -183,15 +183,15 @@ def _wrong(lines: Array, places: Array, *, descending: bool) -> tuple[Array, Arr
     return np.concatenate([x for x, _ in found]), np.concatenate([x for _, x in found])
 
 
-def _taken(lines: Array, places: Array) -> Array:
-    """Return the elements at places of each row: `take_along_axis`, in half its time."""
+def _taken(lines: Array, indices: Array) -> Array:
+    """Return the elements at indices of each row: `take_along_axis`, in half its time."""
     if len(lines) > 1:
-        places = places + np.arange(0, lines.size, lines.shape[1])[:, None]
-    return lines.reshape(-1).take(places)
+        indices = indices + np.arange(0, lines.size, lines.shape[1])[:, None]
+    return lines.reshape(-1).take(indices)
 
 
 def _compared(rows: Array, *, descending: bool) -> Array:
-    """Return the places of elements in order, row by row, by comparing them.
+    """Return the indices of elements in order, row by row, by comparing them.
 
     Descending is not ascending read backwards, which would turn equal elements around: it is the
     backwards input sorted, read backwards.
@@ -200,8 +200,8 @@ def _compared(rows: Array, *, descending: bool) -> Array:
     if not descending:
         return np.argsort(values, axis=-1, kind="stable")
     backwards = np.argsort(np.flip(values, -1), axis=-1, kind="stable")
-    places: Array = rows.shape[-1] - 1 - np.flip(backwards, -1)
-    return places
+    indices: Array = rows.shape[-1] - 1 - np.flip(backwards, -1)
+    return indices
 
 
 def is_half(x: Array) -> bool:

@@ -19,11 +19,11 @@ from graphfw.ops.sorting import selection
 
 @op("partial_sort")
 class PartialSort(Op):
-    """The elements that a sort has at some places along an axis, there; elsewhere any.
+    """The elements that a sort has at some indices along an axis, there; elsewhere any.
 
-    x: [*A]  places: [*A with K at the axis], broadcast  ->  [*A]
+    x: [*A]  indices: [*A with K at the axis], broadcast  ->  [*A]
 
-    All places are meant of all lines; negative ones count from the end. Zeros of two signs have no
+    All indices are meant of all lines; negative ones count from the end. Zeros of two signs have no
     order.
     """
 
@@ -32,24 +32,24 @@ class PartialSort(Op):
     batch = along_axes
     mixed_precision = "follows"
 
-    def shape(self, x: Shape, places: Shape) -> Shape:
+    def shape(self, x: Shape, indices: Shape) -> Shape:
         axis = normalize_axis(self.axis, len(x))
-        message = "places must have the dims of x, or 1, but for the axis"
-        fits = len(places) == len(x)
-        fits = fits and all([d in (1, x[i]) for i, d in enumerate(places) if i != axis])
+        message = "indices must have the dims of x, or 1, but for the axis"
+        fits = len(indices) == len(x)
+        fits = fits and all([d in (1, x[i]) for i, d in enumerate(indices) if i != axis])
         require(fits, message, fix="use gf.reshape")
         return x
 
-    def dtype(self, x: DType, places: DType) -> DType:
-        require_indices(places)
+    def dtype(self, x: DType, indices: DType) -> DType:
+        require_indices(indices)
         return require_ordered(x)
 
-    def eval(self, xp: Any, x: Any, places: Any) -> Any:
+    def eval(self, xp: Any, x: Any, indices: Any) -> Any:
         if xp is not np:
             dtype = compute_dtype(xp, x.dtype)
             return xp.sort(x.astype(dtype, copy=False), axis=self.axis).astype(x.dtype, copy=False)
         size = x.shape[self.axis]
-        wanted = places.reshape(-1)
+        wanted = indices.reshape(-1)
         wanted = np.where(wanted < 0, wanted + size, wanted)
         found = selection.partly_sorted(np.moveaxis(x, self.axis, -1), wanted)
         return np.moveaxis(found, -1, self.axis)

@@ -17,29 +17,29 @@ _MANY = 1 << 15
 """Rows of fewer elements are sorted in less time than NumPy chooses from them."""
 
 _SAMPLE = 1 << 12
-"""Elements of the sample that says near which value an element of a place is."""
+"""Elements of the sample that says near which value an element of an index is."""
 
 _MARGIN = 64
 """So far in a sample, about, an element may lie from its place."""
 
 
 def first(x: Array, k: int, axis: int, *, largest: bool) -> Array:
-    """Return the places of the k largest or smallest elements along an axis, in order, int64.
+    """Return the indices of the k largest or smallest elements along an axis, in order, int64.
 
-    Of equal ones those at the lowest places are taken, in that order; NaN is the largest.
+    Of equal ones those at the lowest indices are taken, in that order; NaN is the largest.
     """
     rows = np.moveaxis(x, axis, -1)
     lines = lines_of(rows)
     if is_half(lines):
         lines = lines.astype(np.float32)
-    places = _of_groups(lines, k, largest=largest) if k and lines.size else None
-    if places is None:
-        places = argsort(lines, 1, descending=largest)[:, :k]
-    return np.ascontiguousarray(np.moveaxis(places.reshape(*rows.shape[:-1], k), -1, axis))
+    indices = _of_groups(lines, k, largest=largest) if k and lines.size else None
+    if indices is None:
+        indices = argsort(lines, 1, descending=largest)[:, :k]
+    return np.ascontiguousarray(np.moveaxis(indices.reshape(*rows.shape[:-1], k), -1, axis))
 
 
 def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
-    """Return the first k places of each row, or None where all elements are to be sorted.
+    """Return the first k indices of each row, or None where all elements are to be sorted.
 
     Every row is cut into groups, and the best of each is found in one pass. The k-th best of these
     is a limit: k elements at least reach it, and none of the first k falls short. So only groups
@@ -63,13 +63,13 @@ def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
     if len(row) * depth * _CROWD > lines.size:
         return None
     is_whole = group < groups
-    places = group[:, None] + np.arange(0, groups * depth, groups)
-    places[~is_whole] = (group[~is_whole] + groups * (depth - 1))[:, None]
-    found = lines.reshape(-1).take(places + row[:, None] * size)
+    indices = group[:, None] + np.arange(0, groups * depth, groups)
+    indices[~is_whole] = (group[~is_whole] + groups * (depth - 1))[:, None]
+    found = lines.reshape(-1).take(indices + row[:, None] * size)
     is_found = _reaches(found, limit[row], largest=largest)
     is_found[~is_whole, 1:] = False
     which, _ = at = np.nonzero(is_found)
-    return _in_order(row[which], places[at], found[at], limit, size, largest=largest)[:, :k]
+    return _in_order(row[which], indices[at], found[at], limit, size, largest=largest)[:, :k]
 
 
 def _reaches(x: Array, limit: Array, *, largest: bool) -> Array:
@@ -77,64 +77,64 @@ def _reaches(x: Array, limit: Array, *, largest: bool) -> Array:
 
 
 def _in_order(
-    row: Array, places: Array, found: Array, limit: Array, size: int, *, largest: bool
+    row: Array, indices: Array, found: Array, limit: Array, size: int, *, largest: bool
 ) -> Array:
-    """Return the places of what was found in each row, the first in order first.
+    """Return the indices of what was found in each row, the first in order first.
 
     Args:
         row: In which row each stands, in order.
-        places: Where in its row.
+        indices: Where in its row.
         found: The elements.
         limit: An element for each row that is none of those before the last.
-        size: Larger than any place.
+        size: Larger than any index.
         largest: Whether the largest comes first.
     """
     counts = np.bincount(row, minlength=len(limit))
     column = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    # Behind what was found in a row, the limit.
-    all_places = np.full((len(limit), counts.max()), size)
-    values = np.repeat(limit, all_places.shape[1], axis=1)
-    all_places[row, column], values[row, column] = places, found
-    by_place = argsort(all_places, 1)
-    values = np.take_along_axis(values, by_place, 1)
-    order = np.take_along_axis(by_place, argsort(values, 1, descending=largest), 1)
-    return np.take_along_axis(all_places, order, 1)
+    # After what was found in a row, the limit.
+    all_indices = np.full((len(limit), counts.max()), size)
+    values = np.repeat(limit, all_indices.shape[1], axis=1)
+    all_indices[row, column], values[row, column] = indices, found
+    by_index = argsort(all_indices, 1)
+    values = np.take_along_axis(values, by_index, 1)
+    order = np.take_along_axis(by_index, argsort(values, 1, descending=largest), 1)
+    return np.take_along_axis(all_indices, order, 1)
 
 
-def partly_sorted(x: Array, places: Array) -> Array:
-    """Return rows whose elements at some places are those that sorted rows have there.
+def partly_sorted(x: Array, indices: Array) -> Array:
+    """Return rows whose elements at some indices are those that sorted rows have there.
 
-    What stands at other places is not said. x: [*B, N], places: from 0 to N - 1 -> [*B, N]
+    What stands at other indices is not said. x: [*B, N], indices: from 0 to N - 1 -> [*B, N]
     """
     lines = np.array(x, order="C")
     size = lines.shape[-1]
-    wanted = np.unique(places)
+    wanted = np.unique(indices)
     wanted = wanted[(wanted >= 0) & (wanted < size)]
     if lines.size == 0 or not len(wanted):
         return lines
     if is_half(lines):
-        return partly_sorted(lines.astype(np.float32), places).astype(x.dtype)
+        return partly_sorted(lines.astype(np.float32), indices).astype(x.dtype)
     last = lines.max(axis=-1)  # NaN, where there is one
     has_nan = lines.dtype.kind == "f" and bool(np.isnan(last).any())
     if size < _MANY or len(wanted) * 16 > size or has_nan:
         sort_rows(lines)
         return lines
     for line, found in zip(lines_of(x), lines_of(lines), strict=True):
-        for place in wanted[wanted < size - 1].tolist():
-            found[place] = _selected(line, place)
+        for index in wanted[wanted < size - 1].tolist():
+            found[index] = _selected(line, index)
     lines[..., -1] = last
     return lines
 
 
-def _selected(line: Array, place: int) -> Array:
-    """Return the element that stands at a place when a line without NaN is sorted.
+def _selected(line: Array, index: int) -> Array:
+    """Return the element that stands at an index when a line without NaN is sorted.
 
     A sample says between which values it lies. Where less than half of the elements do, these are
     all that is sorted, and otherwise NumPy chooses among all.
     """
     step = max(len(line) // _SAMPLE, 1)
     sample = np.sort(line[::step])
-    near = place // step
+    near = index // step
     low = sample[max(near - _MARGIN, 0)] if near >= _MARGIN else None
     high = sample[near + _MARGIN] if near + _MARGIN < len(sample) else None
     below = 0
@@ -145,7 +145,7 @@ def _selected(line: Array, place: int) -> Array:
     if high is not None:
         inside &= line <= high
     count = int(np.count_nonzero(inside))
-    if below <= place < below + count and 2 * count < len(line):
-        line, place = line[inside], place - below
-    chosen: Array = np.partition(line, place)[place]
+    if below <= index < below + count and 2 * count < len(line):
+        line, index = line[inside], index - below
+    chosen: Array = np.partition(line, index)[index]
     return chosen

@@ -187,7 +187,7 @@ class Accumulate:
 
     Where `inner` is true the line has an element for each inner position, reduced over the rows;
     otherwise it is one element, reduced over rows and inner positions (over the rows alone where it
-    stands outside of a loop). A second kernel combines the lines: so the result does not depend on
+    stands outside of a loop). A second kernel combines these: so the result does not depend on
     the number of threads.
 
     Attributes:

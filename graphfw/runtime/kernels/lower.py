@@ -24,7 +24,7 @@ from graphfw.runtime.kernels.elements import (
 )
 from graphfw.runtime.kernels.ir import Call
 from graphfw.runtime.kernels.kernel_target import KernelTarget
-from graphfw.runtime.kernels.lower_combine import Lines, can_follow, combined, following
+from graphfw.runtime.kernels.lower_combine import PartialResults, can_follow, combined, following
 from graphfw.runtime.kernels.lower_concats import InPlaceConcats
 from graphfw.runtime.kernels.lower_iterations import iteration_steps
 from graphfw.runtime.kernels.lower_loops import (
@@ -84,7 +84,7 @@ class Target(KernelTarget, Protocol):
     def fills(self, node: Node) -> bool:
         """Whether the steps that `lower_node` returns for a node write any view.
 
-        A join leaves there what lies where it belongs.
+        A concat leaves there what is where it belongs.
         """
         ...
 
@@ -168,10 +168,10 @@ class _Lowering:
         self.groups = partition.groups
         self.target = target
         self.fixed = fixed
-        self.joins = InPlaceConcats(graph, partition, target.fills)
+        self.concats = InPlaceConcats(graph, partition, target.fills)
         self.demanded = {self.facts.root_of(t) for t in graph.outputs}
         # What waits for the group that alone reads it: it is joined there.
-        self.waiting: dict[Group, list[Lines]] = {}
+        self.waiting: dict[Group, list[PartialResults]] = {}
         # What products compute as they multiply it.
         self.prologues: dict[Storage, Prologue] = {}
         self.structures = Structures(self.facts, fixed)
@@ -234,7 +234,7 @@ class _Lowering:
         if steps or self.facts.inside.keys().isdisjoint(node.outputs):
             return [*steps] or [ReferenceStep(node)]
         for tensor in node.outputs:
-            self.joins.drop(tensor)
+            self.concats.drop(tensor)
         return self._single_node(node)
 
     # Loop nests.
@@ -243,8 +243,8 @@ class _Lowering:
         structure = self.structures.of(group)
         nest = self.structures.lowered("nest", structure, lambda: self._nest(group))
         assert nest is not None
-        left: dict[tuple[bool, DimLike], list[Lines]] = {}
-        for one in nest.lines:
+        left: dict[tuple[bool, DimLike], list[PartialResults]] = {}
+        for one in nest.partials:
             reader = self._reader(one.output, group)
             if reader is None:
                 left.setdefault((one.inner, one.output.size), []).append(one)
@@ -253,7 +253,7 @@ class _Lowering:
         return [*nest.steps, *[self._combining(alike) for alike in left.values()]]
 
     def _nest(self, group: Group) -> Lowered:
-        """Return the steps of a group's loops, and the lines that they leave."""
+        """Return the steps of a group's loops, and the partial results that they leave."""
         values = ExpressionBuilder(group, self.facts)
         nonzero = values.nonzero
         across = {one.node: one for one in values.across}
@@ -269,14 +269,14 @@ class _Lowering:
         steps = [step(finished(copy, self.target), (), self.target) for copy in packed(draft)]
         done = finished(draft, self.target)
         steps.append(step(done, group.nodes, self.target, nonzero))
-        lines = [
-            Lines(one.node, one.kind, one.inner, done.lines[one], done.work_items)
+        partials = [
+            PartialResults(one.node, one.kind, one.inner, done.partials[one], done.work_items)
             for one in partial
         ]
-        return Lowered(steps, lines)
+        return Lowered(steps, partials)
 
     def _reader(self, tensor: Tensor, group: Group) -> Group | None:
-        """Return the only group that reads what is joined from lines, if that may be done there."""
+        """Return the only group that reads combined partial results, if it may combine them."""
         readers = self.readers.get(tensor, ())
         if len(readers) != 1 or not can_follow(readers[0], self.facts):
             return None
@@ -287,7 +287,7 @@ class _Lowering:
         return reader if self._follows(reader, tensor) else None
 
     def _follows(self, group: Group, tensor: Tensor) -> bool:
-        """Whether a group can be computed where a tensor is joined from lines."""
+        """Whether a group can be computed where partial results of a tensor are combined."""
 
         def made() -> Lowered | None:
             return None if following(group, self.facts, [tensor]) is None else Lowered(())
@@ -298,22 +298,22 @@ class _Lowering:
         number = None if structure is None else structure.numbers[tensor]
         return self.structures.lowered(f"after {number}", structure, made) is not None
 
-    def _combining(self, lines: Sequence[Lines], group: Group | None = None) -> Step:
-        """Return the step that joins lines, and does what a group does with the results."""
-        results = [one.output for one in lines]
+    def _combining(self, partials: Sequence[PartialResults], group: Group | None = None) -> Step:
+        """Return the step that combines partial results, and does what a group does with these."""
+        results = [one.output for one in partials]
         stored = results if group is None else [t for t in results if t in self.demanded]
-        nodes = [one.node for one in lines]
+        nodes = [one.node for one in partials]
         nodes.extend(() if group is None else group.nodes)
 
         def made() -> Lowered:
             after = None if group is None else following(group, self.facts, results)
-            done = finished(combined(lines, after, stored), self.target)
+            done = finished(combined(partials, after, stored), self.target)
             return Lowered([step(done, nodes, self.target)])
 
         structure = None if group is None else self.structures.of(group)
         whole = None
         if group is None or structure is not None:
-            whole = joined_structure(lines, structure, stored)
+            whole = joined_structure(partials, structure, stored)
         joined = self.structures.lowered("join", whole, made)
         assert joined is not None
         return joined.steps[0]
@@ -366,7 +366,7 @@ class _Lowering:
             if joined is not None:
                 return [*joined.steps]
             if is_inside:
-                self.joins.drop(output)
+                self.concats.drop(output)
                 return self._matmul(group)
         found = self.structures.lowered("product", structure, plain)
         assert found is not None

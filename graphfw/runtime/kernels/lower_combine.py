@@ -1,4 +1,4 @@
-"""Kernels that join the lines that the work items of another have left: sums over rows.
+"""Kernels that combine the partial results of the work items of another: sums over rows.
 
 What is done to such a sum only, as an optimiser's update of a bias is, is done where it is joined.
 """
@@ -37,14 +37,14 @@ from graphfw.runtime.kernels.lower_values import (
 from graphfw.runtime.kernels.steps import Temp
 
 
-class Lines(NamedTuple):
+class PartialResults(NamedTuple):
     """The partial results that the work items of a kernel leave of a reduction over rows.
 
     Attributes:
         node: The reduction.
         kind: How it reduces.
         inner: Whether there is one result for each inner position.
-        temp: Where its lines are.
+        temp: Where its partial results are.
         work_items: How many there are.
     """
 
@@ -60,15 +60,17 @@ class Lines(NamedTuple):
         return self.node.outputs[0]
 
 
-def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tensor]) -> Draft:
-    """Return the kernel that joins lines, and does something with the results.
+def combined(
+    partials: Sequence[PartialResults], after: Draft | None, stored: Sequence[Tensor]
+) -> Draft:
+    """Return the kernel that combines partial results, and does something with the results.
 
     Args:
-        lines: Of one kernel; with an `after` all of the size of what that computes.
+        partials: Of one kernel; with an `after` all of the size of what that computes.
         after: What is done with the results, or None.
         stored: Which of the results are stored.
     """
-    first = lines[0]
+    first = partials[0]
     parts = LoopVariable("work_item", first.work_items)
     axes = [LoopVariable("position", first.output.size)] if first.inner else []
     if after is not None:
@@ -76,7 +78,7 @@ def combined(lines: Sequence[Lines], after: Draft | None, stored: Sequence[Tenso
     steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))
     draft = Draft("columns" if axes else "rows", axes, [parts], loops=[[]])
     results: dict[Tensor, Expr] = {}
-    for number, one in enumerate(lines):
+    for number, one in enumerate(partials):
         source = ElementAddress(one.temp, 0, ((parts, one.output.size), *steps))
         name, dtype = f"r{number}", one.temp.dtype
         draft.loops[0].append(RowReduction(name, one.kind, Element(dtype, source)))
@@ -97,7 +99,7 @@ def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:
 
 
 def can_follow(group: Group, facts: FusionFacts) -> bool:
-    """Whether a group is elementwise, so that it may be done where lines are joined.
+    """Whether a group is elementwise, so that it may be done where partial results are combined.
 
     Not so a gather: its index says where it reads, and there no result is put in.
     """

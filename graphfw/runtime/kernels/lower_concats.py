@@ -1,8 +1,8 @@
-"""Joins whose parts are computed where they belong: each writes its own part of one storage.
+"""Concatenations in place: each operand is computed in its part of one storage.
 
-The result of a `concat` is the storage; its parts lie in it as views do. So does all that views a
-part, and what reads it reads it there. A part may be a join in its turn. What can't be written
-there is copied: what is given, what others need as a whole of its own, such as outputs, and what is
+The result of a `concat` is the storage; the operands are views of it. So is all that views an
+operand, and what reads it reads it there. An operand may be a concat itself. What can't be written
+there is copied: feeds, what others need as a whole of its own, such as outputs, and what is
 computed by something that writes no parts.
 """
 
@@ -25,7 +25,7 @@ _RUN = 16
 
 
 class InPlaceConcats:
-    """Says where parts of joins lie: in `FusionFacts.inside`.
+    """Says where operands of concats are: in `FusionFacts.inside`.
 
     Args:
         graph: The graph.
@@ -40,19 +40,19 @@ class InPlaceConcats:
         self._demanded = {facts.root_of(t) for t in graph.outputs}
         self._makers = {t: group for group in partition.groups for t in group.outputs}
         self._views: dict[Tensor, list[Tensor]] = {}
-        joins = [group.nodes[0] for group in partition.groups if _is_join(group)]
-        joins = [node for node in joins if fills(node)]
-        if not joins:
+        concats = [group.nodes[0] for group in partition.groups if _is_concat(group)]
+        concats = [node for node in concats if fills(node)]
+        if not concats:
             return
         for node in graph.nodes:
             if facts.role[node] is Role.VIEW:
                 for tensor in node.outputs:
                     self._views.setdefault(facts.root_of(tensor), []).append(tensor)
-        for node in reversed(joins):  # a concat has its address before its inputs do
+        for node in reversed(concats):  # a concat has its address before its inputs do
             self._join(node)
 
     def drop(self, tensor: Tensor) -> None:
-        """Let a tensor lie by itself: it is not computed yet, and can't be written elsewhere."""
+        """Give a tensor a storage of its own: it can't be written elsewhere."""
         for one in (tensor, *self._views.get(tensor, ())):
             self._facts.inside.pop(one, None)
 
@@ -100,7 +100,7 @@ class InPlaceConcats:
         return role in (Role.POINTWISE, Role.CONCAT)
 
 
-def _is_join(group: Group) -> bool:
+def _is_concat(group: Group) -> bool:
     return group.kind == "reference" and isinstance(group.nodes[0].op, Concat)
 
 

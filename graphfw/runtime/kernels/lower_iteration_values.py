@@ -306,7 +306,7 @@ def _not_elementwise(node: Node) -> MisfitError:
 
 def _number(position: Affine, node: Node) -> int:
     if position.terms:
-        raise MisfitError(f"{node.op.name} is along an axis whose elements are lanes")
+        raise MisfitError(f"{node.op.name} is along an axis whose elements are instances")
     return _known(position.offset, node)
 
 

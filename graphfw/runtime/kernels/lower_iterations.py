@@ -1,11 +1,11 @@
 """Loops whose iterations are one kernel: carries stay in registers between iterations.
 
-Where a body computes element by element, what is carried falls apart into lanes that know nothing
-of each other. Each goes through all iterations by itself: so the lanes are the outer loop of a
-kernel, along vectors and over threads, and the iterations the inner one.
+Where a body computes element by element, what is carried falls apart into instances that know
+nothing of each other. Each goes through all iterations by itself: so the instances are the outer
+loop of a kernel, along vectors and over threads, and the iterations the inner one.
 
-Short axes that the body takes apart, the coordinates of a system of equations, are no lanes: their
-elements are values side by side in each lane. Which axes these are is tried out.
+Short axes that the body takes apart, the coordinates of a system of equations, are no instances:
+their elements are values side by side in each instance. Which axes these are is tried out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LIBRARY = 16
 ParallelAxes: TypeAlias = tuple[LoopVariable, ...]
 
 Labels: TypeAlias = tuple[LoopVariable | None, ...]
-"""For each axis of a tensor the lanes that it runs along; None where elements are values apart."""
+"""For each axis of a tensor the parallel axis; None where its elements are separate values."""
 
 
 def iteration_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Step]:
@@ -96,12 +96,12 @@ def _choices(shape: Sequence[DimLike]) -> Iterator[frozenset[int]]:
 
 
 class _Total(NamedTuple):
-    """A sum over lanes: each adds up its own part, and after the iterations these are added.
+    """A sum over instances: each adds up its own part, and after the iterations these are added.
 
     Attributes:
         number: The carry that it is.
         at: Which of its elements.
-        partials: What the lanes have added up.
+        partials: What the instances have added up.
     """
 
     number: int
@@ -115,7 +115,7 @@ class _IterationLowering:
     Args:
         node: The scan.
         facts: Of its graph.
-        seed: The output of the body, by number, whose axes are the lanes.
+        seed: The output of the body, by number, whose axes are the instances.
         apart: Those of its axes that are none.
 
     Raises:
@@ -128,14 +128,14 @@ class _IterationLowering:
         self._outputs = node.op.body.outputs
         self._values = IterationValues(node.op, node.inputs, facts)
         parallel = [
-            None if dim == 1 or axis in apart else LoopVariable(f"lane{axis}", dim)
+            None if dim == 1 or axis in apart else LoopVariable(f"instance{axis}", dim)
             for axis, dim in enumerate(self._outputs[seed].shape)
         ]
         self._parallel = tuple([axis for axis in parallel if axis is not None])
         self._labels: dict[int, Labels] = {seed: tuple(parallel)}
         self._next: dict[tuple[int, Index], Expr] = {}
         self._carrying: dict[str, LoopCarry] = {}
-        # By the lanes that it has, what is stored in each iteration, and after all of them.
+        # By the instances that it has, what is stored in each iteration, and after all of them.
         self._stacked: dict[ParallelAxes, list[Statement]] = {}
         self._last: dict[ParallelAxes, list[Statement]] = {}
         self._totals: dict[ParallelAxes, list[_Total]] = {}
@@ -150,7 +150,7 @@ class _IterationLowering:
         self._follow()
         for (number, index), register in self._values.carried.items():
             if number in sums:
-                raise MisfitError("an iteration reads a sum over lanes")
+                raise MisfitError("an iteration reads a sum over instances")
             begin, name = self._values.outside(node.inputs[number], index), register.name
             self._carrying[name] = LoopCarry(name, begin, self._next[number, index])
             last = self._stored(node.outputs[number], index, Ref(register.dtype, name))
@@ -158,7 +158,7 @@ class _IterationLowering:
         _require_little([*chain.from_iterable(self._stacked.values()), *self._carrying.values()])
 
     def steps(self, target: KernelTarget) -> list[Step]:
-        """Return the steps: a kernel of all lanes, and one of what only some of them tell apart."""
+        """Return the steps: a kernel for each set of parallel axes."""
         steps: list[Step] = []
         for parallel in dict.fromkeys([*self._stacked, *self._last]):
             done = finished(self._draft(parallel), target)
@@ -168,7 +168,7 @@ class _IterationLowering:
         return steps
 
     def _draft(self, parallel: ParallelAxes) -> Draft:
-        """Return the kernel of what has some lanes."""
+        """Return the kernel of what has some instances."""
         stacked, last = self._stacked.get(parallel, []), self._last.get(parallel, [])
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
         found: dict[str, LoopCarry] = {}
@@ -182,7 +182,7 @@ class _IterationLowering:
         iteration = self._values.iteration
         if not found:  # iterations that hand nothing on are elements like others
             return Draft("rows", [iteration, *parallel], None, loops=[stacked])
-        # Without lanes there is one.
+        # Without instances there is one.
         outer = parallel or (LoopVariable("one", 1),)
         loop: list[Statement] = [*found.values(), *stacked]
         return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last))
@@ -220,20 +220,20 @@ class _IterationLowering:
                 self._next[number, index] = self._values.value(self._outputs[number], index)
 
     def _check(self, number: int, index: Index) -> None:
-        """Require that each lane reads of what is carried its own elements only."""
+        """Require that each instance reads of what is carried its own elements only."""
         sizes = self._outputs[number].shape
         labels = tuple([self._parallel_axis(*axis) for axis in zip(index, sizes, strict=True)])
         if self._labels.setdefault(number, labels) != labels:
-            raise MisfitError("an iteration reads elements of other lanes")
+            raise MisfitError("an iteration reads elements of other instances")
 
     def _parallel_axis(self, position: Affine, size: DimLike) -> LoopVariable | None:
         if not position.terms:
             return None
         axis = next((axis for axis in self._parallel if position == index_of(axis)), None)
         if axis is None:
-            raise MisfitError("an iteration reads elements of other lanes")
+            raise MisfitError("an iteration reads elements of other instances")
         if axis.extent != size:  # the others would not be computed
-            raise MisfitError("lanes run along a part of what is carried")
+            raise MisfitError("instances run along a part of what is carried")
         return axis
 
     def _guessed(self, shape: Sequence[DimLike]) -> Labels:
@@ -254,7 +254,7 @@ class _IterationLowering:
         return tuple(found)
 
     def _indices(self, number: int) -> list[Index]:
-        """Return the indices that together are all elements of an output, in all lanes."""
+        """Return the indices that together are all elements of an output, in all instances."""
         shape = self._outputs[number].shape
         if 0 in shape:
             raise MisfitError("what has no elements is made by no statement")
@@ -264,10 +264,10 @@ class _IterationLowering:
         address = address_at(tensor, index, 0, contiguous(tensor.shape))
         return Stored(address, K.cast(value, tensor.dtype))
 
-    # Sums over lanes that iterations only add to, as gradients of what lanes share are.
+    # Sums over instances that iterations only add to, as gradients of what instances share are.
 
     def _labels_of_sum(self, number: int) -> Labels | None:
-        """Return labels of a carry that begins with 0, and to which sums over lanes are added.
+        """Return labels of a carry that begins with 0, and to which sums over instances are added.
 
         None where anything else happens to it.
         """
@@ -301,19 +301,19 @@ class _IterationLowering:
                 total = K.add(total, values.value(*entry))
         self._carrying[name] = LoopCarry(name, K.const(0, dtype), total)
         sizes = [axis.extent for axis in self._parallel]
-        partials = Temp(dtype, size_of(sizes), "parts of sums over lanes")
+        partials = Temp(dtype, size_of(sizes), "parts of sums over instances")
         stored = Stored(self._partial(partials), Ref(dtype, name))
         self._last.setdefault(self._parallel, []).append(stored)
         kept = self._parallel_of(number)
         self._totals.setdefault(kept, []).append(_Total(number, index, partials))
 
     def _partial(self, partials: Temp) -> ElementAddress:
-        """Return where a lane leaves its part of a sum."""
+        """Return where an instance leaves its part of a sum."""
         strides = contiguous([axis.extent for axis in self._parallel])
         return ElementAddress(partials, 0, tuple(zip(self._parallel, strides, strict=True)))
 
     def _added_up(self, kept: ParallelAxes, totals: Sequence[_Total]) -> Draft:
-        """Return the kernel that adds up what lanes have left, over all lanes that are not kept."""
+        """Return the kernel that adds up the partial sums of instances that are not kept."""
         sums: list[Statement] = []
         stores: list[Statement] = []
         for index, (number, at, partials) in enumerate(totals):
@@ -327,7 +327,7 @@ class _IterationLowering:
 
 
 def _positions(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
-    """Return for each axis where its elements are, in all lanes."""
+    """Return for each axis where its elements are, in all instances."""
     found: list[list[Affine]] = []
     apart = 1
     for size, axis in zip(sizes, labels, strict=True):
@@ -336,7 +336,7 @@ def _positions(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
             continue
         apart *= size if isinstance(size, int) else FEW + 1
         if apart > FEW:
-            raise MisfitError("not all has the shape of the lanes")
+            raise MisfitError("not all has the shape of the instances")
         found.append([Affine(number, {}) for number in range(int(size))])
     return found
 

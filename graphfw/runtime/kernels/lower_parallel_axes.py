@@ -1,8 +1,8 @@
-"""Lanes along several axes as lanes along one, where what is read does not allow to join the axes.
+"""Several parallel axes as one, where what is read does not allow to join them.
 
 A kernel of columns has vectors along its last axis only. Where that is short, and something that
 is the same along the axes before keeps it from being joined with these, most of each vector would
-be empty. So all lanes are numbered in a row, and what is not read in a row is looked up by the
+be empty. So all instances are numbered in a row, and what is not read in a row is looked up by the
 positions along the axes, which are computed from the number.
 """
 
@@ -36,11 +36,11 @@ from graphfw.runtime.kernels.lower_values import (
 )
 
 _LONG = 256
-"""Of so many lanes along the last axis vectors are full anyway, and dense memory is faster."""
+"""Of so many instances along the last axis vectors are full anyway, and dense memory is faster."""
 
 
 def in_a_row(draft: Draft) -> Draft:
-    """Return a kernel of columns whose lanes are one axis, or the kernel itself if it need not be.
+    """Return a kernel of columns with one parallel axis, or the kernel itself if that is no gain.
 
     Args:
         draft: A kernel of `LoopCarry` and `Stored` only, whose outer axes are the parallel ones.
@@ -54,7 +54,7 @@ def in_a_row(draft: Draft) -> Draft:
 
 
 class _InARow:
-    """Numbers lanes along several axes in a row.
+    """Numbers instances along several axes in a row.
 
     Args:
         parallels: The axes.
@@ -63,13 +63,13 @@ class _InARow:
     def __init__(self, parallels: Sequence[LoopVariable]) -> None:
         sizes = [parallel.extent for parallel in parallels]
         self._first, self._last = parallels[0], parallels[-1]
-        self._row = LoopVariable("lane", size_of(sizes))
+        self._row = LoopVariable("instance", size_of(sizes))
         self._steps = dict(zip(parallels, contiguous(sizes), strict=True))
         self._computed = {parallel: self._position_along(parallel) for parallel in parallels}
         self._swap = Swap(self._replaced)
 
     def draft(self, draft: Draft) -> Draft:
-        """Return the same kernel of lanes in a row."""
+        """Return the same kernel of instances in a row."""
         loops = [[self._statement(s) for s in loop] for loop in draft.loops]
         after = [self._statement(s) for s in draft.after]
         return Draft(draft.form, [self._row], draft.inner, loops=loops, after=after)
@@ -85,7 +85,7 @@ class _InARow:
         return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, addresses))
 
     def joins(self, address: ElementAddress) -> bool:
-        """Whether lanes in a row are contiguous."""
+        """Whether instances in a row are contiguous."""
         strides = dict(address.strides)
         last = strides.get(self._last, 0)
         return all(
@@ -93,7 +93,7 @@ class _InARow:
         )
 
     def _position_along(self, parallel: LoopVariable) -> ComputedIndex:
-        """Return where along an axis the lane of a number is."""
+        """Return where along an axis the instance of a number is."""
         value: Expr = IndexValue(int64, index_of(self._row))
         step = self._steps[parallel]
         if step != 1:
@@ -126,7 +126,7 @@ class _InARow:
         return address._replace(strides=(*rest, *([(self._row, last)] if last != 0 else [])))
 
     def _variable(self, variable: LoopVariable) -> LoopVariable:
-        """Return the replacement of a variable: a lane's, or one whose value depends on lanes."""
+        """Return the replacement of a variable: a parallel axis, or one that depends on these."""
         if isinstance(variable, ComputedIndex):
             return ComputedIndex(self._swap(variable.value), variable.extent)
         return self._computed.get(variable, variable)

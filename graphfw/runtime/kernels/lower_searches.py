@@ -1,7 +1,7 @@
 """The kernel of a `searchsorted`: binary searches side by side, one in each lane.
 
 All searches take the same steps. In each, `size >> step` of the sorted elements are left, from
-`low` on; the middle one is compared, and `low` moves behind it or stays. So the steps are the inner
+`low` on; the middle one is compared, and `low` moves after it or stays. So the steps are the inner
 axis of a kernel of the form "columns", and `low` is its carry: no lane branches, and the reads of
 all lanes are on their way at once.
 """
@@ -68,7 +68,7 @@ def _address(where: View, index: Sequence[LoopVariable]) -> ElementAddress:
 
 
 def _stands_before(known: Expr, wanted: Expr, side: str) -> Expr:
-    """Whether an element is inserted behind a sorted one; NaN is larger than any number."""
+    """Whether an element is inserted after a sorted one; NaN is larger than any number."""
     if not wanted.dtype.is_floating:
         return K.lt(known, wanted) if side == "left" else K.le(known, wanted)
     if side == "left":

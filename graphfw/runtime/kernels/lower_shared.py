@@ -23,7 +23,7 @@ from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.linalg.products import MatMul
 from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_nodes import FusionFacts, Role
-from graphfw.runtime.kernels.lower_combine import Lines
+from graphfw.runtime.kernels.lower_combine import PartialResults
 from graphfw.runtime.kernels.steps import Step, Storage, Table, Temp
 
 
@@ -46,11 +46,11 @@ class Lowered(NamedTuple):
 
     Attributes:
         steps: Its steps.
-        lines: The partial results of reductions over rows, which another step joins.
+        partials: The partial results of reductions over rows, which another step combines.
     """
 
     steps: Sequence[Step]
-    lines: Sequence[Lines] = ()
+    partials: Sequence[PartialResults] = ()
 
 
 class _NotShared(Exception):
@@ -179,12 +179,12 @@ class Structures:
 
 
 def joined_structure(
-    lines: Sequence[Lines], structure: GroupStructure | None, stored: Sequence[Tensor]
+    partials: Sequence[PartialResults], structure: GroupStructure | None, stored: Sequence[Tensor]
 ) -> GroupStructure:
-    """Return the structure of the step that joins lines, and does what a group does with the sums.
+    """Return the structure of the step that combines partial results, and does what a group does.
 
     Args:
-        lines: Of one kernel.
+        partials: Of one kernel.
         structure: Of the group, or None.
         stored: Which of the results are stored.
     """
@@ -201,10 +201,10 @@ def joined_structure(
                 numbers.setdefault(one.output, len(numbers)),
                 any([one.output is tensor for tensor in stored]),
             )
-            for one in lines
+            for one in partials
         ]
     )
-    nodes = [*[one.node for one in lines], *(() if structure is None else structure.nodes)]
+    nodes = [*[one.node for one in partials], *(() if structure is None else structure.nodes)]
     return GroupStructure((key, structure and structure.key), tuple(nodes), numbers)
 
 
@@ -231,9 +231,9 @@ def _renamed(made: Lowered, twin: GroupStructure, structure: GroupStructure) -> 
         return new
 
     steps = [step(one) for one in made.steps]
-    lines = []
-    for one in made.lines:
+    partials = []
+    for one in made.partials:
         temp = storages[one.temp]
         assert isinstance(temp, Temp)
-        lines.append(one._replace(node=nodes[one.node], temp=temp))
-    return Lowered(steps, lines)
+        partials.append(one._replace(node=nodes[one.node], temp=temp))
+    return Lowered(steps, partials)

@@ -83,7 +83,7 @@ class Finished(NamedTuple):
         params: Its run-time integers.
         work_items: How many work items it has.
         inner: How many inner positions a row has.
-        lines: Where the parts of reductions over rows go.
+        partials: Where the parts of reductions over rows go.
         in_place: See `Step`.
         can_fail: See `Step`.
     """
@@ -93,7 +93,7 @@ class Finished(NamedTuple):
     params: tuple[DimLike, ...]
     work_items: DimLike
     inner: DimLike
-    lines: dict[CrossRowReduction, Temp]
+    partials: dict[CrossRowReduction, Temp]
     in_place: tuple[tuple[int, int], ...]
     can_fail: bool
 
@@ -231,7 +231,7 @@ class _Finisher:
         self._names: dict[LoopVariable, str] = {}
         self._vectors = (outer if draft.form == "columns" else inner)[-1].last
         self._swap = Swap(self._settled)
-        self._lines: dict[CrossRowReduction, Temp] = {}
+        self._partials: dict[CrossRowReduction, Temp] = {}
         self._can_fail = False
 
     def _joined(self, axes: Sequence[LoopVariable]) -> list[Joined]:
@@ -255,17 +255,19 @@ class _Finisher:
         if self.draft.form == "columns":
             others = size_of([joined.extent for joined in self.outer[:-1]])
             return columns(others, self.outer[-1].extent, inner, nbytes)
-        has_lines = any(isinstance(s, Partial) and s.across.inner for s in self.draft.statements())
+        has_partials = any(
+            isinstance(s, Partial) and s.across.inner for s in self.draft.statements()
+        )
         is_plain = self.draft.inner is None or not any(
             isinstance(s, RowReduction | Kept) for s in self.draft.statements()
         )
-        is_cut = is_plain and len(self.inner) == 1 and not has_lines and inner != 1
+        is_cut = is_plain and len(self.inner) == 1 and not has_partials and inner != 1
         if is_cut and (not self.outer or is_long(inner)):
             return pieces(rows, inner, nbytes)
         if self.draft.inner is None and self.outer and self._is_transposed():
             return tiles(rows, inner)
         passes = len([loop for loop in self.draft.loops if loop])
-        return whole_rows(rows, inner, nbytes, passes=passes, has_lines=has_lines)
+        return whole_rows(rows, inner, nbytes, passes=passes, has_partials=has_partials)
 
     def _is_transposed(self) -> bool:
         """Whether something is dense along rows' numbers and not along rows."""
@@ -459,7 +461,7 @@ class _Finisher:
             params=tuple(self._values),
             work_items=work.work_items,
             inner=size_of([joined.extent for joined in self.inner]),
-            lines=self._lines,
+            partials=self._partials,
             in_place=in_place(draft, self._buffers),
             can_fail=self._can_fail,
         )
@@ -488,6 +490,6 @@ class _Finisher:
             strides.insert(0, (name, self._size(width, ("stride", name))))
             width = width * one.extent
         why = f"parts of {across.node.op.name}"
-        lines = self._lines[across] = Temp(value.dtype, self.work.work_items * width, why)
-        buffer = self._buffer(lines, value.dtype, written=True)
+        memory = self._partials[across] = Temp(value.dtype, self.work.work_items * width, why)
+        buffer = self._buffer(memory, value.dtype, written=True)
         return Accumulate(buffer, Access(0, tuple(strides)), across.kind, value, across.inner)

@@ -85,7 +85,7 @@ def tiles(rows: DimLike, inner: DimLike) -> WorkDivision:
 
 
 def whole_rows(
-    rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_lines: bool
+    rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_partials: bool
 ) -> WorkDivision:
     """Put whole rows into a work item.
 
@@ -94,9 +94,9 @@ def whole_rows(
         inner: How many positions a row has.
         nbytes: What is read and written at each position.
         passes: How often each row is gone through.
-        has_lines: Whether each work item leaves a line of partial sums.
+        has_partials: Whether each work item leaves a line of partial sums.
     """
-    least: DimLike = _LINES if has_lines else 1
+    least: DimLike = _LINES if has_partials else 1
     if passes > 1:
         few = min(_PASSES, rows // _WORK_ITEMS) if isinstance(rows, int) else _few(rows)
         least = max(least, few) if isinstance(few, int) else dim_max(least, few)

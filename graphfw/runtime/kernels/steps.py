@@ -132,8 +132,8 @@ class Step:
         can_fail: Whether it may return a number other than 0.
         nonzero: Sizes that must not be 0: of nothing, none is the largest.
         after: What must have been made before, though it is not read: nothing is kept for that.
-        prepacks: Whether it lays out an operand that stays the same from run to run.
         choice: Why it is this step, and those before it for the same nodes; for reports.
+        prepacks: Whether it lays out an operand that stays the same from run to run.
     """
 
     nodes: tuple[Node, ...]
@@ -149,8 +149,8 @@ class Step:
     can_fail: bool = False
     nonzero: tuple[DimLike, ...] = ()
     after: tuple[Storage, ...] = ()
-    prepacks: bool = False
     choice: Choice | None = None
+    prepacks: bool = False
 
 
 class View(NamedTuple):

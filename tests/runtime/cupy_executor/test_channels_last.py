@@ -1,4 +1,4 @@
-"""Convolutions of images that lie pixel by pixel: the ops, and the pass that makes regions."""
+"""Convolutions of images that are channels-last: the ops, and the pass that makes regions."""
 
 import re
 
@@ -24,7 +24,7 @@ from tests.runtime.cupy_executor.test_convolution import check, drawn, facts, ra
 
 
 def last(x):
-    """Return an array pixel by pixel."""
+    """Return an array channels-last."""
     return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
 
@@ -159,7 +159,7 @@ NETS = {
     "1d": (squeezed, 1, 9),
     "3d": (squeezed, 3, 4),
 }
-# How many convolutions are pixel by pixel, and how many images are turned; forward, in training.
+# How many convolutions are channels-last, and how many images change layout; forward, in training.
 TAKEN = {
     "resnet": ((7, 1), (20, 1)),
     "unet": ((4, 1), (10, 5)),  # two each for the gradients of avg_pool, of transposed weights
@@ -186,7 +186,7 @@ def described(network, rng, trains):
 
 
 def is_by_pixel(dim, stride):
-    """Whether what cuDNN is told of lies pixel by pixel, without gaps."""
+    """Whether what cuDNN is told of is channels-last, without gaps."""
     order = [0, *range(2, len(dim)), 1]
     dense = contiguous([dim[axis] for axis in order])
     return [stride[axis] for axis in order] == [*dense]
@@ -207,7 +207,7 @@ def slowly(*names):
 @pytest.mark.parametrize("trains", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("name", ["resnet", "grouped", "3d", *slowly("unet", "squeezed", "1d")])
 def test_networks(name, trains, library, session, rng, monkeypatch):
-    """Pixel by pixel they give what they give channel after channel, and on the CPU."""
+    """Channels-last they give what they give channels-first, and on the CPU."""
     g, fetches, feeds = described(NETS[name], rng, trains)
     runs = 2 if trains else 1
     mixed = {"precision": "mixed-bf16"}
@@ -241,7 +241,7 @@ def test_a_mobilenet_stays_as_it_is(trains, library, session, rng):
     g, fetches, feeds = described((mobilenet, 2, 8), rng, trains)
     text = session(g, precision="mixed-bf16").compile(fetches, feeds=[*feeds]).explain()
     assert permuted_in(text) == (0, 0)
-    assert re.search(r"images lie channel after channel for \d+ convolutions: \d+ would be", text)
+    assert re.search(r"images are channels-first for \d+ convolutions: \d+ would change", text)
 
 
 def compare(session, g, fetches, feeds, *, rtol=0.03, **options):
@@ -280,7 +280,7 @@ def test_endings(library, session, rng):
     text = compare(session, g, [y], feeds)
     assert permuted_in(text) == (3, 2)
     assert library.runs == [["conv_fprop"], ["conv_fprop", "add"], ["conv_fprop", "add", "add"]]
-    assert "conv residual bias pixel by pixel by cuDNN" in text
+    assert "conv residual bias channels-last by cuDNN" in text
     made = text.partition("made once, again when one of 3 variables has changed")[2]
     assert made.count("astype") == 3, "kernels are laid out once"
 
@@ -361,7 +361,7 @@ def test_bodies_of_loops(library, session, rng):
         y, ys = gf.scan(step, x, None, length=3)
     feeds = {one: drawn(rng, one.shape, "e") / 2 for one in (x, w)}
     text = compare(session, g, [y, ys], feeds)
-    assert text.count("conv pixel by pixel by cuDNN") == 3
+    assert text.count("conv channels-last by cuDNN") == 3
     assert all([is_by_pixel(*one) for graph in library.graphs for one in graph.lying])
 
 
@@ -375,7 +375,7 @@ def test_sums_of_channels_are_work_for_many_blocks(library, session, rng):
         train = gf.optim.SGD(0.1).minimize(loss)
     own = session(g, precision="mixed-bf16", verify="each")  # nothing is computed
     text = own.compile([loss, train], feeds=[x]).explain(x.shape)
-    assert "images lie pixel by pixel for 5 convolutions" in text
+    assert "images are channels-last for 5 convolutions" in text
     sums = re.findall(r"astype.* sum.*: (sums|apart|across|single), (\d+) blocks", text)
     assert len(sums) >= 8
     assert min([int(blocks) for _, blocks in sums]) >= 64
@@ -387,11 +387,11 @@ def test_why_images_stay_as_they_are(library, session, rng, monkeypatch):
         y = gf.conv(x, w)
     feeds = {one: drawn(rng, one.shape, "e") for one in (x, w)}
     text = compare(session, g, [y], feeds)
-    assert "images lie channel after channel for 1 convolutions: 2 would be turned for 1" in text
+    assert "images are channels-first for 1 convolutions: 2 would change layout for 1" in text
     monkeypatch.setenv("GRAPHFW_CHANNELS_LAST", "0")
     assert "for 1 convolutions: GRAPHFW_CHANNELS_LAST=0" in compare(session, g, [y], feeds)
     monkeypatch.setenv("GRAPHFW_CUDNN", "0")
-    assert "channel after channel" not in compare(session, g, [y], feeds)
+    assert "channels-first" not in compare(session, g, [y], feeds)
     monkeypatch.setenv("GRAPHFW_CHANNELS_LAST", "no")
     with pytest.raises(ArgumentError, match="GRAPHFW_CHANNELS_LAST='no' is neither 0 nor 1"):
         compare(session, g, [y], feeds)

@@ -256,7 +256,7 @@ def test_what_cudnn_can_not_be_told(before, reason, library, session, rng):
 
 
 def test_operands_that_lie_otherwise(library, session, rng):
-    """Images may lie pixel by pixel; not several times at one place, nor at any address."""
+    """Images may be channels-last; not several times at one place, nor at any address."""
     with gf.Graph() as g:
         x, w = gf.placeholder((2, 6, 6, 8), name="x"), gf.placeholder((8, 8, 3, 3), name="w")
         turned = gf.conv(gf.permute_dims(x, (0, 3, 1, 2)), w)

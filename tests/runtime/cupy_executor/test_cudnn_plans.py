@@ -58,7 +58,7 @@ def test_what_cudnn_plans(name, gpu, planned):
     if name.startswith("ended"):
         assert ends == ["conv bias", "conv residual bias"]
     if name.startswith("pixels"):
-        assert all([end.endswith(" pixel by pixel") for end in ends])
+        assert all([end.endswith(" channels-last") for end in ends])
 
 
 @needs_cudnn

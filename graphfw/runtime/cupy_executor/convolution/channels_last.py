@@ -1,4 +1,4 @@
-"""A pass: images of 16-bit convolutions lie pixel by pixel, as cuDNN's quickest engines want them.
+"""A pass: images of 16-bit convolutions are channels-last, as cuDNN's quickest engines want them.
 
 Else cuDNN turns images around for each convolution, in scratch memory. Here whole regions of a
 graph are made of images [N, *S, C], and only what comes into a region or leaves it is turned.
@@ -59,18 +59,16 @@ def said(graph: Graph) -> list[str]:
     lines = []
     count = sum([isinstance(node.op, PixelCorrelation) for node in graph.nodes])
     if count:
-        lines.append(f"images lie pixel by pixel for {counted(count, 'convolution')}")
+        lines.append(f"images are channels-last for {counted(count, 'convolution')}")
     for region in regions(graph):
-        reason = why_not() or f"{len(region.edges)} would be turned for {region.wanting}"
-        lines.append(
-            f"images lie channel after channel for {region.convolutions} convolutions: {reason}"
-        )
+        reason = why_not() or f"{len(region.edges)} would change layout for {region.wanting}"
+        lines.append(f"images are channels-first for {region.convolutions} convolutions: {reason}")
     return lines
 
 
 @dataclass(frozen=True)
 class PropagateChannelsLast(Pass):
-    """Let the images of regions that have more convolutions than edges lie pixel by pixel."""
+    """Let the images of regions that have more convolutions than edges be channels-last."""
 
     name = "propagate-channels-last"
 
@@ -108,7 +106,7 @@ class ChannelsLastRegion(NamedTuple):
 
     @property
     def is_worth(self) -> bool:
-        """Whether that is more than what has to be turned pixel by pixel."""
+        """Whether that is more than what has to be made channels-last."""
         return self.wanting > len(self.edges)
 
 
@@ -177,7 +175,7 @@ class _Edges:
         return [tensor for tensor in around if self.is_edge(tensor, inside)]
 
     def is_edge(self, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
-        """Whether an image is turned, for its readers or for the caller."""
+        """Whether an image changes layout, for its readers or for the caller."""
         if not moves(tensor.shape):
             return False
         source = inside.get(tensor.node)
@@ -199,7 +197,7 @@ def _reads(node: Node, tensor: Tensor) -> bool:
 
 
 def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
-    """Whether a node takes an image pixel by pixel, and only so."""
+    """Whether a node takes an image channels-last, and only so."""
     how, op = inside.get(node), node.op
     if how is None:
         lying = permuted(tensor.shape, pixels_last(tensor.ndim))
@@ -209,7 +207,7 @@ def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) 
 
 
 def _is_free(tensor: Tensor) -> bool:
-    """Whether an image from outside is there pixel by pixel, or is once for all."""
+    """Whether an image from outside is there channels-last, or is once for all."""
     op, order = tensor.node.op, pixels_last(tensor.ndim)
     if isinstance(op, PermuteDims):
         return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])
@@ -223,7 +221,7 @@ def _written(tensor: Tensor) -> Tensor:
 
 
 class _Rewriting:
-    """Makes a graph whose regions work pixel by pixel.
+    """Makes a graph whose regions are channels-last.
 
     Args:
         graph: The graph as it was.
@@ -239,7 +237,7 @@ class _Rewriting:
         self._laid: dict[Tensor, Tensor] = {}
 
     def result(self) -> Graph:
-        """Return it, with all images of regions turned back for whoever may read them."""
+        """Return it, with all images of regions channels-first again for whoever may read them."""
         return rebuild(self._graph, self._rewrite)
 
     def _rewrite(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:

@@ -1,6 +1,6 @@
-"""Which ops do the same to images that lie pixel by pixel, and how.
+"""Which ops do the same to images that are channels-last, and how.
 
-Images are [N, C, *S]; pixel by pixel they lie as [N, *S, C]. An op here is given its images so and
+Images are [N, C, *S]; channels-last they are [N, *S, C]. An op here is given its images so and
 makes its own so: its axes, or its window, are those of before by other numbers.
 """
 
@@ -53,7 +53,7 @@ def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
 
 
 def moves(shape: Shape) -> bool:
-    """Whether pixel by pixel the elements of an image lie in another order at all."""
+    """Whether channels-last the elements of an image lie in another order at all."""
     return len(shape) > 2 and not keeps_order(shape, pixels_last(len(shape)))
 
 
@@ -83,7 +83,7 @@ def by_pixel(tensor: Tensor, rank: int) -> Tensor:
 
 
 class ChannelsLastForm(NamedTuple):
-    """A node that works on images as well pixel by pixel.
+    """A node that works on images as well channels-last.
 
     Attributes:
         rank: How many dims images have.
@@ -99,7 +99,7 @@ class ChannelsLastForm(NamedTuple):
 
 
 def channels_last_form(node: Node) -> ChannelsLastForm | None:
-    """Return how a node works on images pixel by pixel; None where it does not."""
+    """Return how a node works on images channels-last; None where it does not."""
     op = node.op
     if ELEMENTWISE in op.traits and RANDOM not in op.traits:
         return _elementwise(node)
@@ -200,7 +200,7 @@ def _reduction(node: Node, op: Reduction) -> ChannelsLastForm | None:
     axes = tuple(sorted([order.index(axis) for axis in op.axes]))
     kept = [axis for axis in order if axis not in op.axes and x.shape[axis] != 1]
     if kept != sorted(kept):
-        return None  # its result would be turned back
+        return None  # its result would change layout back
 
     def make(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         made = emit(changed(op, axes=axes), *inputs)

@@ -54,7 +54,7 @@ def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
 
 
 def is_by_pixel(node: Node) -> bool:
-    """Whether images lie pixel by pixel for a node, and kernels as they do."""
+    """Whether images are channels-last for a node, and kernels as they do."""
     return isinstance(node.op, PixelCorrelation)
 
 

@@ -51,7 +51,7 @@ class CudnnConv(cudnn.CudnnCode):
         strides: See `cudnn_descriptor`.
         dilations: See there.
         numerics: What it may be computed by.
-        by_pixel: Whether images and filters lie pixel by pixel.
+        by_pixel: Whether images and filters are channels-last.
         extras: What is added to a response before it is written, in this order: "residual", an
             array like it; "bias", a value for each channel.
         epilogue: See `CudnnCode`.
@@ -71,7 +71,7 @@ class CudnnConv(cudnn.CudnnCode):
     @property
     def title(self) -> str:
         name = {"fprop": "conv", "dgrad": "conv (dgrad)", "wgrad": "conv_weight"}[self.kind]
-        return " ".join([name, *self.extras, *(["pixel by pixel"] if self.by_pixel else [])])
+        return " ".join([name, *self.extras, *(["channels-last"] if self.by_pixel else [])])
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | N
     is_forward = all([size == 1 or always_ge(stride, 0) for size, stride in taps])
     if is_forward and all(spread == 1 for spread in op.input_dilations):
         return CudnnConvForm("fprop", x, other, out, op.before, op.strides)
-    back = _turned(other, op.groups)
+    back = _flipped(other, op.groups)
     if back is None or any(stride != 1 for stride in op.strides):
         return None
     return CudnnConvForm(
@@ -95,7 +95,7 @@ def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | N
     )
 
 
-def _turned(weight: View, groups: DimLike) -> View | None:
+def _flipped(weight: View, groups: DimLike) -> View | None:
     """Return the kernels of which these are the reverse: [C, O/G, *K] -> [O, C/G, *K].
 
     None where they do not lie so that strides could say it.

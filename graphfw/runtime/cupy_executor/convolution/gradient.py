@@ -42,8 +42,8 @@ def conv_weight_steps(
     found = engine_of(node, precision)
     if found is None:
         return []
-    is_turned = any(spread != 1 for spread in op.input_dilations)
-    if is_turned and any(stride != 1 for stride in op.strides):
+    is_transposed = any(spread != 1 for spread in op.input_dilations)
+    if is_transposed and any(stride != 1 for stride in op.strides):
         return []
     outputs_of, channels, taps = (
         in_group(y.shape[1], op.groups),
@@ -52,7 +52,7 @@ def conv_weight_steps(
     )
     # How far channels and taps are apart in the result.
     along, apart = (1, channels) if is_by_pixel(node) else (taps, 1)
-    if not is_turned:
+    if not is_transposed:
         dims = spatial_dims(op, x.shape[2:], x.strides[2:], y.shape[2:], op.output_sizes)
         rows, sees = outputs_of, channels
         gaps: tuple[DimLike, ...] = (0, rows * sees * taps, sees * taps, apart, along)
@@ -72,7 +72,7 @@ def conv_weight_steps(
     steps: list[Step] = []
     kept = _with_rows(kept, node, steps)
     columns, depth = sees * taps, kept.shape[0] * size_of(kept.shape[2:])
-    if is_depthwise(op, y.shape[1], channels) and not (is_turned and outputs_of != 1):
+    if is_depthwise(op, y.shape[1], channels) and not (is_transposed and outputs_of != 1):
         pieces = pieces_of(op.groups * outputs_of, depth)
         code = depthwise_weight_code(found, len(dims))
         numbers: tuple[DimLike, ...] = (op.groups * rows * sees, rows)

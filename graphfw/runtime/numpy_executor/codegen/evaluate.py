@@ -45,8 +45,8 @@ class Evaluator:
         writer: Of the function.
         shape: How many elements are computed side by side at this position of the text.
         masks: For each vector, which lanes are computed; empty: all.
-        calls: Whether functions of the library are called at this place of the text; else they are
-            written into it.
+        calls: Whether functions of the library are called at this position of the text; else they
+            are written into it.
         index: Where each axis stands, by name; the vector axis: where its first lane does.
         transposed: Where the row at hand of an operand lies that is read across; see `Transposing`.
     """

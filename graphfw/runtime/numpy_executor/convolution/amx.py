@@ -61,7 +61,7 @@ class AmxConvCode(WithWindows, SharedFunction):
     """How a work item is computed: some outputs and rows of positions, of images and groups.
 
     Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
-    work item of `ImagePartsCode` whether it could split. Integers: `ConvParams`, of which
+    work item of `ImageComponentsCode` whether it could split. Integers: `ConvParams`, of which
     `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
     `AmxImageParams` and `AmxWeightParams`.
 
@@ -134,7 +134,7 @@ class _AmxConv:
         self.taps = body.div(self.k, body.max(self.channels, 1))
         self.deep = body.ceil(self.channels, SIDE)
         self.length = body.mul(self.taps, self.deep)
-        self.side = 2 * TILE * code.tiles.parts
+        self.side = 2 * TILE * code.tiles.components
         self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
         # Scratch memory: a panel, rows of kernels, where words are, results, those of their dtype.
         self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)

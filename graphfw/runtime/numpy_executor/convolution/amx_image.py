@@ -35,7 +35,7 @@ PAIRS = 16
 
 END = 24
 """The exponent of the first numbers that are not split: sums have up to 2^17 products, scaled by
-2^60, see `matmul.parts`."""
+2^60, see `matmul.components`."""
 
 _WORK_ITEM = 1 << 14
 """About so many words of a part are made by a work item."""
@@ -134,7 +134,7 @@ class Words(NamedTuple):
 
     def size(self, tiles: Tiles) -> int:
         """The words of a group of an image."""
-        return tiles.parts * self.pairs * self.pitch
+        return tiles.components * self.pairs * self.pitch
 
     def numbers(self, columns: int, rows: int) -> tuple[DimLike, ...]:
         """The integers of `AmxImageParams`."""
@@ -166,7 +166,7 @@ class AmxImageLayout:
             for dim in range(rank)
         ]
         self.part = body.mul(body.mul(self.pairs, self.pitch), 4)
-        self.group = body.mul(self.part, tiles.parts)
+        self.group = body.mul(self.part, tiles.components)
 
     def split(self, index: str, sizes: list[str]) -> list[str]:
         """An index of several dims joined, as one of each."""
@@ -202,7 +202,7 @@ class AmxImageLayout:
 
 
 @record
-class ImagePartsCode:
+class ImageComponentsCode:
     """A work item: a few pairs of channels of a group of an image.
 
     Operands: x, the words, for each work item whether all numbers could be split.
@@ -222,7 +222,9 @@ class ImagePartsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"parts of images {self.shape.stored} {self.rank} {self.tiles.parts} {self.step}"
+        return (
+            f"parts of images {self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
+        )
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -234,12 +236,12 @@ class ImagePartsCode:
 class _Image:
     """Writes the function."""
 
-    def __init__(self, code: ImagePartsCode) -> None:
+    def __init__(self, code: ImageComponentsCode) -> None:
         self.code = code
         self.item = code.shape.stored.itemsize
         self.body = body = FunctionBody()
         self.layout = AmxImageLayout(body, code.rank, code.tiles)
-        self.splitter = components.Splitter(body, code.tiles.parts, END)
+        self.splitter = components.Splitter(body, code.tiles.components, END)
         self.lanes = Elements(body, code.shape._replace(lanes=SIDE), code.shape.stored)
         self.channels, channel = (
             body.array("%params", i) for i in (ConvParams.CHANNELS, ConvParams.X_CHANNEL)

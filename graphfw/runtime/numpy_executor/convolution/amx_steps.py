@@ -14,10 +14,10 @@ from graphfw.runtime.numpy_executor.codegen import with_stores
 from graphfw.runtime.numpy_executor.convolution.amx import GAP, HEIGHT, PANEL, AmxConvCode
 from graphfw.runtime.numpy_executor.convolution.amx_image import (
     SLACK,
-    ImagePartsCode,
+    ImageComponentsCode,
     Words,
 )
-from graphfw.runtime.numpy_executor.convolution.amx_weights import HEAD, ROWS, KernelPartsCode
+from graphfw.runtime.numpy_executor.convolution.amx_weights import HEAD, ROWS, WeightComponentsCode
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
 from graphfw.runtime.numpy_executor.convolution.lowering import Convolution
 from graphfw.runtime.numpy_executor.matmul.amx import SIDE, TILE, Tiles
@@ -208,7 +208,7 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
     flags = Temp(int64, work_items, "whether images have parts")
     # As few dims as can be, since rows are read in whole vectors: the words lie the same.
     dims = joined(it.dims)
-    code = ImagePartsCode(it.shape, len(dims), tiles, dims[-1].step)
+    code = ImageComponentsCode(it.shape, len(dims), tiles, dims[-1].step)
     params = (*_numbers(it, dims), *Words.of(dims, _channels(it)).numbers(0, 0))
     operands, written = (it.x.storage, seen, flags), (False, True, True)
     return seen, flags, Step(it.nodes, code, operands, written, params, work_items)
@@ -217,7 +217,7 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
 def _kernel_bytes(it: Convolution, tiles: Tiles) -> int:
     """Return how many bytes the parts of the kernels take."""
     length = it.kernel * -(-_channels(it) // SIDE)
-    return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.parts)
+    return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.components)
 
 
 def _blocks(
@@ -227,7 +227,7 @@ def _blocks(
     memory = Temp(float32, _kernel_bytes(it, tiles) // 4, "parts of kernels")
     step = Step(
         it.nodes,
-        KernelPartsCode(it.shape, len(it.dims), tiles),
+        WeightComponentsCode(it.shape, len(it.dims), tiles),
         (it.weight.storage, memory),
         (False, True),
         (it.outputs, it.kernel, *lie),

@@ -1,8 +1,8 @@
 """Kernels of convolutions that matrix tiles compute: their parts, and they themselves in rows.
 
 32 outputs are a block: 64 bytes, of which the first 8 are 0 if a number is out of the range that
-can be split, else 1; then their parts, as `matmul.parts` lays them out. k is [*K, C], the channels
-filled up with zeros to whole tiles.
+can be split, else 1; then their parts, as `matmul.components` lays them out. k is [*K, C], the
+channels filled up with zeros to whole tiles.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RowsCode(SharedFunction):
 
 
 @record
-class KernelPartsCode:
+class WeightComponentsCode:
     """A work item: one block of outputs of a group.
 
     Operands: the weight, the blocks. Integers: the outputs of a group, the elements of the window,
@@ -119,7 +119,7 @@ class KernelPartsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"parts of {self.rows.key} {self.shape.lanes} {self.tiles.parts}"
+        return f"parts of {self.rows.key} {self.shape.lanes} {self.tiles.components}"
 
     @property
     def rows(self) -> RowsCode:
@@ -138,7 +138,7 @@ class KernelPartsCode:
         outputs, taps = (body.array("%params", i) for i in range(2))
         numbers = body.at("%params", 16)
         channels = body.array(numbers, AmxWeightParams.CHANNELS)
-        blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.parts
+        blocks, side = body.ceil(outputs, SIDE), 2 * TILE * self.tiles.components
         group, first = (
             body.div("%work_item", blocks),
             body.mul(body.rem("%work_item", blocks), SIDE),

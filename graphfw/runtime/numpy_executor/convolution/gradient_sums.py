@@ -23,7 +23,11 @@ from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
 from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
-from graphfw.runtime.numpy_executor.convolution.gradient_tiles import GAP, TilesCode, turned
+from graphfw.runtime.numpy_executor.convolution.gradient_tiles import (
+    GAP,
+    TilesCode,
+    matrix_transpose,
+)
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, TAPS
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
@@ -193,7 +197,7 @@ class _Sums:
         with body.loop(first, end) as output, body.loop(0, count, lanes) as lane:
             here = body.at("%scratch", body.mul(body.sub(output, first), _PANELS * self.line))
             here = body.at(here, body.mul(lane, size))
-            matrix = turned(F4.of_kernel)
+            matrix = matrix_transpose(F4.of_kernel)
             rows = []
             for i in range(F4.size):
                 offsets = [(i * F4.size + j) * self.code.plane * size for j in range(F4.size)]

@@ -21,7 +21,7 @@ Side: TypeAlias = Literal["image", "cotangent"]
 """The operand that is transformed."""
 
 
-def turned(matrix: Matrix) -> Matrix:
+def matrix_transpose(matrix: Matrix) -> Matrix:
     """Return the transpose."""
     return tuple(zip(*matrix, strict=True))
 
@@ -72,7 +72,7 @@ class TilesCode:
     @property
     def matrix(self) -> Matrix:
         """The matrix for columns, and for rows."""
-        return F4.of_image if self.side == "image" else turned(F4.of_result)
+        return F4.of_image if self.side == "image" else matrix_transpose(F4.of_result)
 
     def scratch(self, across: DimLike) -> DimLike:
         """Return how many bytes a strip of tiles takes: as it is, and with columns transformed."""

@@ -119,7 +119,7 @@ class PixelMajorCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"turned convolution {self.shape.stored} {self.shape.lanes} {self.rank}"
+        return f"pixel-major convolution {self.shape.stored} {self.shape.lanes} {self.rank}"
 
     @property
     def inputs(self) -> int:
@@ -185,7 +185,7 @@ class PixelMajorWriter:
         self.result = self.result_block()
         room = body.mul(self.together, self.result.width)
         room = body.mul(body.ceil(room, code.shape.lanes), self.line)
-        self.turned = body.at(self.result.block, body.mul(room, code.shape.lanes))
+        self.transposed = body.at(self.result.block, body.mul(room, code.shape.lanes))
 
     def param(self, index: int) -> str:
         """Read a run-time integer."""
@@ -321,9 +321,9 @@ class PixelMajorWriter:
         gap = body.mul(body.mul(height, width), self.item)
         whole = body.at(body.array("%buffers", self.code.inputs, "ptr"), body.mul(row, gap))
         whole = body.at(whole, body.mul(column, self.item))
-        to = body.select(kept, whole, self.turned, "ptr")
-        turned_gap = body.mul(body.mul(self.together, width), self.item)
-        to_gap = body.select(kept, gap, turned_gap)
+        to = body.select(kept, whole, self.transposed, "ptr")
+        transposed_gap = body.mul(body.mul(self.together, width), self.item)
+        to_gap = body.select(kept, gap, transposed_gap)
         body.line(
             f"call fastcc void @{self.code.turn.name}(ptr {block}, ptr {to}, i64 {to_gap}, "
             f"i64 {columns}, i64 {outputs})"

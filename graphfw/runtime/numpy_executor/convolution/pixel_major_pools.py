@@ -1,4 +1,4 @@
-"""`PixelMajorPoolCode`: turned convolutions of which windows see the largest result, or sum ReLUs.
+"""`PixelMajorPoolCode`: pixel-major convolutions with a pooling of their results.
 
 Positions of the convolution are rows in a block in cache, vectors of outputs side by side: so what
 a window sees is reduced vector by vector, and only that is transposed and leaves the work item. The

@@ -164,7 +164,7 @@ def pooled_steps(
     def make() -> list[Step]:
         return pixel_major_steps(it, product, epilogue, fixed_weight, windows, added)
 
-    return by_estimate([Strategy("turned and pooled", seconds, make)])
+    return by_estimate([Strategy("pixel-major and pooled", seconds, make)])
 
 
 def _windows(conv: Node, pool: Node) -> list[SpatialDim]:

@@ -1,18 +1,18 @@
-"""Products by matrix tiles, of bfloat16 parts: AMX, or an emulation of it.
+"""Products by matrix tiles, of bfloat16 components: AMX, or an emulation of it.
 
 A tile is 16 rows of 64 bytes. A dot product of tiles adds to 16 x 16 float32 the product of
 16 x 32 bfloat16 and 32 x 16, the latter with two positions of k side by side.
 
     @tiles(ptr a, ptr b, i64 blocks, ptr to)
 
-computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from parts as `parts`
-lays them out, `blocks` times 32 positions of k.
+computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from components as
+`components` lays them out, `blocks` times 32 positions of k.
 
-    @tiles_of(ptr a, ptr b, ptr list, i64 blocks, i64 gap, i64 part, ptr to, i64 row, i1 more)
+    @tiles_of(ptr a, ptr b, ptr list, i64 blocks, i64 gap, i64 component, ptr to, i64 row, i1 more)
 
 is the same for a `b` that lies in a larger array: a list says how many bytes from `b` each 32
-positions of k begin, rows are `gap` bytes apart and parts `part`. The result's are `row` bytes
-apart; with `more` it is added to what is there.
+positions of k begin, rows are `gap` bytes apart and components `component`. The result's are `row`
+bytes apart; with `more` it is added to what is there.
 """
 
 from __future__ import annotations
@@ -34,29 +34,30 @@ Form: TypeAlias = Literal["amx", "emulated"]
 
 
 class Tiles(NamedTuple):
-    """How products are made of products of parts.
+    """How products are made of products of components.
 
     Attributes:
         form: What the operations on tiles are.
-        pairs: Which part of `a` is multiplied with which of `b`; from one pair to the next only one
-            of them changes, so that only that one is loaded.
+        pairs: Which component of `a` is multiplied with which of `b`; from one pair to the next
+            only one of them changes, so that only that one is loaded.
     """
 
     form: Form
     pairs: tuple[tuple[int, int], ...]
 
     @property
-    def parts(self) -> int:
-        """How many parts an element is split into."""
+    def components(self) -> int:
+        """How many components an element is split into."""
         return max([i for i, _ in self.pairs]) + 1
 
 
 def tiles_for(form: Form, dtype: DType, precision: Precision) -> Tiles:
     """Return how products of a dtype are made.
 
-    A part holds 8 bits: bfloat16 is one, float16 exactly two, float32 exactly three, each at most
-    2^-8 of the one before. Six products of these leave out 2^-23 of |a b| at most, as much as two
-    roundings to float32; "high" takes two parts and three products, which leave out 3 * 2^-16.
+    A component holds 8 bits: bfloat16 is one, float16 exactly two, float32 exactly three, each at
+    most 2^-8 of the one before. Six products of these leave out 2^-23 of |a b| at most, as much as
+    two roundings to float32; "high" takes two components and three products, which leave out 3 *
+    2^-16.
     """
     if dtype is bfloat16:
         return Tiles(form, ((0, 0),))
@@ -70,7 +71,7 @@ def tiles_for(form: Form, dtype: DType, precision: Precision) -> Tiles:
 _HEAD = "define internal fastcc void @tiles(ptr %a, ptr %b, i64 %blocks, ptr %to) noinline"
 _HEAD_OF = (
     "define internal fastcc void @tiles_of(ptr %a, ptr %b, ptr %list, i64 %blocks, i64 %gap, "
-    "i64 %part, ptr %to, i64 %row, i1 %more) noinline"
+    "i64 %component, ptr %to, i64 %row, i1 %more) noinline"
 )
 
 
@@ -210,13 +211,13 @@ def is_configured(tiles: Tiles | None) -> bool:
 def micro_kernel(tiles: Tiles) -> tuple[str, dict[str, str]]:
     """Return `@tiles` and its declarations.
 
-    Tiles 0 to 3 are the sums, 4 and 5 parts of a, 6 and 7 parts of b.
+    Tiles 0 to 3 are the sums, 4 and 5 components of a, 6 and 7 components of b.
     """
     body, do = FunctionBody(), _operations(tiles)
     for c in range(4):
         do.zero(body, c)
     with body.loop(0, "%blocks") as block:
-        a, b = (body.at(x, body.mul(block, 2 * TILE * tiles.parts)) for x in ("%a", "%b"))
+        a, b = (body.at(x, body.mul(block, 2 * TILE * tiles.components)) for x in ("%a", "%b"))
         _multiply(do, body, tiles, a, _Right(b, 64, 2 * TILE, TILE))
     for c in range(4):
         do.store(body, c, _quarter(body, c, 4 * SIDE), 4 * SIDE)
@@ -233,20 +234,20 @@ def micro_kernel_of(tiles: Tiles) -> tuple[str, dict[str, str]]:
         for c in range(4):
             do.zero(body, c)
     with body.loop(0, "%blocks") as block:
-        a = body.at("%a", body.mul(block, 2 * TILE * tiles.parts))
+        a = body.at("%a", body.mul(block, 2 * TILE * tiles.components))
         b = body.at("%b", body.array("%list", block))
-        _multiply(do, body, tiles, a, _Right(b, "%gap", "%part", 64))
+        _multiply(do, body, tiles, a, _Right(b, "%gap", "%component", 64))
     for c in range(4):
         do.store(body, c, _quarter(body, c, "%row"), "%row")
     return do.definition + body.function(_HEAD_OF), dict(do.declarations)
 
 
 class _Right(NamedTuple):
-    """Where 32 positions of k of a right operand lie: bytes from row to row, part, and tile."""
+    """A right operand of 32 positions of k: the bytes between rows, components and tiles."""
 
     address: str
     row: str | int
-    part: str | int
+    component: str | int
     tile: int
 
 
@@ -263,15 +264,15 @@ def _multiply(do: _Operations, body: FunctionBody, tiles: Tiles, a: str, b: _Rig
     """Add the products of 32 positions of k."""
     known = [-1, -1]
     for pair in tiles.pairs:
-        for operand, part in enumerate(pair):
-            if known[operand] == part:
+        for operand, component in enumerate(pair):
+            if known[operand] == component:
                 continue
-            known[operand] = part
+            known[operand] = component
             for n in range(2):
                 if operand == 0:
-                    do.load(body, 4 + n, body.at(a, (2 * part + n) * TILE), 64)
+                    do.load(body, 4 + n, body.at(a, (2 * component + n) * TILE), 64)
                 else:
-                    address = body.at(b.address, body.mul(str(part), b.part))
+                    address = body.at(b.address, body.mul(str(component), b.component))
                     do.load(body, 6 + n, body.at(address, n * b.tile), b.row)
         for c in range(4):
             do.dot(body, c, 4 + c // 2, 6 + c % 2)

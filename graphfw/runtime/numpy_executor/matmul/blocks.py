@@ -64,7 +64,7 @@ class Scratch(NamedTuple):
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
         shape, length = code.shape, depth(code.shape)
-        split = 2 * code.tiles.parts * length if code.tiles else 0
+        split = 2 * code.tiles.components * length if code.tiles else 0
         nbytes = length // shape.k_pack * shape.size
         sizes = (
             STRIP * shape.columns * nbytes,
@@ -403,7 +403,7 @@ class Chunks:
         """The bytes of the parts of one row of a, or column of b."""
         assert self.code.tiles is not None
         blocks = self.body.ceil(length, amx.SIDE)
-        return self.body.mul(blocks, 2 * amx.SIDE * self.code.tiles.parts)
+        return self.body.mul(blocks, 2 * amx.SIDE * self.code.tiles.components)
 
     def by_tiles(self, chunk: Chunk, more: str) -> None:
         """Compute a strip from parts, 32 rows and columns at a time."""

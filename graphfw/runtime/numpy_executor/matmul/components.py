@@ -1,4 +1,4 @@
-"""Splitting operands into bfloat16 parts, laid out as tiles, and putting results where they belong.
+"""Splitting operands into bfloat16 components, laid out as tiles, and storing results.
 
     i1 @split_a(ptr a, i64 rs, i64 ks, ptr to, i64 rows, i64 n, i1 dense)
     i1 @split_b(ptr b, i64 ks, ptr to, i64 n, i64 columns)
@@ -7,11 +7,11 @@
 `a` is read as it is stored where it is `dense` along k, else as the float32 that `@widen` makes;
 `b` as it is stored where its rows are contiguous, else as packed panels.
 
-The parts lie as [32 rows of a, or columns of b][32 positions of k][part][tile]; what is missing is
-0. Before it is split a number is multiplied by 2^30, and the product by 2^-60. The functions return
-whether all numbers are 0 or from 2^-70 up to 2^28. Then every part of one, scaled, is a multiple of
-2^-63, hence all products and sums are of 2^-126: none is subnormal, which tiles would take for 0.
-And the sum of 512 products stays below 2^126: nothing overflows.
+The components lie as [32 rows of a, or columns of b][32 positions of k][component][tile]; what is
+missing is 0. Before it is split a number is multiplied by 2^30, and the product by 2^-60. The
+functions return whether all numbers are 0 or from 2^-70 up to 2^28. Then every component of one,
+scaled, is a multiple of 2^-63, hence all products and sums are of 2^-126: none is subnormal,
+which tiles would take for 0. And the sum of 512 products stays below 2^126: nothing overflows.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Splitter:
 
     Args:
         body: Where to.
-        parts: How many parts there are.
+        components: How many components there are.
         end: The exponent of the first numbers that are too large.
     """
 
-    def __init__(self, body: FunctionBody, parts: int, end: int = END) -> None:
+    def __init__(self, body: FunctionBody, components: int, end: int = END) -> None:
         self.body = body
-        self.parts = parts
+        self.components = components
         self._end = end
         self._bad = body.slot(_BITS)
         body.set(self._bad, "zeroinitializer", _BITS)
@@ -67,34 +67,34 @@ class Splitter:
         )
 
     def split(self, x: str) -> list[str]:
-        """Return the parts of float32, each rounded to the nearest, in the upper halves of i32."""
+        """Return the components of float32, each rounded to nearest, in the upper halves of i32."""
         body = self.body
         self._check(body.let(f"bitcast {_V} {x} to {_BITS}"), 32)
         rest = body.let(f"fmul {_V} {x}, {splat('float', literal(2.0**_SCALE, float32), SIDE)}")
-        parts = []
-        for number in range(self.parts):
+        components = []
+        for number in range(self.components):
             bits = body.let(f"bitcast {_V} {rest} to {_BITS}")
             # Of two that are as near, the larger one: numbers in range are all finite.
             above = body.let(f"add {_BITS} {bits}, splat (i32 32768)")
-            part = body.let(f"and {_BITS} {above}, splat (i32 -65536)")
-            parts.append(part)
-            if number < self.parts - 1:
-                value = body.let(f"bitcast {_BITS} {part} to {_V}")
+            component = body.let(f"and {_BITS} {above}, splat (i32 -65536)")
+            components.append(component)
+            if number < self.components - 1:
+                value = body.let(f"bitcast {_BITS} {component} to {_V}")
                 rest = body.let(f"fsub {_V} {rest}, {value}")
-        return parts
+        return components
 
     def scaled(self, bits: str) -> list[str]:
-        """Return bfloat16 as its one part."""
+        """Return bfloat16 as its one component."""
         body, kind = self.body, f"<{SIDE} x i16>"
         self._check(bits, 16)
         more = body.let(f"add {kind} {bits}, splat (i16 {_SCALE << 7})")
         is_zero = body.let(f"icmp eq {kind} {bits}, zeroinitializer")
-        part = body.let(f"select {_MASK} {is_zero}, {kind} {bits}, {kind} {more}")
-        wide = body.let(f"zext {kind} {part} to {_BITS}")
+        component = body.let(f"select {_MASK} {is_zero}, {kind} {bits}, {kind} {more}")
+        wide = body.let(f"zext {kind} {component} to {_BITS}")
         return [body.let(f"shl {_BITS} {wide}, splat (i32 16)")]
 
     def paired(self, even: str, odd: str) -> str:
-        """Return parts of two positions of k side by side."""
+        """Return components of two positions of k side by side."""
         body = self.body
         low = body.let(f"lshr {_BITS} {even}, splat (i32 16)")
         return body.let(f"or {_BITS} {low}, {odd}")
@@ -133,8 +133,8 @@ class SplitSource:
         """The lanes before `count`."""
         return self._elements.mask(count)
 
-    def parts(self, address: str, mask: str) -> list[str]:
-        """Return the parts of what lies under a mask, else zeros: see `Splitter.split`."""
+    def components(self, address: str, mask: str) -> list[str]:
+        """Return the components of what lies under a mask, else zeros: see `Splitter.split`."""
         if self._dtype is bfloat16:
             return self._splitter.scaled(self._elements.moved(address, mask))
         return self._splitter.split(self._elements.load_some(address, mask))
@@ -155,7 +155,7 @@ def splitting(shape: TileShape) -> dict[str, str]:
 def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
     """Return `@split_a`: row by row, 32 positions of k at a time; `end` is that of `Splitter`."""
     body = FunctionBody()
-    splitter = Splitter(body, tiles.parts, end)
+    splitter = Splitter(body, tiles.components, end)
     source = SplitSource(splitter, shape, shape.stored)
     blocks = body.ceil("%n", SIDE)
     rows = body.mul(body.ceil("%rows", SIDE), SIDE)
@@ -170,13 +170,13 @@ def split_a(shape: TileShape, tiles: Tiles, end: int = END) -> str:
                 mask = source.mask(body.select(exists, body.sub("%n", k), "0"))
                 address = body.at(start, body.mul(k, "%ks"))
                 if bit == "%dense":
-                    parts = source.parts(address, mask)
+                    components = source.components(address, mask)
                 else:
-                    parts = splitter.split(splitter.gather(address, "%ks", mask))
-                to = body.mul(body.add(first, block), 2 * TILE * tiles.parts)
+                    components = splitter.split(splitter.gather(address, "%ks", mask))
+                to = body.mul(body.add(first, block), 2 * TILE * tiles.components)
                 to = body.at("%to", body.add(to, within))
-                for number, part in enumerate(parts):
-                    upper = body.let(f"lshr {_BITS} {part}, splat (i32 16)")
+                for number, component in enumerate(components):
+                    upper = body.let(f"lshr {_BITS} {component}, splat (i32 16)")
                     half = body.let(f"trunc {_BITS} {upper} to <{SIDE} x i16>")
                     address = body.at(to, 2 * TILE * number)
                     body.line(f"store <{SIDE} x i16> {half}, ptr {address}, align 64")
@@ -190,7 +190,7 @@ def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
     It reads b as it is stored, its rows dense, or with `rows` False packed panels.
     """
     body, dtype = FunctionBody(), shape.stored if rows else shape.dtype
-    splitter = Splitter(body, tiles.parts)
+    splitter = Splitter(body, tiles.components)
     source = SplitSource(splitter, shape, dtype)
     columns = source.mask("%columns")
     pairs = body.mul(body.ceil("%n", SIDE), 16)
@@ -200,8 +200,8 @@ def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
             k = body.add(body.mul(pair, 2), n)
             exists = body.test("slt", k, "%n")
             mask = body.let(f"select i1 {exists}, {_MASK} {columns}, {_MASK} zeroinitializer")
-            both.append(source.parts(body.at("%b", body.mul(k, "%ks")), mask))
-        to = body.mul(body.div(pair, 16), 2 * TILE * tiles.parts)
+            both.append(source.components(body.at("%b", body.mul(k, "%ks")), mask))
+        to = body.mul(body.div(pair, 16), 2 * TILE * tiles.components)
         to = body.at("%to", body.add(to, body.mul(body.rem(pair, 16), 64)))
         for number, (even, odd) in enumerate(zip(*both, strict=True)):
             words = splitter.paired(even, odd)
@@ -217,7 +217,7 @@ def split_b(shape: TileShape, tiles: Tiles, *, rows: bool) -> str:
 
 
 def unscaling(shape: TileShape) -> str:
-    """Return the vector that products of parts are multiplied by."""
+    """Return the vector that products of components are multiplied by."""
     return splat("float", literal(2.0 ** (-2 * _SCALE), float32), shape.lanes)
 
 

@@ -53,7 +53,8 @@ class MatMulItem(SharedFunction):
         few_heights: The heights that these are needed for.
         batch_dims: How many batch dims there are.
         rounds: Whether the product is of another dtype than the one that is computed in.
-        turned: Whether this is the transposed product: a row of it is a column of the epilogue's.
+        transposed: Whether this is the transposed product: a row of it is a column of the
+            epilogue's.
         tiles: How blocks are computed by matrix tiles; None where they are not.
         computed: Which operand is computed, into scratch memory, rather than read.
         inline: What computes the right operand in registers, where it is multiplied.
@@ -65,7 +66,7 @@ class MatMulItem(SharedFunction):
     few_heights: tuple[int, ...]
     batch_dims: int
     rounds: bool
-    turned: bool
+    transposed: bool
     tiles: Tiles | None
     computed: Computed = "no"
     inline: FusedKernel | None = None
@@ -88,7 +89,7 @@ class MatMulItem(SharedFunction):
             inline = f"inline {self.inline.operands}\n{show(self.inline.kernel)}"
         return (
             f"work item {shape.key} {self.layout} {self.few} "
-            f"{self.few_heights} {self.batch_dims} {self.rounds} {self.turned} {self.tiles} "
+            f"{self.few_heights} {self.batch_dims} {self.rounds} {self.transposed} {self.tiles} "
             f"computed {self.computed} {inline}"
         )
 

@@ -85,13 +85,14 @@ class _Batch(NamedTuple):
 class _Product(NamedTuple):
     """A product in the form that the code computes.
 
-    `a` and `b` are views of the last two dims only; `turned` where it is the transposed product.
+    `a` and `b` are views of the last two dims only; `transposed` where it is the transposed
+    product.
     """
 
     a: View
     b: View
     batch: tuple[_Batch, ...]
-    turned: bool
+    transposed: bool
 
     @property
     def sizes(self) -> tuple[DimLike, DimLike, DimLike]:
@@ -152,7 +153,7 @@ def matmul_steps(
     few, heights = _few(shape, layout, it, prologue, computed)
     by_tiles = tiles is not None and _suits(shape, few, m)
     how = _cut(shape, it, by_tiles=by_tiles, sections=sections)
-    if (it.turned or sections > 1) and how.splits > 1:
+    if (it.transposed or sections > 1) and how.splits > 1:
         how = how._replace(splits=1)
     left: Storage = it.a.storage
     right: Storage = it.b.storage
@@ -177,7 +178,7 @@ def matmul_steps(
     # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
     # are made of where that is as quick.
     is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
-    is_packed = is_sized and fixed_b and not it.turned and computed in ("no", "a")
+    is_packed = is_sized and fixed_b and not it.transposed and computed in ("no", "a")
     is_packed = is_packed and not ((shape.converts or _is_read_once(shape, it)) and few == "always")
     is_packed = is_packed and not (by_tiles and layout == "rows")
     part = n // sections if isinstance(n, int) else n
@@ -208,7 +209,7 @@ def matmul_steps(
         FEW_HEIGHTS if few == "maybe" else heights,
         len(it.batch),
         rounds,
-        it.turned,
+        it.transposed,
         tiles_for(tiles, shape.stored, precision) if tiles is not None and by_tiles else None,
         "no" if is_inline else computed,
         before if is_inline or _may_be_inline(it, few, prologue, computed) else None,
@@ -237,7 +238,7 @@ def matmul_steps(
         scratch += how.chunk_rows * sections * how.chunk_columns * shape.size
     if own is not None:
         gap = how.chunk_columns * (shape.size // shape.stored.itemsize)
-        if it.turned:
+        if it.transposed:
             params += own.params_with(1)
         elif product is None:
             params += own.params_with(sections * gap, gap)
@@ -290,7 +291,7 @@ def _computed(it: _Product, prologue: Prologue | None) -> Computed:
     """Return which operand of the form that the code computes is a prologue's, and how it lies."""
     if prologue is None:
         return "no"
-    if not prologue.is_right and not it.turned:
+    if not prologue.is_right and not it.transposed:
         return "a"
     return "b" if _layout(it.b) == "columns" else "b across"
 
@@ -335,7 +336,7 @@ def _own_cut(
 def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
     """Whether the operand is what a prologue computes, in the same order or transposed."""
     m, n, k = it.sizes
-    if it.turned and prologue.is_right:  # the column is its one row
+    if it.transposed and prologue.is_right:  # the column is its one row
         return False
     operand = it.a if computed == "a" else it.b
     strides = [dim.a if computed == "a" else dim.b for dim in it.batch]

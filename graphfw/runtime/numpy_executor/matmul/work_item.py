@@ -352,7 +352,7 @@ class _ItemText:
     ) -> None:
         """Run the epilogue on a chunk, with the product's address such that it finds the chunk."""
         body = self.body
-        if self.code.turned:
+        if self.code.transposed:
             # The product is one row here; there it is one column, its batch all the rows.
             first = body.add(body.mul(member, self.n), columns[0])
             rows, columns = (first, columns[1]), ("0", "1")

@@ -21,7 +21,7 @@ from graphfw.runtime.planning.boxes import Box, merged
 _WORK_ITEM = 1 << 16
 """Bytes that are copied by one claim."""
 
-_TURNED = 64
+_TRANSPOSED = 64
 """Bytes in a row that are written from as many positions: cache lines that are read again."""
 
 _LONG = 1 << 12
@@ -150,8 +150,8 @@ def moved(
         most = _WORK_ITEM // output.dtype.itemsize
         *outer, rows, run = dims
         # Where the source is transposed, what one turn reads is beside what the turn before has.
-        is_turned = len(source) > 1 and source[-2] == 1
-        run_chunk = _TURNED // output.dtype.itemsize if is_turned else most
+        is_transposed = len(source) > 1 and source[-2] == 1
+        run_chunk = _TRANSPOSED // output.dtype.itemsize if is_transposed else most
         row_chunk = dim_max(1, most // dim_max(1, dim_min(run, run_chunk)))
         outer_chunk = dim_max(1, most // dim_max(1, rows * run))
         row_chunks, run_chunks = ceil(rows, row_chunk), ceil(run, run_chunk)

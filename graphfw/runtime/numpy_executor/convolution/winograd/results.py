@@ -108,15 +108,15 @@ class _Results:
         with body.loop(0, length, shape.lanes) as position:
             here = body.at(strip, body.mul(position, self.line))
             vectors = [self.elements.load(body.at(here, n * self.line)) for n in range(shape.lanes)]
-            turned = transposed(body, shape, vectors)
+            columns_first = transposed(body, shape, vectors)
             there = body.at(to, body.mul(position, shape.size))
             left = body.sub(length, position)
             is_full = body.let(f"and i1 {is_whole}, {body.test('sge', left, shape.lanes)}")
             with body.where(is_full):
-                for output, vector in enumerate(turned):
+                for output, vector in enumerate(columns_first):
                     self.elements.store(vector, body.at(there, body.mul("%line", output)))
             with body.where(body.opposite(is_full)):
-                for output, vector in enumerate(turned):
+                for output, vector in enumerate(columns_first):
                     is_one = body.test("slt", str(output), "%outputs")
                     mask = self.elements.mask(body.select(is_one, left, "0"))
                     row = body.at(there, body.mul("%line", output))
