@@ -242,7 +242,7 @@ def triangle_steps(
     dtype, size, columns = output.storage.dtype, output.shape[-2], output.shape[-1]
     lead = output.shape[:-2]
     is_small = isinstance(size, int) and size <= SMALL_SINGLE
-    lanes, vectors = lanes_of(dtype), 4 if host().vector_bytes == 64 else 1
+    lanes, vectors = lanes_of(dtype), 2 if host().vector_bytes == 64 else 1
     # An item has a vector at least; of few columns, as many as leave each thread some.
     block = lanes * dim_max(1, dim_min(vectors, columns // (2 * lanes)))
     blocks = ceil(columns, block)
