@@ -17,6 +17,7 @@ from graphfw.ir.rebuild import derive, rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import users
 from graphfw.ops.shape.gather_scatter import Gather
+from graphfw.ops.sorting import selection
 from graphfw.ops.sorting.partial_sort import PartialSort
 from graphfw.ops.sorting.sort_search import Sort
 from graphfw.passes.base import Pass
@@ -62,6 +63,9 @@ def _read_in_part(graph: Graph) -> dict[Node, list[Tensor]]:
         if not isinstance(op, Sort) or op.descending:
             continue
         if op.stable and node.types[0].dtype.is_floating:
+            continue
+        size = node.types[0].shape[op.axis]
+        if isinstance(size, int) and size < selection.MANY:
             continue
         indices = _indices(node, op.axis, readers, outputs)
         if indices is not None and _is_few(indices):

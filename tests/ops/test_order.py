@@ -63,7 +63,7 @@ def sizes(request, monkeypatch):
         monkeypatch.setattr(keys, "_BLOCK", 100)
         monkeypatch.setattr(keys, "_PART", 50)
         monkeypatch.setattr(keys, "_ROUNDS", 1)
-        monkeypatch.setattr(selection, "_MANY", 100)
+        monkeypatch.setattr(selection, "MANY", 100)
 
 
 @pytest.mark.parametrize("descending", [False, True])

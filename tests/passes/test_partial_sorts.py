@@ -9,6 +9,11 @@ from graphfw.ops.sorting import selection
 from graphfw.passes.partial_sorts import SortToPartialSort
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(selection, "MANY", 100)
+
+
 def names(outputs):
     graph = derive(outputs[0].graph, outputs)
     return [node.op.name for node in SortToPartialSort()(graph).nodes]
@@ -23,7 +28,8 @@ def placed(shape=(5, 600), dtype="float32"):
     [
         (lambda x: gf.median(x), True),
         (lambda x: gf.median(x, axis=1), True),
-        (lambda x: gf.quantile(x, [0.1, 0.5], axis=0), True),
+        (lambda x: gf.quantile(x, [0.1, 0.5], axis=1), True),
+        (lambda x: gf.quantile(x, [0.1, 0.5], axis=0), False),  # of 5 elements
         (lambda x: gf.nanmedian(x, axis=1), False),  # it counts what is no NaN
         (lambda x: gf.take(gf.sort(x, axis=1, stable=False), gf.asarray([3]), axis=1), True),
         (lambda x: gf.take(gf.sort(x, axis=1, stable=False), gf.asarray([3]), axis=0), False),
@@ -37,6 +43,14 @@ def test_few_elements_that_gathers_read(compute, is_partial):
         found = names([compute(placed())])
     assert ("partial_sort" in found) is is_partial
     assert ("sort" in found) is not is_partial
+
+
+def test_short_rows_are_sorted(monkeypatch):
+    monkeypatch.setattr(selection, "MANY", 601)
+    with gf.Graph():
+        x = placed()
+        assert "partial_sort" not in names([gf.median(x, axis=1)])
+        assert "partial_sort" in names([gf.median(x)])
 
 
 def test_zeros_of_integers_have_one_sign():
@@ -68,8 +82,7 @@ def test_places_that_depend_on_a_sort():
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
-def test_quantiles_of_plans(rng, monkeypatch, dtype, axis, symbolic):
-    monkeypatch.setattr(selection, "_MANY", 100)
+def test_quantiles_of_plans(rng, dtype, axis, symbolic):
     shape = (301, 400)
     x = rng.normal(0, 100, shape).astype(dtype)
     with gf.Graph() as g:

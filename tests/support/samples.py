@@ -11,7 +11,8 @@ import numpy as np
 import graphfw.ops.elementwise.packed_bits
 import graphfw.ops.linalg.fused_matmul  # registers an op that only the CuPy executor makes
 import graphfw.ops.nn.attention_backward
-import graphfw.ops.nn.channels_last  # noqa: F401  so do these
+import graphfw.ops.nn.channels_last
+import graphfw.ops.sorting.partial_sort  # noqa: F401  so do these; a pass makes the last
 from graphfw.ir.dim import symbols_of
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.dtype import DType, complex64, complex128, float32, float64

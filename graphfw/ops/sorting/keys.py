@@ -60,7 +60,7 @@ class Keys(NamedTuple):
 
 
 def argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
-    """Return the indices of elements in order along an axis, int64; equal ones in that of indices.
+    """Return the indices of elements in order along an axis, int64; equal ones stay in order.
 
     NaN is larger than any number, and -0.0 equal to 0.0.
     """
@@ -71,7 +71,7 @@ def argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
         lines = lines_of(rows)
         keys = keys_for(lines, descending=descending)
         indices = _sorted_indices(lines, keys).reshape(rows.shape)
-    return np.ascontiguousarray(np.moveaxis(indices, -1, axis), np.int64)
+    return np.moveaxis(indices.astype(np.int64, copy=False), -1, axis)
 
 
 def lines_of(rows: Array) -> Array:
@@ -95,16 +95,21 @@ def keys_of_floats(x: Array) -> Array:
     kind = np.dtype(f"u{x.dtype.itemsize}")
     last = 8 * kind.itemsize - 1
     sign = kind.type(1 << last)
-    bits = np.array(x, order="C").view(kind)
-    np.putmask(bits, bits == sign, 0)  # -0.0
+    nan: Array | None
+    if is_half(x):
+        bits = np.array(x, order="C").view(kind)
+        np.putmask(bits, bits == sign, 0)  # -0.0
+        nan = np.isnan(x)
+    else:
+        numbers = np.add(x, x.dtype.type(0), order="C")  # of -0.0 it makes 0.0
+        bits = numbers.view(kind)
+        nan = np.isnan(x) if numbers.size and np.isnan(numbers.max()) else None
     # Of negative numbers all bits are flipped, of others the sign.
     flipped = (bits.view(f"i{kind.itemsize}") >> last).view(kind)
     flipped |= sign
     bits ^= flipped
-    infinite = np.array(np.inf).astype(x.dtype).view(kind)
-    low, high = ~(infinite | sign), infinite ^ sign
-    if bits.size and (bits.max() > high or bits.min() < low):
-        np.putmask(bits, (bits > high) | (bits < low), np.iinfo(kind).max)
+    if nan is not None:
+        np.putmask(bits, nan, np.iinfo(kind).max)
     return bits
 
 
@@ -118,25 +123,53 @@ def _sorted_indices(lines: Array, keys: Keys) -> Array:
         return np.argsort(counted, axis=-1, kind="stable")
     own = (size - 1).bit_length()
     lost = max(keys.bits + own - 64, 0)
+    packed = _packed(lines, keys, own, lost)
+    sort_rows(packed)
+    # The lowest bits seldom matter: where they do, those above are equal in neighbours.
+    is_right = not lost or not _has_equal(packed, own)
+    indices = _indices(packed, own)
+    if is_right or _put_right(lines, indices, descending=keys.descending):
+        return indices
+    whole = keys(lines)
+    numbers = np.arange(size, dtype=np.uint64)
+    low = (whole & np.uint64((1 << lost) - 1)) << np.uint64(own) | numbers
+    sort_rows(low)
+    first = _indices(low, own)
+    high = _taken(whole, first) >> np.uint64(lost) << np.uint64(own) | numbers
+    sort_rows(high)
+    return _taken(first, _indices(high, own))
+
+
+def _packed(lines: Array, keys: Keys, own: int, lost: int) -> Array:
+    """Return the keys without their `lost` lowest bits, above indices of `own` bits."""
+    size = lines.shape[1]
     kind = np.dtype(np.uint32 if keys.bits + own <= 32 else np.uint64)
     packed = np.empty(lines.shape, kind)
     numbers = np.arange(min(size, _BLOCK), dtype=kind)
     for block in _blocks(lines):
-        part = keys(lines[block])
+        part, into = keys(lines[block]), packed[block]
+        begin = block[1].start
+        indices = numbers[: into.shape[1]] + kind.type(begin) if begin else numbers
+        if lost and lost == own:
+            part &= kind.type(-1 << own & 2**64 - 1)
+            np.bitwise_or(part, indices, out=into)
+            continue
+        into[...] = part
         if lost:
-            part >>= part.dtype.type(lost)
-        into = packed[block]
-        np.left_shift(part, kind.type(own), out=into, dtype=kind, casting="unsafe")
-        into |= numbers[: into.shape[1]] + kind.type(block[1].start)
-    indices = _unpacked(packed, own)
-    # The lowest bits seldom matter. Where they do for few, neighbours change places.
-    if not lost or _put_right(lines, indices, descending=keys.descending):
-        return indices
-    whole = keys(lines)
-    numbers = np.arange(size, dtype=np.uint64)
-    first = _unpacked((whole & np.uint64((1 << lost) - 1)) << np.uint64(own) | numbers, own)
-    high = _taken(whole, first) >> np.uint64(lost)
-    return _taken(first, _unpacked(high << np.uint64(own) | numbers, own))
+            into >>= kind.type(lost)
+        into <<= kind.type(own)
+        into |= indices
+    return packed
+
+
+def _has_equal(packed: Array, own: int) -> bool:
+    """Whether neighbours of sorted rows differ in their indices alone."""
+    for rows, columns in _blocks(packed):
+        window = packed[rows, columns.start : columns.stop + 1]
+        differences = window[:, 1:] ^ window[:, :-1]
+        if differences.size and int(differences.min()) >> own == 0:
+            return True
+    return False
 
 
 def _blocks(lines: Array) -> Iterator[tuple[slice, slice]]:
@@ -148,9 +181,8 @@ def _blocks(lines: Array) -> Iterator[tuple[slice, slice]]:
             yield slice(row, row + high), slice(column, column + _BLOCK)
 
 
-def _unpacked(packed: Array, own: int) -> Array:
-    """Sort keys with indices of `own` bits below them, and return the indices."""
-    sort_rows(packed)
+def _indices(packed: Array, own: int) -> Array:
+    """Return the indices below keys; writes to them."""
     packed &= packed.dtype.type((1 << own) - 1)
     indices: Array = packed.view(np.int64) if packed.itemsize == 8 else packed.astype(np.int64)
     return indices

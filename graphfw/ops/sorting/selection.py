@@ -13,14 +13,14 @@ _GROUPS = 64
 _CROWD = 4
 """Where more than one of so many elements may be among the first, all are sorted."""
 
-_MANY = 1 << 15
+MANY = 1 << 15
 """Rows of fewer elements are sorted in less time than NumPy chooses from them."""
 
 _SAMPLE = 1 << 12
 """Elements of the sample that says near which value an element of an index is."""
 
 _MARGIN = 64
-"""So far in a sample, about, an element may lie from its place."""
+"""So far in a sample, about, an element may lie from its index."""
 
 
 def first(x: Array, k: int, axis: int, *, largest: bool) -> Array:
@@ -35,7 +35,7 @@ def first(x: Array, k: int, axis: int, *, largest: bool) -> Array:
     indices = _of_groups(lines, k, largest=largest) if k and lines.size else None
     if indices is None:
         indices = argsort(lines, 1, descending=largest)[:, :k]
-    return np.ascontiguousarray(np.moveaxis(indices.reshape(*rows.shape[:-1], k), -1, axis))
+    return np.moveaxis(indices.reshape(*rows.shape[:-1], k), -1, axis)
 
 
 def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
@@ -65,40 +65,26 @@ def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
     is_whole = group < groups
     indices = group[:, None] + np.arange(0, groups * depth, groups)
     indices[~is_whole] = (group[~is_whole] + groups * (depth - 1))[:, None]
-    found = lines.reshape(-1).take(indices + row[:, None] * size)
-    is_found = _reaches(found, limit[row], largest=largest)
+    flat = lines.reshape(-1)
+    indices += row[:, None] * size
+    is_found = _reaches(flat.take(indices), limit[row], largest=largest)
     is_found[~is_whole, 1:] = False
-    which, _ = at = np.nonzero(is_found)
-    return _in_order(row[which], indices[at], found[at], limit, size, largest=largest)[:, :k]
+    found = indices[is_found]
+    found.sort()
+    row, indices = np.divmod(found, size)
+    # Side by side, with the limit after those of each row.
+    counts = np.bincount(row, minlength=rows)
+    column = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    values = np.repeat(limit, counts.max(), axis=1)
+    values[row, column] = flat.take(found)
+    numbers = np.zeros(values.shape, np.int64)
+    numbers[row, column] = indices
+    order = argsort(values, 1, descending=largest)[:, :k]
+    return np.take_along_axis(numbers, order, 1)
 
 
 def _reaches(x: Array, limit: Array, *, largest: bool) -> Array:
     return x >= limit if largest else x <= limit
-
-
-def _in_order(
-    row: Array, indices: Array, found: Array, limit: Array, size: int, *, largest: bool
-) -> Array:
-    """Return the indices of what was found in each row, the first in order first.
-
-    Args:
-        row: In which row each stands, in order.
-        indices: Where in its row.
-        found: The elements.
-        limit: An element for each row that is none of those before the last.
-        size: Larger than any index.
-        largest: Whether the largest comes first.
-    """
-    counts = np.bincount(row, minlength=len(limit))
-    column = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    # After what was found in a row, the limit.
-    all_indices = np.full((len(limit), counts.max()), size)
-    values = np.repeat(limit, all_indices.shape[1], axis=1)
-    all_indices[row, column], values[row, column] = indices, found
-    by_index = argsort(all_indices, 1)
-    values = np.take_along_axis(values, by_index, 1)
-    order = np.take_along_axis(by_index, argsort(values, 1, descending=largest), 1)
-    return np.take_along_axis(all_indices, order, 1)
 
 
 def partly_sorted(x: Array, indices: Array) -> Array:
@@ -114,9 +100,11 @@ def partly_sorted(x: Array, indices: Array) -> Array:
         return lines
     if is_half(lines):
         return partly_sorted(lines.astype(np.float32), indices).astype(x.dtype)
+    if size < MANY or len(wanted) * 16 > size:
+        sort_rows(lines)
+        return lines
     last = lines.max(axis=-1)  # NaN, where there is one
-    has_nan = lines.dtype.kind == "f" and bool(np.isnan(last).any())
-    if size < _MANY or len(wanted) * 16 > size or has_nan:
+    if lines.dtype.kind == "f" and np.isnan(last).any():
         sort_rows(lines)
         return lines
     for line, found in zip(lines_of(x), lines_of(lines), strict=True):

@@ -21,10 +21,16 @@ def sort(x: Array, axis: int, *, descending: bool = False, stable: bool = True) 
         descending: Whether to begin with the largest.
         stable: Whether zeros of two signs keep their order.
     """
-    lines = np.array(np.moveaxis(x, axis, -1), order="C")
-    if lines.size == 0:
-        return np.empty(x.shape, x.dtype)
-    zeros = _zeros(lines) if stable and has_negative_zeros(lines) else None
+    result = np.array(x, order="C")
+    has_two_zeros = stable and has_negative_zeros(result)
+    if result.dtype.kind == "f" and result.dtype.itemsize > 2 and not has_two_zeros:
+        if result.size == result.shape[axis]:
+            _sort_whole(result.reshape(-1))
+        else:
+            result.sort(axis=axis)
+        return np.flip(result, axis) if descending else result
+    lines = np.ascontiguousarray(np.moveaxis(result, axis, -1))
+    zeros = _zeros(lines) if has_two_zeros else None
     found = _ordered(lines)
     if descending:
         found = np.flip(found, -1)
@@ -34,9 +40,17 @@ def sort(x: Array, axis: int, *, descending: bool = False, stable: bool = True) 
     return np.moveaxis(found, -1, axis)
 
 
+def _sort_whole(line: Array) -> None:
+    """Sort floats in place."""
+    sort_rows(line)
+    if len(line) and np.isnan(line[-1]):
+        # On several threads another NaN may come first.
+        np.putmask(line, np.isnan(line), np.nan)
+
+
 def has_negative_zeros(x: Array) -> bool:
     """Whether there is a -0.0: as an integer it is the least of all numbers' bits."""
-    if x.dtype.kind in "iub":
+    if x.dtype.kind in "iub" or x.size == 0:
         return False
     kind = np.dtype(f"i{x.dtype.itemsize}")
     return bool(x.view(kind).min() == np.iinfo(kind).min)
@@ -70,9 +84,10 @@ def _ordered(lines: Array) -> Array:
                 sort_rows(part)
             np.add(part, lines.dtype.type(low), out=lines, casting="unsafe", dtype=lines.dtype)
             return lines
-    sort_rows(lines)
-    if lines.dtype.kind == "f" and np.isnan(lines[..., -1]).any():
-        np.putmask(lines, np.isnan(lines), np.nan)  # whichever NaN came first
+    if lines.size == lines.shape[-1] and lines.dtype.kind == "f":
+        _sort_whole(lines.reshape(-1))
+    else:
+        sort_rows(lines)
     return lines
 
 

@@ -225,11 +225,12 @@ def _evaluation(
         with np.errstate(all="ignore"):
             result = call(*arrays, rng=rng) if is_random else call(*arrays)
         results: Sequence[Any] = result if op.multiple else (result,)
+        return results
+
+    def whole(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
+        with allowed(threads):
+            results = compute(arrays, rng)
         return [np.array(array, order="C", copy=copy) for array in results]
 
-    def on_threads(arrays: Sequence[Array], rng: Rng) -> Sequence[Array]:
-        with allowed(threads):
-            return compute(arrays, rng)
-
     cut = None if copy else cut_of(node, op, sizes)
-    return on_threads if cut is None else in_pieces(node, cut, compute, threads)
+    return whole if cut is None else in_pieces(node, cut, compute, threads)
