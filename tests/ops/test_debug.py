@@ -281,11 +281,11 @@ def test_names_of_tensors_and_small_floats(capsys):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (("{} {}", 1), "there is no value for the place"),
-        (("{a}", 1), "there is no value for the place {a}"),
-        (("{0.shape}", 1), "there is no value for the place {0.shape}"),
-        (("{!r}", 1), "there is no value for the place"),
-        (("loss", 1), "places for 0 of 1 value"),
+        (("{} {}", 1), "there is no value for the field"),
+        (("{a}", 1), "there is no value for the field {a}"),
+        (("{0.shape}", 1), "there is no value for the field {0.shape}"),
+        (("{!r}", 1), "there is no value for the field"),
+        (("loss", 1), "fields for 0 of 1 value"),
         (("{", 1), "can't read the text"),
         (("{:.1q}", 1.0), "float32 can't be written as"),
         (("{:d}", 1.0), "float32 can't be written as"),

@@ -202,7 +202,7 @@ def test_masks_are_not_for_cudnn(mask, check):
     text, ran = check(g, fetches)
     assert not ran
     for name in ("attention", "attention_grad"):
-        assert f"cuDNN is not asked for {name}: it has no place for what masks make" in text
+        assert f"cuDNN is not asked for {name}: it has no output for what masks make" in text
 
 
 def test_logs_of_sums_that_have_a_gradient(check):
