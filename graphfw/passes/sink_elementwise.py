@@ -48,10 +48,12 @@ class SinkElementwiseBelowViews(Pass):
     name = "sink-elementwise-below-views"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        nodes = live_nodes(graph)
-        if not any([isinstance(node.op, _VIEWS) for node in nodes]):
+        seen = {n.inputs[0].node for n in graph.nodes if isinstance(n.op, _VIEWS)}
+        if not any(map(_is_elementwise, seen)):
             return graph
-        sunk = _sunk(graph, nodes)
+        nodes = live_nodes(graph)
+        fed = _functions_of_feeds(nodes)
+        sunk = {} if fed.isdisjoint(seen) else _sunk(graph, nodes, fed)
         if not sunk:
             return graph
         views: dict[tuple[Node, _View], tuple[Tensor, ...]] = {}
@@ -78,15 +80,19 @@ _VIEWS = (PermuteDims, Slice, Split)
 _Sunk: TypeAlias = Mapping[Node, Collection[_View]]
 
 
-def _sunk(graph: Graph, nodes: Sequence[Node]) -> _Sunk:
+def _sunk(graph: Graph, nodes: Sequence[Node], fed: Collection[Node]) -> _Sunk:
     """Return the nodes that are computed where views of them are read, and which views these are.
 
-    They are elementwise functions of feeds. All that read them are views, or functions of which the
-    same holds, and these views together have no more elements than the result.
+    All that read them are views, or functions of which the same holds, and these views together
+    have no more elements than the result.
+
+    Args:
+        graph: The graph.
+        nodes: Those that its outputs need.
+        fed: The elementwise functions of feeds among them.
     """
     readers = users(nodes)
     kept = {tensor.node for tensor in graph.outputs}
-    fed = _functions_of_feeds(nodes)
     found: dict[Node, Collection[_View]] = {}
     into_kernels: set[Node] = set()  # views that elementwise operations and reductions read
     for node in reversed(nodes):
