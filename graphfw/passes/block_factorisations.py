@@ -93,7 +93,7 @@ class BlockFactorisations(Pass):
 
 
 def _sizes(x: Tensor) -> tuple[int, int]:
-    """Return how many rows and columns matrices have, which is known."""
+    """Return the numbers of rows and columns of matrices; they are known."""
     rows, columns = x.shape[-2:]
     assert isinstance(rows, int)
     assert isinstance(columns, int)

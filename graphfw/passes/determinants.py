@@ -66,7 +66,7 @@ def _slogdet(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inversions(order: Tensor) -> Tensor:
-    """Return how many pairs of numbers are out of order.  [*B, M] -> [*B]"""
+    """Count the pairs of numbers that are out of order.  [*B, M] -> [*B]"""
     positions = F.arange(order.shape[-1])
     is_before = F.expand_dims(positions, axis=1) < positions
     is_larger = F.expand_dims(order, axis=-1) > F.expand_dims(order, axis=-2)

@@ -328,7 +328,7 @@ class FusionFacts:
         return tensor, found
 
     def picking(self, node: Node) -> RowGather | None:
-        """Return how a gather or index_add picks one position of each row, or None."""
+        """Return the rule by which a gather or index_add picks one position of a row, or None."""
         x, indices = node.inputs[0], node.inputs[1 if isinstance(node.op, Gather) else 2 :]
         assert isinstance(node.op, Gathering)
         axis = node.op.axis

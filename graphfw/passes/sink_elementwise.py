@@ -48,12 +48,12 @@ class SinkElementwiseBelowViews(Pass):
     name = "sink-elementwise-below-views"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        seen = {n.inputs[0].node for n in graph.nodes if isinstance(n.op, _VIEWS)}
-        if not any(map(_is_elementwise, seen)):
+        viewed = {n.inputs[0].node for n in graph.nodes if isinstance(n.op, _VIEWS)}
+        if not any(map(_is_elementwise, viewed)):
             return graph
         nodes = live_nodes(graph)
         fed = _functions_of_feeds(nodes)
-        sunk = {} if fed.isdisjoint(seen) else _sunk(graph, nodes, fed)
+        sunk = {} if fed.isdisjoint(viewed) else _sunk(graph, nodes, fed)
         if not sunk:
             return graph
         views: dict[tuple[Node, _View], tuple[Tensor, ...]] = {}
@@ -61,7 +61,7 @@ class SinkElementwiseBelowViews(Pass):
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
             def operand(number: int, view: _View) -> tuple[Tensor, ...]:
                 found = views.get((node.inputs[number].node, view))
-                return _seen(view, inputs[number]) if found is None else found
+                return _view_of(view, inputs[number]) if found is None else found
 
             for view in sunk.get(node, ()):
                 operands = [operand(number, view) for number in range(len(inputs))]
@@ -153,7 +153,7 @@ def _is_inside(node: Node) -> bool:
 
 
 def _elements(views: Iterable[_View], shape: Shape) -> int:
-    """Return how many elements of an operand views of what it is broadcast to read together."""
+    """Count the elements of an operand that the views read together."""
     total = 0
     for op, full in views:
         lengths = op.lengths if isinstance(op, Slice) else full
@@ -166,7 +166,7 @@ def _count(shape: Sequence[DimLike]) -> int:
     return evaluate(size_of(shape), defaultdict(lambda: _SIZE))
 
 
-def _seen(view: _View, x: Tensor) -> tuple[Tensor, ...]:
+def _view_of(view: _View, x: Tensor) -> tuple[Tensor, ...]:
     """Return a view of an operand that is broadcast to the view's shape."""
     op, full = view
     shape: Shape = (*(1,) * (len(full) - x.ndim), *x.shape)

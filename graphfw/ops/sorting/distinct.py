@@ -43,7 +43,7 @@ def distinct(x: Array, wanted: Collection[int]) -> tuple[Array | None, ...]:
 
 
 def _is_first(ordered: Array) -> Array:
-    """Return which of sorted elements differ from the one before."""
+    """Mark the sorted elements that differ from the one before."""
     result = np.ones(ordered.shape, bool)
     np.not_equal(ordered[1:], ordered[:-1], out=result[1:])
     return result

@@ -1,4 +1,4 @@
-"""Which of the elements of NumPy's arrays come first, without sorting all of them."""
+"""Selection from NumPy's arrays: the elements that come first, without sorting all of them."""
 
 from __future__ import annotations
 

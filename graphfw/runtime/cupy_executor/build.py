@@ -56,7 +56,7 @@ class BodiesCode:
 
     @property
     def sequences(self) -> range:
-        """Which inputs are taken row by row: the rows alone have to be contiguous."""
+        """The inputs that are taken row by row: only their rows have to be contiguous."""
         return range(0)
 
 

@@ -1,4 +1,4 @@
-"""Which ops do the same to images that are channels-last, and how.
+"""The ops that do the same to images that are channels-last, and their kernels for these.
 
 Images are [N, C, *S]; channels-last they are [N, *S, C]. An op here is given its images so and
 makes its own so: its axes, or its window, are those of before by other numbers.

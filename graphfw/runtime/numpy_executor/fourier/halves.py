@@ -74,7 +74,7 @@ class HalvesSizes(NamedTuple):
     Attributes:
         loops: The loops.
         half: n/2.
-        reads: The strides of arrays, k, and positions of what is read.
+        reads: The strides of what is read: from array to array, along the axis, and across it.
         writes: Likewise what is written.
     """
 

@@ -72,7 +72,7 @@ class LineSizes(NamedTuple):
     Attributes:
         loops: The loops.
         length: How many numbers there are along the axis.
-        reads: The strides of arrays, places and positions of what is read.
+        reads: The strides of what is read: from array to array, along the axis, and across it.
         writes: Likewise what is written.
     """
 
@@ -153,7 +153,7 @@ def line_strides(
     Args:
         params: Of the kernel.
         name: Under which strides are params.
-        strides: Of arrays, places along the axis, and positions.
+        strides: From array to array, along the axis, and across it.
         way: How numbers lie along vectors.
         sign: -1 for against it.
         across: See `LineKind`.
