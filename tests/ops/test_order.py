@@ -66,6 +66,7 @@ def sizes(request, monkeypatch):
         monkeypatch.setattr(selection, "MANY", 100)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_orders_are_those_of_stable_sorts(rng, dtype, descending):
@@ -88,6 +89,7 @@ def test_orders_are_those_of_stable_sorts(rng, dtype, descending):
             assert x.tobytes() == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_first_are_those_of_a_stable_sort(rng, dtype, largest):

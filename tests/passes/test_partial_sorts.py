@@ -79,6 +79,7 @@ def test_places_that_depend_on_a_sort():
         assert "sort" in found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])

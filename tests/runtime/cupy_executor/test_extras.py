@@ -35,6 +35,7 @@ def extras(monkeypatch):
         del REGISTRY[name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(5, 7), (300, 3), (0, 4), (4, 0)])

@@ -80,6 +80,7 @@ def test_rows_along_several_axes_are_joined():
     assert forms(assert_lowered(g, [y], {"n": 80}, how="native")) == {"columns"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "bool"])
 @pytest.mark.parametrize("step", [-9, -8, -3, -2, -1, 2, 3, 5, 8, 9])
 def test_vectors_of_elements_that_lie_apart(rng, step, dtype):

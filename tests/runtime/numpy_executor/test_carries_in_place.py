@@ -211,6 +211,7 @@ CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("seed", range(40))
 def test_any_changes_of_several_carries(seed):
     rng = np.random.default_rng(seed)

@@ -28,6 +28,7 @@ def triangle(rng, lead, n, dtype, *, upper, unit):
     return a, part + (np.eye(n, dtype=dtype) if unit else a * np.eye(n, dtype=dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", [(), (3,), (40,)], ids=str)
 @pytest.mark.parametrize("upper", [False, True])

@@ -34,6 +34,7 @@ def checked(function: Callable[..., Any], *arrays: Any, symbolic: bool = False) 
     return plan
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("rows", [1, 7, 15, 16, 17, 67, 300])
@@ -84,6 +85,7 @@ def test_gradients(rng):
     checked(function, x, y, z)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("rows", [1, 15, 67, 300])
@@ -136,6 +138,7 @@ def test_a_stack_of_what_is_made_of_one_another(rng):
     checked(function, x)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name != "bool"])
 @pytest.mark.parametrize("shape", [(256, 2), (271, 3), (5, 300, 4), (300, 7, 3)])
 def test_what_differs_along_short_rows(rng, shape, dtype):

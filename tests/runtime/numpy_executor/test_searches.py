@@ -49,6 +49,7 @@ def test_any_number_of_elements(size):
             same(computed(op, [known, x], symbolic=symbolic), op.eval(np, known, x))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (0,), (5, 33), (3, 1, 17), (4, 0, 2), (129, 2)])
 def test_any_layout(rng, shape, layout):

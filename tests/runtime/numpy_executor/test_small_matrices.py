@@ -25,6 +25,7 @@ def native(monkeypatch):
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # no random sample is positive definite
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 def test_inverses_and_solutions(lead, dtype, rng):
@@ -42,6 +43,7 @@ def test_inverses_and_solutions(lead, dtype, rng):
             np.testing.assert_allclose(a @ y, b, **tolerance(dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 def test_triangles(lead, dtype, rng):
@@ -57,6 +59,7 @@ def test_triangles(lead, dtype, rng):
                 np.testing.assert_allclose(triangle @ y, b, **tolerance(dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 def test_cholesky(lead, dtype, rng):
@@ -197,6 +200,7 @@ def test_what_stays_with_numpy(rng):
     np.testing.assert_allclose(plan(large) @ large, np.eye(65), **tolerance("float32"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 def test_lu(lead, dtype, rng):

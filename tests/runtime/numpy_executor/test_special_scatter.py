@@ -186,6 +186,7 @@ def test_a_variable_is_changed_where_it_lies(rng):
         same(session.state_dict()["held"], x)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("op", [IndexMax(0), IndexMin(0)])
 def test_extremes_of_any_dtype(rng, op, dtype):

@@ -58,6 +58,7 @@ def along(axis, shape):
     return lambda x: gf.reshape(gf.arange(x.shape[axis]), shape)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool"])
 @pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0)])
 @pytest.mark.parametrize("rows", [1, 6])
