@@ -26,6 +26,7 @@ from graphfw.ir.op import ALIAS, EFFECT, PURE, RANDOM, SOURCE, Rng
 from graphfw.ir.shape import shape_text
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
+from graphfw.utils.signal_handlers import is_of_handler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,16 +80,6 @@ def evaluate(
     return [values[t.node, t.index] for t in tensors]
 
 
-def mark_of_a_handler(error: Exception) -> None:
-    """Note that a signal handler has raised an error, so that it is no node's failure."""
-    error.__dict__["graphfw_of_a_handler"] = True
-
-
-def is_of_a_handler(error: Exception) -> bool:
-    """Return whether `mark_of_a_handler` has noted it."""
-    return "graphfw_of_a_handler" in error.__dict__
-
-
 def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
     """Say which node failed, with the arrays that it got.
 
@@ -96,7 +87,10 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         MemoryError: The error is one: no fault of the values. A function of the user's may mean
             anything by it.
         BdbQuit: The user has left Python's debugger.
+        Exception: A signal's handler has raised it.
     """
+    if is_of_handler(error):
+        raise error
     debugger = sys.modules.get("bdb")  # loaded where anybody can have left it
     if debugger is not None and isinstance(error, debugger.BdbQuit):
         raise error

@@ -36,6 +36,7 @@ from graphfw.onnx.rewriting import pruned
 from graphfw.onnx.table import find_reader
 from graphfw.onnx.types import dtype_of
 from graphfw.utils.collecting import without_collection
+from graphfw.utils.signal_handlers import is_of_handler
 
 Shapes = Mapping[str, Sequence[DimLike | str | None]]
 Trainable = bool | Callable[[str], bool]
@@ -75,7 +76,7 @@ def load(
 
     Raises:
         OnnxError: The file is broken, or has operators that graphfw doesn't know: all are named.
-        ValueNeeded: A number must be known that runs can't find out, and `values` doesn't tell it.
+        ValueNeeded: A number must be known that runs can't find out, and `values` lacks it.
         ShapeError, DTypeError: The model's nodes don't fit one another or the given shapes.
         ArgumentError: There is no such input or output, or a value is not of the input's dtype.
     """
@@ -133,9 +134,9 @@ class Import:
         self.graph = Graph(_identifier(model.proto.graph.name) or "model")
         try:
             self._build(model.proto.graph, shapes, values, outputs)
-        except GraphfwError:
-            raise
         except Exception as error:  # what a broken file runs into, which may be anything
+            if isinstance(error, GraphfwError) or is_of_handler(error):
+                raise
             raise OnnxError(f"the model is broken: {type(error).__name__}: {error}") from error
 
     def _build(
@@ -265,9 +266,8 @@ class Import:
             functions.check_count(self._nodes)
             try:
                 if self._holds_weight(node, context) and self._trainable(node.output[0]):
-                    results: Sequence[Value] = [
-                        self._weight(self._model.array(node.attribute[0].t), node.output[0])
-                    ]
+                    array = self._model.array(node.attribute[0].t)
+                    results: Sequence[Value] = [self._weight(array, node.output[0])]
                 else:
                     with name_scope(_layer(node)):
                         results = self._built(node, scope, context)
@@ -275,9 +275,10 @@ class Import:
                 _explain(error, node)
                 raise
             except Exception as error:  # of attributes and inputs that make no sense
-                raise OnnxError(
-                    f"{_title(node)} can't be built: {type(error).__name__}: {error}"
-                ) from error
+                if is_of_handler(error):
+                    raise
+                message = f"{_title(node)} can't be built: {type(error).__name__}: {error}"
+                raise OnnxError(message) from error
             for name, value in zip(node.output, results, strict=False):
                 if name and name in scope:
                     raise OnnxError(f"{_title(node)} makes {name!r}, which was made before")

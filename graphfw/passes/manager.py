@@ -25,6 +25,7 @@ from graphfw.ir.verify import verify_new
 from graphfw.passes.base import Pass, no_ambient
 from graphfw.passes.values import Sample
 from graphfw.utils.records import record
+from graphfw.utils.signal_handlers import is_of_handler
 
 Level: TypeAlias = Literal["off", "ends", "each", "values", "first-run"]
 """How much is checked: nothing; the graph before the first and after the last pass; after each
@@ -178,6 +179,8 @@ def _blamed(one: Pass, reports: Sequence[PassReport]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if is_of_handler(error):
+            raise
         before = f" (after {', '.join(r.name for r in reports)})" if reports else ""
         known = error if isinstance(error, GraphfwError) else None
         what = known.summary if known else f"{type(error).__name__}: {error}"

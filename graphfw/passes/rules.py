@@ -14,6 +14,7 @@ from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.base import Pass
 from graphfw.utils.records import record
+from graphfw.utils.signal_handlers import is_of_handler
 
 Outputs: TypeAlias = tuple[Tensor, ...]
 
@@ -146,6 +147,8 @@ class _Driver:
             try:
                 replaced = rule.apply(node, inputs)
             except Exception as error:
+                if is_of_handler(error):
+                    raise
                 message = f"the rule {rule.name} failed at {op.name}: {error}"
                 raise PassError(message, at=node.loc) from error
             if replaced is not None:

@@ -29,6 +29,7 @@ from graphfw.ops.elementwise.cast import finfo
 from graphfw.passes.base import Pass
 from graphfw.passes.rules import RuleSet
 from graphfw.utils.records import record
+from graphfw.utils.signal_handlers import is_of_handler
 
 _TOLERANCE = {"bfloat16": 4e-2, "float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
 """How far a pass may move a number, relative to the largest of the tensor."""
@@ -113,6 +114,8 @@ class Sample:
         try:
             found = self._outputs(after)
         except Exception as error:
+            if is_of_handler(error):
+                raise
             what = f"it makes a graph that can't be evaluated: {type(error).__name__}: {error}"
             raise PassError(what) from error
         position = _first_difference(self.expected, found, self.least)
@@ -240,6 +243,8 @@ def _draws(graph: Graph) -> tuple[list[SampleInputs], list[list[Value]]]:
                 plain = _draw(graph, size, ints, special=False)
                 outputs = evaluated(graph, plain)
             except Exception as error:
+                if is_of_handler(error):
+                    raise
                 failure = failure or error
                 continue
             if is_loose:  # where NaN goes is not said
@@ -247,7 +252,10 @@ def _draws(graph: Graph) -> tuple[list[SampleInputs], list[list[Value]]]:
             special = _draw(graph, size, ints, special=True)
             try:
                 return [plain, special], [outputs, evaluated(graph, special)]
-            except Exception:  # the graph refuses such floats: then no pass has to keep them
+            except Exception as error:
+                if is_of_handler(error):
+                    raise
+                # The graph refuses such floats: then no pass has to keep them.
                 return [plain], [outputs]
     raise PassError(
         f"verify='values' found no inputs on which the graph can be evaluated: {failure}",

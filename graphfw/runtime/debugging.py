@@ -15,6 +15,7 @@ from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Claim, Executor, Options
 from graphfw.runtime.locations import node_table
 from graphfw.runtime.program import Program
+from graphfw.utils.signal_handlers import is_of_handler
 
 Hook: TypeAlias = Callable[[Node, Sequence[Any], Sequence[Any]], object]
 """Called with each node, its inputs and its outputs: NumPy arrays, which it must not change."""
@@ -55,6 +56,8 @@ class DebugExecutable(ArrayExecutable):
         try:
             self._hook(node, [np.asarray(a) for a in inputs], [np.asarray(a) for a in outputs])
         except Exception as error:
+            if is_of_handler(error):
+                raise
             summary = f"the debug hook raised {type(error).__name__}: {error}"
             raise concrete.at_node(node, inputs, summary, "") from error
 

@@ -25,6 +25,7 @@ from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.control.shape_checks import FedSize, ShapeCheck, size_at
 from graphfw.runtime.program import Program, SizeSource
+from graphfw.utils.signal_handlers import is_of_handler
 
 _WEAK = (*PYTHON_SCALARS, list, tuple)
 """Values that take the dtype of what they are given to."""
@@ -43,6 +44,8 @@ def array_of(value: Any) -> Array:
     except (GraphfwError, MemoryError):
         raise
     except Exception as error:  # of its own `__array__` or `__dlpack__`
+        if is_of_handler(error):
+            raise
         raise ArgumentError(
             f"{a_type(value)} gives no array: {type(error).__name__}: {error}",
             fix="make a NumPy array of it, and pass that",

@@ -21,6 +21,7 @@ from graphfw.runtime.locations import locations_of
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
+from graphfw.utils.signal_handlers import is_of_handler
 
 _ITERATIONS = 100_000
 """How many iterations each loop makes in the comparison, for seconds at most."""
@@ -103,6 +104,8 @@ def _wanted(source: Graph, trial: RealRun) -> list[Value]:
     try:
         return trial.values(source)
     except Exception as error:
+        if is_of_handler(error):
+            raise
         known = error if isinstance(error, GraphfwError) else None
         what = known.summary if known else f"{type(error).__name__}: {error}"
         raise VerifyError(

@@ -8,7 +8,6 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from types import MethodType
 from typing import Any, NamedTuple, overload
 
@@ -37,6 +36,7 @@ from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
 from graphfw.utils import forks
 from graphfw.utils.nest import packer
+from graphfw.utils.signal_handlers import is_of_handler
 
 _KNOWN_CALLS = 1024
 """For how many kinds of calls a function knows at a glance what runs them."""
@@ -344,16 +344,19 @@ class Function(Answering):
         every = tuple(range(len(call.sizes)))
         try:
             return self._attempt(call, ())
-        except Exception:
-            if not every:
+        except Exception as error:
+            if not every or is_of_handler(error):
                 raise
         # If it fails with numbers, too, that is the error to show: it names the user's own sizes.
         build = self._attempt(call, every)
         for number in every:
             fewer = tuple([n for n in build.fixed if n != number])
             if fewer:  # without any it has failed already
-                with suppress(Exception):  # this size must be known
+                try:
                     build = self._attempt(call, fewer)
+                except Exception as error:  # this size must be known
+                    if is_of_handler(error):
+                        raise
         return build
 
     def _attempt(self, call: _Call, fixed: tuple[int, ...]) -> _Build:

@@ -151,8 +151,6 @@ class Execution:
             error.op, error.at = node.op.name, node.loc
             raise
         except Exception as error:
-            if concrete.is_of_a_handler(error):
-                raise
             raise concrete.failed(node, arrays, error) from error
         for (tensor, number), array in zip(ready.outputs, results, strict=True):
             self._made[tensor] = array

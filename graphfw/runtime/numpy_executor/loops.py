@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfw.ir import concrete
 from graphfw.ir.literal import Array
 from graphfw.runtime.numpy_executor.contiguous import as_contiguous
 from graphfw.runtime.numpy_executor.engine import compile_codes
@@ -248,11 +247,7 @@ class Iterations:
         What is read need not be C-contiguous; what is written must.
         """
         while True:
-            try:
-                made = self._make(arrays)
-            except Exception as error:  # a signal handler's: native code raises none
-                concrete.mark_of_a_handler(error)
-                raise
+            made = self._make(arrays)
             if made >= 0:
                 return made
             if made == _FAILED:
