@@ -319,6 +319,8 @@ def float8(numbers):
         (float8([0]), float8([2**-8]), False),
         (float8([1]), float8([np.nan]), False),
         (np.array([1, 2]).astype(ml_dtypes.int4), np.array([1, 3]).astype(ml_dtypes.int4), False),
+        (np.array(complex(np.inf, 1)), np.array(complex(np.inf, np.nan)), True),
+        (np.array(complex(np.inf, 1)), np.array(complex(1, 1)), False),
     ],
 )
 def test_same_values(a, b, same):

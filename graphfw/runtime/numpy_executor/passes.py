@@ -8,6 +8,7 @@ from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.passes.block_factorisations import BlockFactorisations
+from graphfw.passes.complex_products import ComplexProductToReal
 from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.determinants import DeterminantToLU
 from graphfw.passes.integer_products import IntegerProductToReduction
@@ -31,6 +32,7 @@ from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
 _REWRITES = (
     GemvToReduction(),
     IntegerProductToReduction(),
+    ComplexProductToReal(),
     SortToPartialSort(),
     TopKToReductions(),
 )
