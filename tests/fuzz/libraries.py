@@ -32,10 +32,14 @@ def _softmax(x: Array, axis: int) -> Array:
 
 
 def _einsum(equation: str, *operands: Array) -> Array:
-    # NumPy reads the first element even of an empty operand, which here is at an array's start.
-    return np.einsum(
-        equation, *[x if x.size else np.zeros(1, x.dtype)[:0].reshape(x.shape) for x in operands]
-    )
+    # NumPy reads the first elements even of an empty operand, which here lie beyond the array.
+    return np.einsum(equation, *[x if x.size else _empty(x) for x in operands])
+
+
+def _empty(x: Array) -> Array:
+    """Return an empty array as the beginning of one that is not."""
+    readable = np.zeros([max(size, 1) for size in x.shape], x.dtype)
+    return readable[tuple(map(slice, x.shape))]
 
 
 def _logsumexp(x: Array, axis: int) -> Array:
