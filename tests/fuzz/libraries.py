@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import string
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -32,14 +33,24 @@ def _softmax(x: Array, axis: int) -> Array:
 
 
 def _einsum(equation: str, *operands: Array) -> Array:
-    # NumPy reads the first elements even of an empty operand, which here lie beyond the array.
-    return np.einsum(equation, *[x if x.size else _empty(x) for x in operands])
+    if all([x.size for x in operands]):
+        return np.einsum(equation, *operands)
+    # NumPy reads and writes the first elements even of empty arrays, which here lie beyond them.
+    sizes: dict[str, int] = {}
+    left, _, right = equation.partition("->")
+    for labels, x in zip(left.split(","), operands, strict=True):
+        for label, size in zip(_spelled(labels, x.ndim), x.shape, strict=True):
+            if sizes.get(label, 1) == 1:
+                sizes[label] = size
+    count = len([label for label in sizes if label.isupper()])
+    spelled = _spelled(right, len(right.replace("...", "")) + count)
+    return np.zeros([sizes[label] for label in spelled], operands[0].dtype)
 
 
-def _empty(x: Array) -> Array:
-    """Return an empty array as the beginning of one that is not."""
-    readable = np.zeros([max(size, 1) for size in x.shape], x.dtype)
-    return readable[tuple(map(slice, x.shape))]
+def _spelled(labels: str, ndim: int) -> str:
+    """Return labels with capitals in place of an ellipsis, the same for the same last dims."""
+    count = ndim - len(labels.replace("...", ""))
+    return labels.replace("...", string.ascii_uppercase[:count][::-1])
 
 
 def _logsumexp(x: Array, axis: int) -> Array:

@@ -178,7 +178,9 @@ class ExpressionBuilder:
             fill = self._fill(root)
             if fill is not None:
                 return fill
-            if self._is_read(root):
+            # A node that a reduction written out computes anew lies in memory, too, where others
+            # read it in another order.
+            if self._is_read(root) or (at is None and root.node in self._anew):
                 return self._load(tensor, index)
         if at is None:
             raise _misfit(root.node, "a reshape mixes axes")

@@ -55,6 +55,14 @@ def diagonal():
     return [F.diagonal(x, offset=1) * 2.0, F.diagonal(x, offset=-2) * 2.0]
 
 
+def written_out_and_tiled():
+    """The sum computes elements anew that the tiles, whose reshape mixes axes, read from memory."""
+    x = f32(2, 1, 3)
+    y = F.cumulative_sum(F.tanh(x), axis=-1) + f32(name="s")
+    twice = gf.tile(gf.tile(y, (2, 1)), (2, 1))
+    return [F.sum(F.sin(y) * F.sum(y)) + F.sum(F.sin(twice))]
+
+
 def split_parts():
     a, b, c = F.split(f32("n", 9), (2, 5), axis=1)
     return [F.exp(b[:, :2]) + a, c * 2.0]
@@ -329,7 +337,7 @@ def gates_of_batches():
 CASES = [
     elementwise, one_long_axis, row_and_column_broadcast, transposed_input, sliced_input,
     transposed_in_tiles,
-    flipped_input, split_parts, split_and_merged_dims, views_as_outputs,
+    flipped_input, split_parts, written_out_and_tiled, split_and_merged_dims, views_as_outputs,
     positions, log_softmax, softmax_of_leading_axis, softmax_of_middle_axis,
     reductions, nothing_reduced, embedding, picks,
     narrow_floats, integers, complex_numbers, products, products_of_views, batched_products,
