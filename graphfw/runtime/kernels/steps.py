@@ -36,7 +36,7 @@ class LlvmCode(Code, Protocol):
     error message.
 
     A code that calls functions which others call too, and which are compiled once for all of them,
-    has these as its attribute `parts`: a tuple of codes. What is worth telling about the
+    has these as its attribute `callees`: a tuple of codes. What is worth telling about the
     instructions that it is made of is its attribute `note`. Where its text leaves LLVM nothing to
     simplify its attribute `tidy` is True: it is compiled in less time.
     """
@@ -52,7 +52,7 @@ class LlvmCode(Code, Protocol):
 def with_callees(codes: Iterable[Code]) -> Iterator[Code]:
     """Yield codes, each after those that it calls: see `Code`."""
     for code in codes:
-        yield from with_callees(getattr(code, "parts", ()))
+        yield from with_callees(getattr(code, "callees", ()))
         yield code
 
 

@@ -84,7 +84,7 @@ class AmxConvCode(WithWindows, SharedFunction):
         return RowsCode(self.shape, self.rank)
 
     @property
-    def parts(self) -> tuple[WindowsCode, RowsCode]:
+    def callees(self) -> tuple[WindowsCode, RowsCode]:
         """The functions that it calls by name."""
         return self.windows, self.kernels
 
@@ -92,8 +92,8 @@ class AmxConvCode(WithWindows, SharedFunction):
         """Return the LLVM module."""
         kernel, known = micro_kernel_of(self.tiles)
         known |= declarations(self.shape)
-        for part in self.parts:
-            known |= part.declaration
+        for callee in self.callees:
+            known |= callee.declaration
         return module([FunctionText(f"{kernel}\n{_AmxConv(self).text(symbol)}", known, ())])
 
 

@@ -127,7 +127,7 @@ class WeightComponentsCode:
         return RowsCode(self.shape, self.rank)
 
     @property
-    def parts(self) -> tuple[RowsCode]:
+    def callees(self) -> tuple[RowsCode]:
         """The functions that it calls by name."""
         return (self.rows,)
 

@@ -101,7 +101,7 @@ class CotangentPanelsCode:
         return Piece("pack", self.shape, (self.layout,))
 
     @property
-    def parts(self) -> tuple[Piece]:
+    def callees(self) -> tuple[Piece]:
         """The functions that it calls."""
         return (self.pack,)
 
@@ -134,7 +134,7 @@ class CotangentPanelsCode:
                 f"{body.at(body.array('%buffers', 1, 'ptr'), to)}"
                 f", i64 0, i64 {positions}, i64 {count})"
             )
-        return calling(body.work_item(symbol), shape, self.parts)
+        return calling(body.work_item(symbol), shape, self.callees)
 
 
 @record
@@ -169,7 +169,7 @@ class GradientCode:
         return f"gradient of {self.windows.key} {what}\n"
 
     @property
-    def parts(self) -> tuple[Piece | WindowsCode, ...]:
+    def callees(self) -> tuple[Piece | WindowsCode, ...]:
         """The functions that it calls."""
         return (self.windows, self.transpose, *panel_tiles(self.shape, self.results.columns))
 
@@ -240,7 +240,7 @@ class GradientCode:
         member = body.add(body.mul(number, groups), group)
         result = body.add(body.mul(member, m), row)
         self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
-        return calling(body.work_item(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.callees)
 
     def multiply(
         self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]

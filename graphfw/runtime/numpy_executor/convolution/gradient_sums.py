@@ -87,7 +87,7 @@ class KernelSumsCode:
         return f"kernel sums {self.shape.stored} for {self.target.name}\n"
 
     @property
-    def parts(self) -> tuple[Piece, ...]:
+    def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls."""
         return panel_tiles(self.shape, self.shape.columns)
 
@@ -103,7 +103,7 @@ class KernelSumsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_Sums(self).text(symbol), self.shape, self.parts)
+        return calling(_Sums(self).text(symbol), self.shape, self.callees)
 
 
 class _Sums:

@@ -132,13 +132,13 @@ class PixelMajorCode(SharedFunction):
         return TransposeCode(self.shape)
 
     @property
-    def parts(self) -> tuple[TransposeCode]:
+    def callees(self) -> tuple[TransposeCode]:
         """The functions that it calls by name."""
         return (self.turn,)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(PixelMajorWriter(self).text(symbol), self.shape, self.parts)
+        return calling(PixelMajorWriter(self).text(symbol), self.shape, self.callees)
 
 
 class Result(NamedTuple):

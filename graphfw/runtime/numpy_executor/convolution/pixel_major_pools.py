@@ -57,7 +57,7 @@ class PixelMajorPoolCode(PixelMajorCode):
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         code = _PixelMajorPool(self, self.window, self.is_sum)
-        return calling(code.text(symbol), self.shape, self.parts)
+        return calling(code.text(symbol), self.shape, self.callees)
 
 
 class _PixelMajorPool(PixelMajorWriter):

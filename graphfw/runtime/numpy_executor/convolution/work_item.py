@@ -94,7 +94,7 @@ class PanelsCode(WithWindows):
         return f"panels {self.windows.key}"
 
     @property
-    def parts(self) -> tuple[WindowsCode]:
+    def callees(self) -> tuple[WindowsCode]:
         """The functions that it calls by name."""
         return (self.windows,)
 
@@ -116,7 +116,7 @@ class PanelsCode(WithWindows):
             f"i64 {body.min(body.sub(k, begin), AT_ONCE)}, i64 {column}, "
             f"i64 {body.min(body.sub(n, column), width)}, ptr {to})"
         )
-        return calling(body.work_item(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.callees)
 
 
 def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> str:
@@ -164,7 +164,7 @@ class ConvItemCode(WithWindows, SharedFunction):
         return Piece("round", self.shape, ())
 
     @property
-    def parts(self) -> tuple[Piece | WindowsCode, ...]:
+    def callees(self) -> tuple[Piece | WindowsCode, ...]:
         """The functions that it calls by name."""
         windows = () if self.is_ahead else (self.windows,)
         return (*windows, self.round) if self.rounds or self.is_joined else windows
@@ -176,7 +176,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_ConvItem(self).text(symbol), self.shape, self.parts)
+        return calling(_ConvItem(self).text(symbol), self.shape, self.callees)
 
 
 class _ConvItem:

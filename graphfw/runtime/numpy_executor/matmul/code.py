@@ -154,7 +154,7 @@ class MatmulCode:
         return () if self.work_item.few == "always" else self.heights
 
     @property
-    def parts(self) -> tuple[Code, ...]:
+    def callees(self) -> tuple[Code, ...]:
         """The functions that it calls."""
         tiles = [self.tile(h, v) for h in self.heights_of_tiles for v in self.vectors]
         called = [code for code in (self.first, self.follow) if code is not None]

@@ -120,7 +120,7 @@ class MatMulItem(SharedFunction):
         return Piece("round", self.shape, ())
 
     @property
-    def parts(self) -> tuple[Piece, ...]:
+    def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls by name."""
         found: list[Piece] = []
         if self.few != "always":

@@ -41,9 +41,9 @@ class SharedFunction(abc.ABC):
         return {self.name: f"declare fastcc void @{self.name}({self.types})"}
 
 
-def calling(text: str, shape: TileShape, parts: Iterable[SharedFunction]) -> str:
+def calling(text: str, shape: TileShape, callees: Iterable[SharedFunction]) -> str:
     """Return the module of a function that calls others, and what `declarations` has."""
     known = declarations(shape)
-    for part in parts:
-        known |= part.declaration
+    for callee in callees:
+        known |= callee.declaration
     return module([FunctionText(text, known, ())])

@@ -55,7 +55,7 @@ class MatMulItemCode(MatMulItem):
                 components.unload(self.shape),
             ]
             declared |= its | components.splitting(self.shape)
-        for piece in self.parts:
+        for piece in self.callees:
             declared |= piece.declaration
         texts.append(_ItemText(self).text(symbol))
         return module([FunctionText("\n".join(texts), declared, ())])

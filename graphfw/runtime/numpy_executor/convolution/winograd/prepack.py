@@ -38,7 +38,7 @@ class PrepackCode:
         return ImagesCode(self.shape, self.algorithm)
 
     @property
-    def parts(self) -> tuple[ImagesCode]:
+    def callees(self) -> tuple[ImagesCode]:
         """The functions that it calls by name."""
         return (self.images,)
 
@@ -57,4 +57,4 @@ class PrepackCode:
         here = body.at(body.array("%buffers", 1, "ptr"), before)
         block = block_of(body, self.algorithm, number)
         transform(body, self.images, block, bounds, seen._replace(address=here))
-        return calling(body.work_item(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.callees)

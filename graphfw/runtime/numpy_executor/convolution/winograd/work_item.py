@@ -83,13 +83,13 @@ class WinogradItemCode(SharedFunction):
         return WinogradResultsCode(self.shape, self.algorithm)
 
     @property
-    def parts(self) -> tuple[SharedFunction, ...]:
+    def callees(self) -> tuple[SharedFunction, ...]:
         """The functions that it calls by name."""
         return self.images, self.results
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_WinogradItem(self).text(symbol), self.shape, self.parts)
+        return calling(_WinogradItem(self).text(symbol), self.shape, self.callees)
 
 
 class _WinogradItem:
