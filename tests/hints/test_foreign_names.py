@@ -141,7 +141,7 @@ SAMPLES = {
     **dict.fromkeys(["a", "b", "c", "m", "p", "re", "im", "r", "angle", "x", "y", "logits"], X),
     **dict.fromkeys(["bias", "boundaries", "bins", "u", "v", "values", "weight", "s"], V),
     **dict.fromkeys(["exponent", "threshold", "number", "q", "std", "value", "alpha"], 0.5),
-    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "parts", "dim"], 1),
+    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "sections", "dim"], 1),
     **dict.fromkeys(["images", "volume"], gf.ones((2, 2, 2, 2, 2))),
     **dict.fromkeys(["where", "condition", "mask"], X > 0.5),
     **{"axes": (1, 0), "shape": (2, 2), "sizes": (2, 1), "high": 3, "stop": 4, "base": 2},
