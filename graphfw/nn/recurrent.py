@@ -278,9 +278,9 @@ class LSTM(_Layer):
 class GRU(_Layer):
     """Gated recurrent units: h ← (1 - z) n + z h.  See `forward` for shapes.
 
-    [r, z] = σ of the first parts of x W_ih + b_ih + h W_hh + b_hh, and n = tanh(x W_in + b_in +
-    r (h W_hn + b_hn)): the reset gate scales the product, as in PyTorch and cuDNN; K. Cho et al.,
-    2014, has it scale h before the product. See `RNN` for PyTorch's state dicts.
+    [r, z] = σ of the first two thirds of x W_ih + b_ih + h W_hh + b_hh, and n = tanh(x W_in + b_in
+    + r (h W_hn + b_hn)): the reset gate scales the product, as in PyTorch and cuDNN; K. Cho et
+    al., 2014, has it scale h before the product. See `RNN` for PyTorch's state dicts.
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: As `RNN`.
