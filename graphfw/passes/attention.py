@@ -62,7 +62,7 @@ class DecomposeAttention(Pass):
     """Replace the op `attention` and its gradient, where keys are known to be few, by other ops.
 
     It comes after `FuseAttention`, which would take it back: so all attention has become the op
-    before, and forward and backward parts share their scores, however users wrote them.
+    before, and forward and backward graphs share their scores, however users wrote them.
     """
 
     name = "decompose-attention"

@@ -73,7 +73,7 @@ def test_one_slice_over_a_border_keeps_all_together():
 
 
 def test_many_parts_stay():
-    graph, made, _ = split("(stack([x, y, x]) * 2)[1]", parts=2)
+    graph, made, _ = split("(stack([x, y, x]) * 2)[1]", most_inputs=2)
     assert made is graph
 
 
