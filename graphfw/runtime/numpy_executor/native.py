@@ -50,7 +50,7 @@ class RunnerCode:
 
     @property
     def key(self) -> str:
-        # Its text belongs to the generator, whose version is a part of each function's name.
+        # Its text belongs to the generator, whose version each function's name contains.
         return "runner"
 
     def llvm(self, symbol: str) -> str:

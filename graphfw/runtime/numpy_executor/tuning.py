@@ -104,17 +104,17 @@ class Tuner:
 
     def _key(self, ways: Mapping[str, Sequence[Step]]) -> str:
         """Return the key that the times of some strategies are kept under."""
-        parts = [f"{self._threads} threads {self._between} bytes"]
+        lines = [f"{self._threads} threads {self._between} bytes"]
         for name, steps in ways.items():
-            parts.append(name)
+            lines.append(name)
             numbers: dict[Storage, int] = {}
             for step in steps:
                 operands = [
                     (numbers.setdefault(s, len(numbers)), s.dtype.name, s.size)
                     for s in step.operands
                 ]
-                parts.append(f"{name_of(step.code)} {operands} {step.params} {step.work_items}")
-        return "gt_" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
+                lines.append(f"{name_of(step.code)} {operands} {step.params} {step.work_items}")
+        return "gt_" + blake2b("\n".join(lines).encode(), digest_size=20).hexdigest()
 
 
 def _read(key: str, names: Iterable[str]) -> dict[str, float] | None:

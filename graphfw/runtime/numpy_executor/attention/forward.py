@@ -19,7 +19,7 @@ from graphfw.runtime.numpy_executor.attention.packing import (
     packed_keys,
     packed_values,
 )
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     MatrixView,
     define_panels,

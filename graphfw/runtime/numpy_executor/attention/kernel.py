@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_bias,
     define_stage,
@@ -15,8 +17,6 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     folded,
     greater,
 )
-from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.utils.records import record
 

@@ -28,8 +28,8 @@ class AttentionParams:
     def names(self) -> tuple[str, ...]:
         """All names."""
         axes = [f"lead{i}" for i in range(self.lead)]
-        parts = ("offset", *axes, "row", "col")
-        return (*self.sizes, *axes, *[f"{view}.{part}" for view in self.views for part in parts])
+        fields = ("offset", *axes, "row", "col")
+        return (*self.sizes, *axes, *[f"{view}.{field}" for view in self.views for field in fields])
 
     def loaded(self, f: AttentionBody) -> dict[str, str]:
         """Write the loads of all integers; return their values by name."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_panels,
     define_stage,
 )
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.utils.records import record
 
 KEYS = 256

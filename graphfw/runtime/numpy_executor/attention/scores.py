@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from graphfw.ir.dtype import DType, float64
-from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody
+from graphfw.runtime.numpy_executor.attention.tile import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal
 
 

@@ -24,7 +24,7 @@ from graphfw.runtime.numpy_executor.attention.few_queries import FewQueriesCode,
 from graphfw.runtime.numpy_executor.attention.forward import ForwardCode, strip_length
 from graphfw.runtime.numpy_executor.attention.layout import AttentionParams
 from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackKeysCode
-from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
+from graphfw.runtime.numpy_executor.attention.tile import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.target import host
 
 _WORK_ITEM = 1 << 17
@@ -160,8 +160,8 @@ def attention_steps(
     of_many = _many_steps(node, problem, ForwardCode(tile, *options), views, sums, 1 - few)
     if of_few:
         # The last steps of both write the result: on one level, so that its memory is theirs then.
-        parts = of_few[0].operands[-1]
-        of_many[-1] = replace(of_many[-1], after=(parts,))
+        partials = of_few[0].operands[-1]
+        of_many[-1] = replace(of_many[-1], after=(partials,))
     return of_many + of_few
 
 
@@ -232,15 +232,15 @@ def _few_steps(
     chunks = ceil(sizes["keys"], chunk)
     padded, value_padded = whole(width, tile.lanes), whole(value_width, tile.lanes)
     length = value_padded + tile.lanes
-    parts = Temp(tile.wide, heads * chunks * queries * length, "parts of the result")
+    partials = Temp(tile.wide, heads * chunks * queries * length, "partial results")
     most_queries = dim_min(queries, _FEW)  # with more it is not run, and needs no scratch memory
     strips = (1 if code.mask is None else 2) * most_queries * chunk
     copied = chunk * dim_max(padded, value_padded)
     reading = Step(
         nodes=(node,),
         code=code,
-        operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
-        written=tuple(name == "parts" for name in code.names),
+        operands=tuple(partials if x == "partials" else views[x].storage for x in code.names),
+        written=tuple(name == "partials" for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "chunks": chunks}, views),
         work_items=heads * chunks,
         scratch=(strips + most_queries * padded + copied) * tile.bytes,
@@ -251,7 +251,7 @@ def _few_steps(
     joined = Step(
         nodes=(node,),
         code=joining,
-        operands=(parts, views["out"].storage, *sums.values()),
+        operands=(partials, views["out"].storage, *sums.values()),
         written=(False, True, True, True),
         params=problem.params(joining.layout, more, views),
         work_items=ceil(heads, group),
@@ -301,7 +301,7 @@ def attention_grad_steps(
     chunks = ceil(sizes["keys"], chunk)
     width, value_width = (whole(sizes[x], tile.columns) for x in ("width", "value_width"))
     rows = whole(sizes["queries"], tile.rows)
-    parts = Temp(tile.wide, chunks * heads * rows * width, "parts of d_q")
+    partials = Temp(tile.wide, chunks * heads * rows * width, "partial sums of d_q")
     causal, scale = _fields(node)
     kind = None if mask is None else mask.storage.dtype
     code = BackwardCode(tile, len(problem.lead), causal, scale, kind)
@@ -324,8 +324,8 @@ def attention_grad_steps(
     computing = Step(
         nodes=(node,),
         code=code,
-        operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
-        written=tuple(name in ("d_k", "d_v", "parts") for name in code.names),
+        operands=tuple(partials if x == "partials" else views[x].storage for x in code.names),
+        written=tuple(name in ("d_k", "d_v", "partials") for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "heads": heads}, views),
         work_items=chunks * heads,
         scratch=(blocks + of_keys + of_queries) * tile.bytes,
@@ -337,7 +337,7 @@ def attention_grad_steps(
     summing = Step(
         nodes=(node,),
         code=adding,
-        operands=(parts, d_q.storage),
+        operands=(partials, d_q.storage),
         written=(False, True),
         params=problem.params(adding.layout, more, views),
         work_items=heads * groups,

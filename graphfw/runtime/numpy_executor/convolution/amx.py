@@ -1,6 +1,6 @@
 """`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
 
-The left operand is the parts of the kernels, the right one those of the image as they lie, see
+The left operand is the components of the weights, the right one those of the image, see
 `amx_image`: columns are words one after the other, from the first of some rows of positions to the
 last. What belongs to no position is computed for nothing. Where a number of the image, or of a
 block of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
@@ -44,7 +44,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.utils.records import record
 
 HEIGHT = 8
-"""The rows of the micro-kernels that stand in; a block has the last of them in part."""
+"""The rows of the micro-kernels that stand in; a block may have only some rows of the last."""
 
 AT_ONCE = 8
 """How many tiles of k of a block of kernels stay in a cache, for all columns."""
@@ -66,7 +66,7 @@ class AmxConvCode(WithWindows, SharedFunction):
     `AmxImageParams` and `AmxWeightParams`.
 
     Attributes:
-        tiles: How products are made of parts.
+        tiles: The tiles that multiply, and the components of a number.
     """
 
     tiles: Tiles
@@ -232,7 +232,7 @@ class _AmxConv:
                 before = body.mul(column, 4)
                 body.line(
                     f"call fastcc void @tiles_of(ptr {a}, ptr {body.at(words, before)}, "
-                    f"ptr {offsets}, i64 {count}, i64 {gap}, i64 {layout.part}, "
+                    f"ptr {offsets}, i64 {count}, i64 {gap}, i64 {layout.component}, "
                     f"ptr {body.at(self.square, before)}, i64 {self.gap}, i1 {more})"
                 )
 

@@ -1,8 +1,8 @@
-"""Images that matrix tiles read as they lie: parts of numbers, with zeros around.
+"""Images as matrix tiles read them: components of numbers, with zeros around.
 
-A word is a part of two channels at a position. A group of an image is
+A word holds one component of two channels at a position. A group of an image is
 
-    [part][pair of channels][phase][*extents]
+    [component][pair of channels][phase][*extents]
 
 with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 positions
 side by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one
@@ -38,7 +38,7 @@ END = 24
 2^60, see `matmul.components`."""
 
 _WORK_ITEM = 1 << 14
-"""About so many words of a part are made by a work item."""
+"""A work item makes about so many words of a component."""
 
 SLACK = 64
 """So many words are read after the last."""
@@ -76,7 +76,7 @@ class AmxImageParams(ParamBlock):
 
 
 class Extent(NamedTuple):
-    """The part that is kept of a spatial dim.
+    """The elements of a spatial dim that are kept.
 
     Attributes:
         size: The elements of a phase.
@@ -165,8 +165,8 @@ class AmxImageLayout:
             ]
             for dim in range(rank)
         ]
-        self.part = body.mul(body.mul(self.pairs, self.pitch), 4)
-        self.group = body.mul(self.part, tiles.components)
+        self.component = body.mul(body.mul(self.pairs, self.pitch), 4)
+        self.group = body.mul(self.component, tiles.components)
 
     def split(self, index: str, sizes: list[str]) -> list[str]:
         """An index of several dims joined, as one of each."""
@@ -210,7 +210,7 @@ class ImageComponentsCode:
     Attributes:
         shape: The vectors, and the dtype of x.
         rank: How many spatial dims there are.
-        tiles: What the parts are.
+        tiles: The tiles that read the components.
         step: How what is read lies, see `window_bounds`; 0 for float32 only.
     """
 
@@ -222,9 +222,8 @@ class ImageComponentsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return (
-            f"parts of images {self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
-        )
+        kind = f"{self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
+        return f"components of images {kind}"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -313,7 +312,7 @@ class _Image:
                 split.append(self.splitter.split(value))
             kept = self.before(body.sub(width, position))
             for number, (even, odd) in enumerate(zip(*split, strict=True)):
-                at = body.at(body.at(to, body.mul(position, 4)), body.mul(layout.part, number))
+                at = body.at(body.at(to, body.mul(position, 4)), body.mul(layout.component, number))
                 words = self.splitter.paired(even, odd)
                 body.line(
                     f"call void @llvm.masked.store.v32i32.p0({_WORDS} {words}, ptr {at}, i32 4, "

@@ -31,18 +31,18 @@ _MOST = 1 << 17
 """The longest sums, see `amx_image.END`."""
 
 _WORDS, _LEAST = 1 << 15, 256
-"""About so many words of a part are read for the rows that are done at a time, so that the caches
+"""About so many words of a component are read for the rows of a step, so that the caches
 hold them; and so many columns are computed at least."""
 
 _LARGEST = 1 << 28
-"""The most bytes that the parts of all images may take."""
+"""The most bytes that the components of all images may take."""
 
 _DOT = 22
 """The cycles of a product of two tiles with what belongs to it; 16 are the processor's own."""
 
 _SPLIT, _RESULT, _KERNEL = 0.6, 0.6, 4
-"""The cycles for a word of a part, for an element of the result, and of the kernels where each run
-splits these."""
+"""The cycles for a word of a component, for an element of the result, and of the weights where a
+run splits these."""
 
 _STEP = 8000
 """The cycles for a step more."""
@@ -127,7 +127,7 @@ def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
     if not fixed:
         cycles += _KERNEL * m * k
     elif not it.is_near:
-        cycles += _kernel_bytes(it, tiles) / it.groups / _FROM_MEMORY
+        cycles += _weight_bytes(it, tiles) / it.groups / _FROM_MEMORY
     return cycles * it.groups / CLOCK
 
 
@@ -202,10 +202,10 @@ def _numbers(
 
 
 def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storage, Step]:
-    """Return the parts of the images, whether they could be split, and what makes these."""
-    seen = Temp(float32, it.members * words.size(tiles) + SLACK, "parts of images")
+    """Return the components of the images, flags of whether they could be split, and the steps."""
+    seen = Temp(float32, it.members * words.size(tiles) + SLACK, "components of images")
     work_items = it.members * (words.pairs // words.together)
-    flags = Temp(int64, work_items, "whether images have parts")
+    flags = Temp(int64, work_items, "whether images could be split")
     # As few dims as can be, since rows are read in whole vectors: the words lie the same.
     dims = joined(it.dims)
     code = ImageComponentsCode(it.shape, len(dims), tiles, dims[-1].step)
@@ -214,8 +214,8 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
     return seen, flags, Step(it.nodes, code, operands, written, params, work_items)
 
 
-def _kernel_bytes(it: Convolution, tiles: Tiles) -> int:
-    """Return how many bytes the parts of the kernels take."""
+def _weight_bytes(it: Convolution, tiles: Tiles) -> int:
+    """Return how many bytes the components of the weights take."""
     length = it.kernel * -(-_channels(it) // SIDE)
     return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.components)
 
@@ -223,8 +223,8 @@ def _kernel_bytes(it: Convolution, tiles: Tiles) -> int:
 def _blocks(
     it: Convolution, tiles: Tiles, lie: tuple[DimLike, ...], fixed: bool
 ) -> tuple[Storage, list[Step]]:
-    """Return the parts of the kernels, and what makes them where they change from run to run."""
-    memory = Temp(float32, _kernel_bytes(it, tiles) // 4, "parts of kernels")
+    """Return the components of the weights, and the steps if they change from run to run."""
+    memory = Temp(float32, _weight_bytes(it, tiles) // 4, "components of weights")
     step = Step(
         it.nodes,
         WeightComponentsCode(it.shape, len(it.dims), tiles),

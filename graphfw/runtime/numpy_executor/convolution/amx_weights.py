@@ -1,7 +1,7 @@
-"""Kernels of convolutions that matrix tiles compute: their parts, and they themselves in rows.
+"""Weights of convolutions that matrix tiles compute: their components, and themselves in rows.
 
 32 outputs are a block: 64 bytes, of which the first 8 are 0 if a number is out of the range that
-can be split, else 1; then their parts, as `matmul.components` lays them out. k is [*K, C], the
+can be split, else 1; then their components, as `matmul.components` lays them out. k is [*K, C], the
 channels filled up with zeros to whole tiles.
 """
 
@@ -22,7 +22,7 @@ DEPTH = 256
 """How many positions of k are split, or multiplied by vectors, at a time; whole tiles."""
 
 HEAD = 64
-"""The bytes of a block before its parts."""
+"""The bytes of a block before its components."""
 
 ROWS = SIDE * DEPTH * 4
 """The bytes that `RowsCode` writes at most, for one block."""
@@ -109,7 +109,7 @@ class WeightComponentsCode:
     Attributes:
         shape: The vectors.
         rank: How many spatial dims the kernels have.
-        tiles: What the parts are.
+        tiles: The tiles that read the components.
     """
 
     shape: TileShape
@@ -119,7 +119,7 @@ class WeightComponentsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"parts of {self.rows.key} {self.shape.lanes} {self.tiles.components}"
+        return f"components of {self.rows.key} {self.shape.lanes} {self.tiles.components}"
 
     @property
     def rows(self) -> RowsCode:

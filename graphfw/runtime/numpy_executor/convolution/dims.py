@@ -74,7 +74,7 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
 def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
     """Return the run-time integers of dims.
 
-    Of one element none is any distance apart; it is read as a part of a vector.
+    Of one element none is any distance apart; it is read as one lane of a vector.
 
     Raises:
         OverflowError: The number of an element that a window sees may have more than 64 bits.

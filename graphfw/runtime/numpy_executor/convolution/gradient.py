@@ -14,8 +14,8 @@ from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.convolution.depthwise import MOST, DepthwiseCode
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
-from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, winograd_gradient_steps
+from graphfw.runtime.numpy_executor.convolution.partial_sums import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.work_item import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -143,12 +143,12 @@ class GradientCode:
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
     a convolution, and transposed: here sums go over positions. Operands: x, what
-    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the positions.
+    `CotangentPanelsCode` has made of y, the gradient, or one for each chunk of the positions.
 
     Attributes:
         windows: What lays out windows.
         results: The panels of results.
-        is_whole: Whether there is one part, which is rounded to the dtype of x.
+        is_whole: Whether there is one chunk, which is rounded to the dtype of x.
         target: The processor.
     """
 
@@ -376,12 +376,12 @@ def conv_weight_steps(
     rows = min(rows, -(-m // width) * width)
     work_items = groups * -(-m // max(rows, 1)) * -(-span // width)
     chunk: DimLike = total
-    parts: DimLike = 1
+    chunks: DimLike = 1
     to = result.storage
     if work_items < _WORK_ITEMS:
         chunk = dim_max(_CHUNK, (total * work_items + _WORK_ITEMS - 1) // _WORK_ITEMS)
-        parts = dim_max(1, (total + chunk - 1) // chunk)
-        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of weights in parts")
+        chunks = dim_max(1, (total + chunk - 1) // chunk)
+        to = Temp(shape.dtype, chunks * outputs_ * k, "gradients of weights in chunks")
     windows = WindowsCode(shape, len(dims), dims[-1].step)
     code = GradientCode(windows, results, to is result.storage, target)
     params = (
@@ -393,9 +393,9 @@ def conv_weight_steps(
     )
     operands, written = (x.storage, laid_out, to), (False, False, True)
     scratch = code.panel_bytes + turns * rows * code.line
-    steps = [first, Step((node,), code, operands, written, params, work_items * parts, scratch)]
+    steps = [first, Step((node,), code, operands, written, params, work_items * chunks, scratch)]
     if to is not result.storage:
-        steps.append(added(node, shape, target, [to], parts, result.storage))
+        steps.append(added(node, shape, target, [to], chunks, result.storage))
     return steps
 
 

@@ -22,12 +22,12 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import (
     GAP,
     TilesCode,
     matrix_transpose,
 )
+from graphfw.runtime.numpy_executor.convolution.partial_sums import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, TAPS
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
@@ -71,7 +71,7 @@ class KernelSumsCode:
     """A work item: some outputs, a panel of channels, and some tiles.
 
     Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
-    each part of the tiles.
+    each chunk of the tiles.
 
     Attributes:
         shape: The micro-kernels' tiles.
@@ -126,13 +126,13 @@ class _Sums:
         panels = [body.ceil(n, width) for n in (self.outputs, self.channels)]
         blocks = [body.ceil(count, _PANELS) for count in panels]
         # Neighbouring work items share their tiles.
-        part = "%work_item"
+        chunk_number = "%work_item"
         firsts: list[str] = []
         for count in blocks:
-            firsts.append(body.mul(body.rem(part, count), _PANELS))
-            part = body.div(part, count)
+            firsts.append(body.mul(body.rem(chunk_number, count), _PANELS))
+            chunk_number = body.div(chunk_number, count)
         chunk = body.array("%params", SumParams.CHUNK)
-        begin = body.mul(part, chunk)
+        begin = body.mul(chunk_number, chunk)
         tiles = body.max(body.min(body.sub(self.tiles, begin), chunk), "0")
         ends = [
             body.min(body.add(n, _PANELS), count) for n, count in zip(firsts, panels, strict=True)
@@ -155,7 +155,7 @@ class _Sums:
                 operands = body.at(left, body.mul(down, gap)), body.at(right, body.mul(across, gap))
                 left_rows = body.sub(self.outputs, body.mul(down, width))
                 self.multiply(operands, there, (piece, pieces, tiles), left_rows)
-        self.transform(body.mul(firsts[0], width), body.mul(firsts[1], width), part)
+        self.transform(body.mul(firsts[0], width), body.mul(firsts[1], width), chunk_number)
         return body.work_item(symbol)
 
     def matrix(self, operand: int, product: str, panels: str, tile: str) -> str:
@@ -167,10 +167,10 @@ class _Sums:
         return body.at(at, body.mul(tile, self.line))
 
     def multiply(
-        self, operands: tuple[str, str], to: str, part: tuple[str, str, str], rows: str
+        self, operands: tuple[str, str], to: str, counts: tuple[str, str, str], rows: str
     ) -> None:
         """Multiply a panel of outputs with one of channels, over a piece of the tiles."""
-        body, (left, right), (piece, pieces, tiles) = self.body, operands, part
+        body, (left, right), (piece, pieces, tiles) = self.body, operands, counts
         begin = body.div(body.mul(tiles, piece), pieces)
         end = body.div(body.mul(tiles, body.add(piece, 1)), pieces)
         offset, more = body.mul(begin, self.line), body.test("ne", piece, 0)
@@ -186,12 +186,12 @@ class _Sums:
                     f"i64 0)"
                 )
 
-    def transform(self, first: str, channel: str, part: str) -> None:
+    def transform(self, first: str, channel: str, chunk_number: str) -> None:
         """Make kernels of the sums, output by output."""
         body, size, lanes = self.body, self.shape.size, self.shape.lanes
         item, taps = self.shape.stored.itemsize, TAPS * TAPS
         whole = body.mul(body.mul(self.outputs, self.channels), taps * item)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(part, whole))
+        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(chunk_number, whole))
         end = body.min(body.add(first, _PANELS * self.shape.columns), self.outputs)
         count = body.min(body.sub(self.channels, channel), _PANELS * self.shape.columns)
         with body.loop(first, end) as output, body.loop(0, count, lanes) as lane:
@@ -273,10 +273,10 @@ def winograd_gradient_steps(
         rounds = max(min(rounds, images), 1)
     most = (images + rounds - 1) // rounds
     chunk = total = most * down * across
-    parts: DimLike = 1
+    chunks: DimLike = 1
     if not is_whole:
         chunk = dim_max(_DEPTH, (total * blocks + _WORK_ITEMS - 1) // _WORK_ITEMS)
-        parts = dim_max(1, (total + chunk - 1) // chunk)
+        chunks = dim_max(1, (total + chunk - 1) // chunk)
     code = KernelSumsCode(shape if is_whole else shape._replace(stored=shape.dtype), target)
     before = [dim.before for dim in dims]
     steps: list[Step] = []
@@ -291,19 +291,19 @@ def winograd_gradient_steps(
         image = _transformed(node, TilesCode(shape, "image", target), x, first, tiling, before)
         to = result
         if not is_whole:
-            size = parts * outputs * channels * TAPS * TAPS
-            to = Temp(shape.dtype, size, "gradients of kernels for parts of the images")
+            size = chunks * outputs * channels * TAPS * TAPS
+            to = Temp(shape.dtype, size, "gradients of weights for chunks of the images")
         operands = (positions.operands[1], image.operands[1], to)
         params = (outputs, channels, tiling.total, chunk)
         steps += [replace(step, after=(after,)) for step in (positions, image)]
         steps.append(
             Step(
-                (node,), code, operands, (False, False, True), params, blocks * parts, code.scratch
+                (node,), code, operands, (False, False, True), params, blocks * chunks, code.scratch
             )
         )
         sums.append(to)
         after = to
-    return steps if is_whole else [*steps, added(node, shape, target, sums, parts, result)]
+    return steps if is_whole else [*steps, added(node, shape, target, sums, chunks, result)]
 
 
 def _transformed(

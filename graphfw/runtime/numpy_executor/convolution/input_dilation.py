@@ -100,13 +100,13 @@ def input_dilation_steps(
         before = tuple([one.before for one in seen])
         dilations = tuple([one.dilation for one in seen])
         rank = len(phase_sizes)
-        part = Conv(phase_sizes, before, op.strides, dilations, (1,) * rank, op.groups)
+        phase_conv = Conv(phase_sizes, before, op.strides, dilations, (1,) * rank, op.groups)
         temp = Temp(x.storage.dtype, size_of((*lead, *phase_sizes)), "a phase of a convolution")
         steps += conv_steps(
             (node,),
-            part,
+            phase_conv,
             x,
-            _part(weight, seen),
+            _phase_weight(weight, seen),
             temp,
             None,
             winograd=winograd,
@@ -144,7 +144,7 @@ def _phase(phase: int, spread: int, dilation: int, before: DimLike, kernel: DimL
     return _Phase(first, step, len(seen), step * dilation // spread, -begin)
 
 
-def _part(weight: View, seen: Sequence[_Phase]) -> View:
+def _phase_weight(weight: View, seen: Sequence[_Phase]) -> View:
     """Return a view of the elements of the kernels that a phase sees."""
     offset = weight.offset
     for one, stride in zip(seen, weight.strides[2:], strict=True):

@@ -33,7 +33,7 @@ _TILE, _LEAST = 0.3, 3.5
 """The time of a tile besides its rows, in rows, and that of the least."""
 
 _NARROW = 0.65
-"""The time of a panel of which one vector is used, as a part of that of a whole one."""
+"""The time of a panel of which one vector is used, as a fraction of that of a whole one."""
 
 _RESULT, _COPY, _KERNEL = 0.8, 0.2, 2.5
 """The cycles for an element of the result, of what is copied, and of kernels that each run lays

@@ -45,12 +45,19 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     )
     dims = [SpatialDim(*fact) for fact in facts]
     (images, *image_gaps), (planes, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
-    rows, parts = size_of([dim.output_size for dim in dims[:-1]]), pools.parts_of_row(dims[-1])
-    shape, last, together = shape_for(x.storage.dtype, host()), dims[-1], pools.parts_together(dims)
-    room, depth = pools.vectors_of_part(last, shape), pools.deep(rows * parts)
+    rows, segments = (
+        size_of([dim.output_size for dim in dims[:-1]]),
+        pools.segments_of_row(dims[-1]),
+    )
+    shape, last, together = (
+        shape_for(x.storage.dtype, host()),
+        dims[-1],
+        pools.segments_together(dims),
+    )
+    room, depth = pools.vectors_of_segment(last, shape), pools.deep(rows * segments)
     stride: SpatialStep = 1 if last.stride == 1 else 2 if last.stride == 2 else 0
     params = (
-        *(images * planes, rows, parts, together, planes),
+        *(images * planes, rows, segments, together, planes),
         *(x.offset, image_gaps[0], gaps[0], result.offset, image_gaps[1], gaps[1]),
         *(depth, room, *numbers(dims)),
     )
@@ -58,11 +65,11 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     is_written = dense and math.prod(rows_seen) <= pools.MOST_ROWS
     code = pools.PoolCode(
         *(shape, rank, stride, dense, rows_seen if is_written else None),
-        *(0 if parts == 1 else pools.PART, _KINDS[type(op)], written_width(last.kernel)),
+        *(0 if segments == 1 else pools.SEGMENT, _KINDS[type(op)], written_width(last.kernel)),
         is_long(op.window),
         host(),
     )
-    work_items = (images * planes * rows * parts + together - 1) // together
+    work_items = (images * planes * rows * segments + together - 1) // together
     operands, scratch = (x.storage, result.storage), pools.scratch_bytes(depth, room, shape)
     return [Step((node,), code, operands, (False, True), params, work_items, scratch)]
 

@@ -1,9 +1,9 @@
 """`PoolCode`: the sums and maxima of what windows see, row by row of the result.
 
-Rows, or parts of long ones, are made in two passes: first the rows of the image that they see are
-reduced to one, in scratch memory, with what changes nothing before and after it; then what windows
-see along that row. So no element is read more often than rows of windows overlap, and only the
-first pass needs masks.
+Rows, or segments of long ones, are made in two passes: first the rows of the image that they see
+are reduced to one, in scratch memory, with what changes nothing before and after it; then what
+windows see along that row. So no element is read more often than rows of windows overlap, and only
+the first pass needs masks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORK_ITEM = 1 << 16
 """About how many elements of the image a work item reads, as often as it does."""
 
 
-PART = 2048
+SEGMENT = 2048
 """So many positions of a row at most are done at a time: multiples of a vector, caches hold "
 "them."""
 
@@ -46,35 +46,35 @@ _DEEP = 8
 """
 
 
-def parts_together(dims: list[SpatialDim]) -> DimLike:
-    """Return the number of parts of rows of the result that a work item computes."""
+def segments_together(dims: list[SpatialDim]) -> DimLike:
+    """Return the number of segments of the result's rows that a work item computes."""
     rows = math.prod([dim.kernel for dim in dims[:-1]])
-    size = dim_min(dims[-1].size, PART * dims[-1].stride)
+    size = dim_min(dims[-1].size, SEGMENT * dims[-1].stride)
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, 64) * rows))
 
 
-def parts_of_row(dim: SpatialDim) -> DimLike:
-    """Return into how many parts a row is cut."""
-    return dim_max((dim.output_size + PART - 1) // PART, 1)
+def segments_of_row(dim: SpatialDim) -> DimLike:
+    """Return into how many segments a row is cut."""
+    return dim_max((dim.output_size + SEGMENT - 1) // SEGMENT, 1)
 
 
-def vectors_of_part(dim: SpatialDim, shape: TileShape) -> DimLike:
+def vectors_of_segment(dim: SpatialDim, shape: TileShape) -> DimLike:
     """Return how many vectors hold what windows see of a row, for whole vectors of positions.
 
     They are scratch memory, `scratch_bytes` in all.
     """
-    positions = dim_min(dim.output_size, PART) + shape.columns
+    positions = dim_min(dim.output_size, SEGMENT) + shape.columns
     return (positions * dim.stride + dim.kernel * dim.dilation + shape.columns) // shape.lanes + 1
 
 
-def deep(parts: DimLike) -> DimLike:
-    """Return how many parts of rows are done at a time, of those of a plane."""
-    return dim_min(_DEEP, dim_max(parts, 1))
+def deep(segments: DimLike) -> DimLike:
+    """Return how many segments of a plane's rows are done at a time."""
+    return dim_min(_DEEP, dim_max(segments, 1))
 
 
-def scratch_bytes(parts: DimLike, vectors: DimLike, shape: TileShape) -> DimLike:
-    """Return how many bytes a thread needs, for so many parts and one of nothing."""
-    return (parts + 1) * vectors * (shape.lanes * shape.size)
+def scratch_bytes(segments: DimLike, vectors: DimLike, shape: TileShape) -> DimLike:
+    """Return how many bytes a thread needs, for so many segments and one of nothing."""
+    return (segments + 1) * vectors * (shape.lanes * shape.size)
 
 
 class PoolParams(ParamBlock):
@@ -85,7 +85,7 @@ class PoolParams(ParamBlock):
     PARTS: int
     TOGETHER: int
     EACH: int
-    """All planes, the rows of one, the parts of a row, those of a work item; the planes of an
+    """All planes, the rows of one, the segments of a row, those of a work item; the planes of an
     image."""
     X: int
     X_BATCH: int
@@ -95,12 +95,14 @@ class PoolParams(ParamBlock):
     Y_CHANNEL: int
     DEEP: int
     ROOM: int
-    """See `deep`; how many vectors of workspace a part has."""
+    """See `deep`; how many vectors of workspace a segment has."""
 
 
 @record
 class PoolCode:
-    """An item: some parts of rows of the result, counted over all planes. Operands: x, the result.
+    """A work item: some segments of rows of the result, counted over all planes.
+
+    Operands: x, the result.
 
     Attributes:
         shape: The vectors.
@@ -109,7 +111,7 @@ class PoolCode:
         dense: Whether rows of the image are contiguous in memory.
         rows: The window's size along all dims but the last, where these rows are few and
             contiguous; else None.
-        part: How many positions of a row are done at a time; 0 for all.
+        segment: How many positions of a row are done at a time; 0 for all.
         kind: What is computed.
         width: That of the window, where it is small; else 0.
         is_long: Whether the window is long, see `window_bounds`.
@@ -121,7 +123,7 @@ class PoolCode:
     stride: DenseStride
     dense: bool
     rows: tuple[int, ...] | None
-    part: int
+    segment: int
     kind: Kind
     width: int
     is_long: bool
@@ -130,7 +132,7 @@ class PoolCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.part}"
+        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.segment}"
         what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width} {self.is_long}"
         return f"pooling {how} {what} for {self.target.name}\n"
 
@@ -169,34 +171,34 @@ class _Pool(WindowBounds):
     def text(self, symbol: str) -> str:
         body, count = self.body, self.param(PoolParams.PARTS)
         together, each = self.param(PoolParams.TOGETHER), self.param(PoolParams.EACH)
-        parts = body.mul(self.param(PoolParams.ROWS), count)
+        segments = body.mul(self.param(PoolParams.ROWS), count)
         begin = body.mul("%work_item", together)
-        end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), parts))
+        end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), segments))
         line = body.mul(self.dims[-1][Spatial.POSITIONS], self.item)
         x, y = (body.array("%buffers", i, "ptr") for i in range(2))
         with body.loop(0, self.param(PoolParams.ROOM)) as n:
             offset = body.mul(n, self.shape.lanes * self.item)
             self.stored.store(self.neutral_vector, body.at(self.nothing, offset))
-        with body.loop(body.div(begin, parts), body.ceil(end, parts)) as plane:
-            before = body.mul(plane, parts)
+        with body.loop(body.div(begin, segments), body.ceil(end, segments)) as plane:
+            before = body.mul(plane, segments)
             at = body.div(plane, each), body.rem(plane, each)
             image = self.plane(x, (PoolParams.X, PoolParams.X_BATCH, PoolParams.X_CHANNEL), at)
             result = self.plane(y, (PoolParams.Y, PoolParams.Y_BATCH, PoolParams.Y_CHANNEL), at)
             first = body.max(body.sub(begin, before), "0")
-            last = body.min(body.sub(end, before), parts)
+            last = body.min(body.sub(end, before), segments)
             with body.loop(first, last, self.deep) as begun:
                 stop = body.min(body.add(begun, self.deep), last)
                 for is_second in (False, True):
-                    with body.loop(begun, stop) as part:
-                        row, offset = part, "0"
-                        if self.code.part:
-                            row = body.div(part, count)
-                            offset = body.mul(body.rem(part, count), self.code.part)
-                        here = body.mul(body.sub(part, begun), self.room)
+                    with body.loop(begun, stop) as segment:
+                        row, offset = segment, "0"
+                        if self.code.segment:
+                            row = body.div(segment, count)
+                            offset = body.mul(body.rem(segment, count), self.code.segment)
+                        here = body.mul(body.sub(segment, begun), self.room)
                         here = body.at("%scratch", here)
                         run = self.dims[-1][Spatial.POSITIONS]
-                        if self.code.part:
-                            run = body.min(body.sub(run, offset), self.code.part)
+                        if self.code.segment:
+                            run = body.min(body.sub(run, offset), self.code.segment)
                         if is_second:
                             there = body.at(result, body.mul(row, line))
                             there = body.at(there, body.mul(offset, self.item))

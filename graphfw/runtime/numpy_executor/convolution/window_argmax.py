@@ -380,15 +380,15 @@ class _WindowArgmax(WindowBounds):
         body, lanes, kind = self.body, self.shape.lanes, self.kind
         first, second = [*values, "zeroinitializer"][:2]
         for n, mask in enumerate(tap.masks):
-            part = first
+            masked = first
             if self.step == 2:
                 order = [n * lanes // 2 + i // 2 + i % 2 * lanes for i in range(lanes)]
                 text = ", ".join([f"i32 {i}" for i in order])
-                part = body.let(
+                masked = body.let(
                     f"shufflevector {kind} {first}, {kind} {second}, <{lanes} x i32> <{text}>"
                 )
             to = body.at(tap.here, n * lanes * self.shape.size)
-            total = body.let(f"fadd {kind} {self.stored.load_some(to, mask)}, {part}")
+            total = body.let(f"fadd {kind} {self.stored.load_some(to, mask)}, {masked}")
             self.stored.store_some(total, to, mask)
 
     def rounded(self, result: str, size: str) -> None:
@@ -415,7 +415,7 @@ def window_argmax_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vi
 def steps_of(
     op: Windowed, node: Node, inputs: Sequence[View], outputs: Sequence[View]
 ) -> list[Step]:
-    """Return the step of one of the ops, as a part of what a node computes."""
+    """Return the step of one of the ops that a node computes."""
     (result,), first = outputs, inputs[0]
     if not supported(first.storage.dtype):
         return []
@@ -460,7 +460,7 @@ def steps_of(
 
 
 def _cut(views: Sequence[View], lead: int) -> int | None:
-    """Return where the leading dims can be cut in two, each part of which all views have as one."""
+    """Return where the leading dims can be cut in two, each of which all views have as one."""
     for cut in range(lead + 1):
         if all([None not in _gaps(view, cut, lead) for view in views]):
             return cut
@@ -468,7 +468,7 @@ def _cut(views: Sequence[View], lead: int) -> int | None:
 
 
 def _gaps(view: View, cut: int, lead: int) -> list[DimLike | None]:
-    """Return the distances of the two parts of the leading dims; None where one has several."""
+    """Return the strides of the two groups of leading dims; None where one has several."""
     return [_gap(view, range(cut)), _gap(view, range(cut, lead))]
 
 

@@ -199,7 +199,7 @@ class _ConvItem:
         return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
-        """Find the work item's part of the result; go through it in chunks of columns."""
+        """Find the work item's block of the result; go through it in chunks of columns."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
         row_blocks, column_blocks = (
             self.param(ConvParams.ROW_BLOCKS),
@@ -267,20 +267,20 @@ class _ConvItem:
             before = body.mul(image, positions)
             begin = body.max(before, column)
             count = body.sub(body.min(body.add(before, positions), end), begin)
-            part = body.at(self.block, body.mul(body.sub(begin, column), self.size))
+            start = body.at(self.block, body.mul(body.sub(begin, column), self.size))
             here = body.add(body.mul(image, self.m), row)
             first = body.sub(begin, before)
-            to = self.address_of(block_row, here, first, part)
+            to = self.address_of(block_row, here, first, start)
             is_moved = body.let(
                 f"or i1 {self.calls.kept}, {'true' if self.code.rounds else 'false'}"
             )
             with body.where(is_moved):
-                self.copy((part, block_row), to, rows, count)
+                self.copy((start, block_row), to, rows, count)
             with body.where(self.calls.has_epilogue):
                 self.follow(to, here, rows, first, count)
 
     def address_of(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
-        """Where a part of the result goes, to a block if not kept; the bytes from row to row."""
+        """Where a chunk of the result goes, to a block if not kept; the bytes from row to row."""
         body, kept = self.body, self.calls.kept
         gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)
         whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
@@ -288,14 +288,14 @@ class _ConvItem:
         return body.select(kept, whole, block, "ptr"), body.select(kept, gap, block_row)
 
     def copy(self, block: tuple[str, str], to: tuple[str, str], rows: str, columns: str) -> None:
-        """Copy a part of the result from a block, rounded to its dtype."""
+        """Copy a chunk of the result from a block, rounded to its dtype."""
         self.body.line(
             f"call fastcc void @{self.code.round.name}(ptr {block[0]}, i64 {block[1]}, "
             f"ptr {to[0]}, i64 {to[1]}, i64 {rows}, i64 {columns})"
         )
 
     def follow(self, to: tuple[str, str], row: str, rows: str, column: str, columns: str) -> None:
-        """Run the epilogue, with an address from which it finds this part of the result."""
+        """Run the epilogue, with an address from which it finds this chunk of the result."""
         body, (c, c_row) = self.body, to
         before = body.add(body.mul(row, c_row), body.mul(column, self.out_size))
         begin = body.at(c, body.sub("0", before))

@@ -27,13 +27,13 @@ def depth(shape: TileShape) -> int:
     return 1024 // shape.size * shape.k_pack
 
 
-def part_of(
-    body: FunctionBody, shape: TileShape, length: str, number: str, parts: str
+def slice_of(
+    body: FunctionBody, shape: TileShape, length: str, number: str, splits: str
 ) -> tuple[str, str]:
-    """Where one of several equal parts of k begins and ends; they cut no pair."""
+    """Where one of several equal slices of k begins and ends; they cut no pair."""
     pairs = body.ceil(length, shape.k_pack) if shape.k_pack > 1 else length
-    begin = body.div(body.mul(pairs, number), parts)
-    end = body.div(body.mul(pairs, body.add(number, 1)), parts)
+    begin = body.div(body.mul(pairs, number), splits)
+    end = body.div(body.mul(pairs, body.add(number, 1)), splits)
     if shape.k_pack == 1:
         return begin, end
     return body.mul(begin, shape.k_pack), body.min(body.mul(end, shape.k_pack), length)
@@ -45,16 +45,16 @@ class Scratch(NamedTuple):
     Attributes:
         strip: Packed panels of b.
         left: A piece of a, converted.
-        left_parts: Its parts, as tiles.
-        right_parts: Those of the panels.
+        left_components: Its components, as tiles.
+        right_components: Those of the panels.
         square: What `@tiles` computes.
         block: A chunk of the product, where it has no other position.
     """
 
     strip: int
     left: int
-    left_parts: int
-    right_parts: int
+    left_components: int
+    right_components: int
     square: int
     block: int
 
@@ -89,7 +89,7 @@ _MATRIX = ("ptr", "i64", "i64")
 
 
 class Chunk(NamedTuple):
-    """A part of a product.
+    """A block of a product.
 
     Attributes:
         a: Its rows of the left operand.
@@ -206,7 +206,7 @@ class Chunks:
             most = body.select(in_place, str(depth(self.shape) // 2), most)
         pieces = body.max(body.ceil(chunk.length, most), "1")
         with body.loop(0, pieces) as piece:
-            begin, end = part_of(body, self.shape, chunk.length, piece, pieces)
+            begin, end = slice_of(body, self.shape, chunk.length, piece, pieces)
             length = body.sub(end, begin)
             more = body.test("ne", piece, 0)
             here = chunk._replace(a=self.from_k(chunk.a, begin), length=length)
@@ -359,7 +359,7 @@ class Chunks:
     # Matrix tiles.
 
     def split_left(self, chunk: Chunk) -> str:
-        """Split a piece of a into parts; whether its numbers are in range."""
+        """Split a piece of a into components; whether its numbers are in range."""
         body, a = self.body, chunk.a
         dense = body.test("eq", a.step, self.shape.stored.itemsize)
         slots = [body.slot(kind) for kind in _MATRIX]
@@ -373,15 +373,15 @@ class Chunks:
         )
         return body.let(
             f"call fastcc i1 @split_a(ptr {address}, i64 {row}, i64 {step}, "
-            f"ptr {self.area(self.scratch.left_parts)}, i64 {chunk.rows}, i64 {chunk.length}, "
+            f"ptr {self.area(self.scratch.left_components)}, i64 {chunk.rows}, i64 {chunk.length}, "
             f"i1 {dense})"
         )
 
     def split_right(self, strip: Chunk, can_split: str) -> str:
-        """Split the panels of a strip into parts; whether the numbers of both are in range."""
+        """Split the panels of a strip into components; whether the numbers of both are in range."""
         body, fits, b = self.body, self.body.slot("i1"), strip.b
         body.set(fits, can_split, "i1")
-        to = self.area(self.scratch.right_parts)
+        to = self.area(self.scratch.right_components)
         with body.where(can_split):
             if self.code.layout == "rows":
                 first, row, gap = b.address, b.row, str(amx.SIDE * self.shape.stored.itemsize)
@@ -400,18 +400,18 @@ class Chunks:
         return body.get(fits, "i1")
 
     def side_bytes(self, length: str) -> str:
-        """The bytes of the parts of one row of a, or column of b."""
+        """The bytes of the components of one row of a, or column of b."""
         assert self.code.tiles is not None
         blocks = self.body.ceil(length, amx.SIDE)
         return self.body.mul(blocks, 2 * amx.SIDE * self.code.tiles.components)
 
     def by_tiles(self, chunk: Chunk, more: str) -> None:
-        """Compute a strip from parts, 32 rows and columns at a time."""
+        """Compute a strip from components, 32 rows and columns at a time."""
         body, side = self.body, amx.SIDE
         square, gap = self.area(self.scratch.square), self.side_bytes(chunk.length)
         with body.loop(0, chunk.columns, side) as column, body.loop(0, chunk.rows, side) as row:
-            left = body.at(self.area(self.scratch.left_parts), body.mul(row, gap))
-            right = body.at(self.area(self.scratch.right_parts), body.mul(column, gap))
+            left = body.at(self.area(self.scratch.left_components), body.mul(row, gap))
+            right = body.at(self.area(self.scratch.right_components), body.mul(column, gap))
             body.line(
                 f"call fastcc void @tiles(ptr {left}, ptr {right}, "
                 f"i64 {body.ceil(chunk.length, side)}, ptr {square})"

@@ -126,7 +126,7 @@ def matmul_steps(
 ) -> list[Step]:
     """Return the steps of a (batched) matrix product, [*B, M, K] @ [*B, K, N] -> [*B, M, N].
 
-    One step; two where a short product of long sums is computed in parts that a second step adds.
+    One step; two where k of a small product is split, and a second step adds the partial products.
     The views may have any strides. All sizes may be symbolic.
 
     Args:
@@ -181,9 +181,9 @@ def matmul_steps(
     is_packed = is_sized and fixed_b and not it.transposed and computed in ("no", "a")
     is_packed = is_packed and not ((shape.converts or _is_read_once(shape, it)) and few == "always")
     is_packed = is_packed and not (by_tiles and layout == "rows")
-    part = n // sections if isinstance(n, int) else n
+    section = n // sections if isinstance(n, int) else n
     # Sections begin with a panel of their own.
-    is_packed = is_packed and (sections == 1 or part % shape.columns == 0)
+    is_packed = is_packed and (sections == 1 or section % shape.columns == 0)
     if is_packed and all([dim.b == 0 for dim in it.batch]):
         steps = [prepacked(nodes, shape, target, it.b, layout)]
         right = steps[0].operands[1]
@@ -192,13 +192,13 @@ def matmul_steps(
         few, heights = _few(shape, layout, it)
     if few == "always" and isinstance(m, int) and m <= CHUNK_ROWS:
         how = how._replace(chunk_rows=max(m, 1))  # the heights make up all rows, not some
-    parts: Storage | None = None
+    partials: Storage | None = None
     if how.splits > 1:
-        parts = Temp(shape.dtype, how.splits * it.members * m * n, "parts of a matrix product")
-    target_storage = product if parts is None else parts
-    own = epilogue if parts is None else None
+        partials = Temp(shape.dtype, how.splits * it.members * m * n, "partial matrix products")
+    target_storage = product if partials is None else partials
+    own = epilogue if partials is None else None
     operands = operands_of([left, right], target_storage, own)
-    rounds = shape.converts and parts is None
+    rounds = shape.converts and partials is None
     before: FusedKernel | None = None
     if prologue is not None:
         operands, before = with_prologue(operands, prologue)
@@ -219,7 +219,7 @@ def matmul_steps(
     tall = heights or how.heights
     own_target = with_stores(target, it.members * m * n)
     code = MatmulCode(
-        work_item, own_target, tall, ragged, vectors(shape, part), kept, operands.region
+        work_item, own_target, tall, ragged, vectors(shape, section), kept, operands.region
     )
     params = _params(it, right_view, how, sections)
     scratch: DimLike = Scratch.of(work_item).block
@@ -243,12 +243,12 @@ def matmul_steps(
         elif product is None:
             params += own.params_with(sections * gap, gap)
         else:
-            params += own.params_with(n, part)
+            params += own.params_with(n, section)
     groups = (it.members * how.splits + how.group - 1) // how.group
     work_items = groups * how.row_blocks * how.column_blocks
     steps.append(operands.step(nodes, code, params, work_items, scratch))
-    if parts is not None:
-        steps.append(_combine(nodes, shape, target, it, how.splits, parts, product, epilogue))
+    if partials is not None:
+        steps.append(_combine(nodes, shape, target, it, how.splits, partials, product, epilogue))
     return steps
 
 
@@ -435,7 +435,7 @@ def _suits(shape: TileShape, few: GemvPolicy, m: DimLike) -> bool:
 
 
 def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
-    """Return what the parts of the work take."""
+    """Return what the kinds of work take."""
     if by_tiles or shape.k_pack == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN
@@ -470,15 +470,15 @@ def _combine(
     target: Processor,
     it: _Product,
     splits: int,
-    parts: Storage,
+    partials: Storage,
     product: Storage | None,
     epilogue: Epilogue | None,
 ) -> Step:
-    """The step that adds up the parts of a product."""
+    """Return the step that adds the partial products."""
     m, n, _ = it.sizes
-    operands = operands_of([parts], product, epilogue)
+    operands = operands_of([partials], product, epilogue)
     rows = it.members * m
-    # Parts are made only where n is known.
+    # k is split only where n is known.
     per_item = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
     params: tuple[DimLike, ...] = (rows, n, splits, per_item)
     if epilogue is not None:

@@ -25,7 +25,7 @@ interrupted."""
 
 
 class Costs(NamedTuple):
-    """The costs of the parts of the work.
+    """The costs of the kinds of work.
 
     Attributes:
         speed: How many multiplications are done in the time of one of float32 vectors.
@@ -47,14 +47,14 @@ CONVERTED = Costs(speed=1, a=4, b=6)
 BY_PAIRS = Costs(speed=2, a=0, b=8)
 BY_TILES = Costs(speed=2, a=6, b=6)
 
-_PART = 1024
-"""The least length of a part, where the sums are split."""
+_SHORTEST_SPLIT = 1024
+"""The least length of a slice, where k is split."""
 
-_LONGEST_PART = 1 << 20
-"""The greatest length of a part: with few columns each position takes some 15 ns."""
+_LONGEST_SPLIT = 1 << 20
+"""The greatest length of a slice: with few columns each position takes some 15 ns."""
 
 _SPLIT = 1 << 19
-"""The most elements of a product whose parts are kept apart: up to 16 of them."""
+"""The most elements of a product whose partial products are kept: up to 16 of them."""
 
 _CHUNK = 1 << 16
 """The elements of a chunk of a work item, which stays in the L2 cache."""
@@ -89,7 +89,7 @@ class ProductCut(NamedTuple):
         row_blocks: Into how many blocks the rows are cut.
         column_blocks: Into how many blocks the columns are cut.
         group: How many members of the batch a work item has.
-        splits: Into how many parts k is cut.
+        splits: The number of slices that k is cut into.
         chunk_rows: The rows of a work item that are done at a time.
         chunk_columns: The columns of a work item that are done at a time.
         filled: How many of these are computed at a time, where work items compute the right
@@ -120,11 +120,11 @@ def cut(
 
     Args:
         shape: The tiles.
-        costs: What the parts of the work take.
+        costs: What the kinds of work take.
         sizes: Rows, columns, length of the sums.
         batch: How many products there are.
-        sections: Of how many parts of its columns a work item has the same ones. The cut is that of
-            a part; all of them make as much work as one with longer sums.
+        sections: In how many sections of its columns a work item has the same ones. The cut is that
+            of a section; all of them make as much work as one with longer sums.
         may_split: Whether k may be cut.
         gap: See `heights_for`.
     """
@@ -211,15 +211,19 @@ def _fixed(
     *,
     may_split: bool,
 ) -> tuple[int, int, int, int]:
-    """Blocks of rows, of columns, members of the batch in a work item, parts of k."""
+    """Blocks of rows, of columns, members of the batch in a work item, slices of k."""
     m, n, k, batch = sizes
     work_items = _work_items(costs.work(m, n, k) * batch)
-    if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8):
+    if (
+        may_split
+        and k >= 4 * _SHORTEST_SPLIT
+        and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8)
+    ):
         # Smaller blocks of the product would spend their time on packing.
-        return 1, 1, 1, _parts(shape, costs, _PART, sizes)
-    if may_split and k >= 8 * _PART and m * n * batch <= _SPLIT:
+        return 1, 1, 1, _split_count(shape, costs, _SHORTEST_SPLIT, sizes)
+    if may_split and k >= 8 * _SHORTEST_SPLIT and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
-        return 1, 1, 1, _parts(shape, costs, 2 * _PART, sizes)
+        return 1, 1, 1, _split_count(shape, costs, 2 * _SHORTEST_SPLIT, sizes)
     members = min(batch // work_items, _longest(shape) // max(costs.work(m, n, k), 1))
     if members:
         return 1, 1, members, 1
@@ -237,10 +241,12 @@ def _longest(shape: TileShape) -> int:
     return _LONGEST * shape.lanes
 
 
-def _parts(shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
-    """Into how many parts of some least length k is cut: 16, or what makes none too long."""
+def _split_count(
+    shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]
+) -> int:
+    """The number of slices that k is cut into: 16, or so many that none is too long."""
     m, n, k, _ = sizes
-    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_PART), least)
+    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_SPLIT), least)
     return max(min(k // least, 16), -(-k // longest))
 
 

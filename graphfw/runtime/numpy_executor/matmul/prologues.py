@@ -99,7 +99,7 @@ def pays_by_columns(
     """Whether work items had better compute the right operand: see `lowering.computes_operand`.
 
     Where k does not run along the rows of its tensor, narrow pieces of many rows would be read:
-    parts of cache lines, which are gone before the others are wanted.
+    pieces of cache lines, which are gone before the others are wanted.
     """
     work_items = _work_items(how, members)
     least = LEAST_WORK_ITEMS if isinstance(m, int) and m <= _SOON else MANY_WORK_ITEMS

@@ -385,14 +385,14 @@ class _Tile:
                 f"%sum{i} = load {v}, ptr %from{i}",
             ]
         # Stores under masks take some processors longer.
-        lines += ["br i1 %whole, label %row.whole, label %row.part", "row.whole:"]
+        lines += ["br i1 %whole, label %row.whole, label %row.rest", "row.whole:"]
         for i in range(self.vectors):
             lines += [
                 f"%old{i} = load {v}, ptr %to{i}, align {align}",
                 f"%both{i} = fadd {v} %old{i}, %sum{i}",
                 f"store {v} %both{i}, ptr %to{i}, align {align}",
             ]
-        lines += ["br label %row.end", "row.part:"]
+        lines += ["br label %row.end", "row.rest:"]
         for i in range(self.vectors):
             lines += [
                 f"%was{i} = call {v} @llvm.masked.load.{suffix}.p0(ptr %to{i}, i32 {align}, "

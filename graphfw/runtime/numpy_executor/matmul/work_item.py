@@ -15,7 +15,7 @@ from functools import cached_property
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.matmul import components
 from graphfw.runtime.numpy_executor.matmul.amx import is_configured, micro_kernel
-from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
+from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, slice_of
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.epilogue import own_buffers
@@ -117,7 +117,7 @@ class _ItemText:
         return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)
 
     def text(self, symbol: str) -> str:
-        """Find the work item's part of the product; go through it in chunks that L2 holds."""
+        """Find the work item's block of the product; go through it in chunks that L2 holds."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
@@ -157,14 +157,14 @@ class _ItemText:
         )
 
     def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str, tuple[str, str]]:
-        """Where a and b begin for one member of the batch and one part of k, and k's length.
+        """Where a and b begin for one member of the batch and one slice of k, and k's length.
 
         At the end `Chunk.position`.
         """
         body = self.body
-        part, rest = body.div(member, batch), body.rem(member, batch)
+        split, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(MatMulParams.SPLITS)
-        begin, end = part_of(body, self.shape, self.k, part, splits)
+        begin, end = slice_of(body, self.shape, self.k, split, splits)
         # Of `a` the positions of k are its columns, of `b` its rows.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
         start = body.mul(rest, self.n), begin

@@ -1,6 +1,6 @@
-"""Copying boxes: the parts of one array from parts of others, whatever their strides.
+"""Copying boxes: ranges of one array from ranges of others, whatever their strides.
 
-A box is a part of the output that has one regular source. An op whose output is made of boxes that
+A box is a range of the output that has one regular source. An op whose output is made of boxes that
 do not overlap, and leave nothing out, is one step: its work items are pieces of the boxes.
 """
 
@@ -133,18 +133,18 @@ def moved(
 
     Args:
         node: What it computes.
-        boxes: They don't overlap, and fill the output, or a part of it that is a view.
+        boxes: They don't overlap, and fill the output, or a view of some of it.
         output: What is written.
         wrong: Not 0 at run time where the run must fail.
         over: A storage that the output may be written over: its elements stay where they are.
     """
     sources = dict.fromkeys([box.source.storage for box in boxes])
     operands = {storage: number for number, storage in enumerate(sources, 1)}
-    parts = [merged(box) for box in boxes]
-    rank = max([2, *[len(dims) for dims, _, _ in parts]])
+    merged_boxes = [merged(box) for box in boxes]
+    rank = max([2, *[len(dims) for dims, _, _ in merged_boxes]])
     params: list[DimLike] = [len(boxes), wrong]
     work_items: DimLike = 0
-    for box, (dims, source, target) in zip(boxes, parts, strict=True):
+    for box, (dims, source, target) in zip(boxes, merged_boxes, strict=True):
         missing = rank - len(dims)
         dims = (*[1] * missing, *dims)
         most = _WORK_ITEM // output.dtype.itemsize

@@ -1,6 +1,6 @@
 """Scatters in which the order of values changes no bit: sums of integers, largest and smallest.
 
-Work items go through parts of the indices, and leave partial results of all positions, each its
+Work items go through chunks of the indices, and leave partial results of all positions, each its
 own. A second step joins these with x. So each index is read once, however many positions there are.
 """
 
@@ -37,7 +37,7 @@ _CHUNK = 1 << 14
 """Elements that a work item adds up at least, if there are so many."""
 
 _CHUNKS = 16
-"""Parts of the indices at most: each has a result for all positions."""
+"""Chunks of the indices at most: each has a result for all positions."""
 
 _JOINED = 1 << 14
 """Elements of the output that a work item joins, about."""
@@ -50,12 +50,12 @@ _LONG = 1 << 12
 
 _PARTIAL_NAMES = (
     *("size", "after", "count", "chunk", "chunks", "index.offset", "index.stride"),
-    *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"values.{field}" for field in ("offset", "before", "middle", "last")],
 )
 
 _JOIN_NAMES = (
     *("size", "after", "rows", "ranges", "chunks"),
-    *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"x.{field}" for field in ("offset", "before", "middle", "last")],
 )
 
 
@@ -118,7 +118,7 @@ class _Choice:
 
 
 class PartialsCode:
-    """Joins the values of a part of the indices, row by row. Operands: parts, values, index.
+    """Joins the values of a chunk of the indices, row by row. Operands: partials, values, index.
 
     Args:
         kind: How: "sum", "max" or "min".
@@ -145,12 +145,12 @@ class PartialsCode:
         n = {name: f.read("%params", i) for i, name in enumerate(_PARTIAL_NAMES)}
         y, values, index = (f.operand(i) for i in range(3))
         item = Number(choice.dtype).stored
-        part = f.rem("%work_item", n["chunks"])
+        chunk = f.rem("%work_item", n["chunks"])
         batch = f.div("%work_item", n["chunks"])
         length = f.mul(n["size"], n["after"])
         out = f.at(item, y, f.mul("%work_item", length))
         _fill(f, out, length, choice)
-        begin = f.mul(part, n["chunk"])
+        begin = f.mul(chunk, n["chunk"])
         count = f.high(f.low(n["chunk"], f.sub(n["count"], begin)), "0")
         offset = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
         offset = f.at(item, values, f.add(offset, f.mul(begin, n["values.middle"])))
@@ -189,7 +189,7 @@ class PartialsCode:
 
 
 class JoinCode:
-    """Joins x with the parts.  Operands: output, x, parts."""
+    """Joins x with the partials.  Operands: output, x, partials."""
 
     def __init__(self, kind: str, dtype: DType) -> None:
         self._choice = _Choice(kind, dtype)
@@ -205,7 +205,7 @@ class JoinCode:
         choice.add_lines(module)
         f = BranchWriter(module)
         n = {name: f.read("%params", i) for i, name in enumerate(_JOIN_NAMES)}
-        y, x, parts = (f.operand(i) for i in range(3))
+        y, x, partials = (f.operand(i) for i in range(3))
         item = Number(choice.dtype).stored
         batch = f.div("%work_item", n["ranges"])
         row = f.mul(f.rem("%work_item", n["ranges"]), n["rows"])
@@ -227,8 +227,8 @@ class JoinCode:
             call_run(f, run, b, "1", a, n["x.last"], width)
         first = f.add(f.mul(f.mul(batch, n["chunks"]), length), begin)
         with f.loop("0", n["chunks"]) as loop:
-            part = f.at(item, parts, f.add(first, f.mul(loop.index, length)))
-            f.do(f"call void @join(ptr {out}, ptr {part}, i64 1, i64 {count})")
+            partial = f.at(item, partials, f.add(first, f.mul(loop.index, length)))
+            f.do(f"call void @join(ptr {out}, ptr {partial}, i64 1, i64 {count})")
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
@@ -301,12 +301,12 @@ def partial_steps(
     least = dim_max(1, size_of(named) * after // _CHUNK)
     chunks = dim_max(1, dim_min(_CHUNKS, least, count // dim_max(1, size)))
     length = size * after
-    parts = Temp(dtype, before * chunks * length, "results of parts of the indices")
+    partials = Temp(dtype, before * chunks * length, "partial results of the indices")
     steps.append(
         Step(
             nodes=(node,),
             code=PartialsCode(kind, dtype, index.dtype, from_end=from_end),
-            operands=(parts, values.storage, index),
+            operands=(partials, values.storage, index),
             written=(True, False, False),
             params=(
                 *(size, after, count, ceil(count, chunks), chunks, offset, stride),
@@ -325,7 +325,7 @@ def partial_steps(
         Step(
             nodes=(node,),
             code=JoinCode(kind, dtype),
-            operands=(output.storage, x.storage, parts),
+            operands=(output.storage, x.storage, partials),
             written=(True, False, False),
             params=(size, after, rows, ranges, chunks, x.offset, *x.strides),
             work_items=before * ranges,

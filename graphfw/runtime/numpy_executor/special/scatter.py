@@ -2,7 +2,7 @@
 
 An array is taken as [before, size, after], with the indexed axes joined in the middle. Leading
 indices that only count, `x[arange(n)[:, None], columns]`, name what is before. Work items own
-parts of the output, ranges of the middle and blocks of the last dim, and look for the indices that
+blocks of the output, ranges of the middle and blocks of the last dim, and look for the indices that
 name something there. So the values that one element is given come in the indices' order, whoever
 computes.
 """
@@ -43,7 +43,7 @@ _WORK_ITEM = 1 << 14
 """Elements that a work item owns at least, if there are so many."""
 
 _RANGES = 64
-"""Parts that the middle has at most: each looks at all indices."""
+"""Ranges that the middle has at most: each looks at all indices."""
 
 _HALVES = 2
 """The same of positions of one element each."""
@@ -66,8 +66,8 @@ _NAMES = (
     "group",  # positions along the first dim that a work item owns
     "share",  # so many of these in a row have the same indices
     "sets",  # of indices, which are taken in turn
-    *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
-    *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"x.{field}" for field in ("offset", "before", "middle", "last")],
+    *[f"values.{field}" for field in ("offset", "before", "middle", "last")],
 )
 
 
@@ -179,7 +179,7 @@ class ScatterCode:
         width: str,
         height: str,
     ) -> None:
-        """Copy the item's part of x: at once where it is contiguous, in x too, or is uniform."""
+        """Copy the work item's block of x: at once where it is contiguous in both, or uniform."""
         kind = f"i{8 * self._dtype.itemsize}"
         flat = f.mul(n["x.last"], n["after"])
         together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
@@ -198,7 +198,7 @@ class ScatterCode:
     def _named(
         self, f: BranchWriter, n: dict[str, str], positions: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
-        """Open a loop over what is named in the work item's part of the middle.
+        """Open a loop over what is named in the work item's range of the middle.
 
         Yields which of its rows that is, and the number of the index.
         """
@@ -307,7 +307,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
         """Return the step with so many ranges of the middle at most, and so many rows at least."""
         rows = dim_max(1, least // block, ceil(size, most))
         ranges, blocks = ceil(size, rows), ceil(after, block)
-        # Of many short parts an item has some.
+        # Of many short ranges a work item has some.
         group = dim_max(1, _WORK_ITEM // dim_max(1, size * after)) if ranges == blocks == 1 else 1
         known = [size, after, count, rows, block, ranges, blocks, before, group, share, sets]
         return Step(

@@ -32,7 +32,7 @@ _STRIP, _IMAGES, _RESULTS = 9, 1.5, 2.2
 image or of the result, for each of its products."""
 
 _SEGMENT = 10
-"""Those that a piece of memory costs: of a channel, or of a row where blocks have parts of rows."""
+"""The cycles for a contiguous range: a channel's, or a row's where blocks have incomplete rows."""
 
 _KERNELS = 50
 """Those for one channel of a panel of outputs, for each product."""

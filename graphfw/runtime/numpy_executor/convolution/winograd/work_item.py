@@ -116,7 +116,7 @@ class _WinogradItem:
         self.products = planes(body, self.shape, address, width, self.room)
 
     def scratch(self, index: int) -> str:
-        """A part of scratch memory."""
+        """A range of scratch memory."""
         return self.body.at("%scratch", self.body.array("%params", index))
 
     def text(self, symbol: str) -> str:

@@ -1,4 +1,4 @@
-"""The parts of the attention kernels: tiles of matrix products, packing, exp."""
+"""The tiles of attention kernels: matrix products, packing, exp."""
 
 from __future__ import annotations
 
