@@ -483,9 +483,7 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
     while todo:
         item = todo.pop()
         if isinstance(item, Variable) or _is_module(item):
-            found = found or {
-                id(submodule) for submodule in (*module.modules(), *module.variables())
-            }
+            found = found or {id(one) for one in (*module.modules(), *module.variables())}
             if id(item) in found:
                 continue
             kind, plain = type(item).__name__, type(value).__name__

@@ -264,12 +264,12 @@ def _is_random(graph: Graph) -> bool:
 def stage_program(
     whole: Program, graph: Graph, feeds: Sequence[Tensor], updated: tuple[Variable, ...]
 ) -> Program:
-    """Return a part of a program as one of its own.
+    """Return a subgraph of a program as a program of its own.
 
     Args:
         whole: The program.
-        graph: The part; its last outputs are the new contents of variables.
-        feeds: Its placeholders, those that stand for results of other parts among them.
+        graph: The subgraph; its last outputs are the new contents of variables.
+        feeds: Its placeholders, those that stand for results of other subgraphs among them.
         updated: The variables that it updates.
     """
     checks = shape_checks(graph)

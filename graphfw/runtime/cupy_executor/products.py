@@ -106,9 +106,9 @@ class ProductCode:
         """The step's name in reports: what is done, in order."""
         if self.op is None:
             return "matmul"
-        parts = {"residual": self.op.residual, "bias": self.op.bias}
-        parts |= {self.op.activation: bool(self.op.activation), "sums": self.op.sums}
-        return " ".join(["matmul", *[name for name, is_there in parts.items() if is_there]])
+        words = {"residual": self.op.residual, "bias": self.op.bias}
+        words |= {self.op.activation: bool(self.op.activation), "sums": self.op.sums}
+        return " ".join(["matmul", *[name for name, is_there in words.items() if is_there]])
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class ProductCode:
 
     @property
     def plain(self) -> ProductCode:
-        """The part that is always done by cuBLASLt: the product, and what is added to it."""
+        """The operations that cuBLASLt always does: the product, and what is added to it."""
         assert self.op is not None
         op = FusedProduct(residual=True, widens=self.op.widens) if self.op.residual else None
         return replace(self, op=op, fallback=(), apart=RESULT)

@@ -229,7 +229,7 @@ class Worker:
         return made
 
     def work(self, run: RunMemory, segments: Iterable[Segment], rng: Rng) -> None:
-        """Do what some parts say.
+        """Run some segments.
 
         Args:
             run: Its memory.

@@ -114,7 +114,7 @@ class Carried(Expr):
 
 
 class Term(NamedTuple):
-    """A computed part of an access: `value * stride`; the run fails unless 0 <= value < bound."""
+    """A computed term of an access: `value * stride`; the run fails unless 0 <= value < bound."""
 
     value: Expr
     stride: Size
@@ -127,7 +127,7 @@ class Access(NamedTuple):
     Attributes:
         offset: In elements.
         strides: Axis by name to stride in elements; axes that are not named have stride 0.
-        terms: Computed parts.
+        terms: The computed terms.
     """
 
     offset: Size

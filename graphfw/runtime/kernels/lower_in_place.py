@@ -44,7 +44,7 @@ def in_place(
         for storage, its in addresses.items():
             if len(its) > 1 or storage in packed or storage.dtype is not address.storage.dtype:
                 continue
-            if storage is address.storage:  # another part of it
+            if storage is address.storage:  # another section of it
                 continue
             (only,) = its
             if last[storage] <= number and _same_element(only, address):

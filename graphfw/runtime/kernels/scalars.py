@@ -41,7 +41,7 @@ class Scalars(PrimitiveCalls):
         return super().const(value, dtype)
 
     def complex(self, real: Expr, imag: Expr, dtype: DType) -> Expr:
-        """A complex number of its parts."""
+        """A complex number of its components."""
         return complex_numbers.Pair(dtype, real, imag)
 
     def real(self, x: Expr) -> Expr:

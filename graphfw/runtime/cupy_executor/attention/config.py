@@ -73,7 +73,7 @@ class BlockTiles(NamedTuple):
 
     Attributes:
         warps: How many warps it has.
-        split: How many warps share rows, with a part of the results' columns each.
+        split: How many warps share rows, with a slice of the results' columns each.
         m: How many times 16 rows a warp has.
         n: How many times 8 columns of scores are computed at a time.
     """

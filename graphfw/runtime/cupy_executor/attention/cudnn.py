@@ -96,34 +96,34 @@ class CudnnAttention(cudnn.CudnnCode):
         return self._asked(operands, (1, 1))._replace(smaller=tuple(self._smaller(operands)))
 
     def _asked(
-        self, operands: Mapping[str, _OperandStrides], parts: tuple[int, int]
+        self, operands: Mapping[str, _OperandStrides], slices: tuple[int, int]
     ) -> cudnn.CudnnRequest:
-        """Return what is asked for one of so many parts of the batches, and of the heads."""
-        offsets, begins, part = [], [], {}
+        """Return the cuDNN request for one slice of the batches and of the heads."""
+        offsets, begins, slice_views = [], [], {}
         for name, one in operands.items():
             item, (batch, head, row, _) = self.dtype_of(name).itemsize, one.strides
             batches, heads, count, width = one.shape
-            sizes = batches // parts[0], heads // parts[1]
+            sizes = batches // slices[0], heads // slices[1]
             axes = _AttentionAxis(sizes[0], batch), _AttentionAxis(sizes[1], head), count
-            part[name] = _lying(0, axes, row, width)
+            slice_views[name] = _lying(0, axes, row, width)
             offsets.append(one.offset * item)
             begins.append(
                 [
                     (i * sizes[0] * batch + j * sizes[1] * head) * item
-                    for i in range(parts[0])
-                    for j in range(parts[1])
+                    for i in range(slices[0])
+                    for j in range(slices[1])
                 ]
             )
         return cudnn.CudnnRequest(
-            graph=partial(_graph, self, part),
+            graph=partial(_graph, self, slice_views),
             offsets=tuple(offsets),
             since=_SINCE,
-            parts=tuple(zip(*begins, strict=True)) if parts != (1, 1) else (),
-            kept=f"{self.key} {part}",
+            slices=tuple(zip(*begins, strict=True)) if slices != (1, 1) else (),
+            kept=f"{self.key} {slice_views}",
         )
 
     def _smaller(self, operands: Mapping[str, _OperandStrides]) -> Iterator[cudnn.CudnnRequest]:
-        """Yield what may be asked where all would take too much memory: so few parts as will do.
+        """Yield what may be asked where all would take too much memory: so few slices as will do.
 
         On a Hopper GPU a gradient that is the same in each run keeps those of the scores, in 16
         bits, for keys and queries in tiles of 64; besides, for each head those of keys and values
@@ -140,7 +140,7 @@ class CudnnAttention(cudnn.CudnnCode):
         for pair in pairs:
             if batches * heads // prod(pair) * each < cudnn.WORKSPACE:
                 asked = self._asked(operands, pair)
-                begins = [begin for part in asked.parts for begin in part]
+                begins = [begin for offsets in asked.slices for begin in offsets]
                 if not any([begin % cudnn.ALIGNED for begin in begins]):
                     yield asked
                     return

@@ -31,8 +31,8 @@ class PassAttentionResult(Pass):
     """Replace `attention_grad` by `attention_backward` where cuDNN may be asked for that.
 
     These are gradients of 16-bit floats without a mask, of lengths that are known. Where the logs
-    of the sums have a gradient, that is part of delta, and nothing is replaced. Gradients of keys
-    and values that heads share are added up by it, if nothing else is done with them.
+    of the sums have a gradient, that is a summand of delta, and nothing is replaced. Gradients of
+    keys and values that heads share are added up by it, if nothing else is done with them.
     """
 
     name = "pass-attention-result"

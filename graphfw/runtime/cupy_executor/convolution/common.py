@@ -143,14 +143,14 @@ def pieces_of(blocks: DimLike, depth: DimLike) -> int:
 def added(
     node: Node,
     found: MultiplyInstructions,
-    parts: Storage,
+    partials: Storage,
     to: Storage,
     pieces: int,
     sizes: tuple[DimLike, ...],
     gaps: tuple[DimLike, ...],
     begin: DimLike = 0,
 ) -> Step:
-    """Return the step that adds up parts: [pieces, groups, rows, taps, channels]."""
+    """Return the step that adds up partials: [pieces, groups, rows, taps, channels]."""
     code = add_code(found.sums, found.dtype)
     params = (pieces, *sizes, begin, *gaps)
-    return Step((node,), code, (parts, to), (False, True), params, work_items=1)
+    return Step((node,), code, (partials, to), (False, True), params, work_items=1)

@@ -86,10 +86,10 @@ GF void gf_depthwise_weight(
     const gf_dims<RANK> dims = gf_some<RANK>(GF_DIM(0), GF_DIM(1), GF_DIM(2));
     const gf_places<RANK> places(dims);
     const gf_index size = dims.places(), taps = dims.taps(), depth = (gf_index)images * size;
-    const gf_index parts = (taps + TAPS - 1) / TAPS;
+    const gf_index chunks = (taps + TAPS - 1) / TAPS;
     gf_index block = (gf_index)blockIdx.x;
-    const gf_index first = block % parts * TAPS;
-    block /= parts;
+    const gf_index first = block % chunks * TAPS;
+    block /= chunks;
     const gf_index output = block % (gf_index)outputs, piece = block / (gf_index)outputs;
     const T* const of_x = x + ((gf_index)x_begin
                                + output / (gf_index)multiple * (gf_index)x_channel);

@@ -127,7 +127,7 @@ template <class Tile> struct gf_kernels {
     }
 };
 
-// What places see: each thread has a column, and a part of the depth.
+// What positions see: each thread has a column, and a slice of the depth.
 template <class Tile, int RANK> struct gf_seen {
     typedef typename Tile::T T;
     enum { EACH = Tile::BK * Tile::BN / Tile::THREADS };

@@ -80,11 +80,11 @@ def conv_weight_steps(
         pieces = pieces_for(found, rows, columns, op.groups, depth)
         code = weight_code(found, len(dims))
         numbers = (op.groups, rows, sees)
-    parts = Temp(found.sums, pieces * size_of(out.shape), "parts of sums")
+    partials = Temp(found.sums, pieces * size_of(out.shape), "partial sums")
     step = Step(
         nodes=(node,),
         code=code,
-        operands=(wide.storage, kept.storage, parts),
+        operands=(wide.storage, kept.storage, partials),
         written=(False, False, True),
         params=(
             *(kept.shape[0], *numbers),
@@ -96,7 +96,11 @@ def conv_weight_steps(
         work_items=1,
     )
     sizes = (op.groups, rows, taps, sees)
-    return [*steps, step, added(node, found, parts, out.storage, pieces, sizes, gaps[1:], gaps[0])]
+    return [
+        *steps,
+        step,
+        added(node, found, partials, out.storage, pieces, sizes, gaps[1:], gaps[0]),
+    ]
 
 
 def _with_rows(view: View, node: Node, steps: list[Step]) -> View:

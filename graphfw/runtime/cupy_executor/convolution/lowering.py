@@ -87,7 +87,7 @@ def fused_conv_steps(
     pieces = 1 if is_single else _conv_pieces(op, found, x, weight)
     if epilogue is not None and pieces != 1:
         if product is None:
-            product = Temp(found.dtype, size, "sums of parts")
+            product = Temp(found.dtype, size, "sums of partials")
         steps = fused_conv_steps(node, (node,), *images, product, None, precision)
         return [*steps, epilogue_step(nodes, product, epilogue, row)]
     if is_single:
@@ -98,8 +98,8 @@ def fused_conv_steps(
     ]
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:])
     matrix, steps = _matrix(node, op, found, weight, dims, spreads)
-    parts = Temp(found.sums, pieces * size, "parts of sums")
-    conv_epilogue = _ConvEpilogue((parts,), (True,), None, ())
+    partials = Temp(found.sums, pieces * size, "partial sums")
+    conv_epilogue = _ConvEpilogue((partials,), (True,), None, ())
     if pieces == 1:
         conv_epilogue = _epilogue(node, found, product, epilogue)
     step = Step(
@@ -126,7 +126,7 @@ def fused_conv_steps(
         if is_by_pixel(node):  # images, outputs and their positions
             output_sizes = size_of(op.output_sizes)
             sizes, gaps = (x.shape[0], row, output_sizes, 1), (output_sizes * row, 1, row, 0)
-        steps.append(added(node, found, parts, product, pieces, sizes, gaps))
+        steps.append(added(node, found, partials, product, pieces, sizes, gaps))
     return steps
 
 
@@ -190,7 +190,7 @@ class _ConvEpilogue(NamedTuple):
     Attributes:
         operands: Besides its own.
         written: Which of these are written.
-        epilogue: What is done to sums; None: they are parts.
+        epilogue: What is done to sums; None: they are partials.
         params: What that takes.
         in_place: As of a `Step`.
     """

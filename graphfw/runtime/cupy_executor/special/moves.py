@@ -30,7 +30,7 @@ _MOST = 48
 def move_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the step of a node that copies; none of complex numbers, or of too many parts."""
+    """Return the step of a node that copies; none of complex numbers, or of too many boxes."""
     (output,) = outputs
     moves = moves_of(node, inputs, output)
     dtype = output.storage.dtype
@@ -87,10 +87,10 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
     for number, (_, rank) in enumerate(boxes):
         names = [f"(gf_index)w{position + n}" for n in range(2 + 3 * rank)]
         position += len(names)
-        parts = [names[2 + rank * n : 2 + rank * (n + 1)] for n in range(3)]
-        for what, part in zip(("dims", "from", "to"), parts, strict=True):
-            lines.append(f"    const gf_index {what}{number}[] = {{{', '.join(part)}}};")
-        count = " * ".join(parts[0])
+        groups = [names[2 + rank * n : 2 + rank * (n + 1)] for n in range(3)]
+        for what, numbers in zip(("dims", "from", "to"), groups, strict=True):
+            lines.append(f"    const gf_index {what}{number}[] = {{{', '.join(numbers)}}};")
+        count = " * ".join(groups[0])
         lines.append(f"    const gf_index count{number} = {count} / V;")
     total = " + ".join([f"count{number}" for number in range(len(boxes))]) or "0"
     lines += [
