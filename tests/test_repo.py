@@ -96,11 +96,13 @@ WORDS_TO_AVOID = {
     "seeing": "window_bounds",
     "place": "position, index, address, location or slot; in_place is the field's",
     "places": "positions, indices, addresses or output_sizes",
+    "part": "section, slice, chunk, component, term, fraction or submodule: see the glossary",
+    "parts": "sections, slices, chunks, components, terms, fractions or submodules",
     "given": "operand, feed, argument, parameter or captured",
 }
 """Words of names in the runtime and the passes, and the glossary's words for them."""
 
-AVOIDED_EVERYWHERE = {*"trip trips told behind alone turned place places".split()}
+AVOIDED_EVERYWHERE = {*"trip trips told behind alone turned place places part parts".split()}
 """Words that no name of the package has. (A recurrent layer has cells.)"""
 
 PROSE = re.compile(r'(?s:""".*?""")|#.*')

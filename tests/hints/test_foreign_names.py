@@ -62,7 +62,7 @@ def test_each_name_exists_or_is_answered(path):
         ("numpy.fft", gf.fft),
     ],
 )
-def test_each_name_of_a_part_exists_or_is_answered(path, module):
+def test_each_name_of_a_module_exists_or_is_answered(path, module):
     silent = []
     for name in NAMES[path]:
         try:

@@ -87,7 +87,7 @@ def test_a_body_has_the_opset_of_the_graph_around_it():
         assert slope.graph is lanes.graph is g
 
 
-def test_a_part_of_another_opset_keeps_its_nodes():
+def test_a_subgraph_of_another_opset_keeps_its_nodes():
     x = gf.asarray(np.float32([-6.5]))
     newest = gf.gelu(x)  # made outside of any graph: of the newest opset
     with gf.Graph(opset=1):

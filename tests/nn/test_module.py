@@ -119,7 +119,7 @@ def test_snake_case():
     assert nn.SiLU().path == "silu"
 
 
-def test_replaced_parts_take_another_name(graph):
+def test_replaced_submodules_take_another_name(graph):
     model = MLP()
     old, weight = model.fc2, model.fc1.weight
     model.fc2 = nn.Linear(8, 5)

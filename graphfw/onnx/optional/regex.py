@@ -406,7 +406,7 @@ class Pattern:
         return len(self._states) - 1
 
     def _added(self, node: _Node, then: int) -> int:
-        """Add the states for a part of the pattern, and return the first one."""
+        """Add the states for a node of the pattern, and return the first one."""
         if isinstance(node, (_Set, _At)):
             return self._new(node, [then])
         if isinstance(node, _All):

@@ -28,7 +28,7 @@ from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
-from graphfw.runtime.kernels.complex_numbers import NoComplexFormError, parts_of
+from graphfw.runtime.kernels.complex_numbers import NoComplexFormError, components_of
 from graphfw.runtime.kernels.elements import (
     ComputedIndex,
     Element,
@@ -150,7 +150,7 @@ class ExpressionBuilder:
             value = K.cast(self.value(tensor, index), tensor.dtype)
             address = address_at(root, index, offset, strides)
             if tensor.dtype.is_complex:
-                return [*zip(address.components(), parts_of(value), strict=True)]
+                return [*zip(address.components(), components_of(value), strict=True)]
             return [(address, value)]
         assert isinstance(node.op, Concat)
         axis = node.op.axis

@@ -23,7 +23,7 @@ def compiling(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def uncut_sums(monkeypatch):
-    """Work items have long loops, since no sum is cut into parts."""
+    """Work items have long loops, since no sum is split."""
     for part in (gradient, gradient_sums):
         monkeypatch.setattr(part, "_WORK_ITEMS", 0)
 

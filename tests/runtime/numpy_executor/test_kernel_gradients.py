@@ -20,10 +20,10 @@ def compiling(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 
-@pytest.fixture(params=["whole", "in parts"])
+@pytest.fixture(params=["whole", "in chunks"])
 def cut(request, monkeypatch):
-    """Sums over few places are cut into parts, too."""
-    if request.param == "in parts":
+    """Sums over few positions are cut into chunks, too."""
+    if request.param == "in chunks":
         monkeypatch.setattr(gradient, "_CHUNK", 40)
         monkeypatch.setattr(gradient_sums, "_DEPTH", 3)
     else:

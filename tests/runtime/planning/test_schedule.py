@@ -233,7 +233,7 @@ def test_long_work_items_come_first():
     assert level.steps == [steps[1], steps[0], steps[2]]
 
 
-def test_what_changes_a_part_of_a_carry_waits_for_those_that_read_it():
+def test_what_changes_a_carry_in_place_waits_for_those_that_read_it():
     old, new, a, b = map(temp, ("old", "new", "a", "b"))
     change = replace(step([old, a], [new], in_place=True), leaves_rest=True)
     # Only the first is read by the change; the other would be at its level.

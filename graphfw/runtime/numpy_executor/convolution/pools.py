@@ -82,7 +82,7 @@ class PoolParams(ParamBlock):
 
     PLANES: int
     ROWS: int
-    PARTS: int
+    SEGMENTS: int
     TOGETHER: int
     EACH: int
     """All planes, the rows of one, the segments of a row, those of a work item; the planes of an
@@ -169,7 +169,7 @@ class _Pool(WindowBounds):
         return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
-        body, count = self.body, self.param(PoolParams.PARTS)
+        body, count = self.body, self.param(PoolParams.SEGMENTS)
         together, each = self.param(PoolParams.TOGETHER), self.param(PoolParams.EACH)
         segments = body.mul(self.param(PoolParams.ROWS), count)
         begin = body.mul("%work_item", together)
