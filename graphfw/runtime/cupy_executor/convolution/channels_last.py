@@ -268,17 +268,17 @@ class _Rewriting:
             (self._apart[before],) = emit_all(Barrier(1), tensor)
         return self._apart[before]
 
-    def _laid_out(self, kernels: Tensor) -> Tensor:
-        """Return kernels of which the array beneath them lies as images do, for all that read it.
+    def _laid_out(self, weights: Tensor) -> Tensor:
+        """Return weights of which the array beneath them lies as images do, for all that read it.
 
         Where a cast makes it, that writes it so; gradients of images read it reversed.
         """
-        views, root = list[Op](), kernels
+        views, root = list[Op](), weights
         while isinstance(root.node.op, PermuteDims | Flip):
             views.append(root.node.op)
             (root,) = root.node.inputs
         if not moves(root.shape):
-            return kernels
+            return weights
         if root not in self._laid:
             cast, rank = root.node.op, root.ndim
             source = root.node.inputs[0] if isinstance(cast, AsType) else root

@@ -42,7 +42,7 @@ CHANNELS = 1
 _WINDOWED = (WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake)
 
 _EVEN = 8
-"""Kernels of one element are matrices for cuBLASLt where these have so many rows and columns, or a
+"""Weights of one element are matrices for cuBLASLt where these have so many rows and columns, or a
 multiple: 16 bytes can be read at once then."""
 
 
@@ -120,8 +120,8 @@ def is_asked(node: Node) -> bool:
     if not isinstance(op, Conv | ConvWeight) or not node.types[0].dtype.is_low_precision:
         return False
     assert isinstance(op, Correlation)
-    kernels = node.types[0] if isinstance(op, ConvWeight) else node.inputs[1].type
-    if engine_of(node, "highest") is None or is_depthwise(op, *kernels.shape[:2]):
+    weights = node.types[0] if isinstance(op, ConvWeight) else node.inputs[1].type
+    if engine_of(node, "highest") is None or is_depthwise(op, *weights.shape[:2]):
         return False
     is_plain = all([spread == 1 for spread in op.input_dilations])
     return is_plain or (isinstance(op, Conv) and all([stride == 1 for stride in op.strides]))
@@ -183,12 +183,12 @@ def is_matrix_product(node: Node) -> bool:
     """Whether a convolution is a product of all pixels by a matrix, or the gradient of one."""
     op = node.op
     assert isinstance(op, Correlation)
-    kernels = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape
-    steps = (*op.strides, *op.input_dilations, *kernels[2:], op.groups)
+    weights = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape
+    steps = (*op.strides, *op.input_dilations, *weights[2:], op.groups)
     if any([step != 1 for step in steps]) or any([start != 0 for start in op.before]):
         return False
     output_sizes = op.output_sizes if isinstance(op, Conv) else node.inputs[1].shape[2:]
-    is_even = all([isinstance(n, int) and n % _EVEN == 0 for n in kernels[:2]])
+    is_even = all([isinstance(n, int) and n % _EVEN == 0 for n in weights[:2]])
     return is_even and output_sizes == node.inputs[0].shape[2:]
 
 

@@ -148,18 +148,18 @@ class Dims(NamedTuple):
         sizes: Of the image; one for each dim, as of all.
         gaps: How far its elements are apart.
         output_sizes: Of the result.
-        kernels: Of the window.
+        taps: Of the window.
     """
 
     sizes: list[int]
     gaps: list[int]
     output_sizes: list[int]
-    kernels: list[int]
+    taps: list[int]
 
     def reach(self) -> int:
         """Return how far the elements of an image may be from its first."""
-        pairs = zip(self.gaps, self.sizes, self.kernels, strict=True)
-        return sum([abs(gap) * (size + kernel) for gap, size, kernel in pairs])
+        pairs = zip(self.gaps, self.sizes, self.taps, strict=True)
+        return sum([abs(gap) * (size + taps) for gap, size, taps in pairs])
 
 
 def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
@@ -178,7 +178,7 @@ def over(count: int, name: str, *reach: int) -> Launch:
 
 @cache
 def pack_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
-    """Return the code that lays out kernels: see `gf_conv_pack`."""
+    """Return the code that lays out weights: see `gf_conv_pack`."""
     kind = memory(engine.dtype)
     call = f"gf_conv_pack<{kind}, {rank}, {'true' if engine.by_depth else 'false'}>"
 
@@ -208,12 +208,12 @@ def conv_code(
     else:
         name = f"gf_conv{rank}{epilogue.name}"
         head = f"template <class Tile>\nGF void {name}(const typename Tile::T* x, "
-        head += f"const typename Tile::T* kernels, {epilogue.parameters}, GF_CONV_PARAMS"
+        head += f"const typename Tile::T* packed, {epilogue.parameters}, GF_CONV_PARAMS"
         lines = [
             f"{head}{epilogue.numbers}, int* failed, char*) {{",
             "const gf_index total = (gf_index)groups * (gf_index)outputs;",
             f"const gf_index size = gf_some<{rank}>(GF_DIM(0), GF_DIM(1), GF_DIM(2)).places();",
-            f"gf_conv_with<Tile, {rank}>(x, kernels, GF_CONV_ARGUMENTS, [&](gf_index, "
+            f"gf_conv_with<Tile, {rank}>(x, packed, GF_CONV_ARGUMENTS, [&](gf_index, "
             "gf_index image, gf_index output, gf_index place, typename Tile::S sum) {",
             *[*epilogue.lines(), "});\n}\n"],
         ]
@@ -222,7 +222,7 @@ def conv_code(
 
     def launching(params: Sequence[int]) -> Launch:
         images, groups, outputs, channels, begin, image_gap, channel_gap = params[:7]
-        kernels_begin, _, slot, pieces = params[7:11]
+        weights_begin, _, slot, pieces = params[7:11]
         dims, spreads = dims_from(params[11:]), params[11 + 7 * RANK :]
         classes = [spreads[3 * d + 1] for d in range(RANK)]
         most = math.prod([-(-p // n) for p, n in zip(dims.output_sizes, classes, strict=True)])
@@ -232,8 +232,8 @@ def conv_code(
             return NOTHING
         tile = engine.tile(outputs, images * most, others)
         reach = begin + images * abs(image_gap) + groups * channels * abs(channel_gap)
-        of_kernels = kernels_begin + slot * groups * math.prod(classes)
-        largest = max(reach + dims.reach(), of_kernels, written, _reach(epilogue, params))
+        of_weights = weights_begin + slot * groups * math.prod(classes)
+        largest = max(reach + dims.reach(), of_weights, written, _reach(epilogue, params))
         return _launched(tile, others * _tiles(tile, outputs, images * most), largest)
 
     return HandwrittenCode(
@@ -256,14 +256,14 @@ def _reach(epilogue: CudaEpilogue | None, params: Sequence[int]) -> int:
 
 @cache
 def weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
-    """Return the code of the gradient of kernels: see `gf_conv_weight`."""
+    """Return the code of the gradient of weights: see `gf_conv_weight`."""
     call = "gf_conv_weight<{}, " + f"{rank}>"
 
     def launching(params: Sequence[int]) -> Launch:
         images, groups, outputs, channels, begin, x_image, x_channel = params[:7]
         y_begin, y_image, y_output, pieces = params[7:11]
         dims = dims_from(params[11:])
-        columns = channels * math.prod(dims.kernels)
+        columns = channels * math.prod(dims.taps)
         if groups * outputs * columns == 0:
             return NOTHING
         tile = engine.tile(outputs, columns, groups * pieces)
@@ -342,8 +342,8 @@ def depthwise_code(
         each = 4 if size >= 128 else 1
         warps = images * outputs * -(-size // (32 * each))
         reach = begin + images * abs(image_gap) + outputs * abs(channel_gap) + dims.reach()
-        of_kernels = params[6] + outputs * abs(params[7])
-        largest = max(reach, of_kernels, 32 * each * warps, _reach(epilogue, params))
+        of_weights = params[6] + outputs * abs(params[7])
+        largest = max(reach, of_weights, 32 * each * warps, _reach(epilogue, params))
         grid = min(-(-warps // (_THREADS // 32)), _BLOCKS)
         name, is_wide = "four" if each == 4 else "one", largest >= _NARROW
         return Launch(name, grid, 1, (_THREADS, 1), 0, 0, 0, is_wide)
@@ -360,14 +360,14 @@ def depthwise_code(
 
 @cache
 def depthwise_weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
-    """Return the code of the gradient of such kernels: see `gf_depthwise_weight`."""
+    """Return the code of the gradient of such weights: see `gf_depthwise_weight`."""
     kinds = f"{memory(engine.dtype)}, {memory(engine.sums)}, {rank}"
 
     def launching(params: Sequence[int]) -> Launch:
         images, outputs, _, begin, x_image, x_channel = params[:6]
         y_begin, y_image, y_output, pieces = params[6:10]
         dims = dims_from(params[10:])
-        taps = math.prod(dims.kernels)
+        taps = math.prod(dims.taps)
         if outputs * taps == 0:
             return NOTHING
         reach = begin + images * abs(x_image) + outputs * abs(x_channel) + dims.reach()

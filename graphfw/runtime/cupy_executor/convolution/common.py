@@ -40,7 +40,7 @@ class GpuSpatialDim(NamedTuple):
     size: DimLike
     gap: DimLike
     output_sizes: DimLike
-    kernel: DimLike
+    taps: DimLike
     stride: int
     dilation: int
     before: DimLike
@@ -54,7 +54,7 @@ def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
 
 
 def is_by_pixel(node: Node) -> bool:
-    """Whether images are channels-last for a node, and kernels as they do."""
+    """Whether images are channels-last for a node, and weights likewise."""
     return isinstance(node.op, PixelCorrelation)
 
 
@@ -98,12 +98,10 @@ def spatial_dims(
     sizes: Sequence[DimLike],
     gaps: Sequence[DimLike],
     output_sizes: Sequence[DimLike],
-    kernels: Sequence[DimLike],
+    window: Sequence[DimLike],
 ) -> list[GpuSpatialDim]:
     """Return the spatial dims of an op."""
-    facts = zip(
-        sizes, gaps, output_sizes, kernels, op.strides, op.dilations, op.before, strict=True
-    )
+    facts = zip(sizes, gaps, output_sizes, window, op.strides, op.dilations, op.before, strict=True)
     return [GpuSpatialDim(*fact) for fact in facts]
 
 

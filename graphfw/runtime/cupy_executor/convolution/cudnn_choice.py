@@ -39,7 +39,7 @@ def with_cudnn(
     and where each output sees one channel, which kernels read once for all positions.
 
     Args:
-        node: A convolution, or the gradient of its kernels.
+        node: A convolution, or the gradient of its weights.
         nodes: What the steps compute.
         inputs: How its inputs lie.
         product: See `fused_conv_steps`.
@@ -53,8 +53,8 @@ def with_cudnn(
         size = node.types[0].size
         result = Temp(node.types[0].dtype, size, "the result of a convolution")
     out = result_in(node, result)
-    kernels = (out if isinstance(op, ConvWeight) else other).shape
-    is_single = is_depthwise(op, kernels[0], kernels[1])
+    weights = (out if isinstance(op, ConvWeight) else other).shape
+    is_single = is_depthwise(op, weights[0], weights[1])
     if not fallback or is_single or isinstance(fallback[-1].code, ProductCode):
         return fallback
     form = terms(op, x, other, out)

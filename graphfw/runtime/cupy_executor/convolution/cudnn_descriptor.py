@@ -70,7 +70,7 @@ class CudnnConvForm(NamedTuple):
 
 
 def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | None:
-    """Return a convolution, or a gradient of kernels, in cuDNN's terms; None where it has none.
+    """Return a convolution, or a gradient of weights, in cuDNN's terms; None where it has none.
 
     Args:
         op: A `Conv` or a `ConvWeight`.
@@ -96,11 +96,11 @@ def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | N
 
 
 def _flipped(weight: View, groups: DimLike) -> View | None:
-    """Return the kernels of which these are the reverse: [C, O/G, *K] -> [O, C/G, *K].
+    """Return the weights of which these are the reverse: [C, O/G, *K] -> [O, C/G, *K].
 
     None where they do not lie so that strides could say it.
     """
-    inputs, outputs, *kernel = weight.shape
+    inputs, outputs, *window = weight.shape
     along, down, *taps = weight.strides
     each_has = in_group(inputs, groups)
     if groups == 1:
@@ -111,8 +111,8 @@ def _flipped(weight: View, groups: DimLike) -> View | None:
         channels, step = groups * outputs, down
     else:
         return None
-    last = sum([(k - 1) * tap for k, tap in zip(kernel, taps, strict=True)])
-    shape = (channels, each_has, *kernel)
+    last = sum([(k - 1) * tap for k, tap in zip(window, taps, strict=True)])
+    shape = (channels, each_has, *window)
     strides = (step, along, *[-tap for tap in taps])
     return View(weight.storage, weight.offset + last, shape, strides)
 
@@ -171,9 +171,9 @@ def described(
             return f"the {name} does not lie in an order that cuDNN takes"
         if one.offset * itemsize % ALIGNED:
             return f"the {name} begins where no {ALIGNED} bytes begin"
-    image, kernel, response = operands
+    image, weight, response = operands
     after = []
-    sizes = (image.shape[2:], kernel.shape[2:], response.shape[2:])
+    sizes = (image.shape[2:], weight.shape[2:], response.shape[2:])
     for size, taps, output_sizes, at, step, apart in zip(
         *sizes, before, strides, dilations, strict=True
     ):
@@ -184,8 +184,8 @@ def described(
     if rank == 1:
         for each, usual in ((before, 0), (after, 0), (strides, 1), (dilations, 1)):
             each.insert(0, usual)
-    image, kernel, response = [_plain(one, by_pixel=by_pixel) for one in operands]
-    return CudnnConvDescriptor(image, kernel, response, before, after, strides, dilations)
+    image, weight, response = [_plain(one, by_pixel=by_pixel) for one in operands]
+    return CudnnConvDescriptor(image, weight, response, before, after, strides, dilations)
 
 
 def _taken(numbers: Iterator[int], rank: int) -> OperandStrides:

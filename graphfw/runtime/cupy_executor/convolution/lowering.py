@@ -139,7 +139,7 @@ def _as_products(
     out: Storage,
     precision: Precision,
 ) -> Step | None:
-    """Return the step of kernels of one element as cuBLASLt's products, one for each image.
+    """Return the step of weights of one element as cuBLASLt's products, one for each image.
 
     None where they are others, or operands lie so that it could not read 16 bytes at once.
     """
@@ -246,7 +246,7 @@ def _spread_arguments(spreads: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 class _Matrix(NamedTuple):
-    """Kernels as a matrix for each class and group: see `gf_kernels` in forward.cuh.
+    """Weights as a matrix for each class and group: see `gf_weights` in forward.cuh.
 
     Attributes:
         storage: Where they are.
@@ -269,7 +269,7 @@ def _matrix(
     dims: Sequence[GpuSpatialDim],
     spreads: Sequence[tuple[int, int, int]],
 ) -> tuple[_Matrix, list[Step]]:
-    """Return kernels as matrices, and what lays them out."""
+    """Return weights as matrices, and what lays them out."""
     groups, channels = op.groups, weight.shape[1]
     outputs = in_group(weight.shape[0], groups)
     as_is = _as_it_lies(op, found, weight)
@@ -282,9 +282,9 @@ def _matrix(
     lead = (along + found.vector - 1) // found.vector * found.vector
     slot = lines * lead
     count = math.prod([spread[1] for spread in spreads])
-    memory = Temp(found.dtype, count * groups * slot, "kernels as matrices")
-    # The image is no argument, since how kernels are laid out does not depend on it.
-    kernels = [
+    memory = Temp(found.dtype, count * groups * slot, "weights as matrices")
+    # The image is no argument, since how weights are laid out does not depend on it.
+    weights = [
         dim._replace(size=k, gap=gap, output_sizes=1, before=0 if spread[0] == 1 else dim.before)
         for dim, k, gap, spread in zip(
             dims, weight.shape[2:], weight.strides[2:], spreads, strict=True
@@ -297,7 +297,7 @@ def _matrix(
         written=(False, True),
         params=(
             *(groups, outputs, channels, weight.offset, *weight.strides[:2], lines, lead),
-            *dim_arguments(kernels),
+            *dim_arguments(weights),
             *_spread_arguments(spreads),
         ),
         work_items=1,
@@ -306,7 +306,7 @@ def _matrix(
 
 
 def _as_it_lies(op: Conv, found: MultiplyInstructions, weight: View) -> _Matrix | None:
-    """Return kernels of one element where they are matrices as they lie."""
+    """Return weights of one element where they are matrices as they lie."""
     outputs, channels, *taps = weight.shape
     down, along, *_ = weight.strides
     if any(k != 1 for k in taps) or any(s != 1 for s in op.input_dilations):

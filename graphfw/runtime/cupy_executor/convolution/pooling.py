@@ -220,10 +220,10 @@ def _code(
         count = images * planes * math.prod(dims.sizes if is_back else dims.output_sizes)
         if count == 0:
             return NOTHING
-        steps = zip(dims.gaps, dims.sizes, dims.output_sizes, dims.kernels, strict=True)
-        reach = sum([abs(gap) * (max(size, p) + kernel) for gap, size, p, kernel in steps])
+        steps = zip(dims.gaps, dims.sizes, dims.output_sizes, dims.taps, strict=True)
+        reach = sum([abs(gap) * (max(size, p) + width) for gap, size, p, width in steps])
         taps = params[5 + 7 * RANK : 5 + 7 * RANK + more]
-        reach += sum([abs(gap) * kernel for gap, kernel in zip(taps, dims.kernels, strict=False)])
+        reach += sum([abs(gap) * width for gap, width in zip(taps, dims.taps, strict=False)])
         apart = begin + images * abs(image_gap) + planes * abs(plane_gap)
         placed = images * planes * math.prod(dims.output_sizes)
         return over(count, "elements", reach + apart, placed)

@@ -3,7 +3,7 @@
 The left operand is the components of the weights, the right one those of the image, see
 `amx_image`: columns are words one after the other, from the first of some rows of positions to the
 last. What belongs to no position is computed for nothing. Where a number of the image, or of a
-block of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
+block of weights, is out of the range that can be split, vectors multiply the numbers themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.convolution.amx_weights import (
     ROWS,
     AmxWeightParams,
     RowsCode,
-    kernels_at,
+    weights_at,
 )
 from graphfw.runtime.numpy_executor.convolution.window_bounds import Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
@@ -47,7 +47,7 @@ HEIGHT = 8
 """The rows of the micro-kernels that stand in; a block may have only some rows of the last."""
 
 AT_ONCE = 8
-"""How many tiles of k of a block of kernels stay in a cache, for all columns."""
+"""How many tiles of k of a block of weights stay in a cache, for all columns."""
 
 PANEL = SIDE * DEPTH * 4
 """The bytes of a panel of what windows see, for vectors."""
@@ -60,7 +60,7 @@ GAP = 64
 class AmxConvCode(WithWindows, SharedFunction):
     """How a work item is computed: some outputs and rows of positions, of images and groups.
 
-    Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
+    Operands: x; the blocks of weights, see `amx_weights`; the weight; the words of x and for each
     work item of `ImageComponentsCode` whether it could split. Integers: `ConvParams`, of which
     `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
     `AmxImageParams` and `AmxWeightParams`.
@@ -79,14 +79,14 @@ class AmxConvCode(WithWindows, SharedFunction):
         return f"convolution by tiles {self.shape.key} {self.rank} {self.step} {self.tiles}"
 
     @property
-    def kernels(self) -> RowsCode:
-        """The function that writes kernels as rows, for vectors."""
+    def weight_rows(self) -> RowsCode:
+        """The function that writes weights as rows, for vectors."""
         return RowsCode(self.shape, self.rank)
 
     @property
     def callees(self) -> tuple[WindowsCode, RowsCode]:
         """The functions that it calls by name."""
-        return self.windows, self.kernels
+        return self.windows, self.weight_rows
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -136,7 +136,7 @@ class _AmxConv:
         self.length = body.mul(self.taps, self.deep)
         self.side = 2 * TILE * code.tiles.components
         self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
-        # Scratch memory: a panel, rows of kernels, where words are, results, those of their dtype.
+        # Scratch memory: a panel, rows of weights, where words are, results, those of their dtype.
         self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)
         self.square = body.at(self.list, body.mul(body.ceil(self.length, 8), 64))
         self.gap = body.add(body.mul(layout.columns, 4), GAP)
@@ -207,17 +207,17 @@ class _AmxConv:
         group, first = body.rem(member, groups), body.mul(block, SIDE)
         count = body.min(body.sub(self.m, first), SIDE)
         number = body.add(body.mul(group, body.ceil(self.m, SIDE)), block)
-        kernels = body.at(body.array("%buffers", 1, "ptr"), body.mul(number, self.block_bytes))
-        both = body.let(f"and i64 {fits}, {body.get(kernels)}")
+        weights = body.at(body.array("%buffers", 1, "ptr"), body.mul(number, self.block_bytes))
+        both = body.let(f"and i64 {fits}, {body.get(weights)}")
         by_tiles = body.test("ne", both, 0)
         with body.where(by_tiles):
-            self.by_tiles(member, kernels, rows)
+            self.by_tiles(member, weights, rows)
         with body.where(body.opposite(by_tiles)):
             output = body.add(body.mul(group, self.m), first)
             self.by_vectors(member, output, count, rows)
         self.finish(body.add(body.mul(member, self.m), first), count, rows, by_tiles)
 
-    def by_tiles(self, member: str, kernels: str, rows: _Rows) -> None:
+    def by_tiles(self, member: str, weights: str, rows: _Rows) -> None:
         """Multiply a block, some tiles of k at a time, with the words of some rows."""
         body, layout = self.body, self.layout
         words = body.at(body.array("%buffers", 3, "ptr"), body.mul(member, layout.group))
@@ -226,7 +226,7 @@ class _AmxConv:
         with body.loop(0, body.max(self.length, "1"), AT_ONCE) as k:
             count = body.min(body.sub(self.length, k), AT_ONCE)
             more = body.test("ne", k, 0)
-            a = body.at(kernels, body.add(body.mul(k, self.side), HEAD))
+            a = body.at(weights, body.add(body.mul(k, self.side), HEAD))
             offsets = body.at(self.list, body.mul(k, 8))
             with body.loop(0, rows.columns, SIDE) as column:
                 before = body.mul(column, 4)
@@ -240,13 +240,13 @@ class _AmxConv:
         """Multiply numbers as they are, some positions of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
         image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
-        kernels = kernels_at(body, self.shape, self.weight, output, 2)
+        weights = weights_at(body, self.shape, self.weight, output, 2)
         first, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
         with body.loop(0, body.max(self.k, "1"), DEPTH) as begin:
             length = body.min(body.sub(self.k, begin), DEPTH)
             more = body.test("ne", begin, 0)
             body.line(
-                f"call fastcc void @{self.code.kernels.name}(ptr {kernels}, ptr {self.weight}, "
+                f"call fastcc void @{self.code.weight_rows.name}(ptr {weights}, ptr {self.weight}, "
                 f"i64 {count}, i64 {begin}, i64 {length}, ptr {self.left})"
             )
             with body.loop(0, columns, SIDE) as column:

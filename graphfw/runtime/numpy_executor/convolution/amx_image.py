@@ -94,8 +94,8 @@ class Extent(NamedTuple):
         assert isinstance(dim.output_size, int)
         assert isinstance(dim.dilation, int)
         cycle = dim.stride // math.gcd(dim.stride, dim.dilation)
-        size = dim.output_size + (dim.kernel - 1) * dim.dilation // dim.stride
-        return Extent(size, min(dim.kernel, cycle), cycle)
+        size = dim.output_size + (dim.taps - 1) * dim.dilation // dim.stride
+        return Extent(size, min(dim.taps, cycle), cycle)
 
 
 class Words(NamedTuple):

@@ -40,7 +40,7 @@ _LARGEST = 1 << 28
 _DOT = 22
 """The cycles of a product of two tiles with what belongs to it; 16 are the processor's own."""
 
-_SPLIT, _RESULT, _KERNEL = 0.6, 0.6, 4
+_SPLIT, _RESULT, _WEIGHT = 0.6, 0.6, 4
 """The cycles for a word of a component, for an element of the result, and of the weights where a
 run splits these."""
 
@@ -48,7 +48,7 @@ _STEP = 8000
 """The cycles for a step more."""
 
 _FROM_MEMORY = 13
-"""The bytes of kernels that arrive in a cycle, where they come from memory."""
+"""The bytes of weights that arrive in a cycle, where they come from memory."""
 
 
 def amx_strategies(
@@ -72,7 +72,7 @@ def _suits(it: Convolution) -> bool:
     sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     if not all([isinstance(number, int) for some in sizes for number in some]):
         return False
-    width, k = it.dims[-1].output_size, it.weight.shape[1] * it.kernel
+    width, k = it.dims[-1].output_size, it.weight.shape[1] * it.taps
     assert isinstance(width, int)
     assert isinstance(k, int)
     readable = it.dims[-1].step or not it.shape.converts
@@ -121,11 +121,11 @@ def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
     times = -(-_rows(it) // _together(it, words))
     columns = _columns(it, words, -(-_rows(it) // max(times, 1)))
     squares = images * times * -(-columns // SIDE) * -(-m // SIDE)
-    cycles = 4 * len(tiles.pairs) * _DOT * squares * it.kernel * -(-_channels(it) // SIDE)
+    cycles = 4 * len(tiles.pairs) * _DOT * squares * it.taps * -(-_channels(it) // SIDE)
     cycles += _SPLIT * images * words.size(tiles) + _STEP
     cycles += _RESULT * m * n
     if not fixed:
-        cycles += _KERNEL * m * k
+        cycles += _WEIGHT * m * k
     elif not it.is_near:
         cycles += _weight_bytes(it, tiles) / it.groups / _FROM_MEMORY
     return cycles * it.groups / CLOCK
@@ -148,7 +148,7 @@ def _steps(
     rows, together = _rows(it), _together(it, words)
     columns = -(-_columns(it, words, together) // SIDE) * SIDE
     how = cut(
-        shape, Costs(speed=2, a=0, b=1), (m, n, channels * it.kernel), it.members, may_split=False
+        shape, Costs(speed=2, a=0, b=1), (m, n, channels * it.taps), it.members, may_split=False
     )
     output_cuts = dim_min(how.row_blocks, max(-(-m // SIDE), 1))
     row_cuts = dim_min(how.column_blocks, max(rows, 1))
@@ -166,7 +166,7 @@ def _steps(
     seen, flags, split = _image(it, tiles, words)
     blocks, steps = _blocks(it, tiles, lie, fixed)
     operands = operands_of([x.storage, blocks, weight.storage, seen, flags], product, epilogue)
-    length = it.kernel * -(-channels // SIDE)
+    length = it.taps * -(-channels // SIDE)
     scratch = PANEL + ROWS + -(-length // 8) * 64 + SIDE * (4 * columns + GAP)
     if epilogue is not None:
         params += epilogue.params_with(
@@ -194,7 +194,7 @@ def _numbers(
     """Return the integers of `windows.P`, of which some say how work items are cut, and of dims."""
     x, channels = it.x, _channels(it)
     return (
-        *(it.outputs, it.output_size, channels * it.kernel, it.groups, channels),
+        *(it.outputs, it.output_size, channels * it.taps, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
         *cuts,
         *numbers(dims),
@@ -216,7 +216,7 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
 
 def _weight_bytes(it: Convolution, tiles: Tiles) -> int:
     """Return how many bytes the components of the weights take."""
-    length = it.kernel * -(-_channels(it) // SIDE)
+    length = it.taps * -(-_channels(it) // SIDE)
     return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.components)
 
 
@@ -230,7 +230,7 @@ def _blocks(
         WeightComponentsCode(it.shape, len(it.dims), tiles),
         (it.weight.storage, memory),
         (False, True),
-        (it.outputs, it.kernel, *lie),
+        (it.outputs, it.taps, *lie),
         it.groups * -(-it.outputs // SIDE),
         ROWS,
     )

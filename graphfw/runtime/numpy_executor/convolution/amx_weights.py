@@ -44,7 +44,7 @@ class AmxWeightParams(ParamBlock):
 
 @record
 class RowsCode(SharedFunction):
-    """The function that writes kernels as rows, in the dtype that is computed in.
+    """The function that writes weights as rows, in the dtype that is computed in.
 
         @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
 
@@ -53,7 +53,7 @@ class RowsCode(SharedFunction):
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims the kernels have.
+        rank: How many spatial dims the weights have.
     """
 
     shape: TileShape
@@ -62,7 +62,7 @@ class RowsCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"rows of kernels {self.shape.stored} {self.rank}"
+        return f"rows of weights {self.shape.stored} {self.rank}"
 
     @property
     def types(self) -> str:
@@ -108,7 +108,7 @@ class WeightComponentsCode:
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims the kernels have.
+        rank: How many spatial dims the weights have.
         tiles: The tiles that read the components.
     """
 
@@ -123,7 +123,7 @@ class WeightComponentsCode:
 
     @property
     def rows(self) -> RowsCode:
-        """The function that writes kernels as rows."""
+        """The function that writes weights as rows."""
         return RowsCode(self.shape, self.rank)
 
     @property
@@ -144,7 +144,7 @@ class WeightComponentsCode:
             body.mul(body.rem("%work_item", blocks), SIDE),
         )
         output = body.add(body.mul(group, outputs), first)
-        source = kernels_at(body, self.shape, numbers, output, 0)
+        source = weights_at(body, self.shape, numbers, output, 0)
         count = body.min(body.sub(outputs, first), SIDE)
         tap_bytes = body.mul(body.ceil(channels, SIDE), side)
         step = body.add(body.mul(tap_bytes, taps), HEAD)
@@ -171,10 +171,10 @@ class WeightComponentsCode:
         return module([FunctionText(text, known, ())])
 
 
-def kernels_at(
+def weights_at(
     body: FunctionBody, shape: TileShape, numbers: str, output: str, operand: int
 ) -> str:
-    """Return where the kernels of an output, counted over all groups, begin in an operand."""
+    """Return where the weights of an output, counted over all groups, begin in an operand."""
     offset = body.mul(output, body.array(numbers, AmxWeightParams.OUTPUT))
     offset = body.mul(
         body.add(offset, body.array(numbers, AmxWeightParams.OFFSET)), shape.stored.itemsize

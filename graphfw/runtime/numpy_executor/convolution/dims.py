@@ -18,7 +18,7 @@ class SpatialDim(NamedTuple):
         size: Of the image.
         in_memory: How far apart its elements are, in elements.
         output_size: The size of the result.
-        kernel: That of the window.
+        taps: The number of the window's taps.
         stride: How far the window moves.
         dilation: How far the window's elements are apart.
         before: How many zeros it sees before the image.
@@ -27,7 +27,7 @@ class SpatialDim(NamedTuple):
     size: DimLike
     in_memory: DimLike
     output_size: DimLike
-    kernel: int
+    taps: int
     stride: int
     dilation: DimLike
     before: DimLike
@@ -35,9 +35,7 @@ class SpatialDim(NamedTuple):
     @property
     def is_still(self) -> bool:
         """Whether each position sees the element of the same number."""
-        return (
-            self.kernel == self.stride == 1 and self.before == 0 and self.output_size == self.size
-        )
+        return self.taps == self.stride == 1 and self.before == 0 and self.output_size == self.size
 
     @property
     def step(self) -> DenseStride:
@@ -61,7 +59,7 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
                 last.size * width,
                 dim.in_memory,
                 last.output_size * width,
-                last.kernel,
+                last.taps,
                 1,
                 last.dilation * width,
                 last.before * width,
@@ -81,7 +79,7 @@ def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
     """
     dims = list(dims)
     for dim in dims:
-        far = dim.kernel * dim.dilation
+        far = dim.taps * dim.dilation
         if any([isinstance(n, int) and n >= _FAR for n in (dim.stride, far, dim.before)]):
             raise OverflowError
     dense = [dim._replace(in_memory=1) if dim.size == 1 else dim for dim in dims]

@@ -27,7 +27,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal["products", "elements"]
-"""The terms that are added up of what a window sees: products with a kernel, or the elements."""
+"""The terms that are added up of what a window sees: products with weights, or the elements."""
 
 
 _WORK_ITEM = 1 << 18
@@ -48,9 +48,9 @@ _WIDEST = 8
 """Windows of such a width at most are written out along a row."""
 
 
-def written_width(kernel: int) -> int:
+def written_width(taps: int) -> int:
     """Return the `width` of a `DirectWindowCode` for a window's width."""
-    return kernel if kernel <= _WIDEST else 0
+    return taps if taps <= _WIDEST else 0
 
 
 class DirectWindowParams(ParamBlock):
@@ -75,7 +75,7 @@ class DirectWindowParams(ParamBlock):
 class DirectWindowCode(SharedFunction):
     """How a work item is computed: some rows of the result, counted over all images and outputs.
 
-    Operands: x; the kernels, for products.
+    Operands: x; the weights, for products.
 
     Attributes:
         shape: The vectors.
@@ -175,7 +175,7 @@ class _DirectWindow(WindowBounds):
         )
 
     def operands(self, plane: str) -> tuple[str, str]:
-        """Where the channel is that a plane of the result sees, and its kernel."""
+        """Where the channel is that a plane of the result sees, and its weights."""
         body, outputs = self.body, self.param(DirectWindowParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
         channel = body.div(output, self.param(DirectWindowParams.MULTIPLE))
@@ -238,7 +238,7 @@ class _DirectWindow(WindowBounds):
 
         Where the window's width is known, what it sees along a row is found once for all rows.
         """
-        body, (image, kernel), vectors = self.body, operands, reading.vectors
+        body, (image, weight), vectors = self.body, operands, reading.vectors
         known = [self.along(run, str(k), reading) for k in range(self.code.width)]
         kind = self.shape.vector if vectors else self.shape.element
         with body.loop(*rows) as row:
@@ -254,12 +254,12 @@ class _DirectWindow(WindowBounds):
                 loops.enter_context(body.where(body.opposite(is_outside)))
                 if known:
                     for k, (offset, masks) in enumerate(known):
-                        factor = self.factor(kernel, [*tap, str(k)], vectors)
+                        factor = self.factor(weight, [*tap, str(k)], vectors)
                         self.add(totals, body.at(here, offset), masks, factor)
                 else:
                     along = loops.enter_context(body.loop(0, self.dims[-1][Spatial.TAPS]))
                     offset, masks = self.along(run, along, reading)
-                    factor = self.factor(kernel, [*tap, along], vectors)
+                    factor = self.factor(weight, [*tap, along], vectors)
                     self.add(totals, body.at(here, offset), masks, factor)
             there = body.at(to[0], body.mul(row, to[1]))
             for n, total in enumerate(totals):
@@ -283,14 +283,14 @@ class _DirectWindow(WindowBounds):
         mask = self.stored.mask(run, n)
         self.stored.store_some(value, body.at(to, n * shape.lanes * self.item), mask)
 
-    def factor(self, kernel: str, tap: list[str], vectors: int) -> str:
-        """An element of the kernel, in all lanes of a vector; "" where there is none."""
-        if not kernel:
+    def factor(self, weight: str, tap: list[str], vectors: int) -> str:
+        """An element of the weights, in all lanes of a vector; "" where there is none."""
+        if not weight:
             return ""
         body = self.body
         for k, gap in zip(tap, self.gaps, strict=True):
-            kernel = body.at(kernel, body.mul(body.mul(k, gap), self.item))
-        return self.stored.spread(kernel) if vectors else self.stored.load(kernel, 1)
+            weight = body.at(weight, body.mul(body.mul(k, gap), self.item))
+        return self.stored.spread(weight) if vectors else self.stored.load(weight, 1)
 
     def add(self, totals: list[str], here: str, masks: list[str], factor: str) -> None:
         """Take one more element of the window into the results."""

@@ -1,4 +1,4 @@
-"""`conv_weight_steps`: the steps of the gradient of kernels, sums over positions and images."""
+"""`conv_weight_steps`: the steps of the gradient of weights, sums over positions and images."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class CotangentPanelsCode:
 
 @record
 class GradientCode:
-    """An item: for some outputs of a group a panel of channels, with all elements of the kernel.
+    """An item: for some outputs of a group a panel of channels, with all elements of the window.
 
     Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
     a convolution, and transposed: here sums go over positions. Operands: x, what
@@ -407,7 +407,7 @@ def _narrowed(shape: TileShape, m: int) -> TileShape:
 
 
 def _by_channel(channels: int, k: int, width: int) -> bool:
-    """Whether panels of channels are full, or most of them: then an item writes whole kernels."""
+    """Whether panels of channels are full, or most of them: then an item writes whole weights."""
     is_full = channels >= 4 * width or (channels > 0 and channels % width == 0)
     return is_full and k // channels * width**2 <= _SUMS
 
@@ -415,14 +415,14 @@ def _by_channel(channels: int, k: int, width: int) -> bool:
 def _depthwise_step(
     node: Node, x: View, y: View, result: View, dims: list[SpatialDim]
 ) -> Step | None:
-    """Return the step for kernels that see one channel each; None for others, and large ones."""
-    outputs, each, *kernel = result.shape
-    is_small = all([isinstance(size, int) for size in kernel]) and size_of(kernel) <= MOST
+    """Return the step for weights that see one channel each; None for others, and large ones."""
+    outputs, each, *window = result.shape
+    is_small = all([isinstance(size, int) for size in window]) and size_of(window) <= MOST
     if each != 1 or not is_small or x.shape[1] == 1 or not dims[-1].step:
         return None
     target = host()
     shape = shape_for(x.storage.dtype, target)
-    code = DepthwiseCode(shape, dims[-1].step, tuple([dim.kernel for dim in dims]), target)
+    code = DepthwiseCode(shape, dims[-1].step, tuple([dim.taps for dim in dims]), target)
     params = (
         *(x.shape[0], size_of([dim.output_size for dim in dims[:-1]]), outputs // x.shape[1]),
         *(x.offset, *x.strides[:2], y.offset, *y.strides[:2]),
@@ -433,7 +433,7 @@ def _depthwise_step(
 
 
 def why_not_weight(node: Node) -> str:
-    """Return why there is no native code for a gradient of kernels; "" if there is."""
+    """Return why there is no native code for a gradient of weights; "" if there is."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, ConvWeight)
     if not supported(x.dtype):
@@ -441,7 +441,7 @@ def why_not_weight(node: Node) -> str:
     if any(spread != 1 for spread in op.input_dilations):
         return "the elements of x are spread"
     if not all(isinstance(size, int) for size in (*node.types[0].shape, op.groups)):
-        return "the sizes of the kernels are not known"
+        return "the sizes of the weights are not known"
     return ""
 
 

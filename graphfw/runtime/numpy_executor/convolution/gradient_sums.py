@@ -1,9 +1,9 @@
-"""The gradient of 3 x 3 kernels by Winograd's algorithm, tile by tile of the positions.
+"""The gradient of 3 x 3 weights by Winograd's algorithm, tile by tile of the positions.
 
 What `winograd.algorithm` says of a convolution, turned around: of the positions of a tile and what
 these see of the image,
 
-    kernel = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
+    weight = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
 
 So there is a matrix product for each element of a transformed tile, with sums over all tiles of all
 images; a quarter of the multiplications is left, if the positions fill the tiles.
@@ -67,7 +67,7 @@ class SumParams(ParamBlock):
 
 
 @record
-class KernelSumsCode:
+class WeightSumsCode:
     """A work item: some outputs, a panel of channels, and some tiles.
 
     Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
@@ -84,7 +84,7 @@ class KernelSumsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"kernel sums {self.shape.stored} for {self.target.name}\n"
+        return f"weight sums {self.shape.stored} for {self.target.name}\n"
 
     @property
     def callees(self) -> tuple[Piece, ...]:
@@ -109,7 +109,7 @@ class KernelSumsCode:
 class _Sums:
     """Writes the function."""
 
-    def __init__(self, code: KernelSumsCode) -> None:
+    def __init__(self, code: WeightSumsCode) -> None:
         self.code = code
         self.shape = code.shape
         self.body = body = FunctionBody()
@@ -187,7 +187,7 @@ class _Sums:
                 )
 
     def transform(self, first: str, channel: str, chunk_number: str) -> None:
-        """Make kernels of the sums, output by output."""
+        """Write the weights' gradients from the sums, output by output."""
         body, size, lanes = self.body, self.shape.size, self.shape.lanes
         item, taps = self.shape.stored.itemsize, TAPS * TAPS
         whole = body.mul(body.mul(self.outputs, self.channels), taps * item)
@@ -197,19 +197,19 @@ class _Sums:
         with body.loop(first, end) as output, body.loop(0, count, lanes) as lane:
             here = body.at("%scratch", body.mul(body.sub(output, first), _PANELS * self.line))
             here = body.at(here, body.mul(lane, size))
-            matrix = matrix_transpose(F4.of_kernel)
+            matrix = matrix_transpose(F4.of_weight)
             rows = []
             for i in range(F4.size):
                 offsets = [(i * F4.size + j) * self.code.plane * size for j in range(F4.size)]
                 values = [self.elements.load(body.at(here, offset)) for offset in offsets]
                 rows.append(mapped(body, self.shape, matrix, values))
             columns = [mapped(body, self.shape, matrix, list(c)) for c in zip(*rows, strict=True)]
-            kernel = [columns[j][i] for i in range(TAPS) for j in range(TAPS)]
+            weight = [columns[j][i] for i in range(TAPS) for j in range(TAPS)]
             begin = body.add(channel, lane)
             number = body.add(body.mul(output, self.channels), begin)
             to = body.at(result, body.mul(number, taps * item))
             for tap in range(0, taps, lanes):
-                some = kernel[tap : tap + lanes]
+                some = weight[tap : tap + lanes]
                 vectors = transposed(
                     body, self.shape, [*some, *["zeroinitializer"] * (lanes - len(some))]
                 )
@@ -227,14 +227,14 @@ def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
         and groups == 1
         and len(dims) == 2
         and min(_count(x), _count(y)) >= _LEAST
-        and all([(dim.kernel, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in dims])
+        and all([(dim.taps, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in dims])
         and dims[-1].step == 1
         and y.strides[-1] == 1
     )
 
 
 def _count(view: View) -> int:
-    """Return how many channels there are; with the kernels' sizes these are known."""
+    """Return how many channels there are; with the weights' sizes these are known."""
     channels = view.shape[1]
     assert isinstance(channels, int)
     return channels
@@ -255,7 +255,7 @@ class _Tiling(NamedTuple):
 def winograd_gradient_steps(
     node: Node, x: View, y: View, result: Storage, dims: list[SpatialDim]
 ) -> list[Step]:
-    """Return the steps of the gradient of kernels; see `fits`.
+    """Return the steps of the gradient of weights; see `fits`.
 
     Where there are few channels, and so many tiles beside them, these are done in rounds: the L3
     cache holds the transformed tiles of one.
@@ -277,7 +277,7 @@ def winograd_gradient_steps(
     if not is_whole:
         chunk = dim_max(_DEPTH, (total * blocks + _WORK_ITEMS - 1) // _WORK_ITEMS)
         chunks = dim_max(1, (total + chunk - 1) // chunk)
-    code = KernelSumsCode(shape if is_whole else shape._replace(stored=shape.dtype), target)
+    code = WeightSumsCode(shape if is_whole else shape._replace(stored=shape.dtype), target)
     before = [dim.before for dim in dims]
     steps: list[Step] = []
     sums: list[Storage] = []

@@ -1,4 +1,4 @@
-"""`TilesCode`: tiles of images and of positions, transformed for the gradient of 3 x 3 kernels."""
+"""`TilesCode`: transformed tiles of images and of positions, for gradients of 3 x 3 weights."""
 
 from __future__ import annotations
 

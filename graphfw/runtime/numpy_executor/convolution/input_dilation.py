@@ -1,7 +1,7 @@
 """`input_dilation_steps`: the steps of convolutions of spread elements: gradients of strided ones.
 
 Of the positions of the result, those with the same remainder by the spread see the same elements of
-the kernel, and x without gaps: each such phase is a convolution, and the last step puts the phases
+the weight, and x without gaps: each such phase is a convolution, and the last step puts the phases
 together.
 """
 
@@ -36,7 +36,7 @@ _WORK_ITEM = 1 << 14
 
 
 class _Phase(NamedTuple):
-    """Along one dim: which elements of the kernel the positions of a phase see.
+    """Along one dim: which taps the positions of a phase see.
 
     Attributes:
         first: The first of them.
@@ -130,22 +130,22 @@ def _phase_size(size: DimLike, spread: int, phase: int) -> DimLike:
     return (size - phase + spread - 1) // spread
 
 
-def _phase(phase: int, spread: int, dilation: int, before: DimLike, kernel: DimLike) -> _Phase:
+def _phase(phase: int, spread: int, dilation: int, before: DimLike, taps: DimLike) -> _Phase:
     """Return what the positions `spread * q + phase` see: x at q + t * dilation - before."""
     if spread == 1:
-        assert isinstance(kernel, int)
-        return _Phase(0, 1, kernel, dilation, before)
+        assert isinstance(taps, int)
+        return _Phase(0, 1, taps, dilation, before)
     assert isinstance(before, int)
-    assert isinstance(kernel, int)
+    assert isinstance(taps, int)
     step = spread // math.gcd(spread, dilation)
-    seen = [k for k in range(kernel) if (phase + k * dilation - before) % spread == 0]
+    seen = [k for k in range(taps) if (phase + k * dilation - before) % spread == 0]
     first = seen[0] if seen else 0
     begin = (phase + first * dilation - before) // spread
     return _Phase(first, step, len(seen), step * dilation // spread, -begin)
 
 
 def _phase_weight(weight: View, seen: Sequence[_Phase]) -> View:
-    """Return a view of the elements of the kernels that a phase sees."""
+    """Return a view of the elements of the weights that a phase sees."""
     offset = weight.offset
     for one, stride in zip(seen, weight.strides[2:], strict=True):
         offset = offset + one.first * stride

@@ -46,8 +46,8 @@ _TAP = 40
 _BEFORE = 26
 """As many rows more it takes to have written it before."""
 
-_RESULT, _KERNEL = 0.5, 2.5
-"""The cycles for an element of the result, and of the kernels where each run lays these out."""
+_RESULT, _WEIGHT = 0.5, 2.5
+"""The cycles for an element of the result, and of the weights where each run lays these out."""
 
 _COPIED = 16
 """Copying an element takes as long as multiplying so many."""
@@ -83,7 +83,7 @@ def why_never(node: Node) -> str:
     if not supported(x.dtype):
         return f"there are no native products of {x.dtype}"
     if not all(isinstance(size, int) for size in (*weight.shape, op.groups)):
-        return "the sizes of the kernels are not known"
+        return "the sizes of the weights are not known"
     return ""
 
 
@@ -94,12 +94,12 @@ class Convolution(NamedTuple):
         nodes: For reports.
         dims: The spatial dims.
         x: The images.
-        weight: The kernels.
+        weight: The weights.
         groups: How many there are.
         images: How many there are.
         target: The processor.
         likely: How many images there may be, where that is not known: for estimates.
-        is_near: Whether caches hold the kernels from run to run: for estimates.
+        is_near: Whether caches hold the weights from run to run: for estimates.
         is_whole: Whether a work item must have all positions of its outputs, for the epilogue.
     """
 
@@ -120,7 +120,7 @@ class Convolution(NamedTuple):
         return _known(self.weight.shape[0]) // max(self.groups, 1)
 
     @property
-    def kernel(self) -> int:
+    def taps(self) -> int:
         """How many elements a window sees of each channel."""
         return _known(size_of(self.weight.shape[2:]))
 
@@ -151,7 +151,7 @@ class Convolution(NamedTuple):
         ]
         images = self.images if isinstance(self.images, int) else self.likely
         channels = _known(self.weight.shape[1])
-        return self.outputs, images * math.prod(positions), channels * self.kernel
+        return self.outputs, images * math.prod(positions), channels * self.taps
 
     @property
     def is_depthwise(self) -> bool:
@@ -176,9 +176,9 @@ def multiply(
     shape, x, positions = it.shape, it.x, it.output_size
     channels = _known(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
-    m, n, k = it.outputs, it.output_size, channels * it.kernel
+    m, n, k = it.outputs, it.output_size, channels * it.taps
     work_item = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
-    tiles, steps = kernels_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
+    tiles, steps = weights_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
@@ -224,10 +224,10 @@ def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
     times = 1 if is_ahead else _known(how.row_blocks)
     rows += times * _LAID_OUT[step]
     cycles: float = rows * columns * k / (2 * shape.lanes)
-    cycles += _TAP * times * it.kernel * columns // shape.columns * _runs(it)
+    cycles += _TAP * times * it.taps * columns // shape.columns * _runs(it)
     cycles += _RESULT * m * n
     if not fixed:
-        cycles += _KERNEL * m * k
+        cycles += _WEIGHT * m * k
     return cycles * it.groups / CLOCK
 
 
@@ -238,7 +238,7 @@ def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
     is_joined = it.groups == 1 != it.x.shape[0] and few and not it.is_whole
     if is_joined:
         it = it.with_images_joined()
-    sizes = it.outputs, it.output_size, _known(it.weight.shape[1]) * it.kernel
+    sizes = it.outputs, it.output_size, _known(it.weight.shape[1]) * it.taps
     return it, is_joined, *_cut(it, sizes)
 
 
@@ -278,18 +278,18 @@ def _panels(shape: TileShape, n: DimLike) -> DimLike:
     return (n + shape.columns - 1) // shape.columns
 
 
-def kernels_as_tiles(
+def weights_as_tiles(
     it: Convolution, height: int, blocks: int, fixed: bool, *, by_channel: bool = False
 ) -> tuple[Storage, list[Step]]:
-    """Return the kernels as tiles of so many outputs, and what makes these: see `WeightsCode`.
+    """Return the weights as tiles of so many outputs, and what makes these: see `WeightsCode`.
 
     k is [*K, C], or [C, *K] with `by_channel`.
     """
     weight, shape = it.weight, it.shape
     channels = _known(weight.shape[1])
     tiles = -(-it.outputs // height)
-    size = it.groups * tiles * height * channels * it.kernel
-    memory = Temp(shape.dtype, size, "kernels as tiles")
+    size = it.groups * tiles * height * channels * it.taps
+    memory = Temp(shape.dtype, size, "weights as tiles")
     channel, *dims = zip(weight.shape[1:], weight.strides[1:], strict=True)
     *slow, fast = (channel, *dims) if by_channel else (*dims, channel)
     step = Step(
@@ -334,7 +334,7 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
     outputs = it.groups * multiple
     rows = size_of([dim.output_size for dim in it.dims[:-1]])
     width, item = it.dims[-1].output_size, it.shape.stored.itemsize
-    together = rows_together(width, it.kernel)
+    together = rows_together(width, it.taps)
     params: tuple[DimLike, ...] = (
         *(x.shape[0] * outputs, rows, together, outputs, multiple),
         *(x.offset, *x.strides[:2], weight.offset, weight.strides[0]),
@@ -347,7 +347,7 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
         params += epilogue.params_with(it.output_size if product is not None else 0)
         scratch = dim_min(together, rows) * width * item
     work_item = DirectWindowCode(
-        it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].kernel)
+        it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].taps)
     )
     target = with_stores(it.target, x.shape[0] * outputs * it.output_size)
     code = MatmulCode(work_item, target, (1,), False, (1,), product is not None, operands.region)

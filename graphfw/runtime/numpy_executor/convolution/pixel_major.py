@@ -5,7 +5,7 @@
 The left operand of the product is the image as it lies: what is seen lies equally far apart for all
 positions in a row of the result, and a list says how far apart for what the window sees. So
 nothing is laid out, and no columns are wasted where rows are short. The right operand is panels of
-kernels. What is computed, `[positions][outputs]`, is transposed at last.
+weights. What is computed, `[positions][outputs]`, is transposed at last.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TransposeCode(SharedFunction):
 class PixelMajorCode(SharedFunction):
     """How a work item is computed: some outputs of a group, some rows of positions of all images.
 
-    Operands: x, in the dtype that is computed in, with all that windows see; the panels of kernels.
+    Operands: x, in the dtype that is computed in, with all that windows see; the panels of weights.
 
     Attributes:
         shape: The tiles.
@@ -264,8 +264,8 @@ class PixelMajorWriter:
         """Compute what a panel of outputs is in some rows of positions, piece by piece of k."""
         body, width = self.body, self.shape.columns
         panels = body.mul(group, body.ceil(self.m, width))
-        kernels = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
-        kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
+        weights = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
+        weights = body.at(body.array("%buffers", 1, "ptr"), weights)
         left = body.min(body.sub(self.m, body.mul(panel, width)), width)
         narrow = body.test("sle", left, self.shape.lanes)
         gap = body.mul(self.dims[-1][PixelMajorDim.POSITION_STRIDE], self.size)
@@ -274,10 +274,10 @@ class PixelMajorWriter:
             begin = body.div(body.mul(self.k, piece), pieces)
             end = body.div(body.mul(self.k, body.add(piece, 1)), pieces)
             more = body.test("ne", piece, 0)
-            b = body.at(kernels, body.mul(begin, self.line))
+            b = body.at(weights, body.mul(begin, self.line))
             length = body.sub(end, begin)
             offsets = body.let(f"ptrtoint ptr {body.at(self.list, body.mul(begin, 8))} to i64")
-            # The first tiles ask for the next kernels, a line for each position of k; the others
+            # The first tiles ask for the next weights, a line for each position of k; the others
             # for what is there.
             ahead, nbytes = body.slot("ptr"), body.mul(length, self.line)
             body.set(ahead, body.at(b, nbytes), "ptr")

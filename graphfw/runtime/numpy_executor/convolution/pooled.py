@@ -102,7 +102,7 @@ def reduced_while_computed(
 
 
 def sums_first(conv: Node, pool: Node) -> bool:
-    """Whether a `window_sum` takes less time before a convolution whose kernels have one element.
+    """Whether a `window_sum` takes less time before a convolution whose weights have one element.
 
     What is rounded to 16 bits stays where it is: sums may leave the range that these have.
     """
@@ -124,7 +124,7 @@ def sums_first(conv: Node, pool: Node) -> bool:
 
 
 def _least_seconds(it: Convolution, winograd: bool = True, tiles: Tiles | None = None) -> float:
-    """Return how long the steps of a convolution take on one core, with fixed kernels."""
+    """Return how long the steps of a convolution take on one core, with fixed weights."""
     found = strategies_of(it, None, None, fixed_weight=True, winograd=winograd, tiles=tiles)
     return min([one.seconds for one in found])
 
@@ -148,7 +148,7 @@ def pooled_steps(
         conv: The convolution.
         pool: What pools it; see `pools_while_computed`.
         x: The images.
-        weight: The kernels.
+        weight: The weights.
         product: Where the results go, contiguous; None where only the epilogue needs them.
         epilogue: What is done to them.
         fixed_weight: Whether the weight stays the same from run to run.
@@ -183,7 +183,7 @@ def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
 def _sees_something(dim: SpatialDim) -> bool:
     """Whether each window sees an element."""
     first, last = -dim.before, (dim.output_size - 1) * dim.stride - dim.before
-    return first + dim.kernel > 0 and last < dim.size
+    return first + dim.taps > 0 and last < dim.size
 
 
 def _as_made(tensor: Tensor) -> View:

@@ -65,7 +65,7 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     is_written = dense and math.prod(rows_seen) <= pools.MOST_ROWS
     code = pools.PoolCode(
         *(shape, rank, stride, dense, rows_seen if is_written else None),
-        *(0 if segments == 1 else pools.SEGMENT, _KINDS[type(op)], written_width(last.kernel)),
+        *(0 if segments == 1 else pools.SEGMENT, _KINDS[type(op)], written_width(last.taps)),
         is_long(op.window),
         host(),
     )

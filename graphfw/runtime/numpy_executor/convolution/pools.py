@@ -48,7 +48,7 @@ _DEEP = 8
 
 def segments_together(dims: list[SpatialDim]) -> DimLike:
     """Return the number of segments of the result's rows that a work item computes."""
-    rows = math.prod([dim.kernel for dim in dims[:-1]])
+    rows = math.prod([dim.taps for dim in dims[:-1]])
     size = dim_min(dims[-1].size, SEGMENT * dims[-1].stride)
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, 64) * rows))
 
@@ -64,7 +64,7 @@ def vectors_of_segment(dim: SpatialDim, shape: TileShape) -> DimLike:
     They are scratch memory, `scratch_bytes` in all.
     """
     positions = dim_min(dim.output_size, SEGMENT) + shape.columns
-    return (positions * dim.stride + dim.kernel * dim.dilation + shape.columns) // shape.lanes + 1
+    return (positions * dim.stride + dim.taps * dim.dilation + shape.columns) // shape.lanes + 1
 
 
 def deep(segments: DimLike) -> DimLike:

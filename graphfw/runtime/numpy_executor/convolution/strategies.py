@@ -1,4 +1,4 @@
-"""`conv_steps`: from views of an image and of kernels to steps, by one of several strategies.
+"""`conv_steps`: from views of an image and of weights to steps, by one of several strategies.
 
 Each strategy is an entry of `strategies_of`: a name, an estimate, and a function that makes steps
 from the same arguments as the others: they write `product` where it is not None, and end with
@@ -55,7 +55,7 @@ def conv_steps(
         nodes: What is computed, for reports.
         op: How it convolves; see `why_not`.
         x: The images: float32, float64, or a float of 16 bits, as matrix products.
-        weight: The kernels, of the same dtype; all sizes are known.
+        weight: The weights, of the same dtype; all sizes are known.
         product: Where the result goes, contiguous; None where only the epilogue needs it.
         epilogue: What is done to its elements: rows are images and outputs, joined or not, columns
             positions.

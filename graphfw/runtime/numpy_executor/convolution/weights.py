@@ -1,4 +1,4 @@
-"""`WeightsCode`: the native function that lays out kernels as the left operand of a product."""
+"""`WeightsCode`: the native function that lays out weights as the left operand of a product."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WeightParams(ParamBlock):
 
 @record
 class WeightsCode:
-    """A work item: the kernels of one tile of outputs, `[k][outputs]`, where k is [*K, C].
+    """A work item: the weights of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 
     They lie in the order in which `ConvItemCode` reads them: block by block of outputs, piece by
     piece of k, then tile by tile. A group's last tile may have fewer outputs than it has room.
@@ -47,7 +47,7 @@ class WeightsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"kernels {self.shape.stored} {self.rank} for {self.target.name}\n"
+        return f"weights {self.shape.stored} {self.rank} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""

@@ -449,7 +449,7 @@ def steps_of(
         params += [view.offset, slow, fast]
         params += [0] * rank if view is image else view.strides[lead:]
     step = dims[-1].step if is_dense else 0
-    width, is_near = written_width(dims[-1].kernel), op.dilations[-1] == 1
+    width, is_near = written_width(dims[-1].taps), op.dilations[-1] == 1
     is_long = window_bounds.is_long(op.window)
     code = WindowArgmaxCode(op.name, shape, rank, step, width, is_near, is_long, host())
     operands = (*[view.storage for view in inputs], result.storage)

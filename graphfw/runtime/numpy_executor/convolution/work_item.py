@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.utils.records import record
 
 PANEL = 32 << 10
-"""The bytes of a panel, which the L1 cache holds beside a tile of kernels."""
+"""The bytes of a panel, which the L1 cache holds beside a tile of weights."""
 
 
 def depth(shape: TileShape) -> int:
@@ -134,7 +134,7 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 class ConvItemCode(WithWindows, SharedFunction):
     """How a work item is computed: some outputs and positions, of images and groups.
 
-    Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
+    Operands: x, or what `PanelsCode` has made of it; the tiles of weights, see `weights`.
 
     Attributes:
         is_ahead: Whether panels have been laid out before.
@@ -205,7 +205,7 @@ class _ConvItem:
             self.param(ConvParams.ROW_BLOCKS),
             self.param(ConvParams.COLUMN_BLOCKS),
         )
-        # Neighbouring work items differ in their columns: they read the same kernels.
+        # Neighbouring work items differ in their columns: they read the same weights.
         first, last = body.share(body.ceil(self.n, width), "%work_item", column_blocks)
         columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
         rest = body.div("%work_item", column_blocks)
@@ -215,20 +215,20 @@ class _ConvItem:
         begin = body.mul(body.div(rest, row_blocks), together)
         end = body.min(body.add(begin, together), self.param(ConvParams.MEMBERS))
         with body.loop(begin, end) as member:
-            image, kernels = self.operands(member)
-            kernels = body.at(kernels, body.mul(body.mul(rows[0], self.k), self.size))
+            image, weights = self.operands(member)
+            weights = body.at(weights, body.mul(body.mul(rows[0], self.k), self.size))
             row = body.add(body.mul(member, self.m), rows[0])
             with body.loop(*columns, self.param(ConvParams.CHUNK_COLUMNS)) as column:
                 most = self.param(ConvParams.CHUNK_COLUMNS)
                 count = body.min(body.sub(columns[1], column), most)
-                self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, kernels))
+                self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, weights))
         return body.function(
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
             "ptr %scratch, ptr %calls)"
         )
 
     def operands(self, member: str) -> tuple[str, str]:
-        """Where the channels of one group of one image begin, and its kernels."""
+        """Where the channels of one group of one image begin, and its weights."""
         body, groups = self.body, self.param(ConvParams.GROUPS)
         if self.code.is_ahead:
             panels = body.mul(member, body.ceil(self.n, self.shape.columns))
@@ -315,7 +315,7 @@ class _ConvItem:
         to: tuple[str, str],
     ) -> None:
         """Compute a chunk piece by piece of k, panel by panel."""
-        body, (image, kernels), (c, c_row) = self.body, operands, to
+        body, (image, weights), (c, c_row) = self.body, operands, to
         unit = self.calls.unit
         line = body.mul(unit, self.size)
         # All tiles of a piece of k lie one after the other.
@@ -326,7 +326,7 @@ class _ConvItem:
             end = body.div(body.mul(self.k, body.add(piece, 1)), pieces)
             length = body.sub(end, begin)
             more = body.test("ne", piece, 0)
-            kernels_here = body.at(kernels, body.mul(begin, room))
+            weights_here = body.at(weights, body.mul(begin, room))
             with body.loop(0, columns, self.shape.columns) as within:
                 left = body.min(body.sub(columns, within), self.shape.columns)
                 panel = "%scratch"
@@ -344,7 +344,7 @@ class _ConvItem:
                 narrow = body.test("sle", left, self.shape.lanes)
                 with self.calls.tiles(rows, narrow) as (tile, row):
                     offset = body.mul(body.mul(row, length), self.size)
-                    tile_begin = body.at(kernels_here, offset)
+                    tile_begin = body.at(weights_here, offset)
                     body.line(
                         f"call fastcc void {tile}(ptr {tile_begin}, i64 {self.size}, i64 {line}, "
                         f"ptr {panel}, i64 {self.line}, "

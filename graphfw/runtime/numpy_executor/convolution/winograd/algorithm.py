@@ -2,7 +2,7 @@
 
 m x m positions of a correlation with 3 x 3 elements are, by Winograd's algorithm,
 
-    positions = At @ ((G @ kernel @ G.T) * (Bt @ image @ Bt.T)) @ At.T
+    positions = At @ ((G @ weight @ G.T) * (Bt @ image @ Bt.T)) @ At.T
 
 of an image's (m + 2) x (m + 2) elements: (m + 2)^2 multiplications for each channel instead of
 9 m^2. See Lavin, Gray: Fast algorithms for convolutional neural networks, 2015 (arXiv:1509.09308).
@@ -21,7 +21,7 @@ from graphfw.utils.records import record
 Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
 
 TAPS = 3
-"""The elements of a kernel along each dim."""
+"""The taps of a window along each dim."""
 
 
 @record
@@ -60,8 +60,8 @@ class Algorithm:
         return (*rows, _polynomial(self.points))
 
     @cached_property
-    def of_kernel(self) -> Matrix:
-        """`G`: the kernel's polynomial at each point, divided by what `Bt` has there."""
+    def of_weight(self) -> Matrix:
+        """`G`: the weights' polynomial at each point, divided by what `Bt` has there."""
         rows = []
         for point in self.points:
             scale = Fraction(1)

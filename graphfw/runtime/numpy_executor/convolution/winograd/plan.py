@@ -16,7 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.plan import heights_for
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TILES = 14, 112
-"""How many tiles a block should have at least, and may have: fewer read kernels too often."""
+"""How many tiles a block should have at least, and may have: fewer read weights too often."""
 
 _SCRATCH = 16 << 20
 """The most bytes of the transformed tiles of a block."""
@@ -34,14 +34,14 @@ image or of the result, for each of its products."""
 _SEGMENT = 10
 """The cycles for a contiguous range: a channel's, or a row's where blocks have incomplete rows."""
 
-_KERNELS = 50
+_WEIGHTS = 50
 """Those for one channel of a panel of outputs, for each product."""
 
 _ASSUMED_POSITIONS = 2
 """A micro-kernel takes as long as for so many more positions: for its beginning and its end."""
 
 _FROM_MEMORY, _FROM_CACHE = 13, 64
-"""The bytes of kernels that arrive in a cycle: the first time, where they come from memory; and
+"""The bytes of weights that arrive in a cycle: the first time, where they come from memory; and
 again."""
 
 _LARGE, _TO_MEMORY = 8 << 20, 4
@@ -77,7 +77,7 @@ class WinogradPlan(NamedTuple):
         chunk: How many panels of outputs are done at a time.
         is_ahead: Whether tiles of images are transformed by a step of their own.
         heights: The rows of the micro-kernels, the largest first; they make up those of a block.
-        cycles: How long it takes one core, about, if caches hold the kernels.
+        cycles: How long it takes one core, about, if caches hold the weights.
     """
 
     images: int
@@ -167,9 +167,9 @@ def _time(
     # Half a panel is enough for few outputs.
     used = -(-sizes.outputs // lanes) / 2 / panels
     products = n * how.tiles * mine * used * (sizes.channels + _ASSUMED_POSITIONS)
-    kernels = n * mine * sizes.channels * shape.columns * shape.size
+    weights = n * mine * sizes.channels * shape.columns * shape.size
     results = (n * _RESULTS * how.tiles + segments * _SEGMENT) * 2 * mine
-    work_item = products + kernels / _FROM_CACHE + results + _WORK_ITEM
+    work_item = products + weights / _FROM_CACHE + results + _WORK_ITEM
     work_items, ahead, ahead_work_items, waiting = blocks * how.output_blocks, 0.0, 0, 0
     if how.is_ahead:
         seen = n * how.tiles * sizes.channels * shape.size
@@ -191,13 +191,13 @@ def _time(
 
 
 def memory_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
-    """Return how much longer it takes one core if no cache holds the kernels."""
+    """Return how much longer it takes one core if no cache holds the weights."""
     panels = -(-sizes.outputs // shape.columns)
     nbytes = algorithm.products * panels * sizes.channels * shape.columns * shape.size
     return nbytes * (1 / _FROM_MEMORY - 1 / _FROM_CACHE)
 
 
-def kernel_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
-    """Return how long transforming the kernels takes one core."""
+def weight_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
+    """Return how long transforming the weights takes one core."""
     panels = -(-sizes.outputs // shape.columns)
-    return panels * sizes.channels * algorithm.products * _KERNELS
+    return panels * sizes.channels * algorithm.products * _WEIGHTS

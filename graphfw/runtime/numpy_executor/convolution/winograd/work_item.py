@@ -54,7 +54,7 @@ class WinogradCode(MatmulCode):
 class WinogradItemCode(SharedFunction):
     """How a work item is computed.
 
-    Operands: x, or what `prepack.PrepackCode` has made of it; the kernels, see
+    Operands: x, or what `prepack.PrepackCode` has made of it; the weights, see
         `weights.WinogradWeightsCode`.
 
     Attributes:
@@ -124,7 +124,7 @@ class _WinogradItem:
         body, code = self.body, self.code
         output_blocks = body.array("%params", WinogradParams.OUTPUT_BLOCKS)
         panels = body.ceil(self.outputs, self.shape.columns)
-        # Neighbouring work items differ in their tiles: they read the same kernels.
+        # Neighbouring work items differ in their tiles: they read the same weights.
         blocks = block_count(body, code.algorithm)
         number, rest = body.rem("%work_item", blocks), body.div("%work_item", blocks)
         block = block_of(body, code.algorithm, number)
@@ -155,8 +155,8 @@ class _WinogradItem:
         """Multiply a block of tiles with a chunk of panels, product by product."""
         body, shape = self.body, self.shape
         products = self.code.algorithm.products
-        kernels = body.mul(body.mul(begin, products), self.panel)
-        kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
+        weights = body.mul(body.mul(begin, products), self.panel)
+        weights = body.at(body.array("%buffers", 1, "ptr"), weights)
         tiles = "1"
         for low, high in block:
             tiles = body.mul(body.sub(high, low), tiles)
@@ -166,7 +166,7 @@ class _WinogradItem:
             column = body.mul(body.add(begin, number), shape.columns)
             narrow = body.test("sle", body.sub(self.outputs, column), shape.lanes)
             panel = body.mul(body.add(body.mul(product, count), number), self.panel)
-            panel = body.at(kernels, panel)
+            panel = body.at(weights, panel)
             left = body.at(seen.address, body.mul(product, seen.plane))
             to = body.at(self.products.address, body.mul(product, self.products.plane))
             to = body.at(to, body.mul(number, shape.columns * self.size))
