@@ -1,4 +1,4 @@
-"""How a chunk of a matrix product is computed: as dot products, row by row, or in blocks."""
+"""The ways to compute a chunk of a matrix product: as dot products, row by row, or in blocks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CHUNK_ROWS = 256
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many positions of k are done at a time: a strip fits into the L2 cache."""
+    """Return the number of positions of k for which a strip fits into the L2 cache."""
     return 1024 // shape.size * shape.k_pack
 
 
 def slice_of(
     body: FunctionBody, shape: TileShape, length: str, number: str, splits: str
 ) -> tuple[str, str]:
-    """Where one of several equal slices of k begins and ends; they cut no pair."""
+    """Return the begin and the end of one of several equal slices of k; they cut no pair."""
     pairs = body.ceil(length, shape.k_pack) if shape.k_pack > 1 else length
     begin = body.div(body.mul(pairs, number), splits)
     end = body.div(body.mul(pairs, body.add(number, 1)), splits)
@@ -40,15 +40,15 @@ def slice_of(
 
 
 class Scratch(NamedTuple):
-    """Where the pieces of a work item's scratch memory begin, in bytes.
+    """The offsets of the areas of a work item's scratch memory, in bytes.
 
     Attributes:
         strip: Packed panels of b.
         left: A piece of a, converted.
         left_components: Its components, as tiles.
         right_components: Those of the panels.
-        square: What `@tiles` computes.
-        block: A chunk of the product, where it has no other position.
+        square: The result of `@tiles`.
+        block: A chunk of the product, where it goes nowhere else yet.
     """
 
     strip: int
@@ -60,7 +60,7 @@ class Scratch(NamedTuple):
 
     @staticmethod
     def of(code: MatMulItem) -> Scratch:
-        """Return what a work item needs."""
+        """Return the scratch memory of a work item."""
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
         shape, length = code.shape, depth(code.shape)
@@ -98,10 +98,10 @@ class Chunk(NamedTuple):
         column: The first column.
         columns: How many.
         length: Of the sums.
-        c: Where the results go.
+        c: The address of the results.
         c_row: The bytes from row to row there.
-        computed_from: Where the right operand begins in the tensor of what computes it in
-            registers: a row, and a position in that; None where it is read.
+        computed_from: Where the right operand begins in its tensor, if it is computed in
+            registers: a row, and a position in it; None if it is read.
     """
 
     a: Matrix
@@ -116,7 +116,7 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """Writes the ways to compute a chunk.
+    """Writes the code that computes a chunk, in one of several ways.
 
     Args:
         code: Of the work item.
@@ -173,7 +173,7 @@ class Chunks:
                 )
 
     def computed(self, row: str, column: str) -> str:
-        """Return a piece's arguments for a right operand that it computes."""
+        """Return a function's arguments for a right operand that it computes."""
         return f"ptr {self.calls.operands}, ptr {self.calls.params}, i64 {row}, i64 {column}"
 
     def streams(self, chunk: Chunk) -> None:
@@ -234,16 +234,16 @@ class Chunks:
 
     @property
     def _most_in_place(self) -> int:
-        """Up to how many rows panels are used where they are."""
+        """Return the number of rows up to which panels are not packed."""
         is_narrow = self.shape.columns * self.shape.size <= LINE
         return _IN_PLACE_NARROW if is_narrow else _IN_PLACE
 
     def from_k(self, a: Matrix, begin: str) -> Matrix:
-        """The left operand from a position of k on."""
+        """Return the left operand from a position of k on."""
         return a._replace(address=self.body.at(a.address, self.body.mul(begin, a.step)))
 
     def widened(self, chunk: Chunk) -> Matrix:
-        """A piece of a, in the dtype that is computed in."""
+        """Return a piece of a, in the dtype of the computation."""
         body, (address, row, step) = self.body, chunk.a
         if not self.shape.converts:
             return chunk.a
@@ -261,7 +261,7 @@ class Chunks:
         return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
 
     def paired(self, chunk: Chunk) -> Matrix:
-        """A piece of a, as pairs: where it is if these are there."""
+        """Return a piece of a as pairs: a itself if it has them."""
         body, (address, row, step) = self.body, chunk.a
         dense = body.test("eq", step, self.shape.stored.itemsize)
         even = body.test("eq", body.rem(chunk.length, 2), 0)
@@ -281,7 +281,7 @@ class Chunks:
         )
 
     def from_row(self, chunk: Chunk, begin: str, column: str) -> str:
-        """Where the right operand begins for a position of k and a column, or its panel."""
+        """Return the right operand from a position of k and a column on, or its panel."""
         body, b, column = self.body, chunk.b, self.body.add(chunk.column, column)
         if self.code.layout == "packed":
             panel = body.mul(body.div(column, self.shape.columns), self.gap(self.k))
@@ -289,11 +289,11 @@ class Chunks:
         return body.at(body.at(b.address, body.mul(begin, b.row)), body.mul(column, b.step))
 
     def gap(self, length: str) -> str:
-        """The bytes from panel to panel."""
+        """Return the bytes from panel to panel."""
         return self.body.mul(self.steps(length), self.shape.columns * self.shape.size)
 
     def steps(self, length: str) -> str:
-        """In how many steps a tile goes through positions of k."""
+        """Return the number of steps in which a tile goes through positions of k."""
         return length if self.shape.k_pack == 1 else self.body.ceil(length, self.shape.k_pack)
 
     def by_vectors(self, strip: Chunk, in_place: str, more: str) -> None:
@@ -308,7 +308,7 @@ class Chunks:
             self.rows(strip._replace(c=to, columns=left), panel, more)
 
     def packed(self, strip: Chunk, in_place: str) -> tuple[str, str]:
-        """The panels of a strip: the first, and the bytes from one to the next."""
+        """Return the panels of a strip: the first, and the bytes from one to the next."""
         body, source = self.body, strip.b.address
         if self.code.layout == "packed":
             return source, self.gap(self.k)
@@ -327,7 +327,7 @@ class Chunks:
         )
 
     def panel(self, chunk: Chunk, here: str, left: str, in_place: str) -> tuple[str, str]:
-        """One panel of a strip and the bytes between its rows; a narrow one is packed."""
+        """Return a panel of a strip and the bytes between its rows; a narrow one is packed."""
         body, width = self.body, self.shape.columns
         packed_row = str(width * self.shape.size)
         if not self.code.may_be_in_place:
@@ -359,7 +359,7 @@ class Chunks:
     # Matrix tiles.
 
     def split_left(self, chunk: Chunk) -> str:
-        """Split a piece of a into components; whether its numbers are in range."""
+        """Split a piece of a into components; return whether its numbers are in range."""
         body, a = self.body, chunk.a
         dense = body.test("eq", a.step, self.shape.stored.itemsize)
         slots = [body.slot(kind) for kind in _MATRIX]
@@ -378,7 +378,7 @@ class Chunks:
         )
 
     def split_right(self, strip: Chunk, can_split: str) -> str:
-        """Split the panels of a strip into components; whether the numbers of both are in range."""
+        """Split the panels of a strip into components; return whether both operands fit."""
         body, fits, b = self.body, self.body.slot("i1"), strip.b
         body.set(fits, can_split, "i1")
         to = self.area(self.scratch.right_components)
@@ -400,7 +400,7 @@ class Chunks:
         return body.get(fits, "i1")
 
     def side_bytes(self, length: str) -> str:
-        """The bytes of the components of one row of a, or column of b."""
+        """Return the bytes of the components of one row of a, or column of b."""
         assert self.code.tiles is not None
         blocks = self.body.ceil(length, amx.SIDE)
         return self.body.mul(blocks, 2 * amx.SIDE * self.code.tiles.components)

@@ -1,4 +1,4 @@
-"""`matmul_steps`: from views of two tensors to the steps that compute their product."""
+"""`matmul_steps`: the steps that compute the product of two tensors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
 
 _COMBINED = 1 << 14
-"""How many elements a work item of `SplitKReduceCode` adds up."""
+"""The elements that a work item of `SplitKReduceCode` adds up."""
 
 
 class _Batch(NamedTuple):
@@ -85,7 +85,7 @@ class _Batch(NamedTuple):
 class _Product(NamedTuple):
     """A product in the form that the code computes.
 
-    `a` and `b` are views of the last two dims only; `transposed` where it is the transposed
+    `a` and `b` are views of the last two dims only. `transposed` says whether it is the transposed
     product.
     """
 
@@ -130,18 +130,19 @@ def matmul_steps(
     The views may have any strides. All sizes may be symbolic.
 
     Args:
-        nodes: What is computed, for reports.
+        nodes: The nodes that are computed, for reports.
         a: The left operand, float32, float64, or a float of 16 bits: these are computed in float32
             and rounded once.
         b: The right operand, of the same dtype, its batch dims those of `a`.
-        product: Where the product goes, contiguous; None where only the epilogue needs it.
-        epilogue: What is done to its elements. Its kernel has nothing that can fail.
+        product: The storage of the product, contiguous; None where only the epilogue needs it.
+        epilogue: The function of its elements. Its kernel can't fail.
         fixed_b: Whether `b` stays the same from run to run: it is then packed once.
         precision: How exact a product of float32 must be, where there are tiles.
         target: The processor; this machine's by default.
         tiles: What matrix tiles there are; None for none.
         pairs: Whether there are dot products of pairs of bfloat16, which serve where tiles don't.
-        prologue: What computes `a` or `b`, which is in no memory then: see `computes_operand`.
+        prologue: The kernel that computes `a` or `b`, which then has no memory: see
+            `computes_operand`.
     """
     target = target or host()
     shape = shape_for(a.storage.dtype, target, pairs=pairs and tiles is None)
@@ -259,12 +260,12 @@ def computes_operand(
     *,
     pairs: bool = False,
 ) -> bool:
-    """Whether the items of a product had better compute the operand that its prologue computes.
+    """Return whether work items should compute the prologue's operand themselves.
 
-    They do where each element is computed once, whatever that takes: of the left operand where all
-    columns of a row of the product are one work item's, of the right one where all rows of a column
-    are. With several blocks of columns the rows would be computed for each; and with blocks of rows
-    instead all of `b` is packed for each, which is no gain for wide products.
+    They do if each element is computed once: of the left operand if a work item has all columns of
+    its rows of the product, of the right one if it has all rows of its columns. With several blocks
+    of columns the rows would be computed for each. With blocks of rows instead, all of `b` is
+    packed for each, which is no gain for wide products.
     """
     prologue, a, b = product.prologue, product.left, product.right
     it = _normal(a, b)
@@ -288,7 +289,7 @@ def computes_operand(
 
 
 def _computed(it: _Product, prologue: Prologue | None) -> Computed:
-    """Return which operand of the form that the code computes is a prologue's, and how it lies."""
+    """Return the operand that a prologue computes, in the code's form, and its layout."""
     if prologue is None:
         return "no"
     if not prologue.is_right and not it.transposed:
@@ -297,7 +298,7 @@ def _computed(it: _Product, prologue: Prologue | None) -> Computed:
 
 
 def _is_computable(prologue: Prologue | None, computed: Computed) -> bool:
-    """Whether the right operand can be computed in registers, where it is multiplied."""
+    """Return whether the right operand can be computed in registers, where it is multiplied."""
     if prologue is None or computed not in ("b", "b across"):
         return False
     return is_computed_inline(prologue.kernel)
@@ -306,7 +307,7 @@ def _is_computable(prologue: Prologue | None, computed: Computed) -> bool:
 def _is_inline(
     it: _Product, few: GemvPolicy, prologue: Prologue | None, computed: Computed
 ) -> bool:
-    """Whether it is computed there, because there are few rows."""
+    """Return whether it is computed there, because there are few rows."""
     m = it.sizes[0]
     is_few = few == "always" and isinstance(m, int) and m <= INLINE_ROWS
     return is_few and _is_computable(prologue, computed)
@@ -315,7 +316,7 @@ def _is_inline(
 def _may_be_inline(
     it: _Product, few: GemvPolicy, prologue: Prologue | None, computed: Computed
 ) -> bool:
-    """Whether it is where the rows, whose number is not known, turn out to be few."""
+    """Return whether it is computed there if the rows, of unknown number, turn out to be few."""
     is_open = not isinstance(it.sizes[0], int) and isinstance(it.sizes[2], int)
     return few == "maybe" and is_open and _is_computable(prologue, computed)
 
@@ -325,7 +326,7 @@ def _own_cut(
 ) -> ProductCut:
     """Return the cut of a product whose work items compute an operand.
 
-    That of the left one sees to no epilogue: whether there is one is not known at first.
+    The cut for the left operand is made before it is known whether there is an epilogue.
     """
     how = _cut(shape, it, by_tiles=by_tiles)
     if computed == "a":
@@ -334,7 +335,7 @@ def _own_cut(
 
 
 def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
-    """Whether the operand is what a prologue computes, in the same order or transposed."""
+    """Return whether the operand is a prologue's result, in the same order or transposed."""
     m, n, k = it.sizes
     if it.transposed and prologue.is_right:  # the column is its one row
         return False
@@ -355,7 +356,7 @@ def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
 
 
 def _is_read_once(shape: TileShape, it: _Product) -> bool:
-    """Whether it is a row times a matrix that no cache holds: reading that is all that counts."""
+    """Return whether it is a row times a matrix that no cache holds, so that reading dominates."""
     m, n, k = it.sizes
     if not (m == 1 and it.members == 1 and isinstance(n, int) and isinstance(k, int)):
         return False
@@ -412,7 +413,7 @@ def _few(
     prologue: Prologue | None = None,
     computed: Computed = "no",
 ) -> tuple[GemvPolicy, tuple[int, ...]]:
-    """Whether `dots` or `streams` compute the product; the heights they need if always."""
+    """Return whether `dots` or `streams` compute the product, and the heights if always."""
     m, n, k = it.sizes
     wide = isinstance(n, int) and n >= _WIDE
     if layout == "rows" and wide and isinstance(k, int) and 0 < k <= _THIN:
@@ -429,13 +430,13 @@ def _few(
 
 
 def _suits(shape: TileShape, few: GemvPolicy, m: DimLike) -> bool:
-    """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
+    """Return whether matrix tiles serve: panels are as wide as tiles, and rows enough to pay."""
     enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
     return enough and shape.dtype is float32 and shape.columns == SIDE
 
 
 def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
-    """Return what the kinds of work take."""
+    """Return the costs of the kinds of work."""
     if by_tiles or shape.k_pack == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN

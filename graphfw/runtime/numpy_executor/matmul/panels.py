@@ -18,7 +18,7 @@ _PACK_COLUMNS = 4
 
 @record
 class PackPanelsCode:
-    """A work item: some panels of a `b` that is prepacked, over all of k.
+    """A work item: some panels of a prepacked `b`, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
     columns in a work item (a multiple of those of a panel).

@@ -1,4 +1,4 @@
-"""How a product is cut into items. It depends on sizes only, never on the number of threads."""
+"""How a product is cut into work items: by its sizes only, not by the number of threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Costs(NamedTuple):
     b: int
 
     def work(self, m: int, n: int, k: int) -> int:
-        """Return how long a product takes, in multiplications at speed 1."""
+        """Return the time of a product, in multiplications at speed 1."""
         return (m * n // self.speed + self.a * m + self.b * n) * k
 
 
@@ -86,14 +86,14 @@ class ProductCut(NamedTuple):
 
     Attributes:
         heights: The rows of the tiles, the largest first.
-        row_blocks: Into how many blocks the rows are cut.
-        column_blocks: Into how many blocks the columns are cut.
-        group: How many members of the batch a work item has.
+        row_blocks: The number of blocks of rows.
+        column_blocks: The number of blocks of columns.
+        group: The number of a work item's members of the batch.
         splits: The number of slices that k is cut into.
         chunk_rows: The rows of a work item that are done at a time.
         chunk_columns: The columns of a work item that are done at a time.
-        filled: How many of these are computed at a time, where work items compute the right
-        operand.
+        filled: The number of columns of the right operand that are computed at a time, where work
+            items compute it.
     """
 
     heights: tuple[int, ...]
@@ -146,7 +146,7 @@ def cut(
 
 
 def _chunk_rows(height: int, m: DimLike, blocks: DimLike) -> int:
-    """How many rows of a block are done at a time: of several pieces none is much shorter.
+    """Return the rows of a chunk; none of several chunks is much shorter than the others.
 
     The right operand is packed for each piece.
     """
@@ -196,7 +196,7 @@ def heights_for(shape: TileShape, m: DimLike, gap: DimLike = 0) -> tuple[int, ..
 
 
 def _time(shape: TileShape, height: int) -> float:
-    """About how long a tile takes, in rows: it has a cost of its own, and waits for few sums."""
+    """Return the time of a tile, in rows: a cost of its own, and more if it has few sums."""
     sums = chains_for(shape, height, 2) * height * 2
     return height + 0.2 + (0.3 if sums < _ENOUGH else 0)
 
@@ -211,7 +211,7 @@ def _fixed(
     *,
     may_split: bool,
 ) -> tuple[int, int, int, int]:
-    """Blocks of rows, of columns, members of the batch in a work item, slices of k."""
+    """Return the blocks of rows and columns, the members in a work item, and the slices of k."""
     m, n, k, batch = sizes
     work_items = _work_items(costs.work(m, n, k) * batch)
     if (
@@ -232,19 +232,19 @@ def _fixed(
 
 
 def _work_items(work: int) -> int:
-    """How many work items are good for some work."""
+    """Return the number of work items for an amount of work."""
     return max(1, min(_MOST_WORK_ITEMS, max(work // _WORK_ITEM, min(8, work // _SMALLEST))))
 
 
 def _longest(shape: TileShape) -> int:
-    """How much work of a work item takes some 10 ms, in multiplications."""
+    """Return the work that takes some 10 ms, in multiplications."""
     return _LONGEST * shape.lanes
 
 
 def _split_count(
     shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]
 ) -> int:
-    """The number of slices that k is cut into: 16, or so many that none is too long."""
+    """Return the number of slices of k: 16, or so many that none is too long."""
     m, n, k, _ = sizes
     longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_SPLIT), least)
     return max(min(k // least, 16), -(-k // longest))
@@ -253,7 +253,7 @@ def _split_count(
 def _blocks(
     shape: TileShape, costs: Costs, height: int, sizes: tuple[int, int, int, int], wanted: int
 ) -> tuple[int, int]:
-    """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
+    """Return the numbers of blocks of rows and of columns with which 2, 4 or 8 threads end soon."""
     m, n, _, batch = sizes
     units, panels = -(-m // height), -(-n // shape.columns)
     if m <= _FEW:
@@ -279,10 +279,11 @@ def _brief(
     sizes: tuple[int, int, int, int],
     blocks: tuple[int, int],
 ) -> tuple[int, int]:
-    """As many blocks, or more where these would take too long.
+    """Return as many blocks, or more if one would take too long.
 
-    Of columns as long as a block has a strip of panels, for all of its rows are multiplied by the
-    same ones; then of rows, for rows are read again for each block of columns; then of columns.
+    First blocks of columns become narrower, down to a strip of panels, since all rows of a block
+    are multiplied by the same panels; then blocks of rows lower, since rows are read again for each
+    block of columns; then blocks of columns again.
     """
     rows, columns = blocks
     units, panels = _ceil(sizes[0], height), _ceil(sizes[1], shape.columns)
@@ -303,7 +304,7 @@ def _largest(
     sizes: tuple[int, int, int, int],
     blocks: tuple[int, int],
 ) -> int:
-    """How long the largest of some blocks of rows and of columns takes."""
+    """Return the time of the largest of some blocks of rows and of columns."""
     m, n, k, _ = sizes
     rows = _ceil(_ceil(m, height), blocks[0]) * height
     columns = _ceil(_ceil(n, shape.columns), blocks[1]) * shape.columns
@@ -311,19 +312,19 @@ def _largest(
 
 
 def _ceil(number: int, step: int) -> int:
-    """How many steps a number takes, and at least one."""
+    """Return a quotient rounded up, at least 1."""
     return max(-(-number // step), 1)
 
 
 def _counts(units: int, most: int) -> list[int]:
-    """Into how many blocks a number of units may be cut."""
+    """Return the numbers of blocks that a number of units may be cut into."""
     return [n for n in range(1, min(units, most) + 1) if n <= 8 or n % 4 == 0]
 
 
 def _symbolic(
     costs: Costs, m: DimLike, n: DimLike, k: DimLike, batch: DimLike
 ) -> tuple[DimLike, DimLike, DimLike, int]:
-    """Blocks of about the right work, whatever the sizes turn out to be."""
+    """Return blocks of about the right work for unknown sizes."""
     rows = m if isinstance(m, int) else 128
     columns = n if isinstance(n, int) else _ASSUMED
     length = k if isinstance(k, int) else _ASSUMED

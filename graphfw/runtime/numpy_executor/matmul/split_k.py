@@ -22,7 +22,7 @@ class SplitKParams(ParamBlock):
 
 @record
 class SplitKReduceCode:
-    """A work item: some rows of the product, the sums of those of the partials, then the epilogue.
+    """A work item: the sums of some rows of the partial products, and the epilogue.
 
     Operands: the partials, [splits, rows, n], then the product where it is kept, then the
         epilogue's.

@@ -1,9 +1,9 @@
-"""`MatMulItemCode`: how the work items of products are computed, the same for many products.
+"""`MatMulItemCode`: the function that computes work items, the same for many products.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-computes one work item; what differs between the products that share it lies at `calls`, as
-`code.MatmulCode` writes it: see `CallTable`.
+computes one work item. `calls` is the address of what differs between the products that share it:
+see `CallTable`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _ItemText:
 
     @cached_property
     def filled(self) -> str:
-        """How many columns of b are computed at a time: see `FILLED`."""
+        """The number of columns of b that are computed at a time: see `FILLED`."""
         usual = self.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.inline is None:
             return usual
@@ -111,7 +111,7 @@ class _ItemText:
         return self.body.array("%params", index)
 
     def matrix(self, operand: int, index: int, size: int) -> Matrix:
-        """Where an operand is whose offset and strides are three run-time integers."""
+        """Return an operand whose offset and strides are three run-time integers."""
         body = self.body
         offset, row, step = (body.mul(self.param(index + i), size) for i in range(3))
         return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)
@@ -157,7 +157,7 @@ class _ItemText:
         )
 
     def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str, tuple[str, str]]:
-        """Where a and b begin for one member of the batch and one slice of k, and k's length.
+        """Return a and b for one member of the batch and one slice of k, and the slice's length.
 
         At the end `Chunk.position`.
         """
@@ -191,7 +191,7 @@ class _ItemText:
         one: Chunk,
         width: str,
     ) -> None:
-        """Go through the rows of an item, and for some of them its columns, `width` at a time."""
+        """Go through the work item's rows, and for some of them its columns, `width` at a time."""
         body, a = self.body, one.a
         with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
             if self.code.computed == "a":
@@ -215,9 +215,9 @@ class _ItemText:
                 self.chunk(member, row, here)
 
     def columns_at_once(self) -> str:
-        """How many columns are done at a time: many of one row, which has no gaps.
+        """Return the number of columns of a chunk: many of one row, which has no gaps.
 
-        Likewise of few rows that nothing but the product itself has to hold.
+        Likewise of few rows that only the product itself holds.
         """
         body, usual = self.body, self.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.few != "maybe" and self.code.inline is None:
@@ -232,11 +232,11 @@ class _ItemText:
 
     @contextmanager
     def pieces(self, whole: tuple[str, str], step: str) -> Iterator[tuple[str, str]]:
-        """Go through rows or columns in chunks: gives the first of each, and how many.
+        """Go through rows or columns in chunks; yield the first of each, and the number.
 
         Args:
             whole: The work item's first, and the one after its last.
-            step: How many a chunk has at most.
+            step: The most that a chunk has.
         """
         body = self.body
         with body.loop(*whole, step) as first:
@@ -272,7 +272,7 @@ class _ItemText:
         """Have the prologue write a piece of its tensor.
 
         Args:
-            to: Where the piece goes.
+            to: The address of the piece.
             row_bytes: The bytes from row to row there.
             rows: The first, and how many.
             columns: The first, and how many.
@@ -289,7 +289,7 @@ class _ItemText:
         )
 
     def chunk(self, member: str, first: str, chunk: Chunk) -> None:
-        """Compute a chunk, then what is done to its elements."""
+        """Compute a chunk, and its epilogue."""
         body, code, kept = self.body, self.code, self.calls.kept
         # The row of the product with the batch joined.
         row = body.add(body.mul(member, self.m), first)
@@ -320,7 +320,7 @@ class _ItemText:
             self.follow(member, (c, c_row), (row, chunk.rows), (chunk.column, chunk.columns))
 
     def b_of(self, section: str, b: Matrix) -> Matrix:
-        """Return b, of which columns are computed, as from its first column on for a section."""
+        """Return b as if from a section's first column on; some columns of it are computed."""
         body = self.body
         before = body.mul(body.mul(section, self.section), b.step)
         away = body.sub(body.mul(section, self.area), before)
@@ -350,7 +350,7 @@ class _ItemText:
         rows: tuple[str, str],
         columns: tuple[str, str],
     ) -> None:
-        """Run the epilogue on a chunk, with the product's address such that it finds the chunk."""
+        """Run the epilogue on a chunk, with the address that row 0 and column 0 would have."""
         body = self.body
         if self.code.transposed:
             # The product is one row here; there it is one column, its batch all the rows.
