@@ -1,11 +1,11 @@
 """The kernels of the gradient of attention.
 
 A work item is a chunk of the keys of one head. It goes over the chunk in blocks of keys, and for
-each over blocks of queries: it makes the weights P of the block again, as exp((score - lse) -
-rest), and the gradient of the scores dS = P (dP - delta), which stay in cache, and adds Pᵀ d_out to
-d_v, dSᵀ q to d_k (both kept for the block of keys) and dS k to d_q. For d_q each
-chunk of keys leaves a partial sum in memory of its own. A second kernel adds them in order, so that
-the result does not depend on which thread computes what.  T. Dao, "FlashAttention-2", 2023.
+each block over blocks of queries. It computes the weights P of the block again, as exp((score -
+lse) - rest), and the gradient of the scores dS = P (dP - delta), which stay in cache. It adds Pᵀ
+d_out to d_v and dSᵀ q to d_k, which it keeps for the block of keys, and dS k to d_q. For d_q each
+chunk of keys leaves a partial sum in memory of its own. A second kernel adds these in order, so
+that the result does not depend on the threads.  T. Dao, "FlashAttention-2", 2023.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphfw.utils.records import record
 
 KEYS = 128
 QUERIES = 64
-"""How many keys and queries a block has."""
+"""The keys, and the queries, of a block."""
 
 _ROWS = ("lse", "rest", "delta")
 """The operands with one number a query."""
@@ -49,7 +49,7 @@ class BackwardCode(ScoresCode):
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments; `chunk` is the size of a chunk, `heads` how many there are."""
+        """The arguments; `chunk` is the size of a chunk, `heads` the number of heads."""
         sizes = ("queries", "keys", "width", "value_width", "chunk", "heads")
         return AttentionParams(
             sizes, self.lead, tuple(name for name in self.names if name != "partials")
@@ -88,7 +88,7 @@ class _Backward(ScoresKernel):
             self._keys(block.index, f.low(str(KEYS), f.sub(end, block.index)))
 
     def _lay_out_scratch(self) -> None:
-        """Give each array its offset: `scratch_size` has the sum of the sizes."""
+        """Give each array its offset; `scratch_size` is the sum of the sizes."""
         f, t, n = self.f, self.tile, self.n
         block = str(QUERIES * block_length(t))
         at = "%scratch"
@@ -136,7 +136,7 @@ class _Backward(ScoresKernel):
             f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes}, {t.kind} {factor})")
 
     def _queries(self, key: str, keys: str, query: str, queries: str) -> None:
-        """Add what a block of queries gives."""
+        """Add the contributions of a block of queries."""
         f, t, kind = self.f, self.tile, self.tile.kind
         self.copy(self.q, "q", query, queries, str(QUERIES), self.padded)
         self.copy(self.d_out, "d_out", query, queries, str(QUERIES), self.value_padded)
@@ -171,7 +171,7 @@ class _Backward(ScoresKernel):
                 multiply(f, self.add_product, left, below, count, result, padded)
 
     def _load_rows(self, query: str, queries: str) -> None:
-        """Copy what a block of queries has numbers of; zeros after the last one."""
+        """Copy the numbers of a block of queries, and zeros after the last one."""
         f, t = self.f, self.tile
         for to in self.rows.values():
             fill(f, t, to, str(QUERIES), 0.0)
@@ -228,7 +228,7 @@ class _Backward(ScoresKernel):
                 t.store(f, d_score, f.at(kind, d_scores, element))
 
     def _row_value(self, of: str, row: str) -> str:
-        """Return a vector of a row's number."""
+        """Return a vector of a number of a row."""
         f, t = self.f, self.tile
         return t.splat(f, t.load(f, f.at(t.kind, self.rows[of], row), 1))
 

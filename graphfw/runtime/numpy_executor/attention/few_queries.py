@@ -1,10 +1,10 @@
-"""The kernels of attention with few queries: each key and value is read once, as it lies.
+"""The kernels of attention with few queries: each key and value is read once, unpacked.
 
-That is what a decoder does with its cache: one query a step. Its time is that of reading the cache,
-so nothing is packed, and heads are cut into chunks of keys, so that threads have enough to read. A
-work item is a chunk of one head: it writes, for each query, the result over its keys, the maximum
-of their scores and the sum of their weights. A second kernel joins chunks, in order, so that
-results do not depend on which thread computes what.  T. Dao et al., "Flash-Decoding", 2023.
+A decoder has one query a step. Its time is that of reading its cache of keys and values, so nothing
+is packed, and heads are cut into chunks of keys, so that threads have enough to read. A work item
+is a chunk of one head. For each query it writes the result over its keys, the maximum of their
+scores and the sum of their weights. A second kernel combines the chunks in order, so that results
+do not depend on the threads.  T. Dao et al., "Flash-Decoding", 2023.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.utils.records import record
 
 _Use = Callable[[DType, str, str], None]
-"""Writes something for rows of a dtype, given their address and how far apart they are."""
+"""Writes code for rows of a dtype; its arguments are their dtype, address and distance."""
 
 
 class FewQueriesCode(ScoresCode):
@@ -87,7 +87,7 @@ class _FewQueries(ScoresKernel):
         self.partials = f.at(t.kind, self.operand["partials"], offset)
 
     def _for_rows_of(self, name: str, use: _Use) -> None:
-        """Write what uses the chunk's keys or values: as they lie if that is whole vectors."""
+        """Write code for the chunk's keys or values: without a copy if rows are whole vectors."""
         f, t, n = self.f, self.tile, self.n
         width, padded = n["width"], self.padded
         if name == "v":
@@ -110,7 +110,7 @@ class _FewQueries(ScoresKernel):
             f.do(f"call void {self.dots[dtype]}(ptr {to}, ptr {q}, ptr {rows}, {sizes})")
 
     def _softmax(self, query: str) -> None:
-        """Make a query's products weights, and write the maximum and the sum."""
+        """Turn a query's products into weights, and write the maximum and the sum."""
         f, t, n = self.f, self.tile, self.n
         line = f.mul(query, n["chunk"])
         scores, bias = (f.at(t.kind, x, line) for x in (self.scores, self.bias_rows))
@@ -141,9 +141,9 @@ _ARGUMENTS += ", i64 %row, i64 %count, i64 %width"
 
 
 def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
-    """Define the products of rows of a dtype with one: as many as whole vectors that hold them.
+    """Define the products of rows of a dtype with one row, of whole vectors.
 
-    As many rows at a time as a vector has lanes: their sums become a vector of products.
+    Each iteration does as many rows as a vector has lanes: their sums become a vector of products.
     """
     f = AttentionBody(module)
     kind, element = t.kind, memory(dtype)
@@ -178,7 +178,7 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
 
 def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
-    """Define the sum of rows of a dtype, each of them times a factor."""
+    """Define the sum of rows of a dtype, each times a factor."""
     f = AttentionBody(module)
     kind, element = t.kind, memory(dtype)
 

@@ -28,25 +28,25 @@ from graphfw.runtime.numpy_executor.attention.tile import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.target import host
 
 _WORK_ITEM = 1 << 17
-"""How many multiplications a query of a work item takes, at 32 queries; fewer take more queries."""
+"""The multiplications for a query of a work item of 32 queries; with fewer it has more queries."""
 
 _FEW = 4
-"""Up to how many queries keys and values are read as they lie."""
+"""The number of queries up to which keys and values are not packed."""
 
 _PIECE = 1 << 16
-"""About how many elements of keys and values a work item reads then."""
+"""About the number of elements of keys and values that a work item reads then."""
 
 _MOST_KEYS = 1 << 10
-"""How many keys it takes at most, however narrow they are."""
+"""The most keys of such a work item, however narrow they are."""
 
 _JOINED = 1 << 12
-"""About how many elements of results of chunks a work item joins."""
+"""About the number of elements of chunks' results that a work item combines."""
 
 _CHUNKS = 32
-"""How many pairs of a head and a chunk of keys the gradient makes, if there are so many keys."""
+"""The number of pairs of a head and a chunk of keys in the gradient, if there are enough keys."""
 
 _SUM_WORK_ITEM = 1 << 13
-"""How many elements of d_q a work item adds up."""
+"""The elements of d_q that a work item adds."""
 
 
 def is_native(*dtypes: DType) -> bool:
@@ -60,8 +60,8 @@ class _Problem(NamedTuple):
     Attributes:
         tile: The tiles to compute it with.
         lead: The leading dims, without those that are 1.
-        axes: Which of all leading dims these are.
-        ndim: How many dims the result has.
+        axes: Their indices among all leading dims.
+        ndim: The number of the result's dims.
         sizes: `queries`, `keys`, `width`, `value_width`.
     """
 
@@ -86,13 +86,13 @@ class _Problem(NamedTuple):
 
     @property
     def heads(self) -> DimLike:
-        """How many pairs of matrices there are."""
+        """The number of pairs of matrices."""
         return size_of(self.lead)
 
     def params(
         self, layout: AttentionParams, sizes: Mapping[str, DimLike], views: Mapping[str, View]
     ) -> tuple[DimLike, ...]:
-        """Return what a layout stands for."""
+        """Return the run-time integers of a layout."""
         values: dict[str, DimLike] = {**self.sizes, **sizes}
         values.update({f"lead{i}": dim for i, dim in enumerate(self.lead)})
         for name in layout.views:
@@ -122,20 +122,19 @@ def attention_steps(
 ) -> list[Step]:
     """Return the steps of an `attention` node, to be run one after the other.
 
-    q, k, v: any float (`is_native`), with any strides, and mask: bool or of that dtype,
-    lie where the views say; their leading dims, and all dims of the mask, may be broadcast.
+    q, k and v are floats (`is_native`) with any strides, the mask is bool or of their dtype. Their
+    leading dims, and all dims of the mask, may be broadcast.
 
-    Few queries take other steps than many, see `few`. Where it is not known how many there are,
-    all these steps are there, and of those that are not for the number in a run there are 0 work
-    items.
+    Few queries take other steps than many. If their number is unknown, there are steps for both
+    cases, and in a run the steps of one case have no work items.
 
     Args:
         node: The node.
         q: [*B, Tq, D].
         k: [*B, Tk, D].
         v: [*B, Tk, E].
-        mask: What broadcasts to [*B, Tq, Tk].
-        out: [*B, Tq, E], where to write the result: the last stride is 1, others may be any, so
+        mask: Broadcasts to [*B, Tq, Tk].
+        out: [*B, Tq, E], the result: the last stride is 1, others may be any, so
             that heads can be written side by side.
         lse: [*B, Tq], contiguous.
         rest: [*B, Tq], contiguous.
@@ -173,9 +172,9 @@ def _many_steps(
     sums: Mapping[str, Storage],
     used: DimLike,
 ) -> list[Step]:
-    """Return the steps for many queries, if `used` is 1: one packs keys and values, one computes.
+    """Return the steps for many queries, if `used` is 1: packing of keys and values, and attention.
 
-    There is no first one where no head is known to need it.
+    There is no packing where all heads are known not to need it.
     """
     tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
     k, v = views["k"], views["v"]
@@ -224,7 +223,7 @@ def _few_steps(
     sums: Mapping[str, Storage],
     used: DimLike,
 ) -> list[Step]:
-    """Return the steps for few queries, if `used` is 1: one for chunks of keys, one joins them."""
+    """Return the steps for few queries, if `used` is 1: chunks of keys, and their combination."""
     tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
     queries, width, value_width = sizes["queries"], sizes["width"], sizes["value_width"]
     most = _PIECE // dim_max(_PIECE // _MOST_KEYS, width + value_width)
@@ -288,8 +287,8 @@ def attention_grad_steps(
         rest: [*B, Tq].
         delta: [*B, Tq].
         d_out: [*B, Tq, E].
-        mask: What broadcasts to [*B, Tq, Tk].
-        d_q: [*B, Tq, D], where to write; the last stride is 1.
+        mask: Broadcasts to [*B, Tq, Tk].
+        d_q: [*B, Tq, D], a result; the last stride is 1.
         d_k: [*B, Tk, D], likewise.
         d_v: [*B, Tk, E], likewise.
     """
@@ -353,12 +352,12 @@ def _fields(node: Node) -> tuple[bool, float | None]:
 
 
 def _as_rows(view: View) -> View:
-    """Return a view of numbers, one a query, as one of matrices with one column."""
+    """Return a view of one number a query as a view of matrices with one column."""
     return view._replace(shape=(*view.shape, 1), strides=(*view.strides, 0))
 
 
 def ceil(size: DimLike, unit: DimLike) -> DimLike:
-    """Return how many units hold a size."""
+    """Return a size / unit, rounded up."""
     return (size + unit - 1) // unit
 
 

@@ -1,7 +1,7 @@
 """Copying boxes: ranges of one array from ranges of others, whatever their strides.
 
 A box is a range of the output that has one regular source. An op whose output is made of boxes that
-do not overlap, and leave nothing out, is one step: its work items are pieces of the boxes.
+do not overlap, and leave nothing out, is one step, whose work items are pieces of the boxes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.boxes import Box, merged
 
 _WORK_ITEM = 1 << 16
-"""Bytes that are copied by one claim."""
+"""The bytes that a work item copies."""
 
 _TRANSPOSED = 64
 """Bytes in a row that are written from as many positions: cache lines that are read again."""
@@ -132,10 +132,10 @@ def moved(
     """Return a step that fills an output from boxes.
 
     Args:
-        node: What it computes.
+        node: The node that it computes.
         boxes: They don't overlap, and fill the output, or a view of some of it.
-        output: What is written.
-        wrong: Not 0 at run time where the run must fail.
+        output: The view that is written.
+        wrong: Not 0 at run time if the run must fail.
         over: A storage that the output may be written over: its elements stay where they are.
     """
     sources = dict.fromkeys([box.source.storage for box in boxes])
@@ -175,7 +175,7 @@ def moved(
 
 
 def ceil(size: DimLike, of: DimLike) -> DimLike:
-    """Return how many pieces of a size there are, the last of which may be smaller."""
+    """Return a quotient of sizes, rounded up."""
     return -(-size // of)
 
 
@@ -188,14 +188,14 @@ def unit(dtype: DType) -> str:
 
 
 def alignment(dtype: DType) -> int:
-    """Return what the addresses of elements are multiples of."""
+    """Return the alignment of elements in bytes."""
     return min(8, dtype.itemsize)
 
 
 def add_run(module: LlvmModule, dtype: DType) -> str:
     """Add the function that copies elements along one dim; return its name.
 
-    Nothing is done where they lie there already.
+    It does nothing if source and target are the same.
     """
     kind, align, lanes = unit(dtype), alignment(dtype), 64 // dtype.itemsize
     f = BranchWriter(module)
@@ -262,5 +262,5 @@ def _move(f: BranchWriter, what: str, align: int, kind: str, index: str) -> None
 def call_run(
     f: BranchWriter, run: str, to: str, to_stride: str, x: str, stride: str, count: str
 ) -> None:
-    """Call what `add_run` has added."""
+    """Call the function of `add_run`."""
     f.do(f"call void {run}(ptr {to}, i64 {to_stride}, ptr {x}, i64 {stride}, i64 {count})")

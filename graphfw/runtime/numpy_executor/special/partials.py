@@ -1,7 +1,7 @@
-"""Scatters in which the order of values changes no bit: sums of integers, largest and smallest.
+"""Scatters in which the order of values changes no bit: sums of integers, maxima and minima.
 
-Work items go through chunks of the indices, and leave partial results of all positions, each its
-own. A second step joins these with x. So each index is read once, however many positions there are.
+Each work item goes through a chunk of the indices, and leaves a partial result of all positions. A
+second step joins these with x. So each index is read once, however many positions there are.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _JOIN_NAMES = (
 
 
 class _Choice:
-    """How two elements become one.
+    """The function that joins two elements.
 
     Args:
         kind: "sum", "max" or "min".
-        dtype: Of the elements.
+        dtype: The dtype of the elements.
     """
 
     def __init__(self, kind: str, dtype: DType) -> None:
@@ -73,7 +73,7 @@ class _Choice:
 
     @property
     def identity(self) -> bytes:
-        """The bytes of an element that changes no other."""
+        """Return the bytes of the identity element."""
         if self.kind == "sum":
             value: float = 0
         elif self.dtype.is_floating:
@@ -84,7 +84,7 @@ class _Choice:
         return np.asarray(value).astype(self.dtype.dtype).tobytes()
 
     def write(self, f: BranchWriter, to: str, more: str, lanes: int) -> None:
-        """Write the join of elements in memory with more of them; of equals the last counts."""
+        """Write the join of elements in memory with others; of equal ones the last counts."""
         x = Number(self.dtype, lanes)
         a, b = x.load(f, to), x.load(f, more)
         if self.kind == "sum":
@@ -102,7 +102,7 @@ class _Choice:
         x.store(f, f.let(f"select {condition} {better}, {x.kind} {a}, {x.kind} {b}"), to)
 
     def add_lines(self, module: LlvmModule) -> None:
-        """Add the function `join` of a line of elements with another one."""
+        """Add the function `join`, which joins a line of elements with another one."""
         f = BranchWriter(module)
         lanes = 64 // max(self.dtype.itemsize, 4)
         in_row = f.let("icmp eq i64 %stride, 1")
@@ -121,9 +121,9 @@ class PartialsCode:
     """Joins the values of a chunk of the indices, row by row. Operands: partials, values, index.
 
     Args:
-        kind: How: "sum", "max" or "min".
-        dtype: Of the values.
-        index: Of the index.
+        kind: "sum", "max" or "min".
+        dtype: The dtype of the values.
+        index: The dtype of the index.
         from_end: Whether negative signed indices count from the end.
     """
 
@@ -235,7 +235,7 @@ class JoinCode:
 
 
 def _fill(f: BranchWriter, out: str, length: str, choice: _Choice) -> None:
-    """Write elements that change no other."""
+    """Fill a line with identity elements."""
     kind = unit(choice.dtype)
     value = str(int.from_bytes(choice.identity, "little"))
     lanes = 64 // choice.dtype.itemsize
@@ -255,10 +255,10 @@ def _kind(node: Node) -> str:
 
 
 def suits(node: Node, x: View, values: View) -> bool:
-    """Whether partial results are what a node is computed by; x and values have three dims.
+    """Return whether a node is computed by partial results; x and values have three dims.
 
-    Sums of floats are added up in the order of their indices. Where an element of many is changed,
-    it is better found.
+    Floats must be added in the order of their indices. If few elements of many change, scattering
+    is faster.
     """
     if not isinstance(node.op, IndexAdd):
         return isinstance(node.op, IndexExtreme)

@@ -1,10 +1,9 @@
 """The native steps of `index_add` and `index_set`; those of other scatters are in `partials.py`.
 
-An array is taken as [before, size, after], with the indexed axes joined in the middle. Leading
-indices that only count, `x[arange(n)[:, None], columns]`, name what is before. Work items own
-blocks of the output, ranges of the middle and blocks of the last dim, and look for the indices that
-name something there. So the values that one element is given come in the indices' order, whoever
-computes.
+An array has the shape [before, size, after], with the indexed axes joined in the middle. Leading
+indices that only count up, `x[arange(n)[:, None], columns]`, select a batch. A work item owns a
+block of the output, a range of the middle by a block of the last dim, and looks for the indices in
+it. So an element gets its values in the order of the indices, whatever thread computes.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ _RANGES = 64
 """Ranges that the middle has at most: each looks at all indices."""
 
 _HALVES = 2
-"""The same of positions of one element each."""
+"""The most ranges of positions of one element each."""
 
 _FEW = 256
-"""So many indices are no work for several threads, where nothing else is to be done."""
+"""Up to so many indices, with nothing else to do, are no work for several threads."""
 
 _ASIDE = 64
-"""Bytes of scratch memory for what an item does not own."""
+"""The bytes of scratch memory for values that a work item does not own."""
 
 _NAMES = (
     "size",
@@ -72,14 +71,14 @@ _NAMES = (
 
 
 class ScatterCode:
-    """Copies x, and adds values to what positions name, or puts them there.
+    """Copies x, and adds values at positions, or sets them.
 
     Operands: output, x, values, positions.
 
     Args:
-        dtype: Of the output.
-        adds: Whether values are added, or put.
-        once: Whether there is one value for an element at most: then it is rounded at once.
+        dtype: The dtype of the output.
+        adds: Whether values are added rather than set.
+        once: Whether an element gets one value at most: then it is rounded at once.
     """
 
     def __init__(self, dtype: DType, *, adds: bool, once: bool = False) -> None:
@@ -198,9 +197,9 @@ class ScatterCode:
     def _named(
         self, f: BranchWriter, n: dict[str, str], positions: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
-        """Open a loop over what is named in the work item's range of the middle.
+        """Open a loop over the indices in the work item's range of the middle.
 
-        Yields which of its rows that is, and the number of the index.
+        Yields the row in the range, and the number of the index.
         """
         kind = f"<{SCAN} x i64>"
         low, span = all_lanes(f, row), all_lanes(f, height)
@@ -240,7 +239,7 @@ class ScatterCode:
         sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
 
     def _add_turn(self, module: LlvmModule, name: str, *, widen: bool) -> None:
-        """Add the function that turns a line of elements into one of sums, or back."""
+        """Add the function that converts a line of elements to sums, or back."""
         f = BranchWriter(module)
         for begin, end, lanes in self._lines(f):
             source, target = Number(self._dtype, lanes), self._sums(lanes)
@@ -257,7 +256,7 @@ class ScatterCode:
         return Number(float32 if self.is_wide else self._dtype, lanes)
 
     def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
-        """Cut a line: what is done in vectors, if it is contiguous, and what one by one."""
+        """Return ranges of a line and the lanes of each: vectors if it is contiguous, then 1."""
         in_row = f.let("icmp eq i64 %stride, 1")
         found, begin = [], "0"
         for nbytes in (64, 16):  # many rows are short
@@ -270,7 +269,7 @@ class ScatterCode:
 
 
 def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the steps of a node that puts values where indices point, one after the other."""
+    """Return the steps of a node that scatters values, one after the other."""
     (output,), (x, values, *indices) = outputs, inputs
     adds, dtype = isinstance(node.op, IndexAdd), output.storage.dtype
     if dtype.is_complex or (dtype.is_storage and isinstance(node.op, IndexExtreme)):
@@ -304,7 +303,7 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     block = dim_min(dim_max(1, after), _BLOCK)
 
     def divided(most: DimLike, least: DimLike) -> Step:
-        """Return the step with so many ranges of the middle at most, and so many rows at least."""
+        """Return the step with at most `most` ranges of the middle, of `least` elements or more."""
         rows = dim_max(1, least // block, ceil(size, most))
         ranges, blocks = ceil(size, rows), ceil(after, block)
         # Of many short ranges a work item has some.
