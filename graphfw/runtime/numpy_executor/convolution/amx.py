@@ -1,9 +1,9 @@
-"""`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
+"""`AmxConvCode`: convolutions by products of AMX tiles, of components: see `matmul.amx`.
 
 The left operand is the components of the weights, the right one those of the image, see
-`amx_image`: columns are words one after the other, from the first of some rows of positions to the
-last. What belongs to no position is computed for nothing. Where a number of the image, or of a
-block of weights, is out of the range that can be split, vectors multiply the numbers themselves.
+`amx_image`: columns are consecutive words, from the first of some rows of positions to the last.
+Words of no position are computed for nothing. If a number of the image, or of a block of weights,
+is out of the range that can be split, vectors multiply the numbers themselves.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.utils.records import record
 
 HEIGHT = 8
-"""The rows of the micro-kernels that stand in; a block may have only some rows of the last."""
+"""The rows of the micro-kernels that replace tiles; a block may have only some rows of the last."""
 
 AT_ONCE = 8
-"""How many tiles of k of a block of weights stay in a cache, for all columns."""
+"""The number of tiles of k of a block of weights that stay in a cache, for all columns."""
 
 PANEL = SIDE * DEPTH * 4
-"""The bytes of a panel of what windows see, for vectors."""
+"""The bytes of a panel of windows' elements, for vectors."""
 
 GAP = 64
 """The bytes between rows of the result, besides: so that they are not of one set of L1."""
@@ -58,11 +58,11 @@ GAP = 64
 
 @record
 class AmxConvCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and rows of positions, of images and groups.
+    """A work item: some outputs and rows of positions, of images and groups.
 
     Operands: x; the blocks of weights, see `amx_weights`; the weight; the words of x and for each
-    work item of `ImageComponentsCode` whether it could split. Integers: `ConvParams`, of which
-    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
+    work item of `ImageComponentsCode` a flag of whether it could split. Integers: `ConvParams`, of
+    which `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
     `AmxImageParams` and `AmxWeightParams`.
 
     Attributes:
@@ -102,9 +102,9 @@ class _Rows:
 
     Attributes:
         first: The first of them.
-        count: How many there are.
-        start: The first word of what the first one sees.
-        columns: How many words there are up to the last that the last one sees first.
+        count: The number of rows.
+        start: The first word that the first row sees.
+        columns: The number of words from there to the first word that the last position sees.
     """
 
     def __init__(self, layout: AmxImageLayout, width: str, first: str, end: str) -> None:
@@ -180,7 +180,7 @@ class _AmxConv:
         )
 
     def offsets(self) -> None:
-        """List where the words are that are multiplied with each tile of k, in bytes."""
+        """List the offsets in bytes of the words that are multiplied with each tile of k."""
         body = self.body
         step = body.mul(self.layout.pitch, PAIRS * 4)
         with body.loop(0, self.taps) as tap:
@@ -191,7 +191,7 @@ class _AmxConv:
                 body.line(f"store i64 {offset}, ptr {body.at(to, body.mul(number, 8))}")
 
     def fits(self, member: str) -> str:
-        """Whether all numbers of a group of an image could be split."""
+        """Return whether all numbers of a group of an image could be split."""
         body, found = self.body, self.body.slot()
         sets = body.div(self.layout.pairs, self.layout.together)
         flags = body.at(body.array("%buffers", 4, "ptr"), body.mul(body.mul(member, sets), 8))
@@ -237,7 +237,7 @@ class _AmxConv:
                 )
 
     def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
-        """Multiply numbers as they are, some positions of k at a time, which are laid out now."""
+        """Multiply unsplit numbers, some positions of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
         image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
         weights = weights_at(body, self.shape, self.weight, output, 2)
@@ -267,7 +267,7 @@ class _AmxConv:
                     )
 
     def finish(self, row: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
-        """Write what has been computed where it belongs; then do to it what is to be done."""
+        """Write the results to their addresses; then run the epilogue."""
         body, kept = self.body, self.calls.kept
         column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
         positions = self.param(ConvParams.POSITIONS)
@@ -291,7 +291,7 @@ class _AmxConv:
             )
 
     def put(self, to: str, gap: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
-        """Take rows of positions out of the words; scale what tiles have computed; round it."""
+        """Take rows of positions out of the words; scale the results of tiles; round them."""
         body, v, shape = self.body, self.shape.vector, self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         factor = body.let(f"select i1 {by_tiles}, {v} {unscaling(shape)}, {v} splat (float 1.0)")

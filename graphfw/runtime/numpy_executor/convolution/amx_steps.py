@@ -1,4 +1,4 @@
-"""`amx_strategies`: convolutions whose products are made by matrix tiles, see `amx`."""
+"""`amx_strategies`: convolutions by products of matrix tiles, see `amx`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LARGEST = 1 << 28
 """The most bytes that the components of all images may take."""
 
 _DOT = 22
-"""The cycles of a product of two tiles with what belongs to it; 16 are the processor's own."""
+"""The cycles of a product of two tiles with its loads; the instruction takes 16."""
 
 _SPLIT, _RESULT, _WEIGHT = 0.6, 0.6, 4
 """The cycles for a word of a component, for an element of the result, and of the weights where a
@@ -87,14 +87,14 @@ def _channels(it: Convolution) -> int:
 
 
 def _rows(it: Convolution) -> int:
-    """Return how many rows of positions an image has."""
+    """Return the number of an image's rows of positions."""
     rows = math.prod([dim.output_size for dim in it.dims[:-1] if isinstance(dim.output_size, int)])
     assert isinstance(rows, int)
     return rows
 
 
 def _columns(it: Convolution, words: Words, rows: int) -> int:
-    """Return how many words there are at most, from the first of so many rows to the last."""
+    """Return the most words from the first to the last of some rows."""
     extents = [extent.size for extent in words.extents]
     positions = [dim.output_size for dim in it.dims if isinstance(dim.output_size, int)]
     total = (rows - 1) * extents[-1] + positions[-1]
@@ -108,13 +108,13 @@ def _columns(it: Convolution, words: Words, rows: int) -> int:
 
 
 def _together(it: Convolution, words: Words) -> int:
-    """Return how many rows are computed at a time."""
+    """Return the number of rows that are computed at a time."""
     columns = max(_WORDS // max(words.pairs, 1), _LEAST)
     return max(min(columns // max(words.extents[-1].size, 1), _rows(it)), 1)
 
 
 def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
-    """Return how long the steps take, on one core."""
+    """Return the time of the steps on one core."""
     m, n, k = it.assumed
     words, images = Words.of(it.dims, _channels(it)), n / max(math.prod(_output_positions(it)), 1)
     # As if all that are done at a time were of as many rows.
@@ -191,7 +191,7 @@ def _steps(
 def _numbers(
     it: Convolution, dims: list[SpatialDim], cuts: tuple[DimLike, ...] = (0,) * 6
 ) -> tuple[DimLike, ...]:
-    """Return the integers of `windows.P`, of which some say how work items are cut, and of dims."""
+    """Return the integers of `windows.ConvParams`, with the cut into work items, and of dims."""
     x, channels = it.x, _channels(it)
     return (
         *(it.outputs, it.output_size, channels * it.taps, it.groups, channels),
@@ -215,7 +215,7 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
 
 
 def _weight_bytes(it: Convolution, tiles: Tiles) -> int:
-    """Return how many bytes the components of the weights take."""
+    """Return the bytes of the components of the weights."""
     length = it.taps * -(-_channels(it) // SIDE)
     return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.components)
 

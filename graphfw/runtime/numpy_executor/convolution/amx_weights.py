@@ -1,8 +1,8 @@
 """Weights of convolutions that matrix tiles compute: their components, and themselves in rows.
 
-32 outputs are a block: 64 bytes, of which the first 8 are 0 if a number is out of the range that
-can be split, else 1; then their components, as `matmul.components` lays them out. k is [*K, C], the
-channels filled up with zeros to whole tiles.
+A block has 32 outputs: a head of 64 bytes, of which the first 8 are 0 if a number is out of the
+range that can be split, else 1; then the components, as `matmul.components` lays them out. k is
+[*K, C], with channels padded with zeros to whole tiles.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 DEPTH = 256
-"""How many positions of k are split, or multiplied by vectors, at a time; whole tiles."""
+"""The positions of k that are split, or multiplied by vectors, at a time; whole tiles."""
 
 HEAD = 64
 """The bytes of a block before its components."""
 
 ROWS = SIDE * DEPTH * 4
-"""The bytes that `RowsCode` writes at most, for one block."""
+"""The most bytes that `RowsCode` writes for a block."""
 
 
 class AmxWeightParams(ParamBlock):
@@ -44,12 +44,12 @@ class AmxWeightParams(ParamBlock):
 
 @record
 class RowsCode(SharedFunction):
-    """The function that writes weights as rows, in the dtype that is computed in.
+    """The function that writes weights as rows, in the dtype of the computation.
 
         @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
 
-    writes n positions of k of some outputs, the first of which is at `from`; `DEPTH` elements lie
-    from row to row. `numbers` are those of `AmxWeightParams`.
+    writes n positions of k of some outputs, the first of which is at `from`. Rows are `DEPTH`
+    elements apart. `numbers` are those of `AmxWeightParams`.
 
     Attributes:
         shape: The vectors.
@@ -174,7 +174,7 @@ class WeightComponentsCode:
 def weights_at(
     body: FunctionBody, shape: TileShape, numbers: str, output: str, operand: int
 ) -> str:
-    """Return where the weights of an output, counted over all groups, begin in an operand."""
+    """Return the address of the weights of an output, counted over all groups."""
     offset = body.mul(output, body.array(numbers, AmxWeightParams.OUTPUT))
     offset = body.mul(
         body.add(offset, body.array(numbers, AmxWeightParams.OFFSET)), shape.stored.itemsize

@@ -122,7 +122,7 @@ class _Depthwise(WindowBounds):
         along: list[tuple[str, list[str]]],
         totals: dict[tuple[int, ...], str],
     ) -> None:
-        """Add what a vector of positions in a row sees, times `factor`."""
+        """Add the elements that a vector of positions in a row sees, times `factor`."""
         body, vector = self.body, self.shape.vector
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         for tap in itertools.product(*map(range, self.code.window[:-1])):

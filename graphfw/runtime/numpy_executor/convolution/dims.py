@@ -15,13 +15,13 @@ class SpatialDim(NamedTuple):
     """A spatial dim, in the order of `window_bounds.Spatial`.
 
     Attributes:
-        size: Of the image.
-        in_memory: How far apart its elements are, in elements.
+        size: The size of the image.
+        in_memory: The distance of its elements in memory, in elements.
         output_size: The size of the result.
         taps: The number of the window's taps.
-        stride: How far the window moves.
-        dilation: How far the window's elements are apart.
-        before: How many zeros it sees before the image.
+        stride: The distance of neighbouring windows.
+        dilation: The distance of neighbouring taps.
+        before: The zeros before the image.
     """
 
     size: DimLike
@@ -39,7 +39,7 @@ class SpatialDim(NamedTuple):
 
     @property
     def step(self) -> DenseStride:
-        """Its stride if what neighbouring positions see can be read as vectors, else 0."""
+        """Its stride if neighbouring positions' elements can be read as vectors, else 0."""
         is_dense = self.in_memory == 1 or self.size == 1
         return 1 if is_dense and self.stride == 1 else 2 if is_dense and self.stride == 2 else 0
 
@@ -72,7 +72,7 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
 def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
     """Return the run-time integers of dims.
 
-    Of one element none is any distance apart; it is read as one lane of a vector.
+    A dim of one element counts as contiguous: its element is read as one lane of a vector.
 
     Raises:
         OverflowError: The number of an element that a window sees may have more than 64 bits.

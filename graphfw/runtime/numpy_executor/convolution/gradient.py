@@ -26,7 +26,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 15
-"""About how many elements a work item lays out."""
+"""About the number of elements that a work item lays out."""
 
 _WORK_ITEMS = 16
 """With fewer work items than that, sums over all positions are cut."""
@@ -35,7 +35,7 @@ _CHUNK = 1 << 10
 """Sums over so many positions are not cut."""
 
 _SUMS = 1 << 17
-"""About so many sums are under way in a work item: the L2 cache holds them."""
+"""About the number of sums of a work item: the L2 cache holds them."""
 
 
 class GradientParams(ParamBlock):
@@ -76,7 +76,7 @@ class PackParams(ParamBlock):
 
 @record
 class CotangentPanelsCode:
-    """A work item: what a panel of outputs of a group has, at all positions of some images.
+    """A work item: a panel of outputs of a group, at all positions of some images.
 
     Operands: y, the panels: [groups, panels, images, positions, outputs of a panel].
 
@@ -139,14 +139,14 @@ class CotangentPanelsCode:
 
 @record
 class GradientCode:
-    """An item: for some outputs of a group a panel of channels, with all elements of the window.
+    """A work item: for some outputs of a group a panel of channels, with all taps.
 
-    Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
-    a convolution, and transposed: here sums go over positions. Operands: x, what
-    `CotangentPanelsCode` has made of y, the gradient, or one for each chunk of the positions.
+    If there are few channels, it has a panel of all elements that a window sees. Windows are laid
+    out as for a convolution, and transposed, since sums go over positions. Operands: x, the panels
+    of `CotangentPanelsCode`, the gradient, or one for each chunk of the positions.
 
     Attributes:
-        windows: What lays out windows.
+        windows: The code that lays out windows.
         results: The panels of results.
         is_whole: Whether there is one chunk, which is rounded to the dtype of x.
         target: The processor.
@@ -175,7 +175,7 @@ class GradientCode:
 
     @property
     def transpose(self) -> Piece:
-        """The function that transposes windows; they are of the dtype that is computed in."""
+        """The function that transposes windows, in the dtype of the computation."""
         shape = self.shape
         return Piece("pack", shape._replace(stored=shape.dtype), ("columns",))
 
@@ -245,7 +245,7 @@ class GradientCode:
     def multiply(
         self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]
     ) -> None:
-        """Multiply what results have at some positions with what windows see, panel by panel."""
+        """Multiply the cotangent at some positions with the windows there, panel by panel."""
         (rows, length), width, size = sizes, self.shape.columns, self.shape.size
         with body.loop(0, rows, width) as row:
             panel = body.at(left, body.mul(body.div(row, width), gap))
@@ -268,7 +268,7 @@ class GradientCode:
         positions: tuple[str, str],
         to: str,
     ) -> None:
-        """Lay out what windows see at some positions, one row each, square by square."""
+        """Lay out the windows at some positions, one row each, square by square."""
         width, size = self.shape.columns, self.shape.size
         square = body.at("%scratch", depth(self.shape) * self.line)
         with body.loop(*positions, width) as position:
@@ -291,7 +291,7 @@ class GradientCode:
         rows: str,
         wanted: tuple[str, str],
     ) -> None:
-        """Write sums where they belong: in the result the window's elements are the fastest."""
+        """Write sums to the result, in which the taps are the fastest dims."""
         shape, (first, count) = self.shape, wanted
         kind = shape.stored if self.is_whole else shape.dtype
         channels, k, together = (
@@ -325,8 +325,8 @@ def conv_weight_steps(
     """Return the steps of a `conv_weight`; none where `why_not_weight` says why.
 
     Args:
-        node: It.
-        inputs: x and y, in any way; of y all positions lie evenly.
+        node: The node.
+        inputs: x with any strides, and y with one stride for all positions.
         outputs: The gradient.
         winograd: Whether Winograd's algorithm may be used.
     """
@@ -400,14 +400,14 @@ def conv_weight_steps(
 
 
 def _narrowed(shape: TileShape, m: int) -> TileShape:
-    """Return panels with room for m columns, or with all that there can be."""
+    """Return panels no wider than m columns need."""
     while m <= shape.lanes and shape.lanes * shape.size > 16:
         shape = shape._replace(lanes=shape.lanes // 2)
     return shape
 
 
 def _by_channel(channels: int, k: int, width: int) -> bool:
-    """Whether panels of channels are full, or most of them: then an item writes whole weights."""
+    """Return whether most panels of channels are full: then a work item writes whole weights."""
     is_full = channels >= 4 * width or (channels > 0 and channels % width == 0)
     return is_full and k // channels * width**2 <= _SUMS
 

@@ -1,7 +1,7 @@
 """The gradient of 3 x 3 weights by Winograd's algorithm, tile by tile of the positions.
 
-What `winograd.algorithm` says of a convolution, turned around: of the positions of a tile and what
-these see of the image,
+The formula of `winograd.algorithm` is reversed: for the positions of a tile and the elements that
+they see,
 
     weight = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
 
@@ -93,12 +93,12 @@ class WeightSumsCode:
 
     @property
     def plane(self) -> int:
-        """The elements between the sums for one element of a tile, and the next."""
+        """The distance between the sums for one element of a tile and the next, in elements."""
         return (_PANELS * self.shape.columns) ** 2 + GAP
 
     @property
     def scratch(self) -> int:
-        """How many bytes of scratch memory it takes."""
+        """The bytes of its scratch memory."""
         return F4.products * self.plane * self.shape.size
 
     def llvm(self, symbol: str) -> str:
@@ -159,7 +159,7 @@ class _Sums:
         return body.work_item(symbol)
 
     def matrix(self, operand: int, product: str, panels: str, tile: str) -> str:
-        """Where the first panel of an operand begins, for one element of a tile."""
+        """Return the address of an operand's first panel, for one element of a tile."""
         body = self.body
         whole = body.mul(panels, body.mul(self.tiles, self.shape.columns))
         plane = body.mul(body.add(whole, GAP), self.shape.size)
@@ -221,7 +221,7 @@ class _Sums:
 
 
 def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
-    """Whether the algorithm is for such a gradient."""
+    """Return whether the algorithm serves for a gradient."""
     return (
         (x.storage.dtype is float32 or x.storage.dtype.is_low_precision)
         and groups == 1
@@ -234,7 +234,7 @@ def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
 
 
 def _count(view: View) -> int:
-    """Return how many channels there are; with the weights' sizes these are known."""
+    """Return the number of channels, which is known like the weights' sizes."""
     channels = view.shape[1]
     assert isinstance(channels, int)
     return channels
@@ -257,8 +257,8 @@ def winograd_gradient_steps(
 ) -> list[Step]:
     """Return the steps of the gradient of weights; see `fits`.
 
-    Where there are few channels, and so many tiles beside them, these are done in rounds: the L3
-    cache holds the transformed tiles of one.
+    If there are few channels and many tiles, the tiles are done in rounds, so that the L3 cache
+    holds the transformed tiles of a round.
     """
     target = host()
     shape = shape_for(x.storage.dtype, target)

@@ -1,8 +1,7 @@
-"""`input_dilation_steps`: the steps of convolutions of spread elements: gradients of strided ones.
+"""`input_dilation_steps`: the steps of convolutions with input dilation, gradients of strided ones.
 
-Of the positions of the result, those with the same remainder by the spread see the same elements of
-the weight, and x without gaps: each such phase is a convolution, and the last step puts the phases
-together.
+Positions of the result with the same remainder by the input dilation see the same taps, and x
+without gaps. Each such phase is a convolution, and the last step interleaves the phases.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.utils.records import record
 
 _MOST = 16
-"""So many phases at most: the code that puts them together grows with them."""
+"""The most phases: the code that interleaves them grows with their number."""
 
 _WORK_ITEM = 1 << 14
-"""About how many elements a work item puts together."""
+"""About the number of elements of a work item."""
 
 
 class _Phase(NamedTuple):
-    """Along one dim: which taps the positions of a phase see.
+    """The taps that the positions of a phase see along one dim.
 
     Attributes:
-        first: The first of them.
-        step: How far they are apart.
-        taps: How many there are.
-        dilation: How far they are apart in x.
-        before: How many elements before x the first position begins to see.
+        first: The first tap.
+        step: The distance of the taps.
+        taps: The number of taps.
+        dilation: The distance of the taps in x.
+        before: The zeros that the first position sees before x.
     """
 
     first: int
@@ -54,7 +53,7 @@ class _Phase(NamedTuple):
 
 
 def why_not_input_dilation(node: Node) -> str:
-    """Return why there is no native code for a convolution of spread elements; "" if there is."""
+    """Return why there is no native code for a convolution with input dilation; "" if there is."""
     op = node.op
     assert isinstance(op, Conv)
     reason = why_never(node)
@@ -76,9 +75,9 @@ def input_dilation_steps(
     tiles: Form | None,
     choose: Choose,
 ) -> list[Step]:
-    """Return the steps of a convolution of spread elements; none where there is a reason not to.
+    """Return the steps of a convolution with input dilation; none where there is a reason not to.
 
-    The phases are computed as `conv_steps` says.
+    The phases are steps of `conv_steps`.
     """
     if why_not_input_dilation(node):
         return []
@@ -131,7 +130,7 @@ def _phase_size(size: DimLike, spread: int, phase: int) -> DimLike:
 
 
 def _phase(phase: int, spread: int, dilation: int, before: DimLike, taps: DimLike) -> _Phase:
-    """Return what the positions `spread * q + phase` see: x at q + t * dilation - before."""
+    """Return the taps t that positions `spread * q + phase` see: x at q + t * dilation - before."""
     if spread == 1:
         assert isinstance(taps, int)
         return _Phase(0, 1, taps, dilation, before)
@@ -145,7 +144,7 @@ def _phase(phase: int, spread: int, dilation: int, before: DimLike, taps: DimLik
 
 
 def _phase_weight(weight: View, seen: Sequence[_Phase]) -> View:
-    """Return a view of the elements of the weights that a phase sees."""
+    """Return a view of the weights of a phase's taps."""
     offset = weight.offset
     for one, stride in zip(seen, weight.strides[2:], strict=True):
         offset = offset + one.first * stride
@@ -160,14 +159,14 @@ def _phase_weight(weight: View, seen: Sequence[_Phase]) -> View:
 
 @record
 class PhasesCode:
-    """A work item: some planes of the result, put together from the phases.
+    """A work item: some planes of the result, interleaved from the phases.
 
     Operands: the phases that are not 0 everywhere, the result. Integers: how many planes there are,
     how many a work item has, the sizes of a plane.
 
     Attributes:
-        dtype: Of the elements.
-        input_dilations: Into how many phases each dim is divided.
+        dtype: The dtype of the elements.
+        input_dilations: The number of phases along each dim.
         is_there: For each phase whether it is an operand; else it is 0.
         target: The processor.
     """

@@ -41,10 +41,10 @@ _LAID_OUT: Mapping[SpatialStep, int] = {1: 8, 2: 15, 0: 40}
 """The time of laying out a panel on average, in rows, by the step along the last dim."""
 
 _TAP = 40
-"""The cycles that each element of the window takes in each run of a panel, besides."""
+"""The further cycles of each tap in each run of a panel."""
 
 _BEFORE = 26
-"""As many rows more it takes to have written it before."""
+"""The time of a panel that is written in advance, in rows more."""
 
 _RESULT, _WEIGHT = 0.5, 2.5
 """The cycles for an element of the result, and of the weights where each run lays these out."""
@@ -59,25 +59,25 @@ _AHEAD = 16 << 20
 """The most bytes of panels that are laid out before they are needed: caches hold them."""
 
 _CHUNK = 1 << 16
-"""About how many elements of a work item are done at a time: they stay in the L2 cache."""
+"""About the number of elements that are done at a time: they stay in the L2 cache."""
 
 _FEW = 256
-"""Up to so many positions of an image, its last panel would leave much empty: images are joined."""
+"""Images of up to so many positions are joined, as most of their last panel would be empty."""
 
 _MULTIPLE = 4
 """Up to so many outputs for each channel are computed channel by channel."""
 
 
 def why_not(node: Node) -> str:
-    """Return why a convolution is no native product of x as it lies; "" if it is."""
+    """Return why a convolution is no native product of x itself; "" if it is."""
     op = node.op
     assert isinstance(op, Conv)
     is_spread = any([spread != 1 for spread in op.input_dilations])
-    return "the elements of x are spread" if is_spread else why_never(node)
+    return "x is dilated" if is_spread else why_never(node)
 
 
 def why_never(node: Node) -> str:
-    """Return why there is no native code for a convolution, its elements spread or not."""
+    """Return why there is no native code for a convolution, with or without input dilation."""
     op, (x, weight) = node.op, node.inputs
     assert isinstance(op, Conv)
     if not supported(x.dtype):
@@ -88,17 +88,17 @@ def why_never(node: Node) -> str:
 
 
 class Convolution(NamedTuple):
-    """The convolution that is computed; see `strategies.conv_steps`.
+    """A convolution; see `strategies.conv_steps`.
 
     Attributes:
         nodes: For reports.
         dims: The spatial dims.
         x: The images.
         weight: The weights.
-        groups: How many there are.
-        images: How many there are.
+        groups: The number of groups.
+        images: The number of images.
         target: The processor.
-        likely: How many images there may be, where that is not known: for estimates.
+        likely: The number of images that estimates assume if it is not known.
         is_near: Whether caches hold the weights from run to run: for estimates.
         is_whole: Whether a work item must have all positions of its outputs, for the epilogue.
     """
@@ -116,12 +116,12 @@ class Convolution(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """How many there are in each group."""
+        """The number of outputs of a group."""
         return _known(self.weight.shape[0]) // max(self.groups, 1)
 
     @property
     def taps(self) -> int:
-        """How many elements a window sees of each channel."""
+        """The number of taps of a window, all dims together."""
         return _known(size_of(self.weight.shape[2:]))
 
     @property
@@ -131,17 +131,17 @@ class Convolution(NamedTuple):
 
     @property
     def output_size(self) -> DimLike:
-        """How many there are."""
+        """The number of output positions."""
         return size_of([dim.output_size for dim in self.dims])
 
     @property
     def members(self) -> DimLike:
-        """How many products there are: one for each group of each image, or of all."""
+        """The number of products: one for each group of each image, or of all."""
         return self.images * self.groups
 
     @property
     def assumed(self) -> tuple[int, int, int]:
-        """Outputs of a group, positions of all images, and what a window sees: for estimates.
+        """Outputs of a group, positions of all images, and elements of a window: for estimates.
 
         Positions that are not known are taken for some in each dim.
         """
@@ -172,7 +172,7 @@ def _known(size: DimLike) -> int:
 def multiply(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Step]:
-    """Return the steps of matrix products, whose right operand is what windows see."""
+    """Return the steps of matrix products whose right operand is the windows' elements."""
     shape, x, positions = it.shape, it.x, it.output_size
     channels = _known(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
@@ -214,7 +214,7 @@ def multiply(
 
 
 def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
-    """Return how long `multiply`'s steps take, on one core."""
+    """Return the time of `multiply`'s steps on one core."""
     m, n, k = it.assumed
     it, _, how, is_ahead = _planned(it)
     shape, step = it.shape, it.dims[-1].step
@@ -232,7 +232,7 @@ def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
 
 
 def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
-    """Return how `multiply` sees a convolution: whether images are joined, and as of `_cut`."""
+    """Return the convolution for `multiply`, with images joined or not, and its `_cut`."""
     it = it._replace(dims=joined(it.dims))
     few = isinstance(it.output_size, int) and it.output_size <= _FEW
     is_joined = it.groups == 1 != it.x.shape[0] and few and not it.is_whole
@@ -245,7 +245,7 @@ def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
 def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, bool]:
     """Return how a convolution is cut, and whether panels are laid out before.
 
-    That pays where several work items need the same ones, as with small images.
+    That pays if several work items need the same panels, as with small images.
     """
     (m, n, k), shape = sizes, it.shape
     costs = Costs(speed=1, a=0, b=_PANEL + _RUN * _runs(it))
@@ -281,7 +281,7 @@ def _panels(shape: TileShape, n: DimLike) -> DimLike:
 def weights_as_tiles(
     it: Convolution, height: int, blocks: int, fixed: bool, *, by_channel: bool = False
 ) -> tuple[Storage, list[Step]]:
-    """Return the weights as tiles of so many outputs, and what makes these: see `WeightsCode`.
+    """Return the weights as tiles of some outputs, and the steps: see `WeightsCode`.
 
     k is [*K, C], or [C, *K] with `by_channel`.
     """
@@ -312,7 +312,7 @@ def weights_as_tiles(
 
 
 def copied(it: Convolution, to: Storage) -> Step:
-    """Return the step that copies what windows of one element see, 0 where that is outside."""
+    """Return the step that copies the elements of windows of one tap, 0 outside of the image."""
     rows, width = size_of([dim.output_size for dim in it.dims[:-1]]), it.dims[-1].output_size
     images, channels = it.x.shape[:2]
     together = rows_together(width, _COPIED)
