@@ -194,11 +194,11 @@ class Instance:
         self.final: Any = None
 
     def records(self, number: int) -> bool:
-        """Whether a segment is to become a graph."""
+        """Return whether a segment is to become a graph."""
         return self.worth.pays and self.worth.recorded[number]
 
     def knows(self, variables: Sequence[Any]) -> bool:
-        """Whether these are the arrays of the variables that it has been made for."""
+        """Return whether these are the arrays of the variables that it has been made for."""
         return all(map(is_, variables, self.variables))
 
     def __str__(self) -> str:

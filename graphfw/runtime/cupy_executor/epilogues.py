@@ -231,7 +231,7 @@ class _Finder:
                     yield _Found(node.outputs[0], leaves, frozenset(inner))
 
     def _is_closed(self, found: _Found) -> bool:
-        """Whether nothing but the root of a composition shows anything of its first leaf."""
+        """Return whether nothing but the root of a composition shows anything of its first leaf."""
         reached = {found.leaves[0]}
         for node in sorted(found.inner, key=self._order.__getitem__):
             if not reached.isdisjoint(node.inputs):

@@ -313,7 +313,7 @@ def _as_it_lies(view: View) -> _GemmOperand | None:
 
 
 def _leads(stride: DimLike, view: View) -> bool:
-    """Whether a stride leads on to other elements, if there are any."""
+    """Return whether a stride leads on to other elements, if there are any."""
     return always_ge(stride, 0) and (stride != 0 or size_of(view.shape) == 0)
 
 
@@ -330,7 +330,7 @@ def _joined(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | No
 
 
 def _is_tall(a: _GemmOperand, dims: Sequence[DimLike], rows: DimLike) -> bool:
-    """Whether the matrices of a batch lie below each other like one."""
+    """Return whether the matrices of a batch lie below each other like one."""
     return not a.is_across and size_of(dims) != 1 and a.batch == rows * a.lead
 
 

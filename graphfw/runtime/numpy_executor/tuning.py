@@ -133,7 +133,7 @@ def _read(key: str, names: Iterable[str]) -> dict[str, float] | None:
 
 
 def _is_known(step: Step) -> bool:
-    """Whether nothing of a step depends on symbolic sizes."""
+    """Return whether nothing of a step depends on symbolic sizes."""
     sizes = (*step.params, step.work_items, step.scratch, *[s.size for s in step.operands])
     return all([isinstance(size, int) for size in sizes])
 
@@ -243,7 +243,7 @@ def _copy(source: Temp) -> tuple[Step, Temp]:
 
 
 def _lasts(storage: Storage) -> bool:
-    """Whether a storage holds the same from run to run."""
+    """Return whether a storage holds the same from run to run."""
     if isinstance(storage, Tensor):
         return isinstance(storage, Variable) or isinstance(storage.node.op, ConstantOp)
     return False

@@ -41,5 +41,5 @@ def joined(
 
 
 def knows_lengths(node: Node) -> bool:
-    """Whether the numbers of queries and of keys are known before a run."""
+    """Return whether the numbers of queries and of keys are known before a run."""
     return all([isinstance(x.shape[-2], int) for x in node.inputs[:2]])

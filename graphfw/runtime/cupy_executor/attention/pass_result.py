@@ -131,7 +131,7 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
 
 
 def _is_cast(tensor: Tensor) -> bool:
-    """Whether a tensor is another one, rounded to 16 bits or with more of them."""
+    """Return whether a tensor is another one, rounded to 16 bits or with more of them."""
     node = tensor.node
     return isinstance(node.op, AsType) and all(
         [x.dtype is float32 or x.dtype.is_low_precision for x in (tensor, node.inputs[0])]

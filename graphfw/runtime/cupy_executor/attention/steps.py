@@ -199,7 +199,7 @@ def _step(
 
 
 def _share(along: Sequence[Sequence[DimLike]]) -> bool:
-    """Whether these operands are the same all along the last leading dim."""
+    """Return whether these operands are the same all along the last leading dim."""
     return all([own[-1] == 0 for own in along])
 
 

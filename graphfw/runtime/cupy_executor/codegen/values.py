@@ -49,11 +49,11 @@ class Varying:
         return self._found[expr]
 
     def offset(self, access: Access) -> bool:
-        """Whether another element is meant at each position."""
+        """Return whether another element is meant at each position."""
         return any([axis in self._axes for axis, _ in access.strides]) or self.terms(access)
 
     def terms(self, access: Access) -> bool:
-        """Whether a computed term of an access varies."""
+        """Return whether a computed term of an access varies."""
         return any([self._found[term.value] for term in access.terms])
 
     def _of(self, expr: Expr) -> bool:

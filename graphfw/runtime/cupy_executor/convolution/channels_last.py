@@ -175,7 +175,7 @@ class _Edges:
         return [tensor for tensor in around if self.is_edge(tensor, inside)]
 
     def is_edge(self, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
-        """Whether an image changes layout, for its readers or for the caller."""
+        """Return whether an image changes layout, for its readers or for the caller."""
         if not moves(tensor.shape):
             return False
         source = inside.get(tensor.node)
@@ -191,13 +191,13 @@ class _Edges:
 
 
 def _reads(node: Node, tensor: Tensor) -> bool:
-    """Whether a node reads a tensor: what it only waits for may lie anyhow."""
+    """Return whether a node reads a tensor: what it only waits for may lie anyhow."""
     inputs = node.inputs[: node.op.count] if isinstance(node.op, Barrier) else node.inputs
     return any([x is tensor for x in inputs])
 
 
 def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
-    """Whether a node takes an image channels-last, and only so."""
+    """Return whether a node takes an image channels-last, and only so."""
     how, op = inside.get(node), node.op
     if how is None:
         lying = permuted(tensor.shape, pixels_last(tensor.ndim))
@@ -207,7 +207,7 @@ def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) 
 
 
 def _is_free(tensor: Tensor) -> bool:
-    """Whether an image from outside is there channels-last, or is once for all."""
+    """Return whether an image from outside is there channels-last, or is once for all."""
     op, order = tensor.node.op, pixels_last(tensor.ndim)
     if isinstance(op, PermuteDims):
         return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])

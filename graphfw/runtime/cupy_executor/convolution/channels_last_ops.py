@@ -47,13 +47,13 @@ multiple: 16 bytes can be read at once then."""
 
 
 def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
-    """Whether elements keep their order where dims are put in another one."""
+    """Return whether elements keep their order where dims are put in another one."""
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)
 
 
 def moves(shape: Shape) -> bool:
-    """Whether channels-last the elements of an image lie in another order at all."""
+    """Return whether channels-last the elements of an image lie in another order at all."""
     return len(shape) > 2 and not keeps_order(shape, pixels_last(len(shape)))
 
 

@@ -54,7 +54,7 @@ def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
 
 
 def is_by_pixel(node: Node) -> bool:
-    """Whether images are channels-last for a node, and weights likewise."""
+    """Return whether images are channels-last for a node, and weights likewise."""
     return isinstance(node.op, PixelCorrelation)
 
 
@@ -88,7 +88,7 @@ def in_group(channels: DimLike, groups: DimLike) -> DimLike:
 
 
 def is_depthwise(op: Correlation, outputs: DimLike, channels: DimLike) -> bool:
-    """Whether outputs see one channel each, of so many in a group, and are few."""
+    """Return whether outputs see one channel each, of so many in a group, and are few."""
     multiple = in_group(outputs, op.groups)
     return channels == 1 and isinstance(multiple, int) and multiple <= _MULTIPLE
 

@@ -209,7 +209,7 @@ def _plain(one: OperandStrides, *, by_pixel: bool) -> OperandStrides:
 
 
 def _overlaps(one: OperandStrides) -> bool:
-    """Whether elements lie at one position, or backwards."""
+    """Return whether elements lie at one position, or backwards."""
     end = 0
     for stride, size in sorted(zip(one.strides, one.shape, strict=True)):
         if size > 1:

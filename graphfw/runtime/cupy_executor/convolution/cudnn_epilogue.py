@@ -111,7 +111,7 @@ class _Reader:
         return "bias" if self._strides(term.access) == self._channel else ""
 
     def is_whole(self, access: Access) -> bool:
-        """Whether it goes through all of a contiguous image."""
+        """Return whether it goes through all of a contiguous image."""
         return self._strides(access) == self._whole
 
     def _exact(self, value: Expr) -> Expr:

@@ -40,7 +40,7 @@ from graphfw.runtime.limits import Precision
 
 
 def is_native(node: Node) -> bool:
-    """Whether there are kernels for a convolution: for floats, over up to 3 spatial dims."""
+    """Return whether there are kernels for a convolution: for floats, over up to 3 spatial dims."""
     return engine_of(node, "highest") is not None
 
 

@@ -16,7 +16,7 @@ def blocks_for(threads: int) -> int:
 
 
 def is_wide(*lasts: int) -> bool:
-    """Whether indices up to these need 64 bits."""
+    """Return whether indices up to these need 64 bits."""
     return max(lasts) >= NARROW
 
 

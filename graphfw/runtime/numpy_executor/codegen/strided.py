@@ -21,7 +21,7 @@ NEAR = 8
 
 
 def is_near(stride: str) -> bool:
-    """Whether a stride is a number, and few dense loads read the elements of a vector."""
+    """Return whether a stride is a number, and few dense loads read the elements of a vector."""
     return stride.removeprefix("-").isdigit() and 0 < abs(int(stride)) <= NEAR
 
 

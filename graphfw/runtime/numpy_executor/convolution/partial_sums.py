@@ -20,7 +20,7 @@ _WORK_ITEM = 1 << 12
 
 
 def tiles_of(shape: TileShape, rows: int) -> list[tuple[Piece, int]]:
-    """Return the micro-kernels that do so many rows, each with its first."""
+    """Return the micro-kernels for some rows, each with its first row."""
     height, *rest = heights_for(shape, rows)
     heights = [*[height] * (rows // height), *rest]
     return [

@@ -30,7 +30,7 @@ _LONGEST = 4 * _TOGETHER
 """Rows of more positions are not computed at a time: the caches don't hold them."""
 
 _TILE, _LEAST = 0.3, 3.5
-"""The time of a tile besides its rows, in rows, and that of the least."""
+"""The time of a tile besides its rows, in rows, and the least time of a tile."""
 
 _NARROW = 0.65
 """The time of a panel of which one vector is used, as a fraction of that of a whole one."""
@@ -43,9 +43,8 @@ _NEAR = 5 << 18
 """The bytes that an L2 cache holds beside others."""
 
 _FAR_COPY, _AGAIN = 1.0, 48
-"""The cycles for an element of a copy that it does not hold, as rows are then read one by one from
-farther away; and the bytes of weights in a cycle, where each chunk of positions reads them
-again."""
+"""The cycles for an element of a copy beyond the L2 cache, where rows are read one by one; and the
+bytes of weights that arrive in a cycle, if each chunk of positions reads them again."""
 
 _STEP = 8000
 """The cycles for a step more."""
@@ -74,14 +73,14 @@ def pixel_major_strategies(
 
 
 def can_be_pixel_major(it: Convolution) -> bool:
-    """Whether the strategy serves: the dtype is computed in, spatial sizes are known."""
+    """Return whether the strategy serves: the dtype is computed in, spatial sizes are known."""
     sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     known = all([isinstance(number, int) for numbers in sizes for number in numbers])
     return not it.shape.converts and known and _width(it.dims) <= _LONGEST
 
 
 def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: bool) -> float:
-    """Return how long the steps of `pooled_steps` take, on one core."""
+    """Return the time of the steps of `pooled_steps` on one core."""
     m, n, _ = it.assumed
     seen = math.prod([dim.taps for dim in windows])
     positions, again = _pooled_positions(windows), (windows[0].taps - windows[0].stride) / _STRIP
@@ -91,7 +90,7 @@ def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: boo
 
 
 def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
-    """Return how many positions windows have for each of what they see."""
+    """Return the number of pooled positions for each position of the convolution."""
     positions, size = size_of([d.output_size for d in windows]), size_of([d.size for d in windows])
     assert isinstance(positions, int)
     assert isinstance(size, int)
@@ -99,7 +98,7 @@ def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
 
 
 def _seconds(it: Convolution, *, fixed: bool) -> float:
-    """Return how long the steps take, on one core."""
+    """Return the time of the steps on one core."""
     (m, n, k), shape = it.assumed, it.shape
     whole, rest = divmod(m, shape.columns)
     panels = whole + (0 if not rest else _NARROW if rest <= shape.lanes else 1)
@@ -116,7 +115,7 @@ def _seconds(it: Convolution, *, fixed: bool) -> float:
 
 
 def _chunks(it: Convolution, indices: int) -> int:
-    """Return in how many chunks so many positions, of all images, are computed."""
+    """Return the number of chunks of some positions of all images."""
     dims = _seen(it)
     rows, width = size_of([dim.output_size for dim in dims[:-1]]), _width(dims)
     assert isinstance(rows, int)
@@ -125,10 +124,10 @@ def _chunks(it: Convolution, indices: int) -> int:
 
 
 def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
-    """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
+    """Return the dims of the left operand: of x, or of a copy of the elements that windows see.
 
-    They are joined where that makes better tiles, and they need not be separate; else work items
-    may have some of the rows.
+    They are joined if that makes better tiles and they need not be separate. Else work items may
+    have some of the rows.
     """
     dims = it.dims
     if _is_copied(it):
@@ -147,7 +146,7 @@ def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
 
 
 def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
-    """Return the time per position of rows cut into tiles, where one in a large tile takes 1."""
+    """Return the time per position of rows cut into tiles, relative to that in a large tile."""
     width = _width(dims)
     height = heights_for(shape, width)[0]
     tiles, rest = divmod(width, height)
@@ -162,7 +161,7 @@ def _width(dims: Sequence[SpatialDim]) -> int:
 
 
 def _is_copied(it: Convolution) -> bool:
-    """Whether windows see zeros beyond x; or rows would be longer with what they see in one."""
+    """Return whether x is copied: windows see zeros beyond it, or a copy has longer rows."""
     is_apart = it.taps == 1 and any([dim.stride != 1 for dim in it.dims])
     is_short = _width(it.dims) < it.shape.rows
     return (is_apart and is_short) or not all(map(_is_inside, it.dims))
@@ -173,12 +172,12 @@ def _is_inside(dim: SpatialDim) -> bool:
 
 
 def _extent(dim: SpatialDim) -> DimLike:
-    """How many elements all windows together see."""
+    """Return the number of elements that all windows together see."""
     return dim_max((dim.output_size - 1) * dim.stride + (dim.taps - 1) * dim.dilation + 1, 0)
 
 
 def _copied(it: Convolution) -> tuple[View, Step]:
-    """Return a copy of what windows see, 0 where that is outside of x, and what makes it."""
+    """Return a copy of the elements that windows see, padded with 0, and the step that makes it."""
     ways = [
         dim._replace(output_size=_extent(dim), taps=1, stride=1, dilation=1)
         if dim.taps != 1
@@ -193,7 +192,7 @@ def _copied(it: Convolution) -> tuple[View, Step]:
 
 
 def _cut(it: Convolution, positions: DimLike, k: int) -> tuple[DimLike, DimLike]:
-    """Return into how many blocks outputs and rows of positions are cut."""
+    """Return the numbers of blocks of outputs and of rows of positions."""
     shape, m = it.shape, it.outputs
     if it.is_whole:
         assert isinstance(positions, int)
@@ -217,12 +216,12 @@ def pixel_major_steps(
 
     Args:
         it: The convolution.
-        product: Where the result goes; None where only the epilogue needs it.
-        epilogue: What is done to its elements.
+        product: The storage of the result; None where only the epilogue needs it.
+        epilogue: The function of its elements.
         fixed: Whether the weights stay the same.
-        windows: Of what windows see of the convolution the result is the largest, if it is that:
-            its two dims. They are not dilated, and all see something.
-        added: What is added for each output where the result is the sum of ReLUs instead.
+        windows: The two dims of a max pooling of the convolution, if there is one. Its windows are
+            not dilated, and each sees an element.
+        added: The numbers that are added to each output, if the pooling is a sum of ReLUs instead.
     """
     steps: list[Step] = []
     x, dims, shape = it.x, _seen(it, is_apart=bool(windows)), it.shape

@@ -1,4 +1,4 @@
-"""`pool_steps`: the steps of the sums and maxima of what windows see."""
+"""`pool_steps`: the steps of sums and maxima over windows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _KINDS: dict[type[Op], pools.Kind] = {WindowMax: "maxima", WindowSum: "sums"}
 def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of a `window_max` or a `window_sum`; none where that is not native.
 
-    Floats are, whose leading dims lie in memory as one or two, if the result's planes are dense.
+    There is native code for floats whose leading dims have one or two strides, if the result's
+    planes are dense.
     """
     op, (x,), (result,) = node.op, inputs, outputs
     assert isinstance(op, WindowReduction)
@@ -75,7 +76,7 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
 
 
 def leading(x: View, y: View, count: int) -> list[tuple[DimLike, DimLike, DimLike]]:
-    """Return the leading dims' extents, and strides in x and y, those that lie as one joined."""
+    """Return the leading dims' extents, and strides in x and y, joined as far as possible."""
     found: list[tuple[DimLike, DimLike, DimLike]] = []
     for extent, from_, to in zip(
         x.shape[:count], x.strides[:count], y.strides[:count], strict=True

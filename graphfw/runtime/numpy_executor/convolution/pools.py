@@ -1,9 +1,9 @@
-"""`PoolCode`: the sums and maxima of what windows see, row by row of the result.
+"""`PoolCode`: sums and maxima over windows, row by row of the result.
 
-Rows, or segments of long ones, are made in two passes: first the rows of the image that they see
-are reduced to one, in scratch memory, with what changes nothing before and after it; then what
-windows see along that row. So no element is read more often than rows of windows overlap, and only
-the first pass needs masks.
+Rows, or segments of long ones, are made in two passes. The first reduces
+the rows of the image that they see to one row in scratch memory, padded with the identity element;
+the second reduces windows along that row. So no element is read more often than rows of windows
+overlap, and only the first pass needs masks.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ from graphfw.utils.records import record
 Kind: TypeAlias = Literal["sums", "maxima"]
 
 _WORK_ITEM = 1 << 16
-"""About how many elements of the image a work item reads, as often as it does."""
+"""About the number of elements of the image that a work item reads, counted each time."""
 
 
 SEGMENT = 2048
-"""So many positions of a row at most are done at a time: multiples of a vector, caches hold "
-"them."""
+"""The most positions of a row that are done at a time: whole vectors that caches hold."""
 
 MOST_ROWS = 9
-"""So many rows at most that a window sees are written out."""
+"""The most rows of a window for which the code has no loop."""
 
 _DEEP = 8
 """So many rows at most are done at a time: what has just been stored can't be read any way at once.
@@ -54,12 +53,12 @@ def segments_together(dims: list[SpatialDim]) -> DimLike:
 
 
 def segments_of_row(dim: SpatialDim) -> DimLike:
-    """Return into how many segments a row is cut."""
+    """Return the number of segments of a row."""
     return dim_max((dim.output_size + SEGMENT - 1) // SEGMENT, 1)
 
 
 def vectors_of_segment(dim: SpatialDim, shape: TileShape) -> DimLike:
-    """Return how many vectors hold what windows see of a row, for whole vectors of positions.
+    """Return the number of vectors of a row that whole vectors of positions see.
 
     They are scratch memory, `scratch_bytes` in all.
     """
@@ -68,12 +67,12 @@ def vectors_of_segment(dim: SpatialDim, shape: TileShape) -> DimLike:
 
 
 def deep(segments: DimLike) -> DimLike:
-    """Return how many segments of a plane's rows are done at a time."""
+    """Return the number of segments of a plane's rows that are done at a time."""
     return dim_min(_DEEP, dim_max(segments, 1))
 
 
 def scratch_bytes(segments: DimLike, vectors: DimLike, shape: TileShape) -> DimLike:
-    """Return how many bytes a thread needs, for so many segments and one of nothing."""
+    """Return the bytes of a thread's scratch memory, for some segments and one of the identity."""
     return (segments + 1) * vectors * (shape.lanes * shape.size)
 
 
@@ -107,13 +106,13 @@ class PoolCode:
     Attributes:
         shape: The vectors.
         rank: How many spatial dims there are.
-        stride: How far windows move along a row: 1, 2, or 0 for all others.
+        stride: The stride along a row: 1, 2, or 0 for all others.
         dense: Whether rows of the image are contiguous in memory.
         rows: The window's size along all dims but the last, where these rows are few and
             contiguous; else None.
-        segment: How many positions of a row are done at a time; 0 for all.
-        kind: What is computed.
-        width: That of the window, where it is small; else 0.
+        segment: The number of positions of a row that are done at a time; 0 for all.
+        kind: The reduction.
+        width: The window's width if it is small; else 0.
         is_long: Whether the window is long, see `window_bounds`.
         target: The processor.
     """
@@ -142,7 +141,7 @@ class PoolCode:
 
 
 class _Total(NamedTuple):
-    """Variables: results, and whether all that has been seen are numbers; their LLVM types."""
+    """Variables: results, and whether no NaN has been seen; their LLVM types."""
 
     kind: str
     bits: str
@@ -212,14 +211,14 @@ class _Pool(WindowBounds):
         return body.work_item(symbol)
 
     def plane(self, operand: str, positions: tuple[int, int, int], at: tuple[str, str]) -> str:
-        """Where a plane of an image begins."""
+        """Return the address of a plane of an image."""
         offset, *gaps = map(self.param, positions)
         for index, gap in zip(at, gaps, strict=True):
             offset = self.body.add(offset, self.body.mul(index, gap))
         return self.body.at(operand, self.body.mul(offset, self.item))
 
     def number(self, value: float) -> str:
-        """A constant."""
+        """Return a constant."""
         return literal(value, self.shape.dtype)
 
     def rows(self, image: str, position: list[str], run: str, to: str) -> None:
@@ -289,7 +288,7 @@ class _Pool(WindowBounds):
             make(whole, self.stored.mask(rest))
 
     def windows(self, row: str, to: str, run: str) -> None:
-        """Reduce what windows see along a row in scratch memory, in a run of positions."""
+        """Reduce the windows of a run of positions along a row in scratch memory."""
         body, dim = self.body, self.dims[-1]
 
         def strip(position: str, mask: str) -> None:
@@ -310,7 +309,7 @@ class _Pool(WindowBounds):
             strip(position, "")
 
     def strip(self, here: str, lanes: int) -> str:
-        """Reduce what a vector of positions sees, or one position: the first lane."""
+        """Reduce the windows of a vector of positions, or of one position in the first lane."""
         body, total = self.body, self.start(lanes)
         gap = body.mul(self.dims[-1][Spatial.DILATION], self.size)
         if self.code.width:
@@ -327,7 +326,7 @@ class _Pool(WindowBounds):
         return value
 
     def seen_from(self, here: str, lanes: int) -> str:
-        """Read what a vector of positions sees of a row in scratch memory, or one position."""
+        """Read the elements of a row in scratch memory that a vector of positions, or one, sees."""
         if lanes == 1:
             return self.computed.load(here, 1)
         starts = [self.body.at(here, n * lanes * self.size) for n in range(self.step)]
@@ -335,7 +334,7 @@ class _Pool(WindowBounds):
         return values[0] if self.step == 1 else self.every_second(values)[0]
 
     def start(self, lanes: int) -> _Total:
-        """Variables for results in so many lanes: of nothing."""
+        """Return variables for results in some lanes, set to the identity element."""
         body, shape = self.body, self.shape
         kind, bits = (shape.vector, f"<{lanes} x i1>") if lanes > 1 else (shape.element, "i1")
         total = _Total(kind, bits, body.slot(kind), body.slot(bits))
@@ -344,7 +343,7 @@ class _Pool(WindowBounds):
         return total
 
     def add(self, total: _Total, values: list[str]) -> None:
-        """Take more elements into results."""
+        """Add more elements to the results."""
         body, (kind, bits, slot, ordered) = self.body, total
         result = body.get(slot, kind)
         for value in values:
@@ -363,7 +362,7 @@ class _Pool(WindowBounds):
             body.set(ordered, are, bits)
 
     def result(self, total: _Total) -> str:
-        """Return the result: NaN where one has been seen."""
+        """Return the result: NaN if a NaN has been seen."""
         body, (kind, bits, slot, ordered) = self.body, total
         value = body.get(slot, kind)
         if self.code.kind == "sums":

@@ -29,7 +29,7 @@ class WeightParams(ParamBlock):
 class WeightsCode:
     """A work item: the weights of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 
-    They lie in the order in which `ConvItemCode` reads them: block by block of outputs, piece by
+    They have the order in which `ConvItemCode` reads them: block by block of outputs, piece by
     piece of k, then tile by tile. A group's last tile may have fewer outputs than it has room.
 
     Operands: the weight, the tiles.

@@ -1,11 +1,11 @@
-"""`ConvItemCode`: how the work items of convolutions are computed, the same for many of them.
+"""`ConvItemCode`: the work items of convolutions, the same for many of them.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A convolution is a matrix product: rows are outputs, columns positions of the window, and k counts
-what a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in
-scratch memory when they are needed. What differs between the convolutions that share a work item
-lies at `calls`, see `matmul.call_table.CallTable`.
+A convolution is a matrix product: rows are outputs, columns are output positions, and k counts the
+elements of a window. The right operand exists nowhere as a whole: its panels are packed in scratch
+memory when they are needed. `calls` is the address of what differs between the convolutions that
+share a work item: see `matmul.call_table.CallTable`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PANEL = 32 << 10
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many positions of k are done at a time."""
+    """Return the number of positions of k that are done at a time."""
     return PANEL // (shape.columns * shape.size)
 
 
@@ -58,12 +58,12 @@ class WindowsCode(SharedFunction):
 
 
 AT_ONCE = 1024
-"""How many positions of k a work item of `PanelsCode` lays out."""
+"""The number of positions of k that a work item of `PanelsCode` packs."""
 
 
 @record
 class WithWindows:
-    """The base of work items that call the function which lays out panels.
+    """The base of work items that call the function that packs panels.
 
     Attributes:
         shape: The tiles.
@@ -120,7 +120,7 @@ class PanelsCode(WithWindows):
 
 
 def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> str:
-    """Where the channels of one group of one image begin."""
+    """Return the address of the channels of one group of one image."""
     image, group = body.div(member, groups), body.rem(member, groups)
     offset, image_gap, group_gap = (
         body.array("%params", i) for i in (ConvParams.X, ConvParams.X_BATCH, ConvParams.X_GROUP)
@@ -132,12 +132,12 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 
 @record
 class ConvItemCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and positions, of images and groups.
+    """A work item: some outputs and positions, of images and groups.
 
-    Operands: x, or what `PanelsCode` has made of it; the tiles of weights, see `weights`.
+    Operands: x, or the panels of `PanelsCode`; the tiles of weights, see `weights`.
 
     Attributes:
-        is_ahead: Whether panels have been laid out before.
+        is_ahead: Whether panels are prepacked.
         is_joined: Whether the images are the first spatial dim, so that positions of several of
             them are columns side by side.
     """
@@ -155,7 +155,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
     @property
     def rounds(self) -> bool:
-        """Whether the result is of another dtype than the one that is computed in."""
+        """Whether the result has another dtype than the computation."""
         return self.shape.converts
 
     @property
@@ -171,7 +171,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
     @property
     def panel_bytes(self) -> int:
-        """How much scratch memory a panel takes; a chunk of the result lies after it."""
+        """The bytes of a panel in scratch memory; a chunk of the result follows."""
         return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
 
     def llvm(self, symbol: str) -> str:
@@ -228,7 +228,7 @@ class _ConvItem:
         )
 
     def operands(self, member: str) -> tuple[str, str]:
-        """Where the channels of one group of one image begin, and its weights."""
+        """Return the addresses of the channels of one group of one image, and of its weights."""
         body, groups = self.body, self.param(ConvParams.GROUPS)
         if self.code.is_ahead:
             panels = body.mul(member, body.ceil(self.n, self.shape.columns))
@@ -243,7 +243,7 @@ class _ConvItem:
     def chunk(
         self, row: str, rows: str, column: str, columns: str, operands: tuple[str, str]
     ) -> None:
-        """Compute a chunk, then what is done to its elements; `row` counts over all members."""
+        """Compute a chunk and its epilogue; `row` counts over all members."""
         body, code = self.body, self.code
         block_row = body.mul(self.param(ConvParams.CHUNK_COLUMNS), self.size)
         if code.is_joined:
@@ -260,7 +260,7 @@ class _ConvItem:
             self.follow(to, row, rows, column, columns)
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
-        """Take a chunk with positions of several images apart; `row` counts over one image."""
+        """Split a chunk with positions of several images by image; `row` counts over one image."""
         body, positions = self.body, self.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
         with body.loop(body.div(column, positions), body.ceil(end, positions)) as image:
@@ -280,7 +280,7 @@ class _ConvItem:
                 self.follow(to, here, rows, first, count)
 
     def address_of(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
-        """Where a chunk of the result goes, to a block if not kept; the bytes from row to row."""
+        """Return the address of a chunk of the result, a block if not kept, and its row stride."""
         body, kept = self.body, self.calls.kept
         gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)
         whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))

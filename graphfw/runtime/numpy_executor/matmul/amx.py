@@ -204,7 +204,7 @@ def _emulated_dot() -> str:
 
 
 def is_configured(tiles: Tiles | None) -> bool:
-    """Whether work items switch the tiles on and off."""
+    """Return whether work items switch the tiles on and off."""
     return tiles is not None and tiles.form == "amx"
 
 

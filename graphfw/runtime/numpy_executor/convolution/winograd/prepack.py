@@ -1,4 +1,4 @@
-"""`PrepackCode`: tiles of images that are transformed before they are needed."""
+"""`PrepackCode`: tiles of images that a step of its own transforms in advance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphfw.utils.records import record
 
 @record
 class PrepackCode:
-    """A work item: a vector of channels of a block of tiles, transformed before they are needed.
+    """A work item: a vector of channels of a block of tiles, transformed in advance.
 
     Operands: x, the transformed tiles of all blocks. Integers: those of the work item that needs
         them.

@@ -1,4 +1,4 @@
-"""`winograd_strategies`: convolutions by Winograd's algorithms, as strategies to choose from."""
+"""`winograd_strategies`: strategies that use Winograd's algorithms."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _TILES = 14
 """The number of tiles along a dim that is assumed, where it is not known until the graph runs."""
 
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
-"""By the names of their strategies."""
+"""The algorithms by the names of their strategies."""
 
 
 def winograd_strategies(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Strategy]:
-    """Return the strategies for a convolution; none where the algorithms are not for it."""
+    """Return the strategies for a convolution; none if the algorithms don't serve for it."""
     if not _suits(it):
         return []
     found = []
@@ -68,7 +68,7 @@ def _suits(it: Convolution) -> bool:
 
 
 def _sizes(it: Convolution, algorithm: Algorithm) -> WinogradSizes:
-    """Return the sizes that are cut; likely ones for those that only a run knows."""
+    """Return the sizes that are cut; likely ones where they are unknown."""
     down, across = [
         -(-dim.output_size // algorithm.positions) if isinstance(dim.output_size, int) else _TILES
         for dim in it.dims
@@ -142,7 +142,7 @@ def winograd_steps(
 def _weights(
     it: Convolution, algorithm: Algorithm, how: WinogradPlan, fixed: bool
 ) -> tuple[Storage, list[Step]]:
-    """Return the transformed weights, and what makes them where they change from run to run."""
+    """Return the transformed weights, and the step if they change from run to run."""
     weight, shape = it.weight, it.shape
     channels = weight.shape[1]
     panels = -(-it.outputs // shape.columns)

@@ -31,9 +31,8 @@ class WinogradWeightParams(ParamBlock):
 class WinogradWeightsCode:
     """A work item: one panel of outputs, for all products.
 
-    They lie in the order in which work items read them: chunk by chunk of panels, product by
-    product, then panel by panel, `[channel][outputs]`. What follows the last output in its panel is
-    0.
+    Panels have the order in which work items read them: chunk by chunk of panels, product by
+    product, then panel by panel, `[channel][outputs]`. The last panel is padded with 0.
 
     Operands: the weight, the panels.
     """

@@ -1,11 +1,11 @@
-"""`WinogradItemCode`: how the work items of convolutions by Winograd's algorithms are computed.
+"""`WinogradItemCode`: the work items of convolutions by Winograd's algorithms.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A work item is a block of tiles and a block of outputs. Its tiles are transformed, or have been
-before; then, for each of a tile's products, tiles times channels are multiplied with channels times
-outputs by the micro-kernels; what that gives is transformed to positions, and the epilogue follows.
-What differs between the convolutions that share a work item lies at `calls`, see
+A work item is a block of tiles and a block of outputs. It transforms its tiles, unless they are
+prepacked. Then for each product of a tile the micro-kernels multiply a matrix of tiles and channels
+with one of channels and outputs. The sums are transformed to positions, and the epilogue follows.
+`calls` is the address of what differs between the convolutions that share a work item: see
 `matmul.call_table.CallTable`.
 """
 
@@ -38,12 +38,12 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.utils.records import record
 
 _PANEL = 64 << 10
-"""The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache: with
-less, sums of long rows of channels would be read and written more often."""
+"""The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache. With
+smaller pieces, sums over many channels would be read and written more often."""
 
 
 class WinogradCode(MatmulCode):
-    """Code whose tiles have all rows: where a block has fewer, there is memory for the others."""
+    """Code whose tiles have all rows: if a block has fewer, there is memory for the others."""
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
@@ -52,14 +52,14 @@ class WinogradCode(MatmulCode):
 
 @record
 class WinogradItemCode(SharedFunction):
-    """How a work item is computed.
+    """The function of a work item.
 
-    Operands: x, or what `prepack.PrepackCode` has made of it; the weights, see
+    Operands: x, or the transformed tiles of `prepack.PrepackCode`; the weights, see
         `weights.WinogradWeightsCode`.
 
     Attributes:
         shape: The micro-kernels' tiles.
-        algorithm: Which one.
+        algorithm: Winograd's algorithm.
     """
 
     shape: TileShape
@@ -144,7 +144,7 @@ class _WinogradItem:
         )
 
     def seen(self, number: str, is_ahead: str) -> Planes:
-        """Where the transformed tiles of a block lie."""
+        """Return the transformed tiles of a block."""
         body = self.body
         found = seen_planes(body, self.shape, self.scratch(WinogradParams.SEEN))
         before = body.mul(body.mul(number, found.plane), self.code.algorithm.products)
@@ -187,7 +187,7 @@ class _WinogradItem:
                     )
 
     def transform(self, block: TileBlock, begin: str, count: str) -> None:
-        """Make positions of the products of a chunk, and do what follows."""
+        """Transform the products of a chunk to positions, and run the epilogue."""
         body, m, lanes = self.body, self.code.algorithm.positions, self.shape.lanes
         across, down = (
             body.array("%params", param) for param in (WinogradParams.ACROSS, WinogradParams.DOWN)
