@@ -439,7 +439,7 @@ def why_not_weight(node: Node) -> str:
     if not supported(x.dtype):
         return f"there is no native sum over positions of {x.dtype}"
     if any(spread != 1 for spread in op.input_dilations):
-        return "the elements of x are spread"
+        return "x is dilated"
     if not all(isinstance(size, int) for size in (*node.types[0].shape, op.groups)):
         return "the sizes of the weights are not known"
     return ""

@@ -61,8 +61,8 @@ def why_not_input_dilation(node: Node) -> str:
         return reason
     for spread, stride, before in zip(op.input_dilations, op.strides, op.before, strict=True):
         if spread != 1 and (stride != 1 or not isinstance(before, int)):
-            return "the elements of x are spread, and the window moves by more than 1"
-    return "" if math.prod(op.input_dilations) <= _MOST else "the elements of x are spread far"
+            return "x is dilated, and the stride is not 1"
+    return "" if math.prod(op.input_dilations) <= _MOST else "x is dilated too far"
 
 
 def input_dilation_steps(

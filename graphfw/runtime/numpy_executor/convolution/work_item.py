@@ -201,18 +201,14 @@ class _ConvItem:
     def text(self, symbol: str) -> str:
         """Find the work item's block of the result; go through it in chunks of columns."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
-        row_blocks, column_blocks = (
-            self.param(ConvParams.ROW_BLOCKS),
-            self.param(ConvParams.COLUMN_BLOCKS),
-        )
         # Neighbouring work items differ in their columns: they read the same weights.
-        first, last = body.share(body.ceil(self.n, width), "%work_item", column_blocks)
-        columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
-        rest = body.div("%work_item", column_blocks)
-        first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
-        rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
+        rows, columns, group = body.block(
+            "%work_item",
+            (self.m, height, self.param(ConvParams.ROW_BLOCKS)),
+            (self.n, width, self.param(ConvParams.COLUMN_BLOCKS)),
+        )
         together = self.param(ConvParams.TOGETHER)
-        begin = body.mul(body.div(rest, row_blocks), together)
+        begin = body.mul(group, together)
         end = body.min(body.add(begin, together), self.param(ConvParams.MEMBERS))
         with body.loop(begin, end) as member:
             image, weights = self.operands(member)

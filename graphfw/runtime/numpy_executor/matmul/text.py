@@ -80,6 +80,23 @@ class FunctionBody:
         first = self.div(self.mul(units, block), blocks)
         return first, self.div(self.mul(units, self.add(block, 1)), blocks)
 
+    def block(
+        self, number: str, rows: tuple[str, str | int, str], columns: tuple[str, str | int, str]
+    ) -> tuple[tuple[str, str], tuple[str, str], str]:
+        """Return the rows and the columns of a matrix' block, and the number of the matrix.
+
+        Args:
+            number: The number of the block; neighbours differ in their columns.
+            rows: The number of rows, the unit that blocks consist of, the number of blocks.
+            columns: Likewise.
+        """
+        found = []
+        for count, unit, blocks in (columns, rows):
+            first, last = self.share(self.ceil(count, unit), number, blocks)
+            found.append((self.mul(first, unit), self.min(self.mul(last, unit), count)))
+            number = self.div(number, blocks)
+        return found[1], found[0], number
+
     def test(self, how: str, x: str, y: str | int) -> str:
         """Return the bit of a comparison."""
         return self.let(f"icmp {how} i64 {x}, {y}")

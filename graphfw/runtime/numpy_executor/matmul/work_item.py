@@ -121,18 +121,14 @@ class _ItemText:
         body, width, height = self.body, self.shape.columns, self.calls.unit
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
-        row_blocks, column_blocks = (
-            self.param(MatMulParams.ROW_BLOCKS),
-            self.param(MatMulParams.COLUMN_BLOCKS),
+        rows, columns, number = body.block(
+            "%work_item",
+            (self.m, height, self.param(MatMulParams.ROW_BLOCKS)),
+            (self.section, width, self.param(MatMulParams.COLUMN_BLOCKS)),
         )
-        first, last = body.share(body.ceil(self.section, width), "%work_item", column_blocks)
-        columns = body.mul(first, width), body.min(body.mul(last, width), self.section)
-        rest = body.div("%work_item", column_blocks)
-        first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
-        rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         batch = self.param(MatMulParams.BATCH)
         group = self.param(MatMulParams.GROUP)
-        begin = body.mul(body.div(rest, row_blocks), group)
+        begin = body.mul(number, group)
         end = body.min(body.add(begin, group), body.mul(batch, self.param(MatMulParams.SPLITS)))
         with body.loop(begin, end) as member:
             a, b, count, computed_from = self.operands(member, batch)
