@@ -1,7 +1,7 @@
-"""The ops that do the same to images that are channels-last, and their kernels for these.
+"""The ops that can work on channels-last images, and their channels-last forms.
 
-Images are [N, C, *S]; channels-last they are [N, *S, C]. An op here is given its images so and
-makes its own so: its axes, or its window, are those of before by other numbers.
+Images are [N, C, *S]; channels-last they are [N, *S, C]. A channels-last form reads and makes such
+images: the op's axes, or its window, get other numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from graphfw.runtime.cupy_executor.convolution.codes import RANK
 from graphfw.runtime.cupy_executor.convolution.common import engine_of, is_depthwise
 
 CHANNELS = 1
-"""Which axis is that of the channels."""
+"""The index of the channels' axis."""
 
 _WINDOWED = (WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake)
 
@@ -53,12 +53,12 @@ def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
 
 
 def moves(shape: Shape) -> bool:
-    """Return whether channels-last the elements of an image lie in another order at all."""
+    """Return whether the elements of an image have another order if it is channels-last."""
     return len(shape) > 2 and not keeps_order(shape, pixels_last(len(shape)))
 
 
 def permuted_as_needed(tensor: Tensor, axes: Sequence[int]) -> Tensor:
-    """Return a tensor with its dims in another order, as little as may be done for it."""
+    """Return a tensor with its dims in another order, by the cheapest op."""
     if isinstance(tensor.node.op, PermuteDims):
         axes = [tensor.node.op.axes[axis] for axis in axes]
         (tensor,) = tensor.node.inputs
@@ -73,7 +73,7 @@ def permuted_as_needed(tensor: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def by_pixel(tensor: Tensor, rank: int) -> Tensor:
-    """Return what broadcasts with images of a rank, so that it broadcasts with them as they lie."""
+    """Return a tensor that broadcasts with channels-last images as `tensor` does with images."""
     if tensor.ndim == 0:
         return tensor
     whole = (1,) * (rank - tensor.ndim) + tensor.shape
@@ -83,13 +83,13 @@ def by_pixel(tensor: Tensor, rank: int) -> Tensor:
 
 
 class ChannelsLastForm(NamedTuple):
-    """A node that works on images as well channels-last.
+    """A node that also works on channels-last images.
 
     Attributes:
-        rank: How many dims images have.
-        images: Which of its inputs are images; the others are given as they are.
-        makes: Whether its outputs are images; else they are as before.
-        make: Returns its outputs, of its inputs.
+        rank: The number of dims of images.
+        images: The indices of its inputs that are images; the others are not permuted.
+        makes: Whether its outputs are images; else they are not permuted.
+        make: The function from inputs to outputs.
     """
 
     rank: int
@@ -99,7 +99,7 @@ class ChannelsLastForm(NamedTuple):
 
 
 def channels_last_form(node: Node) -> ChannelsLastForm | None:
-    """Return how a node works on images channels-last; None where it does not."""
+    """Return the channels-last form of a node; None if it has none."""
     op = node.op
     if ELEMENTWISE in op.traits and RANDOM not in op.traits:
         return _elementwise(node)
@@ -210,9 +210,9 @@ def _reduction(node: Node, op: Reduction) -> ChannelsLastForm | None:
 
 
 def _windows(node: Node, op: Padded) -> ChannelsLastForm | None:
-    """Return how windows slide over images: the channels are one more dim, of which each sees one.
+    """Return the windows over channels-last images: the channels are one more dim, of one tap.
 
-    Elements of windows have the numbers that they had.
+    Taps keep their numbers.
     """
     shapes, spatial = _shapes(node), len(op.window)
     is_over_images = all([len(shape) == spatial + 2 for shape in shapes])
@@ -229,7 +229,7 @@ def _windows(node: Node, op: Padded) -> ChannelsLastForm | None:
 
 
 def _renamed(node: Node) -> ChannelsLastForm | None:
-    """Return how ops work on images that name axes, or have something for each of them."""
+    """Return the channels-last form of ops that have axes, or a field for each axis."""
     op, shapes = node.op, _shapes(node)
     rank = len(shapes[0]) if shapes else 0
     if any([len(shape) != rank for shape in shapes]) or not any(map(moves, shapes)):
@@ -246,7 +246,7 @@ def _renamed(node: Node) -> ChannelsLastForm | None:
 
 
 def _barrier(node: Node, op: Barrier) -> ChannelsLastForm | None:
-    """Return how a barrier passes images on; what it waits for may lie anyhow."""
+    """Return the channels-last form of a barrier; tensors that it waits for may have any layout."""
     rank, images = node.types[0].ndim, tuple(range(op.count))
     if any([kind.ndim != rank or not moves(kind.shape) for kind in node.types]):
         return None
@@ -258,6 +258,6 @@ def _shapes(node: Node) -> list[Shape]:
 
 
 def _whole(node: Node, op: Op) -> ChannelsLastForm:
-    """Return the carrier of a node all of whose inputs and outputs are images."""
+    """Return the channels-last form of a node all of whose inputs and outputs are images."""
     every = tuple(range(len(node.inputs)))
     return ChannelsLastForm(node.types[0].ndim, every, True, lambda inputs: emit_all(op, *inputs))

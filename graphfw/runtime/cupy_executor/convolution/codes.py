@@ -1,4 +1,4 @@
-"""The codes of convolutions: which functions of the `.cuh` files, which tiles, how launched."""
+"""The codes of convolutions: the functions of the `.cuh` files, their tiles and launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3
-"""So many spatial dims at most; kernels take as many."""
+"""The most spatial dims; kernels take as many."""
 
 _FOLDER = Path(__file__).parent
 _NARROW = 1 << 30
@@ -26,11 +26,11 @@ _BUSY = 128
 _BLOCKS = 1 << 16
 _THREADS = 256
 _TAPS = 9
-"""So many taps a thread adds up at once: see `depthwise_weight_code`."""
+"""The taps that a thread adds up at once: see `depthwise_weight_code`."""
 
 
 def text_of(*names: str) -> str:
-    """Return the text of some files; several have room in one module, each once."""
+    """Return the text of some files; one module may have several, each once."""
     return "\n".join([(_FOLDER / name).read_text("utf-8") for name in names])
 
 
@@ -43,11 +43,11 @@ class BlockTile(NamedTuple):
     """A kind of tile: see tiles.cuh.
 
     Attributes:
-        name: Of the variant.
-        kind: What it is in CUDA C++.
-        rows: Its sizes.
-        columns: As of `rows`.
-        threads: How many a block has.
+        name: The name of the variant.
+        kind: Its type in CUDA C++.
+        rows: The number of its rows.
+        columns: The number of its columns.
+        threads: The number of threads of a block.
         shared: The bytes of both operands, twice.
     """
 
@@ -63,8 +63,8 @@ class MultiplyInstructions(NamedTuple):
     """The instructions that add up products of a dtype.
 
     Attributes:
-        dtype: Of the operands.
-        sums: Of what is added up.
+        dtype: The dtype of the operands.
+        sums: The dtype of the sums.
         by_depth: Whether elements along the depth are contiguous.
         tiles: Its tiles, the largest first.
     """
@@ -76,11 +76,11 @@ class MultiplyInstructions(NamedTuple):
 
     @property
     def vector(self) -> int:
-        """How many elements are read at once."""
+        """The number of elements that are read at once."""
         return 16 // self.dtype.itemsize
 
     def tile(self, outputs: int, columns: int, others: int) -> BlockTile:
-        """Return the tile for so many rows and columns, in so many products."""
+        """Return the tile for some rows and columns in some products."""
         if len(self.tiles) == 1:
             return self.tiles[0]
         large, small, flat = self.tiles
@@ -95,7 +95,7 @@ _SIZES = (("large", 128, 128, 64, 32), ("small", 64, 64, 32, 32), ("flat", 32, 1
 
 @cache
 def engine(dtype: DType, *, rounds: bool = False) -> MultiplyInstructions | None:
-    """Return what multiplies a dtype, if something does; with `rounds` float32 rounded to TF32."""
+    """Return the instructions that multiply a dtype, or None; with `rounds` TF32 for float32."""
     kind = memory(dtype) if dtype.is_floating else ""
     if dtype.is_low_precision:
         tiles = [
@@ -130,7 +130,7 @@ def engine(dtype: DType, *, rounds: bool = False) -> MultiplyInstructions | None
 def _tile(
     name: str, kind: str, m: int, n: int, depth: int, warp: tuple[int, int], item: int
 ) -> BlockTile:
-    """Return a tile whose warps have so many rows and columns."""
+    """Return a tile whose warps have some rows and columns."""
     threads = 32 * m // warp[0] * n // warp[1]
     # Elements along the depth, or along the sides, in a row, with 8 more for the banks.
     elements = (m + n) * (depth + 8) if item == 2 else depth * (m + n + 16)
@@ -145,10 +145,10 @@ class Dims(NamedTuple):
     """The spatial dims at known sizes.
 
     Attributes:
-        sizes: Of the image; one for each dim, as of all.
-        gaps: How far its elements are apart.
-        output_sizes: Of the result.
-        taps: Of the window.
+        sizes: The sizes of the image.
+        gaps: The distances of its elements.
+        output_sizes: The sizes of the result.
+        taps: The sizes of the window.
     """
 
     sizes: list[int]
@@ -157,7 +157,7 @@ class Dims(NamedTuple):
     taps: list[int]
 
     def reach(self) -> int:
-        """Return how far the elements of an image may be from its first."""
+        """Return the largest distance of an image's element from its first."""
         pairs = zip(self.gaps, self.sizes, self.taps, strict=True)
         return sum([abs(gap) * (size + taps) for gap, size, taps in pairs])
 
@@ -169,7 +169,7 @@ def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
 
 
 def over(count: int, name: str, *reach: int) -> Launch:
-    """Return the launch of a thread for each of so many elements."""
+    """Return the launch of one thread for each of some elements."""
     if count == 0:
         return NOTHING
     grid = min(-(-count // _THREADS), _BLOCKS)
@@ -247,7 +247,7 @@ def conv_code(
 
 
 def _reach(epilogue: CudaEpilogue | None, params: Sequence[int]) -> int:
-    """Return an index that is too large for 32 bits if what follows has such."""
+    """Return an index that is too large for 32 bits if the epilogue's indices are."""
     if epilogue is None or epilogue.kernel is None:
         return 0
     own = params[len(params) - epilogue.params :]
@@ -298,7 +298,7 @@ def _launched(tile: BlockTile, blocks: int, largest: int) -> Launch:
 
 @cache
 def add_code(sums: DType, result: DType) -> HandwrittenCode:
-    """Return the code that adds up what pieces have found: see `gf_add_pieces`."""
+    """Return the code that adds the partial sums of pieces: see `gf_add_pieces`."""
 
     def launching(params: Sequence[int]) -> Launch:
         count = math.prod(params[1:5])
