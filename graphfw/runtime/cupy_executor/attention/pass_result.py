@@ -1,6 +1,6 @@
-"""Gradients of attention that are given the result, from which whoever computes them makes delta.
+"""Gradients of attention that read attention's result, to compute delta themselves.
 
-cuDNN does that by itself, so what a graph has for it would be computed in vain.
+cuDNN computes delta itself, so the graph's nodes for it would be computed in vain.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PassAttentionResult(Pass):
 
 
 def _sums(graph: Graph, gradients: Sequence[Node]) -> tuple[set[Node], dict[Node, Tensor]]:
-    """Return the gradients of which nothing is read but sums, shaped as keys and values are.
+    """Return the gradients of which only sums are read, in the shapes of keys and values.
 
     Returns:
         These gradients, and of each node that adds up one's result that result.
@@ -98,7 +98,7 @@ def _sums(graph: Graph, gradients: Sequence[Node]) -> tuple[set[Node], dict[Node
 
 
 def _result(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """Return the result that delta was made from, of a gradient that cuDNN may be asked for."""
+    """Return the result of attention from which a gradient's delta was made."""
     if not isinstance(node.op, AttentionGrad) or len(inputs) != 7 or not knows_lengths(node):
         return None
     delta, d_out = inputs[5:]

@@ -77,7 +77,7 @@ def by_channel(node: Node, views: Sequence[View]) -> list[View]:
 
 
 def result_in(node: Node, storage: Storage) -> View:
-    """Return a view of a node's result, in a storage of its own, whose second dim is the channels."""
+    """Return such a view of a node's result, in a storage of its own."""
     shape = node.types[0].shape
     return by_channel(node, [View(storage, 0, shape, contiguous(shape))])[0]
 

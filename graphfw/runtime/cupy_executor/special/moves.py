@@ -21,10 +21,10 @@ from graphfw.runtime.planning.boxes import merged, moves_of
 _TEXT = (Path(__file__).parent / "moves.cuh").read_text("utf-8")
 
 _VECTOR = 16
-"""How many bytes a thread copies at once, where elements lie so."""
+"""The bytes that a thread copies at once, if strides allow."""
 
 _MOST = 48
-"""Of how many boxes an output may be made: each takes a dozen parameters of a kernel."""
+"""The most boxes of an output: each takes a dozen parameters of a kernel."""
 
 
 def move_steps(
@@ -66,8 +66,8 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
 
     Args:
         dtype: The dtype.
-        sources: From how many buffers.
-        boxes: Of each box, which buffer it comes from, and how many dims it has.
+        sources: The number of source buffers.
+        boxes: For each box its source buffer, and the number of its dims.
     """
     params = 1 + sum([2 + 3 * rank for _, rank in boxes])
     width = _VECTOR // dtype.itemsize
