@@ -264,3 +264,36 @@ def call_run(
 ) -> None:
     """Call the function of `add_run`."""
     f.do(f"call void {run}(ptr {to}, i64 {to_stride}, ptr {x}, i64 {stride}, i64 {count})")
+
+
+def copy_block(
+    f: BranchWriter,
+    run: str,
+    kind: str,
+    n: dict[str, str],
+    addresses: tuple[str, str],
+    size: tuple[str, str],
+) -> None:
+    """Copy a work item's block of x: at once where it is contiguous in both, or uniform.
+
+    Args:
+        f: The lines of the function.
+        run: The function of `add_run`.
+        kind: The type of an element in memory.
+        n: The run-time integers: `after`, `x.middle` and `x.last` are the strides.
+        addresses: The block in the output, and in x.
+        size: Its rows, and the elements of a row.
+    """
+    (out, base), (height, width) = addresses, size
+    flat = f.mul(n["x.last"], n["after"])
+    together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
+    full = f.let(f"icmp eq i64 {width}, {n['after']}")
+    at_once = f.let(f"and i1 {together}, {full}")
+    lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
+    in_place = f.let(f"icmp eq ptr {base}, {out}")
+    lines = f.let(f"select i1 {in_place}, i64 0, i64 {lines}")
+    wide = f.let(f"select i1 {at_once}, i64 {f.mul(width, height)}, i64 {width}")
+    with f.loop("0", lines) as line:
+        a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
+        b = f.at(kind, out, f.mul(line.index, n["after"]))
+        call_run(f, run, b, "1", a, n["x.last"], wide)

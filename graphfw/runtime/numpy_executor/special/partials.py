@@ -25,8 +25,8 @@ from graphfw.runtime.numpy_executor.special.indices import index_step, load_inde
 from graphfw.runtime.numpy_executor.special.moves import (
     add_run,
     alignment,
-    call_run,
     ceil,
+    copy_block,
     unit,
 )
 from graphfw.runtime.numpy_executor.special.numbers import Number
@@ -216,15 +216,7 @@ class JoinCode:
         out = f.at(item, y, f.add(f.mul(batch, length), begin))
         base = f.add(n["x.offset"], f.mul(batch, n["x.before"]))
         base = f.at(item, x, f.add(base, f.mul(row, n["x.middle"])))
-        # At once where x is contiguous, or is uniform.
-        flat = f.mul(n["x.last"], n["after"])
-        at_once = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
-        lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
-        width = f.let(f"select i1 {at_once}, i64 {count}, i64 {n['after']}")
-        with f.loop("0", lines) as line:
-            a = f.at(item, base, f.mul(line.index, n["x.middle"]))
-            b = f.at(item, out, f.mul(line.index, n["after"]))
-            call_run(f, run, b, "1", a, n["x.last"], width)
+        copy_block(f, run, item, n, (out, base), (height, n["after"]))
         first = f.add(f.mul(f.mul(batch, n["chunks"]), length), begin)
         with f.loop("0", n["chunks"]) as loop:
             partial = f.at(item, partials, f.add(first, f.mul(loop.index, length)))

@@ -29,6 +29,7 @@ from graphfw.runtime.numpy_executor.special.moves import (
     alignment,
     call_run,
     ceil,
+    copy_block,
 )
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.partials import partial_steps, suits
@@ -134,7 +135,7 @@ class ScatterCode:
                     f.do(f"call void @widened(ptr {b}, ptr {a}, i64 {n['x.last']}, i64 {width})")
             else:
                 single = kind
-                self._begin(f, run, n, out, base, width, height)
+                copy_block(f, run, kind, n, (out, base), (height, width))
             narrow = f.let(f"icmp eq i64 {width}, 1")
             with f.when(narrow), f.walk(n["count"], asks=True) as one:
                 # Those that are elsewhere go to scratch memory: to go round them takes longer.
@@ -167,31 +168,6 @@ class ScatterCode:
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
-
-    def _begin(
-        self,
-        f: BranchWriter,
-        run: str,
-        n: dict[str, str],
-        out: str,
-        base: str,
-        width: str,
-        height: str,
-    ) -> None:
-        """Copy the work item's block of x: at once where it is contiguous in both, or uniform."""
-        kind = f"i{8 * self._dtype.itemsize}"
-        flat = f.mul(n["x.last"], n["after"])
-        together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
-        full = f.let(f"icmp eq i64 {width}, {n['after']}")
-        at_once = f.let(f"and i1 {together}, {full}")
-        lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
-        in_place = f.let(f"icmp eq ptr {base}, {out}")
-        lines = f.let(f"select i1 {in_place}, i64 0, i64 {lines}")
-        wide = f.let(f"select i1 {at_once}, i64 {f.mul(width, height)}, i64 {width}")
-        with f.loop("0", lines) as line:
-            a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
-            b = f.at(kind, out, f.mul(line.index, n["after"]))
-            call_run(f, run, b, "1", a, n["x.last"], wide)
 
     @contextmanager
     def _named(
