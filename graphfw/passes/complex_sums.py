@@ -30,9 +30,7 @@ class SplitComplexSums(Pass):
                 return None
             hits["split"] += 1
             (x,) = inputs
-            result: Tensor = F.complex(
-                *[emit(node.op, floats) for floats in (F.real(x), F.imag(x))]
-            )
+            result: Tensor = F.complex(*[emit(node.op, t) for t in (F.real(x), F.imag(x))])
             return result
 
         return rebuild(graph, rewrite)

@@ -70,7 +70,7 @@ def test_no_work_item_takes_long(target, dtype, may_split, m, n, k, batch):
 
 
 def test_many_slices_of_long_sums(monkeypatch, rng):
-    monkeypatch.setattr(plan, "_LONGEST_SPLIT", 4096)
+    monkeypatch.setattr(plan, "_LONGEST_SLICE", 4096)
     plan._fixed.cache_clear()
     try:
         for m, n, k in ((1, 2, 100_000), (9, 40, 70_001)):

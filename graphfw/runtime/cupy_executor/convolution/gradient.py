@@ -96,11 +96,8 @@ def conv_weight_steps(
         work_items=1,
     )
     sizes = (op.groups, rows, taps, sees)
-    return [
-        *steps,
-        step,
-        added(node, found, partials, out.storage, pieces, sizes, gaps[1:], gaps[0]),
-    ]
+    total = added(node, found, partials, out.storage, pieces, sizes, gaps[1:], gaps[0])
+    return [*steps, step, total]
 
 
 def _with_rows(view: View, node: Node, steps: list[Step]) -> View:

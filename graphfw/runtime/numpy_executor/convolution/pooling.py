@@ -46,15 +46,9 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     )
     dims = [SpatialDim(*fact) for fact in facts]
     (images, *image_gaps), (planes, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
-    rows, segments = (
-        size_of([dim.output_size for dim in dims[:-1]]),
-        pools.segments_of_row(dims[-1]),
-    )
-    shape, last, together = (
-        shape_for(x.storage.dtype, host()),
-        dims[-1],
-        pools.segments_together(dims),
-    )
+    rows, last = size_of([dim.output_size for dim in dims[:-1]]), dims[-1]
+    segments, together = pools.segments_of_row(last), pools.segments_together(dims)
+    shape = shape_for(x.storage.dtype, host())
     room, depth = pools.vectors_of_segment(last, shape), pools.deep(rows * segments)
     stride: SpatialStep = 1 if last.stride == 1 else 2 if last.stride == 2 else 0
     params = (

@@ -47,10 +47,10 @@ CONVERTED = Costs(speed=1, a=4, b=6)
 BY_PAIRS = Costs(speed=2, a=0, b=8)
 BY_TILES = Costs(speed=2, a=6, b=6)
 
-_SHORTEST_SPLIT = 1024
+_SLICE = 1024
 """The least length of a slice, where k is split."""
 
-_LONGEST_SPLIT = 1 << 20
+_LONGEST_SLICE = 1 << 20
 """The greatest length of a slice: with few columns each position takes some 15 ns."""
 
 _SPLIT = 1 << 19
@@ -214,16 +214,12 @@ def _fixed(
     """Return the blocks of rows and columns, the members in a work item, and the slices of k."""
     m, n, k, batch = sizes
     work_items = _work_items(costs.work(m, n, k) * batch)
-    if (
-        may_split
-        and k >= 4 * _SHORTEST_SPLIT
-        and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8)
-    ):
+    if may_split and k >= 4 * _SLICE and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8):
         # Smaller blocks of the product would spend their time on packing.
-        return 1, 1, 1, _split_count(shape, costs, _SHORTEST_SPLIT, sizes)
-    if may_split and k >= 8 * _SHORTEST_SPLIT and m * n * batch <= _SPLIT:
+        return 1, 1, 1, _slices(shape, costs, _SLICE, sizes)
+    if may_split and k >= 8 * _SLICE and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
-        return 1, 1, 1, _split_count(shape, costs, 2 * _SHORTEST_SPLIT, sizes)
+        return 1, 1, 1, _slices(shape, costs, 2 * _SLICE, sizes)
     members = min(batch // work_items, _longest(shape) // max(costs.work(m, n, k), 1))
     if members:
         return 1, 1, members, 1
@@ -241,12 +237,10 @@ def _longest(shape: TileShape) -> int:
     return _LONGEST * shape.lanes
 
 
-def _split_count(
-    shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]
-) -> int:
+def _slices(shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
     """Return the number of slices of k: 16, or so many that none is too long."""
     m, n, k, _ = sizes
-    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_SPLIT), least)
+    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_SLICE), least)
     return max(min(k // least, 16), -(-k // longest))
 
 
