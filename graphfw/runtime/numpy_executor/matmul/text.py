@@ -85,10 +85,7 @@ class FunctionBody:
     ) -> tuple[tuple[str, str], tuple[str, str], str]:
         """Return the rows and the columns of a matrix' block, and the number of the matrix.
 
-        Args:
-            number: The number of the block; neighbours differ in their columns.
-            rows: The number of rows, the unit that blocks consist of, the number of blocks.
-            columns: Likewise.
+        Rows and columns are three numbers: all, the unit of a block, the blocks.
         """
         found = []
         for count, unit, blocks in (columns, rows):

@@ -276,13 +276,7 @@ def copy_block(
 ) -> None:
     """Copy a work item's block of x: at once where it is contiguous in both, or uniform.
 
-    Args:
-        f: The lines of the function.
-        run: The function of `add_run`.
-        kind: The type of an element in memory.
-        n: The run-time integers: `after`, `x.middle` and `x.last` are the strides.
-        addresses: The block in the output, and in x.
-        size: Its rows, and the elements of a row.
+    The addresses are those in the output and in x, the size is in rows and elements of a row.
     """
     (out, base), (height, width) = addresses, size
     flat = f.mul(n["x.last"], n["after"])
