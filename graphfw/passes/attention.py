@@ -1,4 +1,4 @@
-"""Which attention is one op, and which is composed: softmax(q kᵀ · scale + mask) v.
+"""Attention as one op, or composed: softmax(q kᵀ · scale + mask) v.
 
 The op makes no tensor of queries by keys. It takes the place of a user's composition only where
 nothing else needs such a tensor: not where the weights are fetched, nor where their gradient was

@@ -1,4 +1,4 @@
-"""Which loops a fused group has: what its rows are, and whether they serve all its reductions."""
+"""The loops of a fused group: its rows, and whether they serve all its reductions."""
 
 from __future__ import annotations
 

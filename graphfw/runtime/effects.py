@@ -1,4 +1,4 @@
-"""Which effects happen in a run: `gf.print` and its like, though nothing uses their results."""
+"""The effects that happen in a run: `gf.print` and its like, whose results nothing uses."""
 
 from __future__ import annotations
 

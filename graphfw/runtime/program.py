@@ -35,7 +35,7 @@ Passes: TypeAlias = Callable[[], Sequence[Pass]]
 
 
 class SizeSource(NamedTuple):
-    """Where a symbol's size is read from: a fed dim that is `scale * symbol + offset`."""
+    """The source of a symbol's size: a fed dim that is `scale * symbol + offset`."""
 
     symbol: str
     feed: int

@@ -57,7 +57,6 @@ def test_kinds(dtype: DType):
     assert dtype.is_floating == (kind == "f")
     assert dtype.is_complex == (kind == "c")
     assert dtype.is_inexact == (kind in "fc")
-    assert dtype.is_bool == (kind == "b")
     assert dtype.is_low_precision == (dtype.name in ("float16", "bfloat16"))
     assert dtype.real.dtype == np.zeros(1, dtype.dtype).real.dtype
 

@@ -1,4 +1,4 @@
-"""Which matrix products take up what is done to them, as cuBLASLt can: the op `fused_product`.
+"""Matrix products with epilogues that cuBLASLt can compute: the op `fused_product`.
 
 These are a bias, another matrix that is added, GELU by the hyperbolic tangent, which also leaves
 what its gradient needs, that gradient, and sums of columns, the gradients of biases. All else that

@@ -28,7 +28,7 @@ ALIGNED = 16
 """So many bytes kernels of cuBLASLt read and write at once, where rows begin at multiples of it."""
 
 RESULT = 2
-"""Which operand of a product is its result."""
+"""The index of a product's result among its operands."""
 
 
 class ProductSizes(NamedTuple):

@@ -56,7 +56,7 @@ class Const(Expr):
 
 @record(eq=False)
 class Position(Expr):
-    """Where a loop stands: the index along an axis, int64."""
+    """The position of a loop: the index along an axis, int64."""
 
     axis: str
 
@@ -122,7 +122,7 @@ class Term(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Which element of a buffer: `offset + sum(position(axis) * stride) + sum(terms)`.
+    """The index of an element of a buffer: `offset + sum(position(axis) * stride) + sum(terms)`.
 
     Attributes:
         offset: In elements.

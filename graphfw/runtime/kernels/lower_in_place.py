@@ -1,4 +1,4 @@
-"""Which of the arrays that a kernel reads it may write its results over."""
+"""The arrays that a kernel reads and may write its results over."""
 
 from __future__ import annotations
 

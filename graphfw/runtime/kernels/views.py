@@ -1,4 +1,4 @@
-"""Where tensors are in memory, as steps see them."""
+"""The addresses of tensors, as steps see them."""
 
 from __future__ import annotations
 

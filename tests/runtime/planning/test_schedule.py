@@ -125,7 +125,7 @@ def test_an_update_that_reads_other_elements_of_its_variable_is_copied(variables
 
 
 def test_an_update_that_one_of_two_steps_makes_is_copied(variables):
-    """Which one it is, is seen in the run."""
+    """Only the run knows which of the two makes it."""
     v, *_ = variables
     new = temp("new")
     few, many = step([v], [new], in_place=True), step([v], [new], in_place=True)

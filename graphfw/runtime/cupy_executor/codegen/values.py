@@ -30,7 +30,7 @@ from graphfw.runtime.kernels.walk import children, postorder, roots, statements
 
 
 class Varying:
-    """Which expressions differ from position to position of a loop.
+    """The expressions that differ from position to position of a loop.
 
     Args:
         kernel: The kernel.

@@ -351,7 +351,7 @@ class Nest:
 
     @property
     def _first_accumulator(self) -> int:
-        """Which accumulator takes up the first of the vectors, or the element, at hand."""
+        """Return the number of the accumulator for the first vector, or the element."""
         return self._main.vectors if self._evaluator.shape.lanes == 1 else 0
 
     def _row_sums(self, loop: InnerLoop, lanes: list[int]) -> dict[Reduce, Accumulators]:

@@ -54,7 +54,7 @@ class PoolGradParams(ParamBlock):
     COTANGENT_OUTER: int
     COTANGENT_PLANE: int
     COTANGENT_ROW: int
-    """Where the first operand begins, its strides of the two leading dims and of rows."""
+    """The offset of the first operand, and its strides along the two leading dims and rows."""
     IMAGE: int
     IMAGE_OUTER: int
     IMAGE_PLANE: int

@@ -44,7 +44,7 @@ class End(NamedTuple):
 
 
 class StagePlace(NamedTuple):
-    """Which stage it is.
+    """A stage of a transform, by its radix and those of the others.
 
     Attributes:
         radix: Its radix.

@@ -54,7 +54,7 @@ _WORK_ITEMS = 8
 
 
 class Direction(NamedTuple):
-    """Which transform it is.
+    """The options of a transform.
 
     Attributes:
         inverse: Whether it is the inverse one: it exchanges the components before and after.

@@ -20,7 +20,7 @@ from graphfw.utils.records import record
 GemvPolicy: TypeAlias = Literal["never", "maybe", "always"]
 
 Computed: TypeAlias = Literal["no", "a", "b", "b across"]
-"""Which operand; "across" if k does not run along the rows of the tensor that is computed."""
+"""The operand that is computed; "across" if k does not run along the rows of its tensor."""
 
 FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
@@ -78,7 +78,7 @@ class MatMulItem(SharedFunction):
 
     @property
     def ahead(self) -> Ahead:
-        """Which operand its tiles ask for."""
+        """The operand that its tiles prefetch."""
         return "b" if self.may_be_in_place else ""
 
     @cached_property

@@ -103,7 +103,7 @@ class _Varies(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """Where a row begins.
+    """The begin of a row.
 
     Attributes:
         address: Of the first element, or of the byte in which that begins.

@@ -38,7 +38,7 @@ class WinogradParams(ParamBlock):
     PRODUCTS: int
     ROWS: int
     LINE: int
-    """Where in scratch memory what follows the strips begins; the elements of a row of results."""
+    """The offset of the scratch memory after the strips; the elements of a row of results."""
     IS_AHEAD: int
     """Whether the tiles of images have been transformed before."""
 
