@@ -154,7 +154,7 @@ class MultiHeadAttention(Module):
             return self._split(linear(x))
 
     def _split(self, x: Tensor) -> Tensor:
-        """Give each head its channels.   x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
+        """Give each head its channels.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
         width = self.embed_dim // self.num_heads
         return swapaxes(reshape(x, (*x.shape[:-1], self.num_heads, width)), -3, -2)
 

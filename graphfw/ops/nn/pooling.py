@@ -262,7 +262,7 @@ def lp_pool(
 
 @public
 def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
-    """Take the means of so many bins along each spatial dim, equal to one element.
+    """Take the mean of each bin: output_size says how many bins each spatial dim has.
 
     x: [N, C, *S] -> [N, C, *output_size]. Bin i of `size` goes from i S // size up to
     (i + 1) S / size, rounded up: so bins may overlap. With output_size 1 it is global pooling.
@@ -300,7 +300,7 @@ def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
 
 @public
 def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: bool = False) -> Any:
-    """Take the largest of so many bins along each spatial dim, equal to one element.
+    """Take the largest of each bin: output_size says how many bins each spatial dim has.
 
     x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their positions as well, int64.
     Real dtypes. The bins are those of `adaptive_avg_pool`. The gradient goes to the first of those

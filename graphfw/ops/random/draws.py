@@ -85,7 +85,7 @@ def bits(what: str, dims: Shape, words: int, name: str | None) -> Tensor:
 
 
 class Stream(str):
-    """The path of a draw that is made of several: in place of its name. Each has a substream."""
+    """The path of a draw that is made of several, each with a substream; it stands for a name."""
 
     __slots__ = ()
 

@@ -33,7 +33,7 @@ def quantile(
     keepdims: bool = False,
     method: Method = "linear",
 ) -> Tensor:
-    """Find the numbers that fractions of the elements along axes are below.
+    """Find quantiles: the numbers that fractions q of the elements along axes are below.
 
     x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at position q * (N -
     1). Real floating-point; integers become the default dtype. One NaN makes the result NaN.
