@@ -57,7 +57,7 @@ class PassAttentionResult(Pass):
             op = AttentionBackward(node in adding, node.op.causal, node.op.scale)
             made = emit_all(op, q, k, v, out, lse, rest, d_out)
             added.update(zip(node.outputs, made, strict=True))
-            # What is added up already is read by the nodes in `sums` alone, which vanish.
+            # Gradients that are summed already are read only by the nodes in `sums`, which vanish.
             pairs = zip(made, node.types, strict=True)
             return tuple([F.broadcast_to(x, wanted.shape) for x, wanted in pairs])
 

@@ -115,7 +115,7 @@ class _FewQueries(ScoresKernel):
         line = f.mul(query, n["chunk"])
         scores, bias = (f.at(t.kind, x, line) for x in (self.scores, self.bias_rows))
         top = self.top(scores, bias, self.keys, self.keys)
-        # That of a query which sees no key is -inf, and -inf - -inf is no number.
+        # The maximum of a query that sees no key is -inf, and -inf - -inf is NaN.
         top = greater(f, t.kind, top, t.number(t.lowest))
         total = self.weigh(scores, self.keys, top)
         to = f.at(t.kind, self._partial(query), self.value_padded)

@@ -147,7 +147,7 @@ def attention_steps(
     options = (len(problem.lead), causal, scale, kind)
     views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
     sums = {"lse": lse, "rest": rest}
-    # Of a causal one few queries see as few keys.
+    # In causal attention few queries see as few keys.
     few = 0 if causal else dim_max(0, dim_min(1, _FEW + 1 - sizes["queries"]))
     of_few = (
         _few_steps(node, problem, FewQueriesCode(tile, *options), views, sums, few)
@@ -158,7 +158,7 @@ def attention_steps(
         return of_few
     of_many = _many_steps(node, problem, ForwardCode(tile, *options), views, sums, 1 - few)
     if of_few:
-        # The last steps of both write the result: on one level, so that its memory is theirs then.
+        # The last steps of both cases write the result, so they are on one level.
         partials = of_few[0].operands[-1]
         of_many[-1] = replace(of_many[-1], after=(partials,))
     return of_many + of_few

@@ -149,7 +149,7 @@ class AttentionBody:
                 self._ask()
         yield loop
         following = [self.add(names[0], str(step)), *loop.following]
-        # As written: LLVM would take several times as long to compile what it unrolls.
+        # Not unrolled: LLVM would take several times as long to compile the loop.
         self.do(f"br label %{label}, !llvm.loop !0")
         self.do(f"{label}.end:")
         first = [("i64", begin), *carried]

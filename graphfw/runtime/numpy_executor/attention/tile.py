@@ -151,7 +151,7 @@ def exp(f: AttentionBody, t: AttentionTile, x: str) -> str:
     shifts = "<" + ", ".join([f"i{bits} {mantissa}"] * lanes) + ">"
     exponent = f.let(f"shl {whole} {biased}, {shifts}")
     scale = f.let(f"bitcast {whole} {exponent} to {kind}")
-    # A product, not a sum of bits: a NaN times whatever stays one.
+    # A product, not a sum of bits: a NaN times any number is NaN.
     value = f.let(f"fmul {kind} {power}, {scale}")
     small = f.let(f"fcmp olt {kind} {x}, {t.constant((1 - bias) * math.log(2))}")
     return f.let(f"select <{lanes} x i1> {small}, {kind} {t.constant(0.0)}, {kind} {value}")

@@ -130,13 +130,13 @@ class _AmxConv:
         )
         self.width = layout.dims[-1][Spatial.POSITIONS]
         self.weight = body.at("%params", 8 * AmxImageParams.end(code.rank))
-        # The tiles of k: of each element of the window those of all channels.
+        # The tiles of k: for each tap the tiles of all channels.
         self.taps = body.div(self.k, body.max(self.channels, 1))
         self.deep = body.ceil(self.channels, SIDE)
         self.length = body.mul(self.taps, self.deep)
         self.side = 2 * TILE * code.tiles.components
         self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
-        # Scratch memory: a panel, rows of weights, where words are, results, those of their dtype.
+        # Scratch memory: a panel, rows of weights, offsets of words, results, rounded results.
         self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)
         self.square = body.at(self.list, body.mul(body.ceil(self.length, 8), 64))
         self.gap = body.add(body.mul(layout.columns, 4), GAP)

@@ -289,7 +289,7 @@ class _Image:
         is_outside = "false"
         for first, along, dim in zip(firsts[:-1], rows, layout.dims, strict=False):
             index = body.add(first, body.mul(along, dim[Spatial.STRIDE]))
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             off = body.test("uge", index, dim[Spatial.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
             x = body.at(x, body.mul(index, body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)))

@@ -100,7 +100,7 @@ def _columns(it: Convolution, words: Words, rows: int) -> int:
     total = (rows - 1) * extents[-1] + positions[-1]
     inner, pitch = 1, extents[-1]
     for extent, size in zip(extents[-2:0:-1], positions[-2:0:-1], strict=True):
-        # What lies between the last row of one and the first of the next.
+        # The words between the last row of a group and the first of the next.
         inner *= size
         total += -(-(rows - 1) // max(inner, 1)) * (extent - size) * pitch
         pitch *= extent
@@ -117,7 +117,7 @@ def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
     """Return the time of the steps on one core."""
     m, n, k = it.assumed
     words, images = Words.of(it.dims, _channels(it)), n / max(math.prod(_output_positions(it)), 1)
-    # As if all that are done at a time were of as many rows.
+    # The estimate assumes that all chunks have as many rows.
     times = -(-_rows(it) // _together(it, words))
     columns = _columns(it, words, -(-_rows(it) // max(times, 1)))
     squares = images * times * -(-columns // SIDE) * -(-m // SIDE)
@@ -206,7 +206,7 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
     seen = Temp(float32, it.members * words.size(tiles) + SLACK, "components of images")
     work_items = it.members * (words.pairs // words.together)
     flags = Temp(int64, work_items, "whether images could be split")
-    # As few dims as can be, since rows are read in whole vectors: the words lie the same.
+    # Dims are joined as far as possible, since rows are read in whole vectors.
     dims = joined(it.dims)
     code = ImageComponentsCode(it.shape, len(dims), tiles, dims[-1].step)
     params = (*_numbers(it, dims), *Words.of(dims, _channels(it)).numbers(0, 0))
@@ -236,5 +236,5 @@ def _blocks(
     )
     if fixed:
         return memory, [replace(step, prepacks=True)]
-    # They could be made long before they are needed: they would fill memory until then.
+    # Not before x: made earlier, they would fill memory until they are needed.
     return memory, [replace(step, after=(it.x.storage,))]

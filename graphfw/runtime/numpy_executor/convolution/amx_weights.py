@@ -133,7 +133,7 @@ class WeightComponentsCode:
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        # What is split are the rows.
+        # The rows are split into components.
         body, split = FunctionBody(), self.shape._replace(stored=self.shape.dtype)
         outputs, taps = (body.array("%params", i) for i in range(2))
         numbers = body.at("%params", 16)

@@ -281,7 +281,7 @@ def winograd_gradient_steps(
     before = [dim.before for dim in dims]
     steps: list[Step] = []
     sums: list[Storage] = []
-    # The image is there long before its tiles are needed: they would fill memory until then.
+    # Not before y, the cotangent: made earlier, the image's tiles would fill memory until then.
     after: Storage = y.storage
     for number in range(rounds):
         first = number * most

@@ -154,7 +154,7 @@ class _Tiles:
         before = self.param(TransformParams.PADDING_ACROSS)
         with body.loop(0, str(self.seen)) as line:
             y = body.add(top, line)
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             is_inside = body.test("ult", y, self.param(TransformParams.HEIGHT))
             width = body.select(is_inside, self.param(TransformParams.WIDTH), "0")
             here = body.mul(y, self.distance(TransformParams.ROW))

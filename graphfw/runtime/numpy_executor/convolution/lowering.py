@@ -251,7 +251,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
     costs = Costs(speed=1, a=0, b=_PANEL + _RUN * _runs(it))
     nbytes = it.members * _panels(shape, n) * shape.columns * k * shape.size
     if it.is_whole:
-        # As much work in one panel: so the columns are not cut.
+        # The plan is for as much work in one panel, so that the columns are not cut.
         panels = _known(_panels(shape, n))
         sizes = m, shape.columns, k * panels
     how = cut(shape, costs, sizes, it.members, may_split=False)
@@ -307,7 +307,7 @@ def weights_as_tiles(
     )
     if fixed:
         return memory, [replace(step, prepacks=True)]
-    # They could be made long before they are needed: they would fill memory until then.
+    # Not before x: made earlier, they would fill memory until they are needed.
     return memory, [replace(step, after=(it.x.storage,))]
 
 

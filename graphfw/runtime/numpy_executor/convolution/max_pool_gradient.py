@@ -194,7 +194,7 @@ class _MaxPoolGradient:
         chosen = self.chosen(taps)
         cotangent = self.load(body.at(row.cotangent, body.mul(position, self.item)), kept)
         kind, bits = self.code.shape.vector, f"<{lanes} x i1>"
-        # What is added to 0 is never -0.
+        # A number added to 0 is never -0.
         cotangent = body.let(f"fadd {kind} {cotangent}, zeroinitializer")
         numbers = f"<{lanes} x i32>"
         sent = []

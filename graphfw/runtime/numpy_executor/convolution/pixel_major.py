@@ -278,8 +278,8 @@ class PixelMajorWriter:
             b = body.at(weights, body.mul(begin, self.line))
             length = body.sub(end, begin)
             offsets = body.let(f"ptrtoint ptr {body.at(self.list, body.mul(begin, 8))} to i64")
-            # The first tiles ask for the next weights, a line for each position of k; the others
-            # for what is there.
+            # The first tiles prefetch the next weights, a line for each position of k; the others
+            # prefetch memory that is read already.
             ahead, nbytes = body.slot("ptr"), body.mul(length, self.line)
             body.set(ahead, body.at(b, nbytes), "ptr")
             last = body.at(b, body.mul(nbytes, 2))

@@ -80,7 +80,7 @@ class _PixelMajorPool(PixelMajorWriter):
     def result_block(self) -> Result:
         body = self.body
         rows, width = (self.window_param(axis, PoolWindow.POSITIONS) for axis in range(2))
-        # So many rows of positions the windows of a chunk see.
+        # The number of rows of positions that the windows of a chunk see.
         more = body.mul(body.sub(self.together, 1), self.window_param(0, PoolWindow.STRIDE))
         self.depth = body.add(more, self.window[0])
         nbytes = body.mul(body.mul(self.depth, self.width), self.line)
@@ -177,7 +177,7 @@ class _PixelMajorPool(PixelMajorWriter):
         for value in values[1:]:
             larger = body.let(f"fcmp ogt {v} {result}, {value}")
             result = body.let(f"select {bits} {larger}, {v} {result}, {v} {value}")
-        # A NaN is lost on the way; one comparison finds it in two values.
+        # The maximum loses NaN; one comparison finds it in two values.
         ordered = ""
         for first, second in zip(values[::2], [*values[1::2], values[-1]], strict=False):
             both = body.let(f"fcmp ord {v} {first}, {second}")

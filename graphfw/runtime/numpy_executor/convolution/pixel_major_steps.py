@@ -196,7 +196,7 @@ def _cut(it: Convolution, positions: DimLike, k: int) -> tuple[DimLike, DimLike]
     shape, m = it.shape, it.outputs
     if it.is_whole:
         assert isinstance(positions, int)
-        # Work items have all positions of one image. One tile that is as much work can't be cut.
+        # Work items have all positions of one image, planned as one tile of as much work.
         sizes = shape.rows, m, k * -(-positions // shape.rows)
         how = cut(shape, Costs(1, 1, 1), sizes, it.members, may_split=False)
         return how.column_blocks, it.images

@@ -231,7 +231,7 @@ class _Pool(WindowBounds):
         begin = body.max(start, "0")
         count = body.max(body.sub(body.min(end, dim[Spatial.SIZE]), begin), "0")
         before = body.sub(body.min(begin, end), start)
-        # What lies around the image first: vectors may reach into what is written then.
+        # The padding first: its vectors may reach into elements that are written afterwards.
         for first, stop in (("0", before), (body.add(before, count), body.sub(end, start))):
             with body.loop(first, stop, self.shape.lanes) as n:
                 self.computed.store(self.neutral_vector, body.at(to, body.mul(n, self.size)))
@@ -354,7 +354,7 @@ class _Pool(WindowBounds):
                 result = body.let(f"select {bits} {larger}, {kind} {result}, {kind} {value}")
         body.set(slot, result, kind)
         if self.code.kind == "maxima":
-            # A NaN is lost on the way; one comparison finds it in two values.
+            # The maximum loses NaN; one comparison finds it in two values.
             are = body.get(ordered, bits)
             for first, second in zip(values[::2], [*values[1::2], values[-1]], strict=False):
                 both = body.let(f"fcmp ord {kind} {first}, {second}")

@@ -65,7 +65,7 @@ class WeightsCode:
         source = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, item))
         source = body.at(source, body.mul(body.add(body.mul(group, outputs), first), output))
         k = body.mul(channels, taps)
-        # The block of the tile: where it begins and ends, in tiles.
+        # The begin and the end of the tile's block, in tiles.
         block = body.div(body.sub(body.mul(body.add(number, 1), blocks), 1), tiles)
         begin = body.div(body.mul(tiles, block), blocks)
         end = body.div(body.mul(tiles, body.add(block, 1)), blocks)

@@ -143,7 +143,7 @@ class _WindowArgmax(WindowBounds):
     """Writes the function."""
 
     def __init__(self, code: WindowArgmaxCode) -> None:
-        # An image that is added to holds what is computed with.
+        # An image that is added to has the dtype of the computation.
         shape, self.adds = code.shape, code.name in _ADDS
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
         super().__init__(seen, code.rank, code.step or 1, ArgmaxParams.COUNT, is_long=code.is_long)
@@ -353,7 +353,7 @@ class _WindowArgmax(WindowBounds):
             f"call {kind} @llvm.masked.load.v{lanes}i64.p0(ptr {at}, i32 8, <{lanes} x i1> {kept}, "
             f"{kind} zeroinitializer)"
         )
-        # As an unsigned number a negative one is large.
+        # A negative number is large as an unsigned one.
         fits = body.let(f"icmp ult {kind} {value}, {most}")
         value = body.let(f"select <{lanes} x i1> {fits}, {kind} {value}, {kind} {most}")
         return body.let(f"trunc {kind} {value} to <{lanes} x i32>")

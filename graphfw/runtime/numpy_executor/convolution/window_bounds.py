@@ -89,7 +89,7 @@ class WindowBounds:
         for dim, p, k in zip(self.dims, position, tap, strict=False):
             index, offset = self.index(dim, p, k)
             image = body.at(image, offset)
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             off = body.test("uge", index, dim[Spatial.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
         return image, is_outside

@@ -192,7 +192,7 @@ def _emulated_dot() -> str:
             )
             right = body.let(f"load {bits}, ptr {body.at('%b', body.mul(pair, 64))}")
             for slot, x, y in zip(sums, halves(spread), halves(right), strict=True):
-                # Exact, since both factors have 8 bits: so this is what a fused one gives.
+                # Exact, since both factors have 8 bits: so the result is that of an FMA.
                 product = body.let(f"fmul {v} {x}, {y}")
                 total = body.let(f"fadd {v} {body.get(slot, v)}, {product}")
                 body.set(slot, flushed(total), v)

@@ -247,7 +247,7 @@ class Chunks:
         body, (address, row, step) = self.body, chunk.a
         if not self.shape.converts:
             return chunk.a
-        # In the order in which it lies there, as far as that is known.
+        # In the order of memory, as far as it is known.
         along = body.test("eq", step, self.shape.stored.itemsize)
         outer = body.select(along, chunk.rows, chunk.length)
         inner = body.select(along, chunk.length, chunk.rows)

@@ -74,7 +74,7 @@ class Splitter:
         components = []
         for number in range(self.components):
             bits = body.let(f"bitcast {_V} {rest} to {_BITS}")
-            # Of two that are as near, the larger one: numbers in range are all finite.
+            # Halfway cases are rounded up in magnitude; numbers in range are all finite.
             above = body.let(f"add {_BITS} {bits}, splat (i32 32768)")
             component = body.let(f"and {_BITS} {above}, splat (i32 -65536)")
             components.append(component)

@@ -70,7 +70,7 @@ class EpilogueFunction(SharedFunction):
         """Give the epilogue its own buffers."""
         body = FunctionBody()
         buffers = own_buffers(body, self.region.operands, "%product")
-        # It cannot fail: see `matmul_steps`.
+        # An epilogue can't fail: see `matmul_steps`.
         body.line(
             f"call i32 @epilogue(ptr {buffers}, ptr %params, i64 %row0, i64 %row1, i64 %col0, "
             "i64 %col1, ptr %scratch)"

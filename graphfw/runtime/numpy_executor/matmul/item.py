@@ -32,7 +32,7 @@ element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and 
 
 def few_rows(shape: TileShape, layout: Layout) -> tuple[int, int]:
     """Return the most rows, and the least length of k, for which `dots` or `streams` serve."""
-    # Short columns are quicker transposed.
+    # Short columns are faster if they are transposed.
     return (dots.MOST, 2 * shape.lanes) if layout == "columns" else (streams.MOST, 1)
 
 

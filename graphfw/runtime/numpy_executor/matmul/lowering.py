@@ -176,8 +176,8 @@ def matmul_steps(
             else:
                 how = how._replace(chunk_columns=how.filled)
     right_view, steps = it.b, list[Step]()
-    # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
-    # are made of where that is as quick.
+    # Few rows of 16-bit floats are not packed, since panels are twice as large. Nor are operands of
+    # tiles where that is as fast.
     is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
     is_packed = is_sized and fixed_b and not it.transposed and computed in ("no", "a")
     is_packed = is_packed and not ((shape.converts or _is_read_once(shape, it)) and few == "always")
@@ -387,7 +387,7 @@ def _normal(a: View, b: View) -> _Product:
     right = View(b.storage, b.offset, b.shape[-2:], b.strides[-2:])
     if right.shape[1] != 1 or rows == 1:
         return _Product(left, right, tuple(joined), False)
-    # One column: the transposed product has one row, for which there are quick ways.
+    # One column: the transposed product has one row, for which there is faster code.
     return _Product(
         _transposed(right),
         _transposed(left),
@@ -445,7 +445,7 @@ def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
 def _cut(shape: TileShape, it: _Product, *, by_tiles: bool, sections: int = 1) -> ProductCut:
     """Return how a product is cut whose operands are read."""
     row, step = it.a.strides
-    # What is converted lies closer together.
+    # Converted elements are closer together.
     gap = row * shape.size if step == 1 and not shape.converts else 0
     costs = _costs(shape, by_tiles=by_tiles)
     return cut(shape, costs, it.sizes, it.members, sections, gap=gap)

@@ -258,7 +258,7 @@ def _blocks(
             if rows * columns < wanted // 2:
                 continue
             largest = _largest(shape, costs, height, sizes, (rows, columns))
-            # 1 << 16: what claiming a work item costs.
+            # 1 << 16: the cost of claiming a work item.
             work_items, largest = rows * columns * batch, largest + (1 << 16)
             time = sum([-(-work_items // threads) * largest * threads for threads in (2, 4, 8)])
             if time < least:
@@ -331,8 +331,7 @@ def _symbolic(
     height = max(_WORK_ITEM // costs.work(1, max(min(width, columns), 1), max(length, 1)), 128)
     row_blocks = dim_max(1, (m + height - 1) // height)
     column_blocks = dim_max(1, (n + width - 1) // width)
-    # As `_work_items` does: small ones where there are few, and several members where they are
-    # many.
+    # As in `_work_items`: small work items if there are few, several members if there are many.
     all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * length * batch
     work_items = dim_max(1, dim_max(all_of_it // _WORK_ITEM, dim_min(8, all_of_it // _SMALLEST)))
     blocks = work_items // dim_max(1, batch * row_blocks)

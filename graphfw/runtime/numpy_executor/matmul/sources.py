@@ -154,7 +154,7 @@ class ComputedRows:
             self._varies[expr] = self._varying(expr)
         used = dict.fromkeys([expr.buffer for expr in self._exprs if isinstance(expr, Load)])
         self._buffers = {number: body.array("%operands", number, "ptr") for number in used}
-        # What is the same in all of a row, or everywhere, is computed before the loops.
+        # Values that are the same in a whole row, or everywhere, are computed before the loops.
         fixed: dict[Expr, str] = {}
         self._write(fixed, _Varies(rows=False, columns=False), {}, "", "")
         self._rows: list[tuple[dict[Load, _Start], dict[Expr, str]]] = []

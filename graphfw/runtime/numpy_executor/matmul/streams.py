@@ -54,7 +54,7 @@ def stream(
     if operand is None:
         source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(k_steps)])
     else:
-        # Of several rows fewer columns are multiplied at a time.
+        # With several rows, fewer columns are multiplied at a time.
         source = ComputedRows(body, shape, operand, "%row", k_steps, "%column", long=rows == 1)
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 

@@ -144,8 +144,8 @@ class _Tile:
         self.ahead = ahead
         self.ragged = ragged
         self.chains = chains_for(shape, rows, vectors)
-        # Three rows share a pointer: the next two lie rs and 2 * rs after it. In a ragged tile all
-        # share one, and have each a distance from it.
+        # Three rows share a pointer: the next two are rs and 2 * rs after it. In a ragged tile all
+        # rows share one pointer, and each has a distance from it.
         self.starts = [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
         self.pointers = ["%b", *(["%list"] if ahead == "list" else self.starts)]
         self.names = [f"{r}.{v}" for r in range(rows) for v in range(vectors)]
@@ -260,7 +260,7 @@ class _Tile:
                 f"%asked.{end} = inttoptr i64 %line.{end} to ptr",
                 f"call void @llvm.prefetch.p0(ptr %asked.{end}, i32 0, i32 2, i32 1)",
             ]
-            # One after the other: registers are short.
+            # One after the other, since registers are scarce.
             before, gap = "%a0", f"%offset.{end}"
             for p in self.starts:
                 lines.append(f"{p}.{end} = getelementptr i8, ptr {before}, i64 {gap}")
@@ -330,7 +330,7 @@ class _Tile:
             if row:
                 gap = "%cs"
                 if self.ragged:
-                    # The last row is there several times.
+                    # The last row is stored several times.
                     gap = f"%gap{row}"
                     lines += [
                         f"%in{row} = icmp slt i64 {row}, %rows",
@@ -384,7 +384,7 @@ class _Tile:
                 f"%from{i} = getelementptr {v}, ptr %row.s, i64 {i}",
                 f"%sum{i} = load {v}, ptr %from{i}",
             ]
-        # Stores under masks take some processors longer.
+        # Masked stores are slower on some processors.
         lines += ["br i1 %whole, label %row.whole, label %row.rest", "row.whole:"]
         for i in range(self.vectors):
             lines += [

@@ -83,7 +83,7 @@ class _ItemText:
         if code.layout == "packed":
             self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.k_pack))
         self.sizes = a_size, b_size
-        # What is computed of an operand lies before the chunk of the product.
+        # Computed rows or columns of an operand come before the chunk of the product.
         self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
         if code.computed != "no":
             most = self.param(MatMulParams.CHUNK_ROWS) if code.computed == "a" else self.filled
@@ -161,7 +161,7 @@ class _ItemText:
         split, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(MatMulParams.SPLITS)
         begin, end = slice_of(body, self.shape, self.k, split, splits)
-        # Of `a` the positions of k are its columns, of `b` its rows.
+        # Positions of k are columns of `a` and rows of `b`.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
         start = body.mul(rest, self.n), begin
         if self.code.layout != "columns":
@@ -287,11 +287,11 @@ class _ItemText:
     def chunk(self, member: str, first: str, chunk: Chunk) -> None:
         """Compute a chunk, and its epilogue."""
         body, code, kept = self.body, self.code, self.calls.kept
-        # The row of the product with the batch joined.
+        # The row in the product with the batch joined.
         row = body.add(body.mul(member, self.m), first)
         block_gap = body.mul(self.param(MatMulParams.CHUNK_COLUMNS), self.size)
         block_row = body.mul(block_gap, self.sections)
-        # What is rounded in the block stays where it was computed.
+        # Results that are rounded in the block stay there.
         gap = body.select(kept, body.mul(self.section, self.out_size), block_gap)
         c_row = body.select(kept, body.mul(self.n, self.out_size), block_row)
         c = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, c_row))

@@ -79,7 +79,7 @@ class IndexCode:
                 for index, stride in zip(at, reversed(strides), strict=True):
                     element = f.add(element, f.mul(index, stride))
                 value = load_index(f, dtype, x, element, size, from_end=self._from_end)
-                # As unsigned numbers those below 0 are large.
+                # Negative numbers are large as unsigned ones.
                 outside = f.let(f"icmp uge i64 {value}, {size}")
                 wrong = f.let(f"or i1 {wrong}, {outside}")
                 position = f.add(f.mul(position, size) if position != "0" else "0", value)

@@ -98,7 +98,7 @@ class MoveCode:
         outer_end = f.low(f.add(outer, n["outer_chunk"]), n["outer"])
         source = f.add(n["source"], f.mul(column, n[f"from{along}"]))
         target = f.add(n["target"], f.mul(column, n[f"to{along}"]))
-        # Where the output is written over a source, its elements are there.
+        # If the output is written over a source, the source's elements are in place.
         stays = f.let(f"icmp eq ptr {f.at(kind, x, source)}, {f.at(kind, y, target)}")
         for axis in range(rank):
             same = f.let(f"icmp eq i64 {n[f'from{axis}']}, {n[f'to{axis}']}")
@@ -149,7 +149,7 @@ def moved(
         dims = (*[1] * missing, *dims)
         most = _WORK_ITEM // output.dtype.itemsize
         *outer, rows, run = dims
-        # Where the source is transposed, what one turn reads is beside what the turn before has.
+        # If the source is transposed, an iteration reads the neighbours of the elements before.
         is_transposed = len(source) > 1 and source[-2] == 1
         run_chunk = _TRANSPOSED // output.dtype.itemsize if is_transposed else most
         row_chunk = dim_max(1, most // dim_max(1, dim_min(run, run_chunk)))

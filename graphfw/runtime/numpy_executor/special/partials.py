@@ -161,7 +161,7 @@ class PartialsCode:
                 b = f.at(item, out, f.mul(row, n["after"]))
                 lie = f"i64 {n['values.last']}, i64 {n['after']}"
                 f.do(f"call void @join(ptr {b}, ptr {a}, {lie})")
-        # A call would take longer than all else.
+        # A call would take longer than the join itself.
         with self._valid(f, n, index, first, count) as (number, row):
             a = f.at(item, offset, f.mul(number, n["values.middle"]))
             choice.write(f, f.at(item, out, row), a, 1)
@@ -179,7 +179,7 @@ class PartialsCode:
         with f.walk(count, carried=[("i1", "false")], asks=True) as loop:
             at = f.add(first, f.mul(loop.index, n["index.stride"]))
             row = load_index(f, self._index, index, at, n["size"], from_end=self._from_end)
-            # As unsigned numbers those below 0 are large.
+            # Negative numbers are large as unsigned ones.
             outside = f.let(f"icmp uge i64 {row}, {n['size']}")
             wrong = f.let(f"or i1 {loop.values[0]}, {outside}")
             with f.when(f.let(f"xor i1 {outside}, true")):

@@ -176,7 +176,7 @@ class ScanCode:
     def _identity(self, number: Number) -> str:
         if self._name == "cumulative_prod":
             return number.constant(1)
-        # -0.0 is what changes no sum; 0.0 would turn -0.0 into 0.0.
+        # -0.0 is the identity of sums; 0.0 would turn -0.0 into 0.0.
         return number.constant(-0.0 if self._name == "cumulative_sum" else 0.0)
 
     def _next(

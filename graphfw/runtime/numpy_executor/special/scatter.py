@@ -90,7 +90,7 @@ class ScatterCode:
 
     @property
     def key(self) -> str:
-        # To put something is to copy its bits.
+        # Elements that are set are copied as bits.
         kind = self._dtype.name if self._adds else f"{self._dtype.itemsize}"
         return f"scatter {kind}{' wide' if self.is_wide else ''}"
 
@@ -138,7 +138,7 @@ class ScatterCode:
                 copy_block(f, run, kind, n, (out, base), (height, width))
             narrow = f.let(f"icmp eq i64 {width}, 1")
             with f.when(narrow), f.walk(n["count"], asks=True) as one:
-                # Those that are elsewhere go to scratch memory: to go round them takes longer.
+                # Values of other positions go to scratch memory: a branch would take longer.
                 position = f.let(f"load i64, ptr {f.at('i64', named, one.index)}, align 8")
                 at = f.sub(position, row)
                 here = f.let(f"icmp ult i64 {at}, {height}")
@@ -184,7 +184,7 @@ class ScatterCode:
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
             found = f.let(f"zext i{SCAN} {packed} to i64")
-            # After the last position there is anything.
+            # Memory after the last position has any numbers.
             left = f.low(f.sub(n["count"], chunk.index), str(SCAN))
             valid = f.let(f"sub i64 {f.let(f'shl i64 1, {left}')}, 1")
             found = f.let(f"and i64 {found}, {valid}")
@@ -295,12 +295,12 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
             scratch=_ASIDE + (rows * block * 4 if code.is_wide else 0),
         )
 
-    # To look at an index takes as long as to add some elements, and of single ones as to add one.
+    # Reading an index takes as long as adding some elements, or one if values are single.
     most = _HALVES if after == 1 else dim_min(_RANGES, 8 * block)
     step = divided(most, _WORK_ITEM)
     own = x.storage not in {values.storage, *[view.storage for view in indices]}
     if own and isinstance(x.storage, Tensor) and is_whole(x):
-        # In place there is nothing to do but for the values.
+        # In place only the values are written.
         few = isinstance(count, int) and count <= _FEW and not code.is_wide
         values_only = divided(1, _WORK_ITEM) if few else None
         step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=values_only)

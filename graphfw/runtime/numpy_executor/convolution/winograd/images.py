@@ -74,7 +74,7 @@ class _Images:
         body, m, lanes = self.body, self.algorithm.positions, self.shape.lanes
         lines = body.add(body.mul("%rows", m), 2)
         seen = body.add(body.mul("%columns", m), 2)
-        # Another line between rows keeps positions below each other from one set of a cache.
+        # A further cache line between rows keeps a column's positions out of one set of a cache.
         room = body.add(body.mul(body.ceil(seen, lanes), self.line * lanes), self.line)
         columns = body.at("%scratch", body.mul(lines, room))
         with body.loop("%first", "%last", lanes) as channel:
@@ -113,7 +113,7 @@ class _Images:
         )
         with body.loop(0, lines) as line:
             y = body.add(top, line)
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             width = body.select(body.test("ult", y, self.height), self.width, "0")
             row = body.mul(y, self.x_row)
             to = body.at("%scratch", body.mul(line, room))

@@ -67,8 +67,8 @@ class _Results:
         """Transform all tiles, then write all positions."""
         body = self.body
         with body.loop(0, "%rows") as row, body.loop(0, "%columns") as number:
-            # What a tile has beyond the last column lies where the next row begins: all that
-            # belongs there is written later.
+            # A tile's positions beyond the last column are at the begin of the next row, which is
+            # written later.
             column = body.sub(body.sub("%columns", number), 1)
             self.tile(row, column)
         dense = body.test("eq", "%row", body.mul("%width", self.shape.size))
