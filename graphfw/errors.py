@@ -239,10 +239,10 @@ class GraphErrors(GraphError):
         super().__init__(f"{counted(len(self.errors), 'mistake')} in this graph")
 
     def __str__(self) -> str:
-        parts = [self.summary]
+        paragraphs = [self.summary]
         for number, error in enumerate(self.errors, 1):
-            parts.append(f"[{number}] {type(error).__name__}: {error}")
-        return "\n".join(parts)
+            paragraphs.append(f"[{number}] {type(error).__name__}: {error}")
+        return "\n".join(paragraphs)
 
 
 class ConcreteValueError(GraphfwError, TypeError):

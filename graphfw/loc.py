@@ -1,4 +1,4 @@
-"""Where in the user's code a node was made."""
+"""The location in the user's code at which a node was made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN = (
 
 
 class Location(Protocol):
-    """Where an error is: a line of Python, or of something else that people write."""
+    """The location of an error: a line of Python, or of another text that people write."""
 
     @property
     def file(self) -> str: ...

@@ -17,7 +17,7 @@ def warned(make):
 
 
 def written_out(x):
-    """Compute a softmax whose parts are computed twice."""
+    """Compute a softmax whose exponentials are computed twice."""
     total = gf.sum(gf.exp(x - gf.max(x, axis=1)[:, None]), axis=1)
     return gf.exp(x - gf.max(x, axis=1)[:, None]) / (total + 1e-9)[:, None]
 

@@ -123,7 +123,7 @@ def test_an_unsigned_index_does_not_wrap():
 
 
 def test_a_name_means_what_it_means_when_the_run_is_made():
-    """A variable is renamed when its layer becomes a part of another; another may take its name."""
+    """A variable is renamed when its layer becomes a submodule; another may take its name."""
 
     class Layer(gf.nn.Module):
         def __init__(self, value: float):
@@ -172,7 +172,7 @@ def test_a_name_under_no_grad_is_that_of_the_result():
     assert g.find("h") is h
 
 
-def test_an_index_that_is_summed_up_in_parts():
+def test_an_index_that_is_summed_up_in_chunks():
     with gf.Graph() as g:
         x, i = gf.placeholder(("n",), name="x"), gf.placeholder(("n",), "int64", name="i")
         y = gf.take(x, gf.sum(i), axis=0) * 2

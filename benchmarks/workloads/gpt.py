@@ -390,6 +390,6 @@ WORKLOADS = [
         "limited-gpt",
         f"gpt-step, batch {_LIMITED_BATCH}, in {_LIMIT:.0%} of the memory it takes without a limit",
         _limited,
-        (Target(1.33, "graphfw, no limit"),),  # a third of a step is its forward part
+        (Target(1.33, "graphfw, no limit"),),  # a third of a step is its forward graph
     ),
 ]

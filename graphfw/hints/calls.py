@@ -140,7 +140,7 @@ def raise_refusal(
     # A run that lacks memory has errors of its own, and a feed what its object raises.
     is_described = is_own(function) and not function.__module__.startswith("graphfw.runtime.")
     if isinstance(error, MemoryError) and is_described:
-        message = f"{name}: there is not enough memory for what becomes a part of the graph"
+        message = f"{name}: there is not enough memory for what becomes part of the graph"
         raise MemoryLimitError(message, fix="use smaller sizes, or feed the array") from error
     raise error
 

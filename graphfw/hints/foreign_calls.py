@@ -111,10 +111,10 @@ append(x, y): gf.concat([gf.flatten(x), gf.flatten(y)])
 append(x, y, axis): gf.concat([x, y], axis=axis)
 block(arrays: list): gf.concat([gf.concat(row, axis=-1) for row in arrays], axis=-2)
 cartesian_prod(u, v): gf.stack([gf.flatten(w) for w in gf.meshgrid(u, v, indexing="ij")], axis=1)
-dsplit(volume, parts): gf.split(volume, parts, axis=2)
+dsplit(volume, sections): gf.split(volume, sections, axis=2)
 fliplr(x): gf.flip(x, axis=1)
 flipud(x): gf.flip(x, axis=0)
-hsplit(x, parts): gf.split(x, parts, axis=1)
+hsplit(x, sections): gf.split(x, sections, axis=1)
 narrow(x, axis, start, length): gf.take(x, gf.arange(start, start + length), axis=axis)
 ndim(x): x.ndim
 numel(x): x.size
@@ -131,7 +131,7 @@ view_as_complex(x): gf.complex(x[..., 0], x[..., 1])
 view_as_real(x): gf.stack([gf.real(x), gf.imag(x)], axis=-1)
 split_with_sizes(x, sizes, axis=0): \
 gf.split(x, [sum(sizes[:n]) for n in range(1, len(sizes))], axis=axis)
-vsplit(x, parts): gf.split(x, parts, axis=0)
+vsplit(x, sections): gf.split(x, sections, axis=0)
 
 # Elements by index and by mask.
 compress(mask, x): x[mask]

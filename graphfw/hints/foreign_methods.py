@@ -171,7 +171,7 @@ call functions in forward: there are no hooks
     register_full_backward_pre_hook register_backward_hook register_state_dict_post_hook
     register_load_state_dict_post_hook register_load_state_dict_pre_hook
     register_state_dict_pre_hook
-write for part in model.modules(): …
+write for module in model.modules(): …
     apply
 write dict(model.named_modules())[path], or dict(model.named_parameters())[path]
     get_submodule get_parameter get_buffer set_submodule get_layer get_extra_state set_extra_state

@@ -173,7 +173,7 @@ gf.random.permutation: randperm shuffle
 gf.random.exponential: standard_exponential
 gf.random.randint: integers
 
-# Optimisers and their parts.
+# Optimisers and their options.
 gf.optim.LossScale: GradScaler
 gf.optim.clip_by_global_norm: clip_grad_norm_ clip_grad_norm
 gf.optim.clip_by_value: clip_grad_value_

@@ -117,7 +117,7 @@ def _remove_if_stale(folder: Path, now: float) -> None:
     Raises:
         OSError: It can't be looked at, as when its writer has just removed it.
     """
-    newest = max(part.lstat().st_mtime for part in (folder, *folder.iterdir()))
+    newest = max(member.lstat().st_mtime for member in (folder, *folder.iterdir()))
     is_old = now - newest > _STALE_SECONDS
     if fcntl is None:
         if is_old:

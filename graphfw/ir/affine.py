@@ -88,11 +88,11 @@ class Affine:
         return self._hash
 
     def __repr__(self) -> str:
-        parts = [] if self.offset == 0 and self.terms else [str(self.offset)]
+        terms = [] if self.offset == 0 and self.terms else [str(self.offset)]
         for variable, coefficient in self.terms.items():
             sign = "-" if coefficient == -1 else "" if coefficient == 1 else f"({coefficient})*"
-            parts.append(f"{sign}{variable}")
-        return " + ".join(parts).replace("+ -", "- ")
+            terms.append(f"{sign}{variable}")
+        return " + ".join(terms).replace("+ -", "- ")
 
 
 Index: TypeAlias = tuple[Affine, ...]
@@ -134,10 +134,10 @@ def reshape_index(
             if stride == 1:
                 found[axis] = joined
                 break
-            parts = _divided(joined, stride)
-            if parts is None:
+            divided = _divided(joined, stride)
+            if divided is None:
                 return None
-            found[axis], joined = parts
+            found[axis], joined = divided
     return tuple(found)
 
 
@@ -146,9 +146,9 @@ def _divided(index: Affine, divisor: DimLike) -> tuple[Affine, Affine] | None:
     quotient, rest = {}, {}
     highest = offset = index.offset
     for variable, coefficient in index.terms.items():
-        part = exact_div(coefficient, divisor)
-        if part is not None:
-            quotient[variable] = part
+        ratio = exact_div(coefficient, divisor)
+        if ratio is not None:
+            quotient[variable] = ratio
         elif not always_ge(coefficient, 0):
             return None
         else:

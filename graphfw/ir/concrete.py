@@ -103,8 +103,8 @@ def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionErro
         raise MemoryError(text) from error
     if isinstance(error, ExecutionError) and error.names_node:  # that is in a body of this node
         again = copy.copy(error)
-        part = "" if error.iteration is None else f"iteration {error.iteration} of "
-        location = f"it is in {part}the {node.op.name} made at {node.loc.short()}"
+        prefix = "" if error.iteration is None else f"iteration {error.iteration} of "
+        location = f"it is in {prefix}the {node.op.name} made at {node.loc.short()}"
         again.why = f"{error.why}; {location}" if error.why else location
         again.iteration = None
         return again

@@ -318,8 +318,8 @@ def _quotient(a: DimLike, b: DimLike) -> DimLike:
         return _floordiv(-a, -b)
 
     if len(divisor) == 1:  # (q*b + r)//b == q + r//b, term by term
-        parts = {without(mono, lead): coef // divisor[lead] for mono, coef in dividend.items()}
-        whole = _collapse({mono: coef for mono, coef in parts.items() if mono is not None})
+        terms = {without(mono, lead): coef // divisor[lead] for mono, coef in dividend.items()}
+        whole = _collapse({mono: coef for mono, coef in terms.items() if mono is not None})
         if whole != 0:
             return whole + _floordiv(a - whole * b, b)
 
@@ -428,12 +428,12 @@ def _relaxed_low(d: Dim, mono: Mono, atom: Atom, fuel: int) -> int | None:
             return _pick(max, lows)
         return _pick(min, lows, all_known=True)
 
-    # b*(a//b) == a - a%b with 0 <= a%b <= b - 1, where b is scale*(a part of the term).
+    # b*(a//b) == a - a%b with 0 <= a%b <= b - 1, where b is scale*(a factor of the term).
     a, b = atom.args
     divisor = terms_of(b)
-    part, scale = next(iter(divisor.items()))
-    factors = without(others, part)
-    if len(divisor) > 1 or factors is None or not _nonnegative(part):
+    base, scale = next(iter(divisor.items()))
+    factors = without(others, base)
+    if len(divisor) > 1 or factors is None or not _nonnegative(base):
         return None
     quotient = a - (b - 1) if coef > 0 else a
     low = _low(rest * scale + _collapse({factors: coef}) * quotient, fuel)

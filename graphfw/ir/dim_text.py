@@ -48,35 +48,37 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], DimLike]] = {
 def dim_of(
     node: ast.expr,
     symbols: Collection[str] | None = None,
-    parts: Mapping[str, DimLike] = MappingProxyType({}),
+    definitions: Mapping[str, DimLike] = MappingProxyType({}),
 ) -> DimLike:
     """The size that an expression of Python stands for; errors are those of `parse_dim`.
 
-    `parts` are the names that the expression around this one has defined.
+    `definitions` are the names that the expression around this one has defined.
     """
     match node:
         case ast.Constant(value=value) if type(value) is int:
             return value
         case ast.Name(id=name):
-            if name in parts:
-                return parts[name]
+            if name in definitions:
+                return definitions[name]
             if symbols is not None and name not in symbols:
                 raise ValueError(f"`{name}` is not one of the symbols {sorted(symbols)}")
             return symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -dim_of(operand, symbols, parts)
+            return -dim_of(operand, symbols, definitions)
         case ast.BinOp(op=ast.Add() | ast.Sub()):
-            return dim_sum(_summands(node, symbols, parts))
+            return dim_sum(_summands(node, symbols, definitions))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](dim_of(left, symbols, parts), dim_of(right, symbols, parts))
+            return _BINARY[type(op)](
+                dim_of(left, symbols, definitions), dim_of(right, symbols, definitions)
+            )
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=[_, _, *_], keywords=[]):
             extreme = dim_max if name == "max" else dim_min
-            return extreme(*[dim_of(arg, symbols, parts) for arg in node.args])
+            return extreme(*[dim_of(arg, symbols, definitions) for arg in node.args])
         case ast.Subscript(ast.Tuple([*defined, size]), ast.UnaryOp(ast.USub(), ast.Constant(1))):
             for one in defined:
-                name, part = _defined(one, symbols, parts)
-                parts = {**parts, name: part}
-            return dim_of(size, symbols, parts)
+                name, definition = _defined(one, symbols, definitions)
+                definitions = {**definitions, name: definition}
+            return dim_of(size, symbols, definitions)
     raise ValueError(
         f"`{ast.unparse(node)}` is not allowed; a size is made of ints, names, + - * // %, "
         "and max or min of two or more operands"
@@ -84,26 +86,26 @@ def dim_of(
 
 
 def _defined(
-    node: ast.expr, symbols: Collection[str] | None, parts: Mapping[str, DimLike]
+    node: ast.expr, symbols: Collection[str] | None, definitions: Mapping[str, DimLike]
 ) -> tuple[str, DimLike]:
     """The name and the size of `t0 := max(n, 1)`."""
     if isinstance(node, ast.NamedExpr):
-        size = dim_of(node.value, symbols, parts)
+        size = dim_of(node.value, symbols, definitions)
         if _composite(size) is not None:  # others could be squared again and again
             return node.target.id, size
     raise ValueError(f"`{ast.unparse(node)}` is not allowed: only `name := ` a //, max or min")
 
 
 def _summands(
-    node: ast.expr, symbols: Collection[str] | None, parts: Mapping[str, DimLike]
+    node: ast.expr, symbols: Collection[str] | None, definitions: Mapping[str, DimLike]
 ) -> list[DimLike]:
     """The terms of a sum. Without recursion along it: a size may have hundreds of terms."""
     found: list[DimLike] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        right = dim_of(node.right, symbols, parts)
+        right = dim_of(node.right, symbols, definitions)
         found.append(right if isinstance(node.op, ast.Add) else -right)
         node = node.left
-    return [*found, dim_of(node, symbols, parts)]
+    return [*found, dim_of(node, symbols, definitions)]
 
 
 def evaluate(d: DimLike, env: Mapping[str, int]) -> int:
@@ -142,8 +144,8 @@ class SizeTexts(NamedTuple):
 
     Attributes:
         parameters: The symbols, as the texts name them.
-        texts: The sizes that differ, and parts of them. `t3` in a text is what the text of number
-            3, an earlier one, says: so a part that many sizes have is written once.
+        texts: The sizes that differ, and their subexpressions. `t3` stands for the text of number
+            3, an earlier one: so a subexpression of many sizes is written once.
         indices: For each size that is wanted, which text it is.
     """
 
@@ -169,12 +171,12 @@ class SizeTexts(NamedTuple):
 
 _TOKENS = re.compile(r"(?:[^\W\d]\w*|\d+|[-+*/%(), ])+")
 _NAMES = re.compile(r"[^\W\d]\w*")
-_PART = re.compile(r"\bt(\d+)\b")
+_REFERENCE = re.compile(r"\bt(\d+)\b")
 
 
 def _is_taken(name: str) -> bool:
     """Say whether texts mean something else by a name than a symbol."""
-    return name in ("max", "min") or _PART.fullmatch(name) is not None
+    return name in ("max", "min") or _REFERENCE.fullmatch(name) is not None
 
 
 def written(dims: Sequence[DimLike], names: Sequence[str]) -> SizeTexts:
@@ -188,7 +190,7 @@ def written(dims: Sequence[DimLike], names: Sequence[str]) -> SizeTexts:
 
 
 class _Texts:
-    """Writes sizes as texts of which each names its parts that are written before."""
+    """Writes sizes as texts of which each refers to its subexpressions by number."""
 
     def __init__(self, symbols: Mapping[str, str]) -> None:
         self.texts: list[str] = []
@@ -203,7 +205,7 @@ class _Texts:
         todo = [] if d in known else [d]
         while todo:
             top = todo[-1]
-            missing = [part for part in _terms(top) if part not in known]
+            missing = [term for term in _terms(top) if term not in known]
             if missing:
                 todo.extend(missing)
             elif todo.pop() not in known:
@@ -295,10 +297,10 @@ def evaluator(sizes: SizeTexts) -> Callable[..., tuple[int, ...]]:
     >>> evaluator(written([symbol("n") * 2, 3], ["n"]))(5)
     (10, 3)
     """
-    parts = sorted({int(number) for text in sizes.texts for number in _PART.findall(text)})
+    shared = sorted({int(number) for text in sizes.texts for number in _REFERENCE.findall(text)})
     results = list(sizes.texts)
     lines = [f"def different({', '.join(sizes.parameters)}):"]
-    for number in parts:
+    for number in shared:
         lines.append(f" t{number} = {results[number]}")
         results[number] = f"t{number}"
     lines.append(f" return ({''.join([f'{result}, ' for result in results])})")

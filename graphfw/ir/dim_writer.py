@@ -1,6 +1,6 @@
 """Symbolic sizes as text.
 
-A size may have the same part many times: of `y + min(y, 1)`, where `y` is such a size itself, each
+A size may contain a subexpression many times: of `y + min(y, 1)`, where `y` is such a size, each
 step would double the text. So an atom with a long text is called by its digest, and in what people
 and `parse` read by a name that is defined once: `(t0 := min(n, 1), n + t0 + min(n + t0, 1))[-1]`.
 """
@@ -38,7 +38,7 @@ def shown(d: Dim) -> str:
     }
     free = (name for i in itertools.count() if (name := f"t{i}") not in taken)
     names: dict[str, str] = {}
-    parts: list[str] = []
+    definitions: list[str] = []
 
     def named(text: str) -> str:
         return _DIGEST.sub(lambda digest: names[digest[0]], text)
@@ -47,8 +47,8 @@ def shown(d: Dim) -> str:
         if _DIGEST.fullmatch(atom.text):
             definition = named(_written(atom.op, atom.args))
             names[atom.text] = next(free)
-            parts.append(f"{names[atom.text]} := {definition}")
-    return f"({', '.join(parts)}, {named(text)})[-1]"
+            definitions.append(f"{names[atom.text]} := {definition}")
+    return f"({', '.join(definitions)}, {named(text)})[-1]"
 
 
 def composed(op: str, args: Sequence[DimLike]) -> str:

@@ -149,10 +149,6 @@ ALL: tuple[DType, ...] = (
     *(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64),
     *(float16, bfloat16, float32, float64, complex64, complex128),
 )
-INTEGERS: tuple[DType, ...] = tuple(d for d in ALL if d.is_integer)
-FLOATS: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating)
-INEXACT: tuple[DType, ...] = tuple(d for d in ALL if d.is_inexact)
-NUMERIC: tuple[DType, ...] = tuple(d for d in ALL if not d.is_bool)
 STORAGE: tuple[DType, ...] = tuple(
     DType(name, "storage", 1, bits)
     for name, bits in {

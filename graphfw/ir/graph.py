@@ -200,8 +200,8 @@ class Graph(Answering):
     def _variable_named(self, name: str) -> Variable | None:
         """Return the variable that was given a name and still has it.
 
-        Names that variables have come to have otherwise, as layers became parts of others, are not
-        looked for: all names are computed for that. `check_names` does it, once for all.
+        Names that variables got when layers became submodules of others are not looked for: that
+        would compute all names. `check_names` does it, once for all.
         """
         while self._newly_named:
             variable = self._newly_named.pop()

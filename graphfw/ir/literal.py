@@ -148,10 +148,10 @@ class Scaling(NamedTuple):
         source, factor = self.source.array, self._factor()
         rows = max(_PIECE * len(source) // max(source.size, 1), 1)
         for first in range(0, len(source), rows):
-            part = slice(first, first + rows)
-            own = factor[part] if self.axis == 0 and len(factor) > 1 else factor
+            span = slice(first, first + rows)
+            own = factor[span] if self.axis == 0 and len(factor) > 1 else factor
             with np.errstate(all="ignore"):
-                made = np.multiply(source[part], own, dtype=source.dtype, casting="same_kind")
+                made = np.multiply(source[span], own, dtype=source.dtype, casting="same_kind")
             if not np.isfinite(made).all():
                 return False
         return True

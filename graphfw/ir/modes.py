@@ -214,5 +214,5 @@ class ByIdentity:
 
 
 def modes_key() -> tuple[ByIdentity, ...]:
-    """Return the part of a trace's key that is the modes which its functions ask."""
+    """Return the modes that a trace's functions ask, for its key."""
     return tuple(map(ByIdentity, active_modes())) if OPEN else ()

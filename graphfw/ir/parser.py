@@ -311,7 +311,7 @@ class _Parser:
         return self.tensors[word]
 
     def references(self, text: str) -> tuple[Tensor, ...]:
-        return tuple([self.tensor(part.strip()) for part in text.split(",")])
+        return tuple([self.tensor(entry.strip()) for entry in text.split(",")])
 
     def constant(
         self,

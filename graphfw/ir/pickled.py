@@ -48,7 +48,7 @@ class NodeRecord(NamedTuple):
 
 
 class GraphState(NamedTuple):
-    """The parts of a graph; tensors as positions, updates as numbers.
+    """The contents of a graph; tensors as positions, updates as numbers.
 
     Attributes:
         nodes: The nodes.

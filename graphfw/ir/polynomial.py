@@ -79,11 +79,11 @@ def _composites(d: DimLike) -> list[Atom]:
     return [atom for mono in terms_of(d) for atom in mono if atom.args]
 
 
-def summed(parts: Iterable[Terms]) -> dict[Mono, int]:
+def summed(polynomials: Iterable[Terms]) -> dict[Mono, int]:
     """Return the sum of polynomials, which may have coefficients 0."""
     total: dict[Mono, int] = {}
-    for part in parts:
-        for mono, coef in part.items():
+    for terms in polynomials:
+        for mono, coef in terms.items():
             total[mono] = total.get(mono, 0) + coef
     return total
 
@@ -141,10 +141,10 @@ class _Leading(NamedTuple):
         return other.order < self.order
 
 
-def without(mono: Mono, part: Mono) -> Mono | None:
-    """Return `mono / part`, or None if `part` does not divide it."""
+def without(mono: Mono, divisor: Mono) -> Mono | None:
+    """Return `mono / divisor`, or None if `divisor` does not divide it."""
     rest = list(mono)
-    for atom in part:
+    for atom in divisor:
         if atom not in rest:
             return None
         rest.remove(atom)

@@ -14,7 +14,7 @@ One line a node:
 
 `%n` is a tensor, `@…` an array that is too large to be shown, by the digest of its contents. Values
 of fields are Python expressions over ints, strings, tuples, `slice(…)`, dims (`batch//2 + 1`; long
-parts have names: `(t0 := max(n, 1), t0*t0)[-1]`),
+subexpressions have names: `(t0 := max(n, 1), t0*t0)[-1]`),
 `dtype.float32`, `float.inf`, `float.nan`, `complex(re, im)`, `True`, `False` and `None`. `name="…"`
 is the node's name; no op has a field of that name. A variable's `initial` is an array, a tensor, or
 `initializer("HeNormal(mode='fan_in')")`.
@@ -284,8 +284,8 @@ def _shortest(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return the element's value as the Python scalar that its shortest text stands for."""
     kind = as_dtype(dtype)
     if kind.is_complex:
-        part = kind.real.dtype
-        return complex(_shortest(value.real, part), _shortest(value.imag, part))
+        real = kind.real.dtype
+        return complex(_shortest(value.real, real), _shortest(value.imag, real))
     if not kind.is_floating:
         return value  # of floats for storage, too: 450.0 would be read as 448.0, but not by people
     value = float(value)
@@ -316,9 +316,9 @@ _PLAIN_WORD = re.compile(r"[\w.<>\[\]:/-]+")
 
 def loc_text(loc: Loc) -> str:
     """Return a location on one line; `parse` reads it back."""
-    parts = [_location_with_gradient(loc)]
-    parts += [f"also {_location_with_gradient(other)}" for other in loc.merged]
-    return " | ".join(parts)
+    texts = [_location_with_gradient(loc)]
+    texts += [f"also {_location_with_gradient(other)}" for other in loc.merged]
+    return " | ".join(texts)
 
 
 def _location_with_gradient(loc: Loc) -> str:

@@ -1,4 +1,4 @@
-"""The parts of type rules: requirements, broadcasting, axes, reshape.
+"""The building blocks of type rules: requirements, broadcasting, axes, reshape.
 
 All shape arithmetic of the project is here and in `dim`. A rule states what must hold with
 `require`; `emit` turns a requirement that fails into an error with the operands' names and lines.

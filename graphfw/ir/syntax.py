@@ -54,7 +54,7 @@ def types_of(text: str) -> tuple[TensorType, ...]:
     """Return the types written as `float32[n]` or `(float32[n], int64[n])`."""
     if not text.startswith("("):
         return (_type(text),)
-    return tuple([_type(part) for part in split(text[1:].removesuffix(")"))])
+    return tuple([_type(entry) for entry in split(text[1:].removesuffix(")"))])
 
 
 def _type(text: str) -> TensorType:
@@ -217,9 +217,9 @@ _LOCATION = re.compile(rf"({_FILE}):(\d+)(?: in ({_WORD}))?(?:, layer ({_WORD}))
 def loc_of(comment: str) -> Loc | None:
     """Return the location that a comment names; None for a comment of another kind."""
     locations: list[Loc] = []
-    for part in _between_bars(comment):
-        what = part if not locations else part.removeprefix("also ").removeprefix("grad of ")
-        if locations and part == "grad":
+    for note in _between_bars(comment):
+        what = note if not locations else note.removeprefix("also ").removeprefix("grad of ")
+        if locations and note == "grad":
             locations[-1] = locations[-1].as_gradient()
             continue
         match = _LOCATION.fullmatch(what)
@@ -227,7 +227,7 @@ def loc_of(comment: str) -> Loc | None:
             return None
         file, line, function, layer = match.groups()
         location = Loc(_word(file), int(line), _word(function or "<module>"), _word(layer or ""))
-        if part.startswith("grad of ") and locations:
+        if note.startswith("grad of ") and locations:
             locations[-1] = locations[-1]._replace(grad_of=location)
         else:
             locations.append(location)

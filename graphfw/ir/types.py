@@ -126,11 +126,11 @@ def parse_type(text: str) -> TensorType:
 
 def split(listed: str) -> list[str]:
     """Split at the commas that are outside parentheses and brackets."""
-    parts, depth, start = [], 0, 0
+    entries, depth, start = [], 0, 0
     for position, char in enumerate(listed):
         depth += (char in "([") - (char in ")]")
         if char == "," and depth == 0:
-            parts.append(listed[start:position])
+            entries.append(listed[start:position])
             start = position + 1
-    parts.append(listed[start:])
-    return [part.strip() for part in parts if part.strip()]
+    entries.append(listed[start:])
+    return [entry.strip() for entry in entries if entry.strip()]

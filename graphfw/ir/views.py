@@ -36,15 +36,15 @@ def summary(graph: Graph) -> str:
     total            2    3*n        24*n           12*n
     """
     title = f'graph "{graph.name}"' if graph.name else "graph"
-    parts = [f"{title}: {counted(len(graph.nodes), 'node')}"]
+    paragraphs = [f"{title}: {counted(len(graph.nodes), 'node')}"]
     if graph.placeholders:
         rows = [(t.name or "(no name)", str(t.type)) for t in graph.placeholders]
-        parts.append(_table(("placeholder", "type"), rows, left=2))
+        paragraphs.append(_table(("placeholder", "type"), rows, left=2))
     if graph.variables:
-        parts.append(_variables(graph))
+        paragraphs.append(_variables(graph))
     if graph.nodes:
-        parts.append(_ops(graph))
-    return "\n\n".join(parts)
+        paragraphs.append(_ops(graph))
+    return "\n\n".join(paragraphs)
 
 
 def _variables(graph: Graph) -> str:
@@ -69,9 +69,9 @@ def _ops(graph: Graph) -> str:
         name = node.op.name
         counts[name] = counts.get(name, 0) + 1
         of_op = costs.setdefault(name, [0, 0, 0])
-        for i, part in enumerate(node.op.cost(node.types, *[t.type for t in node.inputs])):
-            of_op[i] += part
-            total[i] += part
+        for i, amount in enumerate(node.op.cost(node.types, *[t.type for t in node.inputs])):
+            of_op[i] += amount
+            total[i] += amount
     rows = [
         (name, _number(counts[name]), *map(_number, costs[name]))
         for name in sorted(counts, key=lambda name: (-counts[name], name))

@@ -132,8 +132,8 @@ class MultiHeadAttention(Module):
         for kind in ("weight", "bias"):
             joined = made.pop(f"in_proj_{kind}", None)
             if joined is not None:
-                parts = np.split(joined, 3)
-                made |= {f"{n}_proj.{kind}": a for n, a in zip("qkv", parts, strict=True)}
+                projections = np.split(joined, 3)
+                made |= {f"{n}_proj.{kind}": a for n, a in zip("qkv", projections, strict=True)}
             else:  # where keys and values have sizes of their own
                 separate = {n: made.pop(f"{n}_proj_{kind}", None) for n in "qkv"}
                 made |= {f"{n}_proj.{kind}": a for n, a in separate.items() if a is not None}
@@ -154,7 +154,7 @@ class MultiHeadAttention(Module):
             return self._split(linear(x))
 
     def _split(self, x: Tensor) -> Tensor:
-        """Give each head its part.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
+        """Give each head its channels.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
         width = self.embed_dim // self.num_heads
         return swapaxes(reshape(x, (*x.shape[:-1], self.num_heads, width)), -3, -2)
 

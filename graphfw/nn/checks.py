@@ -94,7 +94,7 @@ class called:
 class explained:
     """Gives shape errors that come up inside a fix, where the function has one to say.
 
-    Where that of a layer and that of a part of it both do, it is the layer's.
+    Where a layer and a submodule of it both have a fix, it is the layer's.
     """
 
     __slots__ = ("_around", "_fix")

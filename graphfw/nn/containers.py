@@ -31,10 +31,10 @@ class _OrderedModules(Module):
             AxisError: There is no such module.
         """
         if isinstance(index, slice):
-            part = type(self)()
+            selected = type(self)()
             for name, module in self.named_children()[index]:
-                part.add_module(name, module)
-            return part
+                selected.add_module(name, module)
+            return selected
         return self._children[self._name_at(index)]
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -93,8 +93,8 @@ class Sequential(_OrderedModules):
         super().__init__(name=name)
         only = modules[0] if len(modules) == 1 else None
         if isinstance(only, Mapping):
-            for key, part in only.items():
-                self.add_module(key, part)
+            for key, value in only.items():
+                self.add_module(key, value)
             return
         if isinstance(only, (list, tuple)):
             raise ArgumentError(

@@ -18,13 +18,13 @@ class ModuleInterface(Protocol):
         """Return where it stands."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Build its part of the graph."""
+        """Add its nodes to the graph."""
 
     def modules(self) -> Sequence[ModuleInterface]:
         """Return it and all modules in it."""
 
     def named_children(self) -> Sequence[tuple[str, ModuleInterface]]:
-        """Return its parts by name."""
+        """Return its submodules by name."""
 
     def named_variables(self) -> Sequence[tuple[str, Variable]]:
         """Return all variables in it by name."""

@@ -1,4 +1,4 @@
-"""`Module`, the base of all layers: it knows its variables and parts, and names them."""
+"""`Module`, the base of all layers: it knows its variables and submodules, and names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POSITION = ("_parent", "_attribute", "_is_named", "_names")
 """The attributes that say where a module stands."""
 
 _CONTAINERS = (list, tuple, set, frozenset, dict)
-_ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no parts
+_ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no submodules
 
 
 class _ModuleType(ExplainedType):
@@ -55,7 +55,7 @@ class _ModuleType(ExplainedType):
             for name, value in vars(module).items():
                 if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
                     _refuse_hidden(module, name, value)
-            # Again: its parts, which had names when it was given one, may have freed a better one.
+            # Again: its submodules, which had names when it got one, may have freed a better one.
             if module._parent is None and not module._is_named and module._names.changed != changes:
                 module._names.free(module._attribute)
                 module._become_root()
@@ -226,7 +226,7 @@ class Module(_Plain, metaclass=_ModuleType):
         checked_module(type(self).__name__, name, module)
         if not name.isalnum() and (not name or "." in name or any(c.isspace() for c in name)):
             raise ArgumentError(
-                f"{type(self).__name__}: {name!r} is no name for a part: "
+                f"{type(self).__name__}: {name!r} is no name for a submodule: "
                 "it is empty or has dots or spaces",
                 fix='use letters, digits and _, as in "encoder"',
             )
@@ -236,7 +236,7 @@ class Module(_Plain, metaclass=_ModuleType):
         kind = type(self)
         if hasattr(kind, name) and (hasattr(Module, name) or callable(getattr(kind, name))):
             raise ArgumentError(
-                f"{type(self).__name__}.{name} is a method or the like: a part can't be named so",
+                f"{type(self).__name__}.{name} is a method or the like, no name for a submodule",
                 fix=f"choose another name, such as {name}_",
             )
         child, variable = self._children.get(name), self._variables.get(name)
@@ -261,9 +261,9 @@ class Module(_Plain, metaclass=_ModuleType):
             variable.rename(AttributeName(self, name))
 
     def _refuse_cycle(self, name: str, module: Module) -> None:
-        if any(part is self for part in module.modules()):
+        if any(submodule is self for submodule in module.modules()):
             raise ArgumentError(
-                f"{type(self).__name__}.{name}: a module can't be a part of itself or its parts",
+                f"{type(self).__name__}.{name}: a module can't contain itself",
                 fix="to refer back to the owner, pass what is needed to forward",
             )
 
@@ -282,7 +282,7 @@ class Module(_Plain, metaclass=_ModuleType):
     # Calling.
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Build the module's part of the graph; subclasses say how.
+        """Add the module's nodes to the graph; subclasses say how.
 
         Raises:
             GraphError: The class has no `forward`.
@@ -309,7 +309,7 @@ class Module(_Plain, metaclass=_ModuleType):
         return calls.call(self, args, kwargs)
 
     def train(self, mode: bool = True) -> Self:
-        """Set `training` here and in all parts, for calls from now on; return the module itself."""
+        """Set `training` here and in all submodules, for calls from now on; return the module."""
         if not isinstance(mode, bool):
             raise ArgumentError(
                 f"train: mode={mode!r} must be True or False", fix="write train() or eval()"
@@ -337,15 +337,15 @@ class Module(_Plain, metaclass=_ModuleType):
     # What it has.
 
     def named_children(self) -> list[tuple[str, Module]]:
-        """Return the parts with the names of their attributes."""
+        """Return the submodules with the names of their attributes."""
         return list(self._children.items())
 
     def children(self) -> list[Module]:
-        """Return the parts."""
+        """Return the submodules."""
         return list(self._children.values())
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """Return the module itself (as ""), its parts, theirs, …, each once, with their paths."""
+        """Return the module (as ""), its submodules, theirs, …, each once, with their paths."""
         found: dict[int, tuple[str, Module]] = {}
         todo: list[tuple[str, Module]] = [("", self)]
         while todo:
@@ -353,12 +353,12 @@ class Module(_Plain, metaclass=_ModuleType):
             if id(module) in found:
                 continue
             found[id(module)] = (name, module)
-            parts = [(ambient.join_scope(name, n), m) for n, m in module._children.items()]
-            todo.extend(reversed(parts))
+            submodules = [(ambient.join_scope(name, n), m) for n, m in module._children.items()]
+            todo.extend(reversed(submodules))
         return list(found.values())
 
     def modules(self) -> list[Module]:
-        """Return the module itself, its parts, their parts, …, each once."""
+        """Return the module itself, its submodules, their submodules, …, each once."""
         return [module for _, module in self.named_modules()]
 
     def named_variables(self) -> list[tuple[str, Variable]]:
@@ -435,7 +435,7 @@ class Module(_Plain, metaclass=_ModuleType):
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a PyTorch state dict of this layer with graphfw's names and layouts.
 
-        Names are relative to it. Entries of its parts are converted by these afterwards.
+        Names are relative to it. Entries of its submodules are converted by these afterwards.
         """
         return state
 
@@ -446,9 +446,9 @@ class Module(_Plain, metaclass=_ModuleType):
         return ", ".join(f"{name}: {v.type}" for name, v in self._variables.items())
 
     def __repr__(self) -> str:
-        parts = [(name, repr(child)) for name, child in self._children.items()]
+        submodules = [(name, repr(child)) for name, child in self._children.items()]
         sizes = [(v.trainable, v.type.size) for v in self.variables()]
-        return text.module_text(type(self).__name__, self.extra_repr(), parts, sizes)
+        return text.module_text(type(self).__name__, self.extra_repr(), submodules, sizes)
 
 
 def _is_module(value: object) -> TypeGuard[Module]:
@@ -483,7 +483,7 @@ def _refuse_hidden(module: Module, name: str, value: Any) -> None:
     while todo:
         item = todo.pop()
         if isinstance(item, Variable) or _is_module(item):
-            found = found or {id(part) for part in (*module.modules(), *module.variables())}
+            found = found or {id(one) for one in (*module.modules(), *module.variables())}
             if id(item) in found:
                 continue
             kind, plain = type(item).__name__, type(value).__name__

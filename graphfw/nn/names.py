@@ -22,7 +22,7 @@ class ModuleNames:
         # No callbacks, as weak dictionaries have them: a Ctrl-C that comes inside of one is lost.
         self._roots: dict[str, weakref.ref[ModuleInterface]] = {}
         self._begin: dict[str, int] = {}
-        """Where the search for a free number begins, beyond the first."""
+        """The number after which the search for a free one begins, beyond the first."""
         # By id, because a tensor compares elementwise; the graph keeps its variables alive.
         self.owned: set[int] = set()
         self.changed = 0

@@ -221,7 +221,7 @@ class LPPool3d(_LPPool):
 
 
 class _AdaptiveAvgPool(_PoolLayer):
-    """The means of so many parts."""
+    """The mean of each bin along the spatial dims."""
 
     function = "adaptive_avg_pool"
 
@@ -230,25 +230,25 @@ class _AdaptiveAvgPool(_PoolLayer):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Take the means of `output_size` parts of x; see `gf.adaptive_avg_pool`."""
+    """Take the mean of each of `output_size` bins of x; see `gf.adaptive_avg_pool`."""
 
     rank = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Take the means of `output_size` parts of x; see `gf.adaptive_avg_pool`."""
+    """Take the mean of each of `output_size` bins of x; see `gf.adaptive_avg_pool`."""
 
     rank = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Take the means of `output_size` parts of x; see `gf.adaptive_avg_pool`."""
+    """Take the mean of each of `output_size` bins of x; see `gf.adaptive_avg_pool`."""
 
     rank = 3
 
 
 class _AdaptiveMaxPool(_PoolLayer):
-    """The largest of so many parts."""
+    """The largest of each bin along the spatial dims."""
 
     function = "adaptive_max_pool"
 
@@ -259,18 +259,18 @@ class _AdaptiveMaxPool(_PoolLayer):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Take the largest of `output_size` parts of x; see `gf.adaptive_max_pool`."""
+    """Take the largest of each of `output_size` bins of x; see `gf.adaptive_max_pool`."""
 
     rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Take the largest of `output_size` parts of x; see `gf.adaptive_max_pool`."""
+    """Take the largest of each of `output_size` bins of x; see `gf.adaptive_max_pool`."""
 
     rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Take the largest of `output_size` parts of x; see `gf.adaptive_max_pool`."""
+    """Take the largest of each of `output_size` bins of x; see `gf.adaptive_max_pool`."""
 
     rank = 3

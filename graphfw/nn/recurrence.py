@@ -98,7 +98,7 @@ class GRURecurrence(CellRecurrence):
 
     def projected(self, x: Tensor, w: Weights) -> Tensor:
         """Return the product with the inputs' own bias."""
-        # The reset gate scales a part of the other bias, which so belongs to the step.
+        # The reset gate scales some entries of the other bias, which so belongs to the step.
         product = matmul(x, w.weight_ih)
         return product if w.bias_ih is None else product + w.bias_ih
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.dtype import DTypeLike, int64
@@ -229,7 +229,30 @@ class RNN(_Layer):
         self.nonlinearity = nonlinearity
 
 
-class LSTM(_Layer):
+class _GatedLayer(_Layer):
+    """The layers of a recurrence without options."""
+
+    recurrence: ClassVar[type[CellRecurrence]]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        kind, first = self.recurrence(), batch_first
+        sizes = (input_size, hidden_size, num_layers)
+        super().__init__(kind, *sizes, bias, first, dropout, bidirectional, dtype, name)
+
+
+class LSTM(_GatedLayer):
     """Long short-term memory: gates say what enters a cell, stays in it and leaves it.
 
     c ← σ(f) c + σ(i) tanh(g), h ← σ(o) tanh(c), with [i, f, g, o] = x W_ih + b_ih + h W_hh + b_hh.
@@ -257,30 +280,15 @@ class LSTM(_Layer):
     ((batch, time, 32), (2, batch, 32))
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        *,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: DTypeLike | None = None,
-        name: str | None = None,
-    ) -> None:
-        kind, first = LSTMRecurrence(), batch_first
-        sizes = (input_size, hidden_size, num_layers)
-        super().__init__(kind, *sizes, bias, first, dropout, bidirectional, dtype, name)
+    recurrence = LSTMRecurrence
 
 
-class GRU(_Layer):
+class GRU(_GatedLayer):
     """Gated recurrent units: h ← (1 - z) n + z h.  See `forward` for shapes.
 
-    [r, z] = σ of the first parts of x W_ih + b_ih + h W_hh + b_hh, and n = tanh(x W_in + b_in +
-    r (h W_hn + b_hn)): the reset gate scales the product, as in PyTorch and cuDNN; K. Cho et al.,
-    2014, has it scale h before the product. See `RNN` for PyTorch's state dicts.
+    [r, z] = σ of the first two thirds of x W_ih + b_ih + h W_hh + b_hh, and n = tanh(x W_in + b_in
+    + r (h W_hn + b_hn)): the reset gate scales the product, as in PyTorch and cuDNN; K. Cho et
+    al., 2014, has it scale h before the product. See `RNN` for PyTorch's state dicts.
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: As `RNN`.
@@ -295,19 +303,4 @@ class GRU(_Layer):
         ArgumentError: As `RNN`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        *,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        dtype: DTypeLike | None = None,
-        name: str | None = None,
-    ) -> None:
-        kind, first = GRURecurrence(), batch_first
-        sizes = (input_size, hidden_size, num_layers)
-        super().__init__(kind, *sizes, bias, first, dropout, bidirectional, dtype, name)
+    recurrence = GRURecurrence

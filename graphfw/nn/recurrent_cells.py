@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.variable import Variable
@@ -85,7 +85,24 @@ class RNNCell(_RecurrentStep):
         self.nonlinearity = nonlinearity
 
 
-class LSTMCell(_RecurrentStep):
+class _GatedCell(_RecurrentStep):
+    """One step of a recurrence without options."""
+
+    recurrence: ClassVar[type[CellRecurrence]]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(self.recurrence(), input_size, hidden_size, bias, dtype, name)
+
+
+class LSTMCell(_GatedCell):
     """One step of `LSTM`.  x: [*B, input_size], (h, c): [*B, hidden_size] each -> (h, c)
 
     Args:
@@ -98,19 +115,10 @@ class LSTMCell(_RecurrentStep):
         ArgumentError: As `LSTM`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        *,
-        dtype: DTypeLike | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(LSTMRecurrence(), input_size, hidden_size, bias, dtype, name)
+    recurrence = LSTMRecurrence
 
 
-class GRUCell(_RecurrentStep):
+class GRUCell(_GatedCell):
     """One step of `GRU`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:
@@ -123,13 +131,4 @@ class GRUCell(_RecurrentStep):
         ArgumentError: As `GRU`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        *,
-        dtype: DTypeLike | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(GRURecurrence(), input_size, hidden_size, bias, dtype, name)
+    recurrence = GRURecurrence

@@ -133,13 +133,13 @@ _TORCH_NAMES = ("in_proj_weight", "in_proj_bias")
 
 
 def from_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a PyTorch state dict with the names and layouts of a module and its parts."""
+    """Return a PyTorch state dict with the names and layouts of a module and its children."""
     own = module.from_torch({name: _torch_array(name, value) for name, value in state.items()})
-    for name, part in module.named_children():
+    for name, child in module.named_children():
         prefix = f"{name}."
         inner = {n.removeprefix(prefix): a for n, a in own.items() if n.startswith(prefix)}
         own = {n: a for n, a in own.items() if not n.startswith(prefix)}
-        own |= {prefix + n: a for n, a in from_torch(part, inner).items()}
+        own |= {prefix + n: a for n, a in from_torch(child, inner).items()}
     return own
 
 

@@ -1,4 +1,4 @@
-"""How a module is printed: its parts, indented, with the number of parameters after each."""
+"""How a module is printed: its children, indented, with the number of parameters after each."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 
 def module_text(
-    name: str, inside: str, parts: Sequence[tuple[str, str]], sizes: Sequence[tuple[bool, Any]]
+    name: str, inside: str, children: Sequence[tuple[str, str]], sizes: Sequence[tuple[bool, Any]]
 ) -> str:
     """Return a module's text.
 
     Args:
         name: The class.
         inside: Its sizes and options.
-        parts: The names and the texts of its parts.
-        sizes: For each variable of it and its parts, whether it is trainable and its size.
+        children: The names and the texts of its children.
+        sizes: For each variable of it and its children, whether it is trainable and its size.
     """
     count = _count_text(sizes)
-    if not parts:
+    if not children:
         return f"{name}({inside}){count}"
     lines = [f"{name}("]
     if inside:
         lines.append(f"  {inside}")
-    for part, text in parts:
+    for child, text in children:
         first, *more = text.split("\n")
-        lines += [f"  ({part}): {first}", *[f"  {line}" for line in more]]
+        lines += [f"  ({child}): {first}", *[f"  {line}" for line in more]]
     return "\n".join([*lines, f"){count}"])
 
 

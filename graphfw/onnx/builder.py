@@ -284,9 +284,9 @@ class Builder:
             return self.ints([int(d) for d in dims])
         text = str(tuple(dims))
         if text not in self._dims:
-            parts = [self.dim(d) for d in dims]
+            entries = [self.dim(d) for d in dims]
             self._dims[text] = self._in_front(
-                lambda: self("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+                lambda: self("Concat", *entries, axis=0) if len(entries) > 1 else entries[0]
             )
         return self._dims[text]
 

@@ -280,15 +280,15 @@ def _save(path: Path, found: Mapping[str, Any]) -> None:
     # NumPy knows no numbers of ml_dtypes; as float32 they are the same.
     arrays = {n: v.astype(np.float32) if v.dtype.kind == "V" else v for n, v in found.items()}
     arrays = {n: v.astype(str) if v.dtype == object else v for n, v in arrays.items()}
-    part = path.with_name(f"{path.name}.part")
+    partial = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as file:
+        with partial.open("wb") as file:
             np.savez(file, **arrays)
-        part.replace(path)
+        partial.replace(path)
     except OSError as error:
         raise ArgumentError(f"{path} can't be written: {error.strerror or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def _bench(options: argparse.Namespace) -> None:

@@ -106,7 +106,7 @@ def _convolution(x: int = 0, w: int = 1, bias: int = 2) -> Labelling:
 
     def rule(node: ModelNode, xs: Sequence[Tensor | None]) -> Sequence[Labels]:
         labels: list[Labels] = [() if each is None else (None,) * each.ndim for each in xs]
-        # With groups a kernel sees a part of the channels: `gf.conv` tells whether it fits.
+        # With groups a weight sees some of the channels: `gf.conv` tells whether it fits.
         inner = "c" if node.attr("group", 1) == 1 else "."
         for index, spec in ((x, "nc*"), (w, f"m{inner}*"), (bias, "m")):
             if index < len(xs):

@@ -91,7 +91,7 @@ def _entries(node: ModelNode, x: Tensor) -> list[DimLike | None] | None:
         return [*node.dims(x, "the size")]
     source = x.node
     if source.op.name == "concat" and x.ndim == 1:
-        parts = [_entries(node, each) for each in source.inputs]
-        known = [part for part in parts if part is not None]
-        return [e for part in known for e in part] if len(known) == len(parts) else None
+        lists = [_entries(node, each) for each in source.inputs]
+        known = [entries for entries in lists if entries is not None]
+        return [e for entries in known for e in entries] if len(known) == len(lists) else None
     return [None] * x.size if isinstance(x.size, int) else None

@@ -188,11 +188,11 @@ class Model:
         return inner
 
     def _region(self, path: Path, offset: int, length: int, what: str) -> bytes:
-        """Read a part of a file; parts that overlap would take more memory than the file has."""
+        """Read a range of a file; ranges that overlap would take more memory than the file has."""
         regions = self._regions.setdefault(path, {})
         if (offset, length) not in regions:
             if sum(n for _, n in regions) + length > path.stat().st_size:
-                raise OnnxError(f"{what} overlaps another tensor's part of {path.name!r}")
+                raise OnnxError(f"{what} overlaps another tensor's range of {path.name!r}")
             with path.open("rb") as file:
                 file.seek(offset)
                 regions[offset, length] = file.read(length)

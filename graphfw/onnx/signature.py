@@ -148,7 +148,7 @@ _WORDS = {
 
 
 class _Rules:
-    """The parts of an operator's schema that are checked."""
+    """The facts of an operator's schema that are checked."""
 
     def __init__(self, schema: Any) -> None:
         self.inputs = [(p.name, _kinds(p.types), p.option == _OPTIONAL) for p in schema.inputs]

@@ -122,15 +122,15 @@ class _Scan:
         spans: dict[int, tuple[int, int]] = {}
         (graph,) = graphs
         inside = self._without_weights(graph, spans)
-        parts = [
+        chunks = [
             self._bytes(0, graph.start),
             _message(_GRAPH, inside),
             self._bytes(graph.end, self._size),
         ]
-        return Apart(b"".join(parts), spans)
+        return Apart(b"".join(chunks), spans)
 
     def _without_weights(self, graph: _Field, spans: dict[int, tuple[int, int]]) -> bytes:
-        parts: list[bytes] = []
+        chunks: list[bytes] = []
         kept = graph.content  # from here on nothing has been copied yet
         number = 0
         for field in self._fields(graph.content, graph.end):
@@ -140,14 +140,14 @@ class _Scan:
                 raw = self._raw(field)
                 if raw is not None:
                     spans[number] = raw.content, raw.end - raw.content
-                    parts.append(self._bytes(kept, field.start))
+                    chunks.append(self._bytes(kept, field.start))
                     before = self._bytes(field.content, raw.start)
                     after = self._bytes(raw.end, field.end)
-                    parts.append(_message(_INITIALIZER, before + after))
+                    chunks.append(_message(_INITIALIZER, before + after))
                     kept = field.end
             number += 1
-        parts.append(self._bytes(kept, graph.end))
-        return b"".join(parts)
+        chunks.append(self._bytes(kept, graph.end))
+        return b"".join(chunks)
 
     def _raw(self, tensor: _Field) -> _Field | None:
         """Return the field with a tensor's bytes, where it has them, once, and in this file."""

@@ -1,4 +1,4 @@
-"""The parts of a namespace that the Array API standard wants besides functions."""
+"""The attributes of a namespace that the Array API standard wants besides functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Info:
     """The result of `__array_namespace_info__()`: see the standard's inspection API."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return the standard's optional parts, and whether each is there."""
+        """Return the standard's optional capabilities, and whether each is there."""
         # Who asks for boolean indexing wants to write x[mask] = v as well.
         return {"boolean indexing": False, "data-dependent shapes": True, "max dimensions": 64}
 

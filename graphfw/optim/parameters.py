@@ -1,4 +1,4 @@
-"""Which variables an optimiser changes: those that it is given, or those that a loss depends on."""
+"""The variables that an optimiser changes: its argument, or those that a loss depends on."""
 
 from __future__ import annotations
 

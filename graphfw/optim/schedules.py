@@ -121,7 +121,7 @@ def linear(lr: float, steps: int, final: float = 0.0) -> _Formula:
     Raises:
         ArgumentError: lr or steps is not positive, or final is negative.
     """
-    return _between("linear", lr, steps, final, lambda part: 1 - part)
+    return _between("linear", lr, steps, final, lambda progress: 1 - progress)
 
 
 @_schedule
@@ -137,7 +137,7 @@ def polynomial(lr: float, steps: int, power: float = 1.0, final: float = 0.0) ->
         lr,
         steps,
         final,
-        lambda part: F.pow(1 - part, float(power)),
+        lambda progress: F.pow(1 - progress, float(power)),
         f", power={power}",
     )
 
@@ -154,10 +154,10 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> _Formu
     """
     fits = 0 <= warmup < steps
     message = f"cosine: warmup={warmup} must be at least 0 and below steps={steps}"
-    demand(fits, message, fix="the warmup is part of the steps: give more of these")
+    demand(fits, message, fix="the warmup is among the steps: give more of these")
 
-    def half_wave(part: Tensor) -> Tensor:
-        return (1 + F.cos(math.pi * part)) / 2
+    def half_wave(progress: Tensor) -> Tensor:
+        return (1 + F.cos(math.pi * progress)) / 2
 
     fall = _between("cosine", lr, steps - warmup, final, half_wave)
     return _warmed(fall, warmup) if warmup else fall
@@ -190,7 +190,7 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> _Formula:
     edges, values = list(boundaries), list(rates)
     demand(
         len(values) == len(edges) + 1,
-        f"piecewise: {counted(len(edges), 'boundary', 'boundaries')} part "
+        f"piecewise: {counted(len(edges), 'boundary', 'boundaries')} divide "
         f"{len(edges) + 1} rates, not {len(values)}",
         fix="give one rate more than boundaries",
     )
@@ -234,8 +234,8 @@ def one_cycle(
     message = f"one_cycle: steps={steps} with rise={rise} leaves no update to rise in"
     demand(top > 0, message, fix="give more steps")
 
-    def between(low: float, high: float, part: Any) -> Any:
-        return low + (high - low) * (1 - F.cos(math.pi * part)) / 2
+    def between(low: float, high: float, progress: Any) -> Any:
+        return low + (high - low) * (1 - F.cos(math.pi * progress)) / 2
 
     def rate(t: Tensor) -> Any:
         falling = F.minimum((t - top) / (steps - 1 - top), 1)
@@ -252,7 +252,7 @@ def _between(
     weight: Callable[[Tensor], Tensor],
     more: str = "",
 ) -> _Formula:
-    """Mix lr and final: `weight` gives lr's share where a part, 0 to 1, of the steps is done."""
+    """Mix lr and final: `weight` gives lr's share for the fraction of the steps that is done."""
     _check(name, lr=lr, steps=steps)
     demand(final >= 0, f"{name}: final={final} must not be negative", fix="use final=0.0")
     text = f"{name}({lr}, {steps}, final={final}{more})"

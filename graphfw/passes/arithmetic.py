@@ -54,7 +54,7 @@ def _zero(dtype: DType) -> complex:
 
 
 def _one(dtype: DType) -> complex | None:
-    # Not of complex numbers: (inf + 1j) * (1 + 0j) has a part inf * 0.
+    # Not of complex numbers: (inf + 1j) * (1 + 0j) has a component inf * 0.
     return None if dtype.is_complex else 1
 
 

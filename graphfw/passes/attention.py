@@ -1,4 +1,4 @@
-"""Which attention is one op, and which is composed: softmax(q kᵀ · scale + mask) v.
+"""Attention as one op, or composed: softmax(q kᵀ · scale + mask) v.
 
 The op makes no tensor of queries by keys. It takes the place of a user's composition only where
 nothing else needs such a tensor: not where the weights are fetched, nor where their gradient was
@@ -62,7 +62,7 @@ class DecomposeAttention(Pass):
     """Replace the op `attention` and its gradient, where keys are known to be few, by other ops.
 
     It comes after `FuseAttention`, which would take it back: so all attention has become the op
-    before, and forward and backward parts share their scores, however users wrote them.
+    before, and forward and backward graphs share their scores, however users wrote them.
     """
 
     name = "decompose-attention"

@@ -1,4 +1,4 @@
-"""Sums of complex numbers become sums of their parts, which are compiled as those of floats are."""
+"""Sums of complex numbers become two sums of floats, which are compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphfw.utils.records import record
 class SplitComplexSums(Pass):
     """Add up the real and the imaginary parts of complex numbers, each by itself."""
 
-    name = "complex-to-parts"
+    name = "split-complex-sums"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         if not any([_adds_complex(node) for node in graph.nodes]):
@@ -30,7 +30,7 @@ class SplitComplexSums(Pass):
                 return None
             hits["split"] += 1
             (x,) = inputs
-            result: Tensor = F.complex(*[emit(node.op, part) for part in (F.real(x), F.imag(x))])
+            result: Tensor = F.complex(*[emit(node.op, t) for t in (F.real(x), F.imag(x))])
             return result
 
         return rebuild(graph, rewrite)

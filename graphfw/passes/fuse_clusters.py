@@ -401,7 +401,7 @@ class Clusters:
 
     # Taking apart.
 
-    def part(self, cluster: Cluster, nodes: Sequence[Node], loops: Loops) -> Cluster:
+    def split(self, cluster: Cluster, nodes: Sequence[Node], loops: Loops) -> Cluster:
         """Give the nodes of row values a cluster, which is returned; the rest gets other loops."""
         rows = self.resolved(cluster.rows or ())
         order = tuple([axis for axis in self.order_of(cluster) if axis in rows])

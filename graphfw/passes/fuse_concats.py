@@ -1,7 +1,7 @@
-"""Concatenations whose parts are computed by one group: it writes them where they belong.
+"""Concatenations whose inputs are computed by one group: it writes them where they belong.
 
-Afterwards the group has the concatenation for an output. The parts are not stored for it, and
-nothing is copied. Where the parts are single elements of short rows, as of coordinates that are
+Afterwards the group has the concatenation for an output. The inputs are not stored for it, and
+nothing is copied. Where the inputs are single elements of short rows, as of coordinates that are
 stacked, the groups that compute them become one for that.
 """
 
@@ -18,14 +18,14 @@ from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import Role
 from graphfw.passes.narrow_rolls import NARROW
 
-_PARTS = 32
-"""A kernel writes no more parts of concatenations: it has code for each, and compilers take longer
-than in proportion over large functions. More are copied, by code that has a loop over the parts."""
+_MOST_INPUTS = 32
+"""A kernel writes no more inputs of concatenations: it has code for each, and compilers take longer
+than in proportion over large functions. More are copied, in a loop over the inputs."""
 
 
 def join_concats(clusters: Clusters, graph: Graph) -> None:
-    """Give concatenations to the groups that compute all of their parts."""
-    parts: Counter[Cluster] = Counter()
+    """Give concatenations to the groups that compute all of their inputs."""
+    counts: Counter[Cluster] = Counter()
     for node in graph.nodes:
         if not isinstance(node.op, Concat) or clusters.facts.role[node] is not Role.FALLBACK:
             continue
@@ -33,9 +33,9 @@ def join_concats(clusters: Clusters, graph: Graph) -> None:
             _join_columns(clusters, node)
         group, source = clusters.of(node), _source(clusters, node)
         if group is not None and source is not None:
-            if parts[source] + len(node.inputs) > _PARTS:
+            if counts[source] + len(node.inputs) > _MOST_INPUTS:
                 continue
-            parts[source] += len(node.inputs)
+            counts[source] += len(node.inputs)
             clusters.facts.role[node] = Role.CONCAT
             group.nodes, group.sources, group.into = [], set(), source
             source.nodes.append(node)
@@ -43,8 +43,8 @@ def join_concats(clusters: Clusters, graph: Graph) -> None:
 
 
 def _source(clusters: Clusters, node: Node) -> Cluster | None:
-    """Return the cluster that computes all parts, where its loops run through each of them."""
-    if len(node.inputs) > _PARTS:
+    """Return the cluster that computes all inputs, where its loops run through each of them."""
+    if len(node.inputs) > _MOST_INPUTS:
         return None
     found: set[Cluster] = set()
     for x in node.inputs:
@@ -68,7 +68,7 @@ def _is_narrow(node: Node) -> bool:
 
 
 def _column(x: Tensor) -> Tensor:
-    """Return the tensor of which a part is a reshape that only adds dims of 1."""
+    """Return the tensor of which an input is a reshape that only adds dims of 1."""
     while isinstance(x.node.op, Reshape):
         source = x.node.inputs[0]
         if [d for d in source.shape if d != 1] != [d for d in x.shape if d != 1]:
@@ -78,7 +78,7 @@ def _column(x: Tensor) -> Tensor:
 
 
 def _join_columns(clusters: Clusters, node: Node) -> None:
-    """Make one group of those that compute the parts, as far as that goes."""
+    """Make one group of those that compute the inputs, as far as that goes."""
     first, *others = [_column(x).node for x in node.inputs]
     if all(map(clusters.facts.is_plain, (first, *others))):
         for other in others:

@@ -1,4 +1,4 @@
-"""Which loops a fused group has: what its rows are, and whether they serve all its reductions."""
+"""The loops of a fused group: its rows, and whether they serve all its reductions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE_ROW = 4096
 """A group that is one row runs on one thread: no more elements than these."""
 
 _COLUMNS = 256
-"""From so many sums over the rows on they are made column by column, else in parts of all rows."""
+"""From so many sums over the rows on they are made column by column, else in chunks of all rows."""
 
 _HOIST = 8
 """Shorter rows are not worth a loop of their own for what is computed once a row."""
@@ -25,7 +25,7 @@ class GroupReduction(NamedTuple):
 
     source: Axes
     result: Axes
-    is_index: bool  # argmax, argmin: can't be joined from parts
+    is_index: bool  # argmax, argmin: can't be joined from partial results
 
 
 class Loops(NamedTuple):
@@ -80,7 +80,7 @@ def loops_of(
             return "it is a reduction over other axes"
     if not rows:
         size = size_of([sizes[a] for a in order])
-        # Positions can't be joined from parts: argmax over everything is one row whatever its size.
+        # Positions can't be joined from partial results: argmax over everything is one row.
         forced = all(r.is_index for r in inside) and inside
         if not forced and not (isinstance(size, int) and size <= _ONE_ROW):
             return "it needs all rows"

@@ -81,7 +81,7 @@ class Role(enum.Enum):
     MATMUL = "a product: of matrices, or a convolution"
     POOLED = "a product that is computed with what pools it"
     FALLBACK = "is computed by itself"
-    CONCAT = "its parts are written where they belong, by what computes them"
+    CONCAT = "its inputs are computed in its storage"
 
     __hash__ = object.__hash__
 
@@ -139,7 +139,7 @@ class FusionFacts:
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
         waits_for: Of tensors after a barrier, what must be computed before they are read.
-        inside: Of tensors that are computed as parts of another's storage, and of views of these,
+        inside: Of tensors that are computed in another's storage, and of views of these,
             where they are. Lowering says so.
     """
 
@@ -458,7 +458,7 @@ class FusionFacts:
 
     def _short_read(self, root: Tensor, index: Index | None) -> Read:
         if index is None:
-            return Read(root, None, "a reduction that is written out reads it in parts")
+            return Read(root, None, "a reduction that is written out reads it element by element")
         return self._read(root, index)
 
     def _read(self, tensor: Tensor, index: Index) -> Read:

@@ -59,12 +59,12 @@ class _Again(NamedTuple):
     instead: list[Tensor]
 
 
-def _joined(parts: Sequence[_Again]) -> _Again:
+def _joined(several: Sequence[_Again]) -> _Again:
     """Return one record of the nodes that compute several tensors."""
     return _Again(
-        list(dict.fromkeys([node for part in parts for node in part.nodes])),
-        list(dict.fromkeys([tensor for part in parts for tensor in part.frontier])),
-        list(dict.fromkeys([tensor for part in parts for tensor in part.instead])),
+        list(dict.fromkeys([node for one in several for node in one.nodes])),
+        list(dict.fromkeys([tensor for one in several for tensor in one.frontier])),
+        list(dict.fromkeys([tensor for one in several for tensor in one.instead])),
     )
 
 
@@ -151,8 +151,8 @@ class _Settling:
         fixed = {t for t in tensors if self._expanded(t, moves=False, is_large=True) is None}
         self.stored.update(fixed)
         tensors = [tensor for tensor in tensors if tensor not in fixed]
-        parts = [self._expanded(tensor, moves=False, is_large=True) for tensor in tensors]
-        again = _joined([part for part in parts if part is not None])
+        several = [self._expanded(tensor, moves=False, is_large=True) for tensor in tensors]
+        again = _joined([one for one in several if one is not None])
         nbytes = sum([t.dtype.itemsize for t in tensors])
         written = nbytes - sum([t.dtype.itemsize for t in again.instead])
         moved = 2 * written + nbytes * len(readers) - self._more_read(again, readers)

@@ -4,12 +4,12 @@ So are those of a convolution, whose columns are all its spatial dims; or its ch
 are channels-last.
 
 Products are given epilogues when all other groups are settled. A group of elementwise nodes that
-reads a product joins it. Of a group with reductions, the part up to one tensor moves, where all
+reads a product joins it. Of a group with reductions, the nodes up to one tensor move, where all
 that comes of the product goes through that tensor: no more is written for it, and the group reads
-one tensor in place of the product and whatever else that part reads. What others read of that part
+one tensor in place of the product and whatever else they read. What others read of them
 moves along: gradients of an activation leave its result, computed once more, beside their own.
 
-A group that reads equal parts of a product's columns, the gates of a recurrent layer, joins it too;
+A group that reads equal sections of a product's columns, as gates of a layer, joins it too;
 and one that reduces its rows, where they are whole, as in a mean over all positions of a
 convolution.
 """
@@ -56,15 +56,15 @@ def _attach(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
         return
     if clusters.attach(product, reader):
         return
-    if _part_lines(clusters, node, reader) and clusters.attach(product, reader):
+    if _split_lines(clusters, node, reader) and clusters.attach(product, reader):
         return
     nodes = _prefix(clusters, tensor, reader, demanded)
     if nodes:
         clusters.move(nodes, reader, product)
 
 
-def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
-    """Part what is done to reduced rows of a product, and among them, from what reduces them.
+def _split_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
+    """Split what is done to reduced rows of a product, and among them, from what reduces them.
 
     Returns:
         Whether that is done: the rest of the group that reads the product may be taken up by it.
@@ -94,8 +94,8 @@ def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
     others = loops_of([axis for axis in order if axis in lines], clusters.sizes, None, among)
     if not isinstance(loops, Loops) or not isinstance(others, Loops):
         return False
-    parted = clusters.part(reader, after, loops)
-    parted.rows, parted.form, parted.reductions = others.rows, others.form, among
+    separated = clusters.split(reader, after, loops)
+    separated.rows, separated.form, separated.reductions = others.rows, others.form, among
     reader.reductions = along
     return True
 
@@ -103,7 +103,7 @@ def _part_lines(clusters: Clusters, product: Node, reader: Cluster) -> bool:
 def _attach_sections(clusters: Clusters, node: Node, demanded: set[Tensor]) -> None:
     """Join a product to the elementwise cluster that reads nothing of it but sections.
 
-    These are equal parts of its columns: the gates of a recurrent layer. An element of each is
+    These are equal sections of its columns: the gates of a recurrent layer. An element of each is
     computed at a time, and what the epilogue so far does is done to each of them.
     """
     product = clusters.of(node)

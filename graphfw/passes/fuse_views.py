@@ -1,4 +1,4 @@
-"""Which tensors only rename the elements of another, and how they lie in its memory."""
+"""Tensors that only rename the elements of another, and their strides in its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHAIN = 16
 
 
 class TensorLayout(NamedTuple):
-    """Where a tensor's elements lie.
+    """The address of a tensor's elements.
 
     Attributes:
         root: The tensor that is computed or given; it is contiguous in memory.

@@ -91,7 +91,7 @@ def run_pipeline(
     """
     if not graph.is_derived:
         raise GraphError(
-            "passes work on the part of a graph that outputs need",
+            "passes work on the nodes of a graph that outputs need",
             fix="derive it first: graphfw.ir.rebuild.derive(graph, outputs)",
         )
     level = chosen_level(verify)

@@ -198,7 +198,7 @@ class _Mixing:
         return self._cast(tensor, now, float32, reader)
 
     def _summed(self, tensor: Tensor, reader: Node) -> Tensor:
-        """Return the operand of a sum in the backward part: the gradient of a bias, for one.
+        """Return the operand of a sum in the backward graph: the gradient of a bias, for one.
 
         What products read in 16 bits anyway is not kept in float32 for a sum beside them.
         """

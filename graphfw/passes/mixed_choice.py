@@ -140,7 +140,7 @@ class PrecisionChoice:
     def _is_derived(self, node: Node) -> bool:
         """Say whether float32 is made of 16 bits and of smaller tensors only: by a norm's means.
 
-        In the backward part also of smaller ones only, as the gradient of a mean is.
+        In the backward graph also of smaller ones only, as the gradient of a mean is.
         """
         if self.kinds[node] != "follows" or not _makes_floats(node):
             return False

@@ -143,28 +143,28 @@ def slice_of_all(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 @rule((Concat, Split), before="raw('concat', raw('split', x, lengths=(3,), axis=0), axis=1)",
       after="x")  # fmt: skip
-def one_part(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """concat([x]) -> x; split(x) into one part -> x."""
+def single_section(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+    """concat([x]) -> x; split(x) into one section -> x."""
     return inputs[0] if len(inputs) == 1 and len(node.types) == 1 else None
 
 
-_CONCAT_PARTS = 64  # else a chain of n concats of one more part each would be copied n times
+_MOST_INPUTS = 64  # else a chain of n concats of one more input each would be copied n times
 
 
 @rule(Concat, before="concat([x, concat([y, x], axis=1)], axis=1)",
       after="concat([x, y, x], axis=1)", takes="x: float32[3, n]; y: float32[3, 2]")  # fmt: skip
 def concat_of_concat(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """concat([a, concat([b, c])]) -> concat([a, b, c])."""
-    parts: list[Tensor] = []
+    found: list[Tensor] = []
     for tensor in inputs:
         inner = tensor.node
-        parts.extend(inner.inputs if inner.op == node.op else (tensor,))
-    return emit(node.op, *parts) if len(inputs) < len(parts) <= _CONCAT_PARTS else None
+        found.extend(inner.inputs if inner.op == node.op else (tensor,))
+    return emit(node.op, *found) if len(inputs) < len(found) <= _MOST_INPUTS else None
 
 
 @rule(Concat, before="concat(split(x, 3, axis=0), axis=0)", after="x")
 def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """concat(split(x)) -> x, where all parts are put back in order."""
+    """concat(split(x)) -> x, where all sections are put back in order."""
     assert isinstance(node.op, Concat)
     first = inputs[0].node
     if not isinstance(first.op, Split) or first.op.axis != node.op.axis:
@@ -180,7 +180,7 @@ def concat_of_split(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     """The sum of zeros in which windows are set, that lie side by side -> what is set, joined.
 
-    So the gradients of a tensor's parts come together. Adding 0 keeps the sign of zeros right.
+    So the gradients of a tensor's slices come together. Adding 0 keeps the sign of zeros right.
     """
     windows = _windows(inputs) if node.types[0].dtype.is_floating else None
     if windows is None:
@@ -189,16 +189,16 @@ def sum_of_windows(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
     cut = [a for a, n in enumerate(windows[0][0].lengths) if n != shape[a]]
     if len(cut) != 1:
         return None
-    parts = {op.starts[cut[0]]: (op, values) for op, values in windows}
+    slices = {op.starts[cut[0]]: (op, values) for op, values in windows}
     joined: list[Tensor] = []
     start: DimLike = 0
-    while start in parts:
-        op, values = parts.pop(start)
+    while start in slices:
+        op, values = slices.pop(start)
         start = start + op.lengths[cut[0]]
         joined.append(values)
     whole = [d for a, d in enumerate(shape) if a != cut[0]]
     same = all([d for a, d in enumerate(t.shape) if a != cut[0]] == whole for t in joined)
-    if parts or start != shape[cut[0]] or not same or len(joined) != len(windows):
+    if slices or start != shape[cut[0]] or not same or len(joined) != len(windows):
         return None
     return F.concat([t + 0 for t in joined], axis=cut[0])
 
@@ -209,7 +209,7 @@ def _windows(sums: tuple[Tensor, ...]) -> list[tuple[SliceSet, Tensor]] | None:
     todo = list(sums)
     while todo:
         inner = todo.pop().node
-        if isinstance(inner.op, Add) and len(found) + len(todo) < _CONCAT_PARTS:
+        if isinstance(inner.op, Add) and len(found) + len(todo) < _MOST_INPUTS:
             todo.extend(inner.inputs)
             continue
         if not isinstance(inner.op, SliceSet) or not set(inner.op.steps) <= {1}:
@@ -275,7 +275,7 @@ RULES: tuple[RewriteRule, ...] = (
     elementwise_of_broadcast,
     reduction_of_ones,
     slice_of_all,
-    one_part,
+    single_section,
     concat_of_concat,
     concat_of_split,
     sum_of_windows,

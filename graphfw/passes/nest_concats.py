@@ -1,7 +1,7 @@
 """Concatenations that begin or end as another does: they contain that one.
 
 A network in which each layer reads the results of all layers before concatenates the same tensors
-again and again. If one concatenation is a part of the next, executors may let it lie in its result.
+again and again. Executors may store a concatenation in the result of another whose input it is.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class NestConcats(Pass):
         concats = [node for node in graph.nodes if isinstance(node.op, Concat)]
         if len(concats) < 2:
             return graph
-        parts = _nested(concats)
-        if not parts:
+        nested_of = _nested(concats)
+        if not nested_of:
             return graph
-        inner = {nested.node for nested in parts.values()}
+        inner = {nested.node for nested in nested_of.values()}
         new: dict[Node, Tensor] = {}
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            nested = parts.get(node)
+            nested = nested_of.get(node)
             if nested is not None:
                 hits["nested"] += 1
                 count, whole = len(nested.node.inputs), new[nested.node]

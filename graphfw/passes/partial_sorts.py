@@ -34,7 +34,7 @@ class SortToPartialSort(Pass):
     name = "sort-to-partial-sort"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        read = _read_in_part(graph)
+        read = _partly_read(graph)
         if not read:
             return graph
         graph = _with_last(graph, read)
@@ -50,7 +50,7 @@ class SortToPartialSort(Pass):
         return rebuild(graph, rewrite)
 
 
-def _read_in_part(graph: Graph) -> dict[Node, list[Tensor]]:
+def _partly_read(graph: Graph) -> dict[Node, list[Tensor]]:
     """Return the sorts of which gathers alone read, and what says which elements."""
     if not any([isinstance(node.op, Sort) for node in graph.nodes]):
         return {}
@@ -131,6 +131,6 @@ def _joined(indices: Sequence[Tensor], axis: int, ndim: int) -> Tensor:
     if len(known) == len(arrays):
         flat = np.unique(np.concatenate([array.reshape(-1) for array in known]))
         return constant(flat.astype(np.int64).reshape(shape))
-    parts = [F.reshape(F.astype(index, int64), shape) for index in indices]
-    joined: Tensor = F.concat(parts, axis=axis)
+    columns = [F.reshape(F.astype(index, int64), shape) for index in indices]
+    joined: Tensor = F.concat(columns, axis=axis)
     return joined

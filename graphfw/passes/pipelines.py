@@ -69,4 +69,4 @@ DEFAULT: tuple[Pass, ...] = (
 )
 
 BEFORE_MIXED: tuple[Pass, ...] = (*_FIRST, OptimiseBodies(_FIRST))
-"""The passes before mixed precision: forward and backward parts that compute the same are one."""
+"""The passes before mixed precision: forward and backward graphs that compute the same are one."""

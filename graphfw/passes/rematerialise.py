@@ -1,10 +1,10 @@
-"""Memory for time: what the backward part reads is computed again there, instead of being kept.
+"""Memory for time: the backward graph computes tensors again instead of keeping them.
 
-What is kept is found by a minimum cut between the inputs and what the backward part reads, where
+A minimum cut between the inputs and what the backward graph reads finds the tensors to keep, where
 cutting a tensor costs its bytes, as in functorch's `min_cut_rematerialization_partition` (H. He,
-"Min-cut optimal recomputation with AOTAutograd", 2022). Long forward parts are cut into segments of
-which only the ends are kept, after T. Chen et al., "Training deep nets with sublinear memory cost",
-arXiv:1604.06174.
+"Min-cut optimal recomputation with AOTAutograd", 2022). Long forward graphs are cut into segments
+of which only the ends are kept, after T. Chen et al., "Training deep nets with sublinear memory
+cost", arXiv:1604.06174.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Budget(NamedTuple):
     """The limit of what may be computed again besides what is cheap.
 
     Attributes:
-        share: Which part of the dear nodes, those first that take least for the bytes that they
+        share: The fraction of the dear nodes, those first that take least for the bytes that they
             save.
         segments: In place of that, everything between the ends of segments, of which there are so
             many times the root of the number of dear nodes; 0 for no segments.
@@ -69,7 +69,7 @@ BUDGETS = (
 
 @record
 class Rematerialise(Pass):
-    """Compute tensors of the forward part again where the backward part reads them.
+    """Compute tensors of the forward graph again where the backward graph reads them.
 
     What is computed again comes after barriers: it waits for the cotangents that it is read with.
     Which nodes that are is found for given sizes; the graph stays right for all sizes.
@@ -84,13 +84,13 @@ class Rematerialise(Pass):
     name = "rematerialise"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        parts = ForwardBackward(graph, self.sizes)
-        if not parts.wanted:
+        joint = ForwardBackward(graph, self.sizes)
+        if not joint.wanted:
             return graph
-        again = _BudgetedChoice(parts, self.budget).again()
+        again = _BudgetedChoice(joint, self.budget).again()
         if not again:
             return graph
-        return rebuild(graph, Rewriting(parts, again, hits))
+        return rebuild(graph, Rewriting(joint, again, hits))
 
 
 def _is_available(node: Node) -> bool:
@@ -115,17 +115,17 @@ def _is_plain(node: Node) -> bool:
 
 
 class ForwardBackward:
-    """The forward and the backward part of a graph.
+    """A joint graph: its forward and its backward graph.
 
     Attributes:
         order: The positions of the nodes.
         nbytes: What the nodes' results take.
         available: The nodes whose results are there anyway, or are small.
         forward: The nodes that need no gradient: also what gradients compute from values of the
-            forward part only, element by element.
-        trigger: For nodes of the backward part, the cotangent that they wait for longest of those
+            forward graph only, element by element.
+        trigger: For nodes of the backward graph, the cotangent that they wait for longest of those
             that are in memory anyway, as operands of what is dear.
-        wanted: The tensors of the forward part that those nodes read.
+        wanted: The tensors of the forward graph that those nodes read.
     """
 
     def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
@@ -165,7 +165,7 @@ class ForwardBackward:
         return max(found, key=lambda t: self.order[t.node], default=None)
 
     def _late(self, nodes: Sequence[Node], outputs: Collection[Node]) -> set[Node]:
-        """Return the cheap nodes that come of kept ones, and that only the backward part needs.
+        """Return the cheap nodes that come of kept ones, and that only the backward graph needs.
 
         It is computed where it is read: nothing is kept for it.
         """
@@ -200,9 +200,9 @@ def _small(sizes: Sequence[int]) -> int:
 class _BudgetedChoice:
     """Finds what is computed again."""
 
-    def __init__(self, parts: ForwardBackward, budget: Budget) -> None:
-        self._parts = parts
-        self._nodes = ancestors(parts.wanted, stop=parts.available.__contains__)
+    def __init__(self, joint: ForwardBackward, budget: Budget) -> None:
+        self._joint = joint
+        self._nodes = ancestors(joint.wanted, stop=joint.available.__contains__)
         self._kept = self._banned(budget)
 
     def again(self) -> set[Node]:
@@ -218,16 +218,16 @@ class _BudgetedChoice:
         for node in self._nodes:
             for tensor in node.outputs:
                 own = made[tensor]
-                if node in self._parts.available:
+                if node in self._joint.available:
                     graph.add_edge(source, own)
                     graph.add_edge(own, own + 1, capacity=0)
                     continue
-                room = self._parts.number(tensor.type.nbytes)
+                room = self._joint.number(tensor.type.nbytes)
                 graph.add_edge(own, own + 1, **({} if is_view(node) else {"capacity": room}))
                 if node in self._kept:
                     graph.add_edge(source, own)
                 graph.add_edges_from([(made[x] + 1, own) for x in node.inputs])
-        graph.add_edges_from([(made[tensor] + 1, wanted) for tensor in self._parts.wanted])
+        graph.add_edges_from([(made[tensor] + 1, wanted) for tensor in self._joint.wanted])
         _, (_, far) = networkx.minimum_cut(graph, source, wanted)
         again: set[Node] = set()
         for node in self._nodes:
@@ -238,7 +238,7 @@ class _BudgetedChoice:
 
     def _banned(self, budget: Budget) -> set[Node]:
         """Return the nodes that are not computed again."""
-        nodes = [n for n in self._nodes if n not in self._parts.available and not is_view(n)]
+        nodes = [n for n in self._nodes if n not in self._joint.available and not is_view(n)]
         never = {node for node in nodes if not _can_repeat(node.op)}
         free = [node for node in nodes if node not in never and not is_cheap(node)]
         if budget.segments:
@@ -248,7 +248,7 @@ class _BudgetedChoice:
 
     def _rank(self, dear: Sequence[Node]) -> Callable[[Node], tuple[float, float]]:
         """Return a sorting key of nodes: their time for each byte; equal ones spread evenly."""
-        rate = {node: self._flops(node) / max(self._parts.nbytes[node], 1) for node in dear}
+        rate = {node: self._flops(node) / max(self._joint.nbytes[node], 1) for node in dear}
         count: Counter[float] = Counter()
         spread: dict[Node, float] = {}
         for node in dear:
@@ -258,13 +258,13 @@ class _BudgetedChoice:
 
     def _flops(self, node: Node) -> int:
         if type(node.op).cost is Op.cost:
-            return _UNKNOWN * self._parts.nbytes[node]
-        return self._parts.number(node.op.cost(node.types, *[t.type for t in node.inputs]).flops)
+            return _UNKNOWN * self._joint.nbytes[node]
+        return self._joint.number(node.op.cost(node.types, *[t.type for t in node.inputs]).flops)
 
     def _ends(self, dear: Collection[Node], segments: int) -> set[Node]:
         """Return the nodes live where segments end, whose dear nodes have about equal bytes."""
         live = self._live()
-        nbytes = self._parts.nbytes
+        nbytes = self._joint.nbytes
         rooms = [sum([nbytes[node] for node in nodes]) for nodes in live]
         sizes = [nbytes[node] if node in dear else 0 for node in self._nodes]
         share = sum(sizes) / max(segments, 1)
@@ -279,11 +279,11 @@ class _BudgetedChoice:
         return ends
 
     def _live(self) -> list[frozenset[Node]]:
-        """Return for each node whose results the forward part after it reads, through views."""
+        """Return for each node whose results the forward graph after it reads, through views."""
         last: dict[Node, int] = {}
         root: dict[Node, Node] = {}
         for index, node in enumerate(self._nodes):
-            is_available = node in self._parts.available
+            is_available = node in self._joint.available
             seen = is_view(node) and not is_available
             root[node] = root[node.inputs[0].node] if seen else node
             last.setdefault(root[node], index)
@@ -292,7 +292,7 @@ class _BudgetedChoice:
         found: list[frozenset[Node]] = []
         now: set[Node] = set()
         for index, node in enumerate(self._nodes):
-            if root[node] is node and node not in self._parts.available:
+            if root[node] is node and node not in self._joint.available:
                 now.add(node)
             now = {one for one in now if last[one] > index}
             found.append(frozenset(now))
@@ -313,8 +313,8 @@ def _can_repeat(op: Op) -> bool:
 class Rewriting:
     """Makes the graph again, with copies of what is computed again, just before they are read."""
 
-    def __init__(self, parts: ForwardBackward, again: set[Node], hits: Counter[str]) -> None:
-        self._parts = parts
+    def __init__(self, joint: ForwardBackward, again: set[Node], hits: Counter[str]) -> None:
+        self._joint = joint
         self._again = again
         self._hits = hits
         self._new: dict[Tensor, Tensor] = {}
@@ -323,9 +323,9 @@ class Rewriting:
 
     def __call__(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         self._new.update(zip(node.inputs, inputs, strict=True))
-        trigger = self._parts.trigger.get(node)
+        trigger = self._joint.trigger.get(node)
         read = [t for t in node.inputs if t.node in self._again]
-        if trigger is None or node in self._parts.forward or not read:
+        if trigger is None or node in self._joint.forward or not read:
             return None
         self._copy(read, trigger)
         graph = current_graph()

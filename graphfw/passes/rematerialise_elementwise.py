@@ -1,4 +1,4 @@
-"""Rematerialisation of elementwise results: the backward part computes them again.
+"""Rematerialisation of elementwise results: the backward graph computes them again.
 
 Of `gelu(h)` the gradient needs `h` itself and, for a weight that it was multiplied by, the result.
 What computes the gradient from `h` has all that it takes to compute the result once more, so that
@@ -36,7 +36,7 @@ _LONG = 24
 
 @record
 class RematerialiseElementwise(Pass):
-    """Compute again in the backward part what comes of one tensor, where that is kept anyway."""
+    """Compute again in the backward graph what comes of one tensor, where that is kept anyway."""
 
     name: str = "rematerialise-elementwise"
 
@@ -44,40 +44,40 @@ class RematerialiseElementwise(Pass):
         if not any(node.loc.grad_of is not None for node in graph.nodes):
             return graph
         try:
-            parts = ForwardBackward(graph, defaultdict(lambda: _SIZE))
+            joint = ForwardBackward(graph, defaultdict(lambda: _SIZE))
         except ZeroDivisionError:  # a size that there is for other sizes only
             return graph
-        again = _ElementwiseChoice(parts, {tensor.node for tensor in graph.outputs}).again()
-        return rebuild(graph, Rewriting(parts, again, hits)) if again else graph
+        again = _ElementwiseChoice(joint, {tensor.node for tensor in graph.outputs}).again()
+        return rebuild(graph, Rewriting(joint, again, hits)) if again else graph
 
 
 class _ElementwiseChoice:
     """Finds what is computed again.
 
-    Each tensor of the forward part has a root: the one large tensor that it comes of, element by
+    Each tensor of the forward graph has a root: the one large tensor that it comes of, element by
     element. What comes of several is its own root, and these are its origins.
     """
 
-    def __init__(self, parts: ForwardBackward, outputs: set[Node]) -> None:
-        self._parts = parts
+    def __init__(self, joint: ForwardBackward, outputs: set[Node]) -> None:
+        self._joint = joint
         self._outputs = outputs
         self._sizes: dict[Node, int] = {}
         self._root: dict[Node, Node] = {}
         self._origins: dict[Node, set[Node]] = {}
-        for node in parts.order:
-            if node in parts.forward:
+        for node in joint.order:
+            if node in joint.forward:
                 self._add(node)
 
     def _add(self, node: Node) -> None:
-        size = self._parts.nbytes[node]
+        size = self._joint.nbytes[node]
         if is_view(node):  # no more is in memory than what it is a view of
             size = min(size, self._sizes[node.inputs[0].node])
         self._sizes[node] = size
         self._root[node] = node
-        if node in self._parts.available or not _is_plain(node):
+        if node in self._joint.available or not _is_plain(node):
             return
         large = [t.node for t in node.inputs if self._sizes[t.node] * _THIN > size]
-        roots = {self._root[n] for n in large if n not in self._parts.available}
+        roots = {self._root[n] for n in large if n not in self._joint.available}
         if len(roots) == 1:
             self._root[node] = roots.pop()
         elif roots:
@@ -86,7 +86,7 @@ class _ElementwiseChoice:
     def again(self) -> set[Node]:
         """Return the nodes that are computed again."""
         wanted: dict[Node, set[Node]] = defaultdict(set)
-        for tensor in self._parts.wanted:
+        for tensor in self._joint.wanted:
             wanted[self._root[tensor.node]].add(tensor.node)
         stored = self._stored()
         joined = [node for node in self._origins if node in stored and self._joins(node, wanted)]
@@ -105,7 +105,7 @@ class _ElementwiseChoice:
     def _joins(self, node: Node, wanted: Mapping[Node, Collection[Node]]) -> bool:
         """Whether a tensor comes of several that are kept without it, and nothing comes of it."""
         origins = self._origins[node]
-        if self._parts.nbytes[node] < _LARGE or not {node, *origins} <= wanted.keys():
+        if self._joint.nbytes[node] < _LARGE or not {node, *origins} <= wanted.keys():
             return False
         if not all([one is node or is_view(one) for one in wanted[node]]):
             return False
@@ -118,7 +118,7 @@ class _ElementwiseChoice:
     def _stored(self) -> set[Node]:
         """Return the nodes that must lie in memory beside their root: operands of dear ones."""
         found: set[Node] = set()
-        for reader in self._parts.trigger:
+        for reader in self._joint.trigger:
             for tensor in () if is_cheap(reader) else reader.inputs:
                 node = tensor.node
                 while is_view(node) and not _is_copy(node):
@@ -140,7 +140,7 @@ class _ElementwiseChoice:
         nodes = self._narrowed(self._between(root, wanted), wanted)
         root = nodes[0]
         kept = {node for node in nodes[1:] if node in stored}
-        nbytes = sum([self._parts.nbytes[node] for node in kept])
+        nbytes = sum([self._joint.nbytes[node] for node in kept])
         if not is_needed and (nbytes < _LARGE or len(nodes) > _LONG * len(kept)):
             return set()
         without = {root}  # what comes of the root without what is kept beside it
@@ -148,7 +148,7 @@ class _ElementwiseChoice:
             if node not in kept and not without.isdisjoint([t.node for t in node.inputs]):
                 without.add(node)
         is_kept = is_needed or not without.isdisjoint(wanted)
-        if not is_kept and nbytes <= self._parts.nbytes[root]:
+        if not is_kept and nbytes <= self._joint.nbytes[root]:
             return set()
         again: set[Node] = set()
         for node in nodes[1:]:
@@ -175,7 +175,7 @@ class _ElementwiseChoice:
                 break
             later = [read for reads in inside[number + 1 :] for read in reads]
             is_end = min([*later, *[index_of[n] for n in wanted]], default=number) >= number
-            if is_end and self._parts.nbytes[node] <= self._parts.nbytes[nodes[0]]:
+            if is_end and self._joint.nbytes[node] <= self._joint.nbytes[nodes[0]]:
                 best = number
         return nodes[best:]
 

@@ -23,16 +23,16 @@ Window: TypeAlias = tuple[int, DimLike, DimLike | None]
 
 @record
 class ScalariseStacks(Pass):
-    """Compute the parts of a concatenation each by itself, where slices take them out again.
+    """Compute the inputs of a concatenation each by itself, where slices take them out again.
 
     f(concat([a, b]))[0] becomes f(a): nothing is written to memory and read again in pieces, so all
     of it may be fused. Systems of equations written with `stack` are of this kind.
 
     Attributes:
-        parts: How many parts a concatenation may have; each makes nodes of its own.
+        most_inputs: How many inputs a concatenation may have; each makes nodes of its own.
     """
 
-    parts: int = 8
+    most_inputs: int = 8
     name = "scalarise-stacks"
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
@@ -65,7 +65,7 @@ class ScalariseStacks(Pass):
         return rebuild(graph, rewrite)
 
     def _taken_apart(self, graph: Graph) -> set[Node]:
-        """Return the concatenations of which slices take parts, with what comes between."""
+        """Return the concatenations of which slices take inputs, with what comes between."""
         found: set[Node] = set()
         windows: dict[Node, set[Window]] = {}
         for node in reversed(live_nodes(graph)):
@@ -83,16 +83,16 @@ class ScalariseStacks(Pass):
         return found
 
     def _fits(self, concat: Node, windows: set[Window]) -> bool:
-        """Return whether each slice along the axis is in one part, and there is one."""
+        """Return whether each slice along the axis is in one input, and there is one."""
         axis, sizes = _cuts(concat)
-        if not 0 < len(sizes) <= self.parts:
+        if not 0 < len(sizes) <= self.most_inputs:
             return False
         taken = [(start, length) for along, start, length in windows if along == axis]
         return bool(taken) and all(_operand_of(sizes, *window) for window in taken)
 
 
 def _windows(node: Node) -> list[Window]:
-    """Return where a slice takes part of an axis."""
+    """Return where a slice takes less than an axis."""
     assert isinstance(node.op, Slice)
     every = zip(node.op.axes(), node.inputs[0].shape, strict=True)
     return [
@@ -103,7 +103,7 @@ def _windows(node: Node) -> list[Window]:
 
 
 def _operand_of(sizes: list[int], start: DimLike, length: DimLike | None) -> tuple[int, int] | None:
-    """Return in which part a window lies, and where it begins there; None if it is in several."""
+    """Return in which input a window lies, and where it begins there; None if it is in several."""
     if not isinstance(start, int) or not isinstance(length, int):
         return None
     for number, (size, end) in enumerate(zip(sizes, accumulate(sizes), strict=True)):
@@ -114,7 +114,7 @@ def _operand_of(sizes: list[int], start: DimLike, length: DimLike | None) -> tup
 
 
 def _cuts(concat: Node) -> tuple[int, list[int]]:
-    """Return the axis of a concatenation, and its parts' sizes; none if one is not known."""
+    """Return the axis of a concatenation, and its inputs' sizes; none if one is not known."""
     assert isinstance(concat.op, Concat)
     axis = concat.op.axis
     sizes = [size for t in concat.inputs if isinstance(size := t.shape[axis], int)]
@@ -122,7 +122,7 @@ def _cuts(concat: Node) -> tuple[int, list[int]]:
 
 
 def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:
-    """Return the parts of an operand that belong to parts of the result."""
+    """Return the sections of an operand that belong to the concatenation's inputs."""
     own = axis - (rank - len(x.shape))
     if own < 0 or (x.shape[own] == 1 and sum(sizes) != 1):  # it is broadcast along the axis
         return [x] * len(sizes)
@@ -134,7 +134,7 @@ def _divided(x: Tensor, axis: int, sizes: list[int], rank: int) -> list[Tensor]:
 
 
 def _operand_slice(node: Node, concat: Node, hits: Counter[str]) -> Tensor | None:
-    """Return a slice that is in one part of a concatenation, made of that part."""
+    """Return a slice that is in one input of a concatenation, made of that input."""
     axis, sizes = _cuts(concat)
     starts, lengths, steps = node.op.values
     position = _operand_of(sizes, starts[axis], lengths[axis]) if steps[axis] == 1 else None
@@ -142,7 +142,7 @@ def _operand_slice(node: Node, concat: Node, hits: Counter[str]) -> Tensor | Non
         return None
     hits["taken"] += 1
     number, first = position
-    part = concat.inputs[number]
-    if lengths == part.shape and set(steps) == {1}:
-        return part
-    return emit(type(node.op)((*starts[:axis], first, *starts[axis + 1 :]), lengths, steps), part)
+    x = concat.inputs[number]
+    if lengths == x.shape and set(steps) == {1}:
+        return x
+    return emit(type(node.op)((*starts[:axis], first, *starts[axis + 1 :]), lengths, steps), x)

@@ -1,4 +1,4 @@
-"""Sums over many rows of few columns: made in parts of rows by all threads, not by columns.
+"""Sums over many rows of few columns: made in chunks of rows by all threads, not by columns.
 
 While groups grow, what is done to sums over the rows joins the group that makes them, which is then
 run through column by column. With few columns and many rows that is work for one thread, so such a
@@ -43,4 +43,4 @@ def _split(clusters: Clusters, cluster: Cluster) -> None:
     translated = [r._replace(source=whole, result=clusters.resolved(r.result)) for r in wide]
     loops = loops_of(order, sizes, None, translated)
     if isinstance(loops, Loops) and loops.form == "rows":
-        clusters.part(cluster, on_rows, loops)
+        clusters.split(cluster, on_rows, loops)

@@ -1,4 +1,4 @@
-"""Which effects happen in a run: `gf.print` and its like, though nothing uses their results."""
+"""The effects that happen in a run: `gf.print` and its like, whose results nothing uses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def effects_in(graph: Graph, outputs: Sequence[Tensor], feeds: Sequence[Tensor])
     """Return the tokens of the effects that happen in a run.
 
     An effect happens where the run computes all that it is made of; what nothing but effects uses
-    counts as a part of the effect, and is computed for it. A run that computes a gradient counts as
+    counts as part of the effect, and is computed for it. A run that computes a gradient counts as
     computing what it is the gradient of. No gradient and no loop is computed for an effect's sake.
 
     Args:

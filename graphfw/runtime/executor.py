@@ -1,7 +1,7 @@
 """Executors, which make programs run: the `Executor` interface, and the executors by name.
 
 A third party adds one with an entry point in the group `graphfw.executors` whose object is called
-with the part of the name after a colon (`"mine:1"` gives `"1"`, `"mine"` gives `""`).
+with the text after a colon in the name (`"mine:1"` gives `"1"`, `"mine"` gives `""`).
 """
 
 from __future__ import annotations

@@ -413,7 +413,7 @@ class _Call(NamedTuple):
 
     Attributes:
         key: What is equal for calls that one build may serve.
-        kinds: The part of it that dtypes and the values of other arguments make.
+        kinds: The entries of it that dtypes and the values of other arguments make.
         bound: The arguments by their parameters.
         leaves: What stands in them, and whether it is an array.
         names: What to call the arrays.
@@ -490,8 +490,8 @@ class _Ready(NamedTuple):
 def _flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:
     """Collect what stands in a structure, with names, and return what equal structures share."""
     if isinstance(value, Mapping):
-        parts = tuple([_flatten(v, f"{name}_{k}", leaves) for k, v in value.items()])
-        return "dict", tuple([(type(k), k) for k in value]), parts
+        children = tuple([_flatten(v, f"{name}_{k}", leaves) for k, v in value.items()])
+        return "dict", tuple([(type(k), k) for k in value]), children
     if isinstance(value, (list, tuple)):
         return type(value), *[_flatten(v, f"{name}_{i}", leaves) for i, v in enumerate(value)]
     leaves.append((name, value))

@@ -15,7 +15,7 @@ Memory = TypeVar("Memory")
 
 
 class HoistBackend(Protocol[Sources, Memory]):
-    """The executor's part in hoisting; it is asked by one thread at a time."""
+    """The hoisting that an executor adds; it is called by one thread at a time."""
 
     @property
     def is_constant(self) -> bool:
@@ -54,7 +54,7 @@ class HoistedValues(Generic[Sources, Memory]):
     """The values of a program that are computed once, for the newest contents of its variables.
 
     Args:
-        backend: The executor's part.
+        backend: The executor's functions.
     """
 
     def __init__(self, backend: HoistBackend[Sources, Memory]) -> None:

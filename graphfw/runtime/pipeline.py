@@ -47,7 +47,7 @@ _NEW_CONTENTS = "new contents of a variable"
 
 
 class Backend(Protocol):
-    """The part that an executor adds to the stages."""
+    """The functions that an executor adds to the stages."""
 
     @property
     def target(self) -> Target:
@@ -118,7 +118,7 @@ class Compilation:
 
     Args:
         program: The program.
-        backend: The executor's part.
+        backend: The executor's functions.
     """
 
     def __init__(self, program: Program, backend: Backend) -> None:

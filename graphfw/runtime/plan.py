@@ -207,7 +207,7 @@ class Plan(Answering, Uncopied):
         totals: list[DimLike] = [0, 0, 0]
         for node in self.program.graph.nodes:
             own = node.op.cost(node.types, *[t.type for t in node.inputs])
-            totals = [total + part for total, part in zip(totals, own, strict=True)]
+            totals = [total + cost for total, cost in zip(totals, own, strict=True)]
         if shapes:
             env = dict(zip(self.program.symbols, self._sizes_of(shapes), strict=True))
             value = substitute if self.program.is_staged else evaluate

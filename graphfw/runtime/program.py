@@ -35,7 +35,7 @@ Passes: TypeAlias = Callable[[], Sequence[Pass]]
 
 
 class SizeSource(NamedTuple):
-    """Where a symbol's size is read from: a fed dim that is `scale * symbol + offset`."""
+    """The source of a symbol's size: a fed dim that is `scale * symbol + offset`."""
 
     symbol: str
     feed: int
@@ -264,12 +264,12 @@ def _is_random(graph: Graph) -> bool:
 def stage_program(
     whole: Program, graph: Graph, feeds: Sequence[Tensor], updated: tuple[Variable, ...]
 ) -> Program:
-    """Return a part of a program as one of its own.
+    """Return a subgraph of a program as a program of its own.
 
     Args:
         whole: The program.
-        graph: The part; its last outputs are the new contents of variables.
-        feeds: Its placeholders, those that stand for results of other parts among them.
+        graph: The subgraph; its last outputs are the new contents of variables.
+        feeds: Its placeholders, those that stand for results of other subgraphs among them.
         updated: The variables that it updates.
     """
     checks = shape_checks(graph)

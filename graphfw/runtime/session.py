@@ -76,7 +76,7 @@ class Session(Answering, Uncopied):
             names the operation it comes from, before any variable changes.
         threads: How many threads a run may use; by default all the cores of this process.
         memory_limit: The most memory that a run may take besides its feeds, in bytes or as
-            `"2GiB"`, `"500MB"`. A run that would need more computes tensors of its forward part
+            `"2GiB"`, `"500MB"`. A run that would need more computes tensors of its forward graph
             again where its gradients read them; if that is not enough it is an error before it
             begins.
         matmul_precision: `"high"` lets products of float32, in convolutions too, be less exact

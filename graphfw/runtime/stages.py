@@ -52,10 +52,10 @@ class Measurement(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A part of a program that is run in one go. Values have slots, numbered for the whole run.
+    """A subgraph of a program that is run in one go. Values have slots, numbered for the whole run.
 
     Attributes:
-        program: The part as a program of its own.
+        program: The subgraph as a program of its own.
         takes: The slots of its feeds and variables.
         gives: The slots of its outputs.
         measurements: What is measured after it.
@@ -73,7 +73,7 @@ class Stages(NamedTuple):
     """A program, cut.
 
     Attributes:
-        stages: Its parts, in order.
+        stages: The stages, in order.
         slots: How many slots there are; the first are those of the program's feeds and variables.
         outputs: The slots of the program's outputs.
     """
@@ -119,21 +119,21 @@ class _Cut:
         found: list[tuple[Program, tuple[Tensor, ...], list[Tensor]]] = []
         for level in range(self._last, -1, -1):
             mine = [*wanted[level], *(updates if level == self._last else ())]
-            part, sources = self._stage(level, mine)
-            found.insert(0, (part, sources, mine))
+            own, sources = self._stage(level, mine)
+            found.insert(0, (own, sources, mine))
             for tensor in sources:
                 self._demand(tensor, wanted, measured)
         stages = [
             Stage(
-                part,
-                tuple(map(self._slot, (*sources, *part.variables))),
+                own,
+                tuple(map(self._slot, (*sources, *own.variables))),
                 tuple(map(self._yielded, mine)),
                 tuple(
                     [self._measurement(*n) for n in measured.items() if self._levels[n[0]] == level]
                 ),
                 (),
             )
-            for level, (part, sources, mine) in enumerate(found)
+            for level, (own, sources, mine) in enumerate(found)
         ]
         return self._numbered(stages, fetches, updates)
 

@@ -1,4 +1,4 @@
-"""The parts of reports that executors share: names of steps, why they are not larger, memory."""
+"""The texts of reports that executors share: names of steps, why they are not larger, memory."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _result(leaf: Any, name: str) -> Tensor | Update | None:
 
 
 def warn_of_large_constants(graph: Graph, seen: set[str]) -> None:
-    """Warn of each array of more than 1 MiB that has become a part of the graph, at its line.
+    """Warn of each array of more than 1 MiB that has become part of the graph, at its line.
 
     Args:
         graph: The graph of a function.

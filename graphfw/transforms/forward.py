@@ -155,7 +155,7 @@ def _elementwise(
         for x, t in zip(inputs, incoming, strict=True)
     ]
 
-    def parts() -> Iterable[Tensor]:
+    def terms() -> Iterable[Tensor]:
         for index, tangent in enumerate(incoming):
             if tangent is None:
                 continue
@@ -165,7 +165,7 @@ def _elementwise(
                 value = F.conj(fitted(value, whole[index].type, node))
                 yield value if y.dtype.is_complex else F.real(value)
 
-    return _sum(parts())
+    return _sum(terms())
 
 
 def _entries(node: Node, ct: Any, y: Any, inputs: Sequence[Tensor]) -> Sequence[Any]:

@@ -295,9 +295,9 @@ def _backward(
                 last = node.loc
                 location = last.as_gradient()
             graph.provenance = location
-            for part in reversed(passed):
-                if part in active and any([y in cotangents for y in part.outputs]):
-                    _through(part, active, cotangents)
+            for inner in reversed(passed):
+                if inner in active and any([y in cotangents for y in inner.outputs]):
+                    _through(inner, active, cotangents)
     finally:
         graph.provenance = before
     found = [cotangents.get(x) for x in xs]

@@ -154,31 +154,31 @@ def _arguments(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> I
 def _spread(what: str, axes: Any, value: Any, label: str) -> Iterator[_Leaf]:
     """Yield the leaves of a nested structure with their axes; `axes` may be less nested."""
     is_axis = axes is None or is_whole(axes)
-    parts: dict[Any, Any] | None = None
+    children: dict[Any, Any] | None = None
     if isinstance(value, Mapping):
-        parts = dict(value)
+        children = dict(value)
     elif isinstance(value, (tuple, list)):
-        parts = dict(enumerate(value))
+        children = dict(enumerate(value))
     if is_axis:
-        own = dict.fromkeys(parts or (), axes)
+        own = dict.fromkeys(children or (), axes)
     elif isinstance(axes, Mapping):
         own = dict(axes)
     elif isinstance(axes, (tuple, list)):
         own = dict(enumerate(axes))
     else:
         own = {}
-    fits = is_axis if parts is None else own.keys() == parts.keys()
+    fits = is_axis if children is None else own.keys() == children.keys()
     demand(
         fits,
         f"vmap: {what} {axes!r} does not fit {label}, {a_type(value)}"
-        + (f" with {counted(len(parts), 'entry', 'entries')}" if parts is not None else ""),
+        + (f" with {counted(len(children), 'entry', 'entries')}" if children is not None else ""),
         fix="use an int, None, or the nesting of what it is for",
     )
-    if parts is None:
+    if children is None:
         yield _Leaf(label, value, axes)
         return
-    for key, part in parts.items():
-        yield from _spread(what, own[key], part, f"{label}[{key!r}]")
+    for key, child in children.items():
+        yield from _spread(what, own[key], child, f"{label}[{key!r}]")
 
 
 def _taken(leaf: _Leaf) -> _Leaf:

@@ -22,15 +22,15 @@ def packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
     """Return a function that puts as many values as there are leaves into the same structure."""
     if isinstance(structure, Mapping):
         keys = list(structure)
-        parts = [packer(value) for value in structure.values()]
-        return lambda values: {k: part(values) for k, part in zip(keys, parts, strict=True)}
+        packers = [packer(value) for value in structure.values()]
+        return lambda values: {k: pack(values) for k, pack in zip(keys, packers, strict=True)}
     if isinstance(structure, tuple):
-        parts = [packer(value) for value in structure]
+        packers = [packer(value) for value in structure]
         make = getattr(type(structure), "_make", tuple)
-        return lambda values: make([part(values) for part in parts])
+        return lambda values: make([pack(values) for pack in packers])
     if isinstance(structure, list):
-        parts = [packer(value) for value in structure]
-        return lambda values: [part(values) for part in parts]
+        packers = [packer(value) for value in structure]
+        return lambda values: [pack(values) for pack in packers]
     return next
 
 

@@ -107,7 +107,7 @@ def test_contenders_agree(group):
 
 
 @pytest.mark.parametrize("shown", [1j, -1.0])
-def test_both_parts_of_complex_numbers_are_compared(shown):
+def test_both_components_of_complex_numbers_are_compared(shown):
     one = np.ones(3, np.complex64)
     assert not difference(fingerprints(one), fingerprints(one + 0), 1e-4, 1e-6)
     assert difference(fingerprints(one + shown), fingerprints(one), 1e-4, 1e-6)

@@ -1,4 +1,4 @@
-"""The parts of random graphs: functions of an array library, the same for NumPy, PyTorch and
+"""Building blocks of random graphs: functions of an array library, the same for NumPy, PyTorch and
 graphfw.
 
 A form is called as `form(xp, *arrays)`; see `libraries` for `xp`.

@@ -39,7 +39,7 @@ class Program:
     options: dict[str, Any] = field(default_factory=dict)
     """How it is scanned."""
     by_rows: tuple[bool, ...] = ()
-    """Which inputs have as many rows as the first."""
+    """The inputs that have as many rows as the first."""
     rounded: Callable[[Any], Any] | None = None
     """A function of each value, to see how far rounding moves the others."""
 

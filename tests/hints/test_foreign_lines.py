@@ -17,7 +17,7 @@ GROUPS = {
         enumerate(LINES), lambda numbered: (numbered[1][0], numbered[0] // 50)
     )
 }
-"""The lines in parts of fifty: a test for each takes longer than they do."""
+"""The lines in groups of fifty: a test for each takes longer than they do."""
 
 
 @pytest.mark.parametrize("name", GROUPS)

@@ -62,7 +62,7 @@ def test_each_name_exists_or_is_answered(path):
         ("numpy.fft", gf.fft),
     ],
 )
-def test_each_name_of_a_part_exists_or_is_answered(path, module):
+def test_each_name_of_a_module_exists_or_is_answered(path, module):
     silent = []
     for name in NAMES[path]:
         try:
@@ -141,7 +141,7 @@ SAMPLES = {
     **dict.fromkeys(["a", "b", "c", "m", "p", "re", "im", "r", "angle", "x", "y", "logits"], X),
     **dict.fromkeys(["bias", "boundaries", "bins", "u", "v", "values", "weight", "s"], V),
     **dict.fromkeys(["exponent", "threshold", "number", "q", "std", "value", "alpha"], 0.5),
-    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "parts", "dim"], 1),
+    **dict.fromkeys(["axis", "i", "length", "n", "num", "start", "axis2", "sections", "dim"], 1),
     **dict.fromkeys(["images", "volume"], gf.ones((2, 2, 2, 2, 2))),
     **dict.fromkeys(["where", "condition", "mask"], X > 0.5),
     **{"axes": (1, 0), "shape": (2, 2), "sizes": (2, 1), "high": 3, "stop": 4, "base": 2},

@@ -65,7 +65,7 @@ def doubled(times: int) -> DimLike:
     return size
 
 
-def test_a_part_that_comes_again_and_again_is_written_once():
+def test_a_subexpression_that_recurs_is_written_once():
     size = doubled(30)
     text = str(size)
     assert len(text) < 30_000
@@ -99,7 +99,9 @@ def test_names_stand_for_atoms_alone_and_are_defined_first(text: str):
 
 
 @given(st.lists(TREES, max_size=6), ENVS)
-def test_texts_that_share_parts_keep_the_values(trees: list[Any], env: dict[str, int]) -> None:
+def test_texts_that_share_subexpressions_keep_the_values(
+    trees: list[Any], env: dict[str, int]
+) -> None:
     dims = [build(tree) for tree in trees]
     dims += [64 * (-d // 64) for d in dims] + [dim_max(d, n) for d in dims]
     sizes = written(dims, NAMES)

@@ -72,7 +72,7 @@ def test_ops_of_equal_fields_are_one_object():
         assert repr(again.node.op) == "Sum(axes=(1,), keepdims=1)"
 
 
-def test_names_of_layers_that_became_parts_are_used_again():
+def test_names_of_layers_that_became_submodules_are_used_again():
     with gf.Graph():
         layers = [gf.nn.Linear(2, 2) for _ in range(20)]
         assert [one.path for one in layers][::19] == ["linear", "linear_19"]
@@ -109,7 +109,7 @@ def test_sizes_may_be_nested_deeply(monkeypatch):
 
 
 @pytest.mark.slow  # some seconds
-def test_sizes_may_have_one_part_again_and_again():
+def test_sizes_may_have_one_subexpression_again_and_again():
     """Written out, the size of each concatenation is twice as long as the one before."""
     with gf.Graph() as g:
         x = gf.placeholder(("n",), name="x")

@@ -87,7 +87,7 @@ def test_a_body_has_the_opset_of_the_graph_around_it():
         assert slope.graph is lanes.graph is g
 
 
-def test_a_part_of_another_opset_keeps_its_nodes():
+def test_a_subgraph_of_another_opset_keeps_its_nodes():
     x = gf.asarray(np.float32([-6.5]))
     newest = gf.gelu(x)  # made outside of any graph: of the newest opset
     with gf.Graph(opset=1):
@@ -141,3 +141,18 @@ def test_fields_keep_their_earlier_names():
             found = session.run(list(golden["values"]), feeds)
         for array, wanted in zip(found, golden["values"].values(), strict=True):
             np.testing.assert_array_equal(array, wanted)
+
+
+def test_messages_keep_the_earlier_name_of_their_field(capsys):
+    graph = gf.parse("""
+        graph "" opset 2 {
+          %0 = placeholder(name="x") : float32[2]
+          %1 = print(%0, number=1, parts=(("x is ", 0, ".1f"),), summarize=3) : bool[]
+          %2 = barrier(%0, %1, count=1) : float32[2]
+          happens %1
+        }
+    """)
+    assert 'fragments=(("x is ", 0, ".1f"),)' in str(graph)
+    with gf.Session(graph) as session:
+        session.run(graph.nodes[-1].outputs[0], {"x": np.ones(2, np.float32)})
+    assert capsys.readouterr().out == "x is [1.0 1.0]\n"

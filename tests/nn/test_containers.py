@@ -73,5 +73,5 @@ def test_module_dict():
     assert caught.value.fix == 'did you mean "a"?'
     with pytest.raises(gf.ArgumentError, match=r"ModuleDict\.items is a method"):
         heads["items"] = nn.ReLU()
-    with pytest.raises(gf.ArgumentError, match="is no name for a part"):
+    with pytest.raises(gf.ArgumentError, match="is no name for a submodule"):
         heads["a.b"] = nn.ReLU()

@@ -121,7 +121,7 @@ def test_other_steps(x):
         gf.optim.SGD(0.1).apply_gradients([(2 * d, v) for d, v in pairs])
 
 
-def test_a_part_of_the_model_warns(x):
+def test_a_submodule_of_the_model_warns(x):
     class Net(nn.Module):
         def __init__(self):
             self.body, self.head = model(), nn.Linear(2, 1)

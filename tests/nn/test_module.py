@@ -119,7 +119,7 @@ def test_snake_case():
     assert nn.SiLU().path == "silu"
 
 
-def test_replaced_parts_take_another_name(graph):
+def test_replaced_submodules_take_another_name(graph):
     model = MLP()
     old, weight = model.fc2, model.fc1.weight
     model.fc2 = nn.Linear(8, 5)
@@ -199,9 +199,9 @@ def test_method_names_are_refused():
 
 def test_cycles_are_refused():
     model = MLP()
-    with pytest.raises(gf.ArgumentError, match="can't be a part of itself"):
+    with pytest.raises(gf.ArgumentError, match="can't contain itself"):
         model.me = model
-    with pytest.raises(gf.ArgumentError, match=r"Linear\.owner: .* part of itself"):
+    with pytest.raises(gf.ArgumentError, match=r"Linear\.owner: .* contain itself"):
         model.fc1.owner = model
 
 

@@ -35,14 +35,14 @@ def graph():
         (lambda: [gf.Variable(0.0)], "assign each variable to an attribute of its own"),
     ],
 )
-def test_hidden_parts_are_refused(make, fix):
+def test_hidden_submodules_are_refused(make, fix):
     model = MLP()
     with pytest.raises(gf.ArgumentError, match=r"MLP\.layers is a plain .* not find") as caught:
         model.layers = make()
     assert caught.value.fix == fix
 
 
-def test_parts_hidden_after_assignment_are_refused():
+def test_submodules_hidden_after_assignment_are_refused():
     class Filled(nn.Module):
         def __init__(self, container, part):
             self.layers = container
@@ -58,10 +58,10 @@ def test_parts_hidden_after_assignment_are_refused():
     ):
         with pytest.raises(gf.ArgumentError, match=r"Filled\.layers is a plain .* not find") as e:
             Filled(container, part)
-        assert e.value.at.function == "test_parts_hidden_after_assignment_are_refused"
+        assert e.value.at.function == "test_submodules_hidden_after_assignment_are_refused"
 
 
-def test_containers_of_parts_that_are_found_elsewhere_are_fine():
+def test_containers_of_submodules_that_are_found_elsewhere_are_fine():
     class Tower(nn.Module):
         def __init__(self):
             self.layers = []

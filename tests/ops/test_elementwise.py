@@ -93,7 +93,7 @@ def test_integers_come_back_as_the_same_tensor(name):
 
 
 @pytest.mark.parametrize("name", ["conj", "real", "positive"])
-def test_real_tensors_are_their_own_parts(name):
+def test_real_tensors_are_their_own_components(name):
     x = gf.asarray([1.0, np.nan])
     assert getattr(gf, name)(x) is x
 
@@ -232,7 +232,7 @@ def test_gradient_of_remainder():
     assert gradients(gf.remainder, 1.0, 0.0, ct=0.0) == [0.0, 0.0]
 
 
-def test_gradients_of_complex_parts():
+def test_gradients_of_complex_components():
     z = [1 + 2j, 3 - 1j]
     assert gradients(gf.real, z, dtype="complex128") == [[1, 1]]
     assert gradients(gf.imag, z, dtype="complex128") == [[1j, 1j]]

@@ -61,7 +61,7 @@ def sizes(request, monkeypatch):
     if request.param == "small sizes":
         monkeypatch.setattr(keys, "_FEW", 1)
         monkeypatch.setattr(keys, "_BLOCK", 100)
-        monkeypatch.setattr(keys, "_PART", 50)
+        monkeypatch.setattr(keys, "_RANGE", 50)
         monkeypatch.setattr(keys, "_ROUNDS", 1)
         monkeypatch.setattr(selection, "MANY", 100)
 
@@ -160,7 +160,7 @@ def test_a_whole_array_is_sorted_on_all_threads_of_a_session(rng, monkeypatch):
     seen = set()
     both = keys.both
     monkeypatch.setattr(keys, "both", lambda *tasks: seen.add(1) or both(*tasks))
-    monkeypatch.setattr(keys, "_PART", 50)
+    monkeypatch.setattr(keys, "_RANGE", 50)
     x = rng.normal(size=5000)
     with gf.Graph() as g:
         tensor = gf.placeholder(x.shape, "float64")

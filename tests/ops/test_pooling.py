@@ -168,7 +168,7 @@ def test_adaptive_pools(rank: int, case: int, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(places.numpy(), expected.numpy(), strict=True)
 
 
-def test_one_part_is_global_and_none_stays(rng: np.random.Generator) -> None:
+def test_one_bin_is_global_and_none_stays(rng: np.random.Generator) -> None:
     x = rng.normal(size=(2, 3, 4, 5))
     np.testing.assert_allclose(
         gf.adaptive_avg_pool(x, 1).numpy(), x.mean((2, 3), keepdims=True), rtol=1e-12

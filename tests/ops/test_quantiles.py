@@ -72,7 +72,7 @@ def test_dtypes():
             getattr(gf, name)(gf.asarray([1j]))
 
 
-def test_sizes_and_parts_that_a_run_tells(rng):
+def test_sizes_and_fractions_that_a_run_tells(rng):
     x = rng.normal(size=(4, 3)).astype(np.float32)
     with gf.Graph() as g:
         p = gf.placeholder(("n", 3), name="p")

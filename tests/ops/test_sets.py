@@ -30,7 +30,7 @@ def test_unique_all(dtype, shape):
     np.testing.assert_array_equal(found.values.numpy()[found.inverse_indices.numpy()], array)
 
 
-def test_the_others_are_parts_of_it():
+def test_the_others_are_derived_from_it():
     x = gf.asarray([2.0, 1.0, 2.0])
     np.testing.assert_array_equal(gf.unique_values(x).numpy(), [1, 2])
     counts = gf.unique_counts(x)

@@ -149,7 +149,7 @@ def test_topk_of_a_symbolic_size():
             session.run(values, {x: fed[:1]})
 
 
-def test_topk_of_a_part_of_a_symbolic_size():
+def test_topk_of_a_slice_of_a_symbolic_size():
     with gf.Graph() as g:
         x = gf.placeholder(("n", 2), name="x")
         n = x.shape[0]

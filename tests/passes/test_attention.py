@@ -206,7 +206,7 @@ def test_attention_with_keys_of_any_number_or_none_is_not_composed() -> None:
     assert attention_kept("s") == attention_kept(0) == {"attention"}
 
 
-def test_forward_and_backward_parts_share_their_scores() -> None:
+def test_forward_and_backward_graphs_share_their_scores() -> None:
     with gf.Graph() as graph:
         q, k, v = (gf.placeholder((8, 4), name=name) for name in "qkv")
         y = gf.softmax(q @ k.mT) @ v

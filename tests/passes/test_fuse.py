@@ -155,7 +155,7 @@ def test_where_more_than_sections_is_read_the_product_is_stored(reads):
         np.testing.assert_allclose(one, other.numpy(), 1e-5, 1e-5)
 
 
-def test_parts_are_written_where_they_belong():
+def test_sections_are_written_where_they_belong():
     with gf.Graph() as g:
         x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((8, 5), name="w")
         parts = [F.exp(x), F.tanh(x) * 2.0]
@@ -194,7 +194,7 @@ def test_what_an_epilogue_computes_besides_is_written_by_it():
     assert all("tanh" not in [n.op.name for n in one.nodes] for one in groups if one != product)
 
 
-def test_a_part_that_a_reduction_needs_too_stays_with_it():
+def test_nodes_that_a_reduction_needs_too_stay_with_it():
     with gf.Graph() as g:
         x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((4, 8), name="w")
         h = gf.placeholder(("n", 8), name="h")

@@ -36,7 +36,7 @@ def test_products_have_16_bits_and_their_operands_are_converted(g):
     assert all(c.reader.file == __file__ for c in casts)
 
 
-def test_a_weight_is_converted_once_for_the_forward_and_the_backward_part(g):
+def test_a_weight_is_converted_once_for_the_forward_and_the_backward_graph(g):
     with g:
         x = gf.placeholder(("n", 4), name="x")
         first, second = weight(4, 6, name="first"), weight(6, 1, name="second")

@@ -20,7 +20,7 @@ def parts(count, axis=0):
     return [gf.placeholder((3, 4), name=f"p{number}") for number in range(count)]
 
 
-def test_each_is_a_part_of_the_next(rng):
+def test_each_is_an_input_of_the_next(rng):
     with gf.Graph() as g:
         a, b, c, d = parts(4)
         outputs = [gf.concat(x, axis=1) for x in ([a, b], [a, b, c], [d, a, b, c])]

@@ -1,4 +1,4 @@
-"""Computing again what the backward part reads: what is chosen, and that no value changes."""
+"""Computing again what the backward graph reads: what is chosen, and that no value changes."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Tensors that the backward part computes again instead of keeping them."""
+"""Tensors that the backward graph computes again instead of keeping them."""
 
 from collections import Counter
 

@@ -35,7 +35,7 @@ def split(*expressions, takes=ROWS, **options):
         "(concat([x[:1], x[:0]]) * y[:1])[:0]",
     ],
 )
-def test_parts_are_computed_by_themselves(expression):
+def test_inputs_are_computed_by_themselves(expression):
     _, made, hits = split(expression)
     assert "concat" not in ops_of(made)
     assert hits["taken"] == 1
@@ -72,12 +72,12 @@ def test_one_slice_over_a_border_keeps_all_together():
     assert made is graph
 
 
-def test_many_parts_stay():
-    graph, made, _ = split("(stack([x, y, x]) * 2)[1]", parts=2)
+def test_many_inputs_stay():
+    graph, made, _ = split("(stack([x, y, x]) * 2)[1]", most_inputs=2)
     assert made is graph
 
 
-def test_parts_of_unknown_size_stay():
+def test_inputs_of_unknown_size_stay():
     takes = "x: float32[n, 2]; y: float32[n, 2]"
     graph, made, _ = split("(concat([x, y]) * 2)[1:2]", takes=takes)
     assert made is graph

@@ -258,7 +258,7 @@ def test_long_chains_of_concat_stay_linear():
         "concat([concat([x, x], axis=0), concat([x, x], axis=0)], axis=1)",
     ],
 )
-def test_parts_that_are_put_together_otherwise(expression, rng):
+def test_sections_that_are_put_together_otherwise(expression, rng):
     graph = graph_of(expression, takes="x: float32[3, n]")
     after = simplified(graph)
     assert "concat" in ops_of(after)

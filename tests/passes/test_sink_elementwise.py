@@ -59,7 +59,7 @@ def test_operands_that_are_broadcast_stay_small(rng):
     check_values(g, graph, [y], rng)
 
 
-def test_parts_of_a_split(rng):
+def test_sections_of_a_split(rng):
     with gf.Graph() as g:
         x = gf.placeholder((6, 5), name="x")
         column = gf.placeholder((6, 1), name="column")

@@ -50,8 +50,8 @@ def _vectorize(node: ModelNode, *xs: Tensor) -> Tensor:
         f"it has {len(sizes)} inputdimensions for {counted(len(xs), 'input')}",
     )
     rows = [gf.reshape(x, (1, -1)) if x.ndim == 1 else x for x in xs]
-    parts = [gf.astype(x[:, :size], gf.float32) for x, size in zip(rows, sizes, strict=True)]
-    return gf.concat(parts, axis=1)
+    columns = [gf.astype(x[:, :size], gf.float32) for x, size in zip(rows, sizes, strict=True)]
+    return gf.concat(columns, axis=1)
 
 
 @reads("Imputer", domain=ML)
@@ -234,7 +234,7 @@ def transformed(x: Tensor, kind: str) -> Tensor:
         return gf.erfinv(2 * x - 1) * float(np.sqrt(2))
     if kind == "SOFTMAX_ZERO":
         most = gf.max(x, axis=-1, keepdims=True)
-        parts = gf.where(gf.abs(x) <= _ZERO, x * gf.exp(-most), gf.exp(x - most))
-        total = gf.sum(parts, axis=-1, keepdims=True)
-        return gf.where(total == 0, 0.5, parts / total)
+        powers = gf.where(gf.abs(x) <= _ZERO, x * gf.exp(-most), gf.exp(x - most))
+        total = gf.sum(powers, axis=-1, keepdims=True)
+        return gf.where(total == 0, 0.5, powers / total)
     return x

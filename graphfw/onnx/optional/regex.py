@@ -56,14 +56,14 @@ class _Set:
 
     Attributes:
         ranges: First and last code points.
-        parts: Sets that belong to it, too: those that are negated themselves.
+        subsets: Sets that belong to it, too: those that are negated themselves.
         categories: The beginnings of names of Unicode's categories.
         is_negated: Whether it is all others.
         folds: Whether capital and small letters are the same.
     """
 
     ranges: tuple[Range, ...] = ()
-    parts: tuple[_Set, ...] = ()
+    subsets: tuple[_Set, ...] = ()
     categories: tuple[str, ...] = ()
     is_negated: bool = False
     folds: bool = False
@@ -77,7 +77,7 @@ class _Set:
             if len(form) == 1
             for low, high in self.ranges
         )
-        found = found or any(part.has(char) for part in self.parts)
+        found = found or any(subset.has(char) for subset in self.subsets)
         kinds = [unicodedata.category(form) for form in forms if len(form) == 1]
         found = found or any(kind.startswith(name) for kind in kinds for name in self.categories)
         return found != self.is_negated
@@ -92,7 +92,7 @@ class _At:
 
 @dataclass(frozen=True)
 class _All:
-    parts: tuple[_Node, ...]
+    sequence: tuple[_Node, ...]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Any:
 
 @dataclass(frozen=True)
 class _Repeat:
-    part: _Node
+    repeated: _Node
     least: int
     most: int | None
 
@@ -157,20 +157,20 @@ class _Parser:
         if depth > _DEEPEST:
             raise PatternError(f"groups are nested more than {_DEEPEST} deep")
         ways: list[_Node] = []
-        parts: list[_Node] = []
+        sequence: list[_Node] = []
         while self._at < len(self._text) and not self._sees(")"):
             if self._takes("|"):
-                ways.append(_All(tuple(parts)))
-                parts = []
+                ways.append(_All(tuple(sequence)))
+                sequence = []
             elif self._sees("(?") and not self._sees("(?P<") and not self._sees("(?<"):
                 flags, group = self._flagged(flags, depth)
                 if group is None and self._bounds() is not None:
                     raise PatternError("flags are repeated")
-                parts += [] if group is None else [self._repeated(group)]
+                sequence += [] if group is None else [self._repeated(group)]
             else:
-                parts += self._part(flags, depth)
-                parts[-1:] = [self._repeated(part) for part in parts[-1:]]
-        ways.append(_All(tuple(parts)))
+                sequence += self._atom(flags, depth)
+                sequence[-1:] = [self._repeated(atom) for atom in sequence[-1:]]
+        ways.append(_All(tuple(sequence)))
         return ways[0] if len(ways) == 1 else _Any(tuple(ways))
 
     def _flagged(self, flags: _Flags, depth: int) -> tuple[_Flags, _Node | None]:
@@ -197,7 +197,7 @@ class _Parser:
             raise PatternError("a ( is not closed")
         return found
 
-    def _part(self, flags: _Flags, depth: int) -> list[_Node]:
+    def _atom(self, flags: _Flags, depth: int) -> list[_Node]:
         char = self._next()
         if char == "(":
             if self._takes("?P<") or self._takes("?<"):
@@ -232,14 +232,14 @@ class _Parser:
     def _one(self, char: str, flags: _Flags) -> _Set:
         return _Set(((ord(char), ord(char)),), folds=flags.i)
 
-    def _repeated(self, part: _Node) -> _Node:
+    def _repeated(self, atom: _Node) -> _Node:
         bounds = self._bounds()
         if bounds is None:
-            return part
+            return atom
         self._takes("?")  # which way is preferred makes no difference for all of a text
         if self._bounds() is not None:
             raise PatternError("what is repeated is repeated")
-        return _Repeat(part, *bounds)
+        return _Repeat(atom, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -297,7 +297,7 @@ class _Parser:
     def _set(self, flags: _Flags) -> _Set:
         is_negated = self._takes("^")
         ranges: list[Range] = []
-        parts: list[_Set] = []
+        subsets: list[_Set] = []
         is_first = True
         while is_first or not self._takes("]"):
             is_first = False
@@ -306,7 +306,7 @@ class _Parser:
                 name = self._until(":]")
                 if name not in _CLASSES or len(name) == 1:
                     raise PatternError(f"[:{name}:] is no class of characters")
-                parts.append(_Set(_CLASSES[name], is_negated=is_other))
+                subsets.append(_Set(_CLASSES[name], is_negated=is_other))
                 continue
             item = self._item()
             if item.ranges and self._sees("-") and not self._sees("-]"):
@@ -317,10 +317,10 @@ class _Parser:
                     raise PatternError("a range of characters has no beginning or end")
                 item = _Set(((low, high),))
             if item.is_negated or item.categories:
-                parts.append(item)
+                subsets.append(item)
             else:
                 ranges += item.ranges
-        return _Set(tuple(ranges), tuple(parts), is_negated=is_negated, folds=flags.i)
+        return _Set(tuple(ranges), tuple(subsets), is_negated=is_negated, folds=flags.i)
 
     def _item(self) -> _Set:
         char = self._next()
@@ -406,25 +406,25 @@ class Pattern:
         return len(self._states) - 1
 
     def _added(self, node: _Node, then: int) -> int:
-        """Add the states for a part of the pattern, and return the first one."""
+        """Add the states for a node of the pattern, and return the first one."""
         if isinstance(node, (_Set, _At)):
             return self._new(node, [then])
         if isinstance(node, _All):
-            for part in reversed(node.parts):
-                then = self._added(part, then)
+            for item in reversed(node.sequence):
+                then = self._added(item, then)
             return then
         if isinstance(node, _Any):
             return self._new(None, [self._added(way, then) for way in node.ways])
         if node.most is None:
             again = self._new(None, [then])
-            self._states[again].then.append(self._added(node.part, again))
+            self._states[again].then.append(self._added(node.repeated, again))
             then = again
         else:
             end = then
             for _ in range(node.most - node.least):
-                then = self._new(None, [self._added(node.part, then), end])
+                then = self._new(None, [self._added(node.repeated, then), end])
         for _ in range(node.least):
-            then = self._added(node.part, then)
+            then = self._added(node.repeated, then)
         return then
 
 

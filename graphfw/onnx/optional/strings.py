@@ -24,10 +24,10 @@ def _concat(node: ModelNode, a: Strings, b: Strings) -> Strings:
 def _split(node: ModelNode, x: Strings) -> tuple[Strings, Tensor]:
     delimiter = node.attr("delimiter", "") or None
     most = node.attr("maxsplit", -1)
-    parts = [v.split(delimiter, most) for v in x.array.ravel()]
-    width = max([len(p) for p in parts], default=0)
-    made = np.asarray([p + [""] * (width - len(p)) for p in parts], object)
-    counts = np.asarray([len(p) for p in parts], np.int64).reshape(x.array.shape)
+    substrings = [v.split(delimiter, most) for v in x.array.ravel()]
+    width = max([len(p) for p in substrings], default=0)
+    made = np.asarray([p + [""] * (width - len(p)) for p in substrings], object)
+    counts = np.asarray([len(p) for p in substrings], np.int64).reshape(x.array.shape)
     return Strings(made.reshape(*x.array.shape, width)), gf.constant(counts)
 
 
@@ -71,9 +71,9 @@ def _tf_idf(node: ModelNode, x: Value) -> Tensor:
     grams: dict[tuple[Any, ...], int] = {}
     number = 0
     for size, (begin, end) in enumerate(itertools.pairwise(starts), 1):
-        part = pool[begin:end]
-        for at in range(0, len(part), size):
-            grams[tuple(part[at : at + size])] = number
+        pool_slice = pool[begin:end]
+        for at in range(0, len(pool_slice), size):
+            grams[tuple(pool_slice[at : at + size])] = number
             number += 1
     node.require(number <= len(indexes), f"{number} n-grams have {len(indexes)} ngram_indexes")
     array = x.array if isinstance(x, Strings) else node.known(node.tensor(x, "x"), "x")

@@ -33,11 +33,11 @@ def _attention(
     whole = x @ weights if bias is None else x @ weights + bias
     if "qkv_hidden_sizes" in node.attributes:
         sizes = node.numbers("qkv_hidden_sizes", (0, 0, 0))
-        parts = gf.split(whole, [sizes[0], sizes[0] + sizes[1]], axis=-1)
+        projections = gf.split(whole, [sizes[0], sizes[0] + sizes[1]], axis=-1)
     else:
-        parts = gf.split(whole, 3, axis=-1)
+        projections = gf.split(whole, 3, axis=-1)
     heads = node.attr("num_heads", 0)
-    q, k, v = (_heads(node, part, heads) for part in parts)
+    q, k, v = (_heads(node, projection, heads) for projection in projections)
     if past is not None:
         k, v = gf.concat([past[0], k], axis=2), gf.concat([past[1], v], axis=2)
     made = _attended(node, q, k, v, _masked(node, mask, k.shape[2]), more)

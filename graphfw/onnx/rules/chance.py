@@ -67,9 +67,9 @@ def _write_random_bits(b: Builder, node: Node) -> Val:
         total: Val | None = None
         for _ in range(2 * op.words):
             number = b("RandomUniformLike", like, low=0.0, high=65536.0)
-            part = b.cast(b("Min", b("Floor", number), b.scalar(65535, float32)), int64)
+            digit = b.cast(b("Min", b("Floor", number), b.scalar(65535, float32)), int64)
             total = (
-                part if total is None else b("Add", b("Mul", total, b.scalar(65536, int64)), part)
+                digit if total is None else b("Add", b("Mul", total, b.scalar(65536, int64)), digit)
             )
         assert total is not None
         return b.cast(total, node.types[0].dtype)

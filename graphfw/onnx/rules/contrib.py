@@ -109,9 +109,9 @@ def _unpacked(x: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return x
     shifts = gf.constant(np.arange(0, 8, bits, dtype=np.uint8))
-    parts = gf.bitwise_right_shift(gf.expand_dims(x, -1), shifts)
+    shifted = gf.bitwise_right_shift(gf.expand_dims(x, -1), shifts)
     mask = gf.constant(np.asarray((1 << bits) - 1, np.uint8))
-    return gf.reshape(gf.bitwise_and(parts, mask), (x.shape[0], x.shape[1] * (8 // bits)))
+    return gf.reshape(gf.bitwise_and(shifted, mask), (x.shape[0], x.shape[1] * (8 // bits)))
 
 
 # Activations

@@ -268,8 +268,8 @@ def _reversed_weight(b: Builder, node: Node, weight: Val) -> Val:
     flipped = b("Slice", weight, minus, ends, b.ints(axes), minus)
     if groups == 1:
         return b("Transpose", flipped, perm=[1, 0, *axes])
-    parts = b.reshape(flipped, (groups, w.shape[0] // groups, w.shape[1], *kernel))
-    swapped = b("Transpose", parts, perm=[0, 2, 1, *[axis + 1 for axis in axes]])
+    grouped = b.reshape(flipped, (groups, w.shape[0] // groups, w.shape[1], *kernel))
+    swapped = b("Transpose", grouped, perm=[0, 2, 1, *[axis + 1 for axis in axes]])
     return b.reshape(swapped, wanted)
 
 
@@ -325,8 +325,8 @@ def _write_conv_weight(b: Builder, node: Node, x: Val, y: Val) -> Val:
     if groups == 1:
         source = b("Transpose", x, perm=swap)
     else:
-        parts = b.reshape(x, (batch, groups, channels // groups, *sizes))
-        moved = b("Transpose", parts, perm=[2, 1, 0, *[axis + 1 for axis in axes]])
+        grouped = b.reshape(x, (batch, groups, channels // groups, *sizes))
+        moved = b("Transpose", grouped, perm=[2, 1, 0, *[axis + 1 for axis in axes]])
         source = b.reshape(moved, (channels // groups, groups * batch, *sizes))
     kernel = b("Transpose", y, perm=swap)
     backwards = type(op)(
@@ -337,7 +337,7 @@ def _write_conv_weight(b: Builder, node: Node, x: Val, y: Val) -> Val:
 
 
 _MOST_TAPS = 1024
-"""The most elements of a deformed kernel: each is a part of the graph."""
+"""The most elements of a deformed kernel: each adds nodes to the graph."""
 
 
 @reads("DeformConv")
@@ -358,7 +358,7 @@ def _deform_conv(
     kernel = _kernel(node, w)
     stride, dilation = steps(node, 2)
     pads = padding(node, x.shape[2:], kernel, stride, dilation)
-    groups, parts = node.attr("group", 1), node.attr("offset_group", 1)
+    groups, offset_groups = node.attr("group", 1), node.attr("offset_group", 1)
     x = sized(x, 1, w.shape[1] * groups)
     count = kernel[0] * kernel[1]
     node.require(
@@ -367,7 +367,7 @@ def _deform_conv(
     )
     n, channels, *sizes = x.shape
     height, width = offset.shape[2:]
-    moves = gf.reshape(offset, (n, parts, count, 2, height, width))
+    moves = gf.reshape(offset, (n, offset_groups, count, 2, height, width))
     taps = []
     for tap in range(count):
         at = (tap // kernel[1], tap % kernel[1])
@@ -380,11 +380,11 @@ def _deform_conv(
             extent = gf.astype(gf.asarray(size), x.dtype)
             output_size.append((2 * position + 1 - extent) / extent)
         grid = gf.stack([output_size[1], output_size[0]], axis=-1)
-        images = gf.reshape(x, (n * parts, channels // parts, *sizes))
-        seen = gf.grid_sample(images, gf.reshape(grid, (n * parts, height, width, 2)))
-        seen = gf.reshape(seen, (n, parts, channels // parts, height, width))
+        images = gf.reshape(x, (n * offset_groups, channels // offset_groups, *sizes))
+        seen = gf.grid_sample(images, gf.reshape(grid, (n * offset_groups, height, width, 2)))
+        seen = gf.reshape(seen, (n, offset_groups, channels // offset_groups, height, width))
         if mask is not None:
-            weights = gf.reshape(mask, (n, parts, count, 1, height, width))
+            weights = gf.reshape(mask, (n, offset_groups, count, 1, height, width))
             seen = seen * weights[:, :, tap]
         taps.append(gf.reshape(seen, (n, groups, channels // groups, height, width)))
     columns = gf.stack(taps, axis=3)

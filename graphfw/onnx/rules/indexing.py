@@ -62,10 +62,10 @@ def _gather_elements(node: ModelNode, x: Tensor, indices: Tensor) -> Tensor:
     )
     # Along the other axes indices may be shorter than x.
     key = tuple([slice(None) if i == axis else slice(0, d) for i, d in enumerate(indices.shape)])
-    part = x[key]
+    kept = x[key]
     for i, size in enumerate(indices.shape):
-        part = part if i == axis else sized(part, i, size)
-    return gf.take_along_axis(part, indices, axis=axis)
+        kept = kept if i == axis else sized(kept, i, size)
+    return gf.take_along_axis(kept, indices, axis=axis)
 
 
 @reads("GatherND", moves=True)

@@ -113,7 +113,7 @@ def _centred(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
 
 
 _MOST_CHANNELS = 4096
-"""The most channels that are added up: each is a part of the graph."""
+"""The most channels that are added up: each adds nodes to the graph."""
 
 
 @reads("LRN")

@@ -54,7 +54,9 @@ def _of(real: Tensor, imag: Tensor) -> Tensor:
 @_paired(*_ALIKE)
 def _alike(node: Node, *xs: Tensor) -> Tensor:
     axes = tuple([-1 if t.dtype.is_complex else None for t in node.inputs])
-    made: Tensor = gf.vmap(lambda *parts: emit(node.op, *parts), in_axes=axes, out_axes=-1)(*xs)
+    made: Tensor = gf.vmap(
+        lambda *components: emit(node.op, *components), in_axes=axes, out_axes=-1
+    )(*xs)
     return made
 
 

@@ -70,8 +70,8 @@ def _mean(node: ModelNode, x: Tensor) -> Tensor:
 @reads("QLinearConcat", domain=CONTRIB)
 def _concat(node: ModelNode, y_scale: Tensor, y_zero: Tensor, *xs: Tensor) -> Tensor:
     node.require(xs and not len(xs) % 3, "each of its inputs needs a scale and a zero point")
-    parts = [_real(*xs[i : i + 3]) for i in range(0, len(xs), 3)]
-    return _again(gf.concat(parts, axis=node.attr("axis")), y_scale, y_zero, xs[0])
+    operands = [_real(*xs[i : i + 3]) for i in range(0, len(xs), 3)]
+    return _again(gf.concat(operands, axis=node.attr("axis")), y_scale, y_zero, xs[0])
 
 
 @reads("QGemm", domain=CONTRIB)

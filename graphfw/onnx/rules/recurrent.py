@@ -12,7 +12,7 @@ from graphfw.onnx.node import ModelNode
 from graphfw.onnx.table import reads
 
 Step = Callable[[tuple[Tensor, ...], Tensor], tuple[Tensor, ...]]
-"""From the states and the input's part of the gates to the next states."""
+"""The function from the states and the input's summand of the gates to the next states."""
 
 _ACTIVATIONS: dict[str, Callable[[Tensor, Any, Any], Tensor]] = {
     "affine": lambda x, a, b: x * (1.0 if a is None else a) + (0.0 if b is None else b),

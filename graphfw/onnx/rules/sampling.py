@@ -68,7 +68,7 @@ def _resized(
     axes: Sequence[int],
     sizes: Sequence[DimLike] | None,
     factors: Sequence[float | Ratio] | None,
-    parts: Sequence[tuple[float, float]] | None,
+    regions: Sequence[tuple[float, float]] | None,
     **options: Any,
 ) -> Tensor:
     """Resize dims by sizes, by factors, or by both."""
@@ -90,7 +90,7 @@ def _resized(
 
     def made(x: Tensor, indices: Iterable[int], sizes: Any, scales: Any) -> Tensor:
         chosen = [axes[p] for p in indices]
-        roi = None if parts is None else [parts[p] for p in indices]
+        roi = None if regions is None else [regions[p] for p in indices]
         return gf.resize(x, sizes, scales=scales, axes=chosen, roi=roi, **options)
 
     if not by_size:

@@ -63,10 +63,12 @@ def _split_to_sequence(node: ModelNode, x: Tensor, sizes: Tensor | None = None) 
             fix="say it when you load: shapes={name: (…)}",
         )
     if sizes is None:
-        parts = gf.split(x, size, axis=axis)
-        return (list(parts if node.attr("keepdims", 1) else (gf.squeeze(p, axis) for p in parts)),)
+        slices = gf.split(x, size, axis=axis)
+        return (
+            list(slices if node.attr("keepdims", 1) else (gf.squeeze(p, axis) for p in slices)),
+        )
     lengths = node.ints(sizes, "the sizes")
-    if not sizes.ndim:  # one size for all parts but the last
+    if not sizes.ndim:  # one size for all slices but the last
         lengths = tuple([min(lengths[0], size - at) for at in range(0, size, lengths[0])])
     positions = [sum(lengths[: i + 1]) for i in range(len(lengths) - 1)]
     return (list(gf.split(x, positions, axis=axis)) if positions else [x],)

@@ -115,7 +115,7 @@ def _write_effect(b: Builder, node: Node, *xs: Val) -> Val:
     return b.constant(True)
 
 
-# Parts and wholes
+# Concatenating and splitting
 
 
 @reads("Concat", moves=True)
@@ -132,17 +132,18 @@ def _write_concat(b: Builder, node: Node, *xs: Val) -> Val:
 @reads("Split", moves=True)
 def _split(node: ModelNode, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
     axis = node.axis(node.attr("axis", 0), x.ndim)
-    parts, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
+    sections, size = node.attr("num_outputs", len(node.outputs)), x.shape[axis]
     lengths = node.attr("split", None) if sizes is None else dims_of(node, sizes, "the sizes")
     if lengths is None:
-        node.require(parts == len(node.outputs), f"num_outputs is {parts}")
-        length = -(-size // parts)
-        lengths = [*[length] * (parts - 1), size - length * (parts - 1)]
+        node.require(sections == len(node.outputs), f"num_outputs is {sections}")
+        length = -(-size // sections)
+        lengths = [*[length] * (sections - 1), size - length * (sections - 1)]
     total = sum(lengths)
     same = total == size or isinstance(total, Dim) or isinstance(size, Dim)
     fits = same and len(lengths) == len(node.outputs)
     node.require(
-        fits, f"the sizes {tuple(lengths)} are not those of {counted(parts, 'part')} of {size}"
+        fits,
+        f"the sizes {tuple(lengths)} are not those of {counted(sections, 'section')} of {size}",
     )
     ends: list[DimLike] = []
     end: DimLike = 0

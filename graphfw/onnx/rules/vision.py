@@ -98,13 +98,13 @@ def _roi_align(node: ModelNode, x: Tensor, rois: Tensor, batches: Tensor) -> Ten
     if len(kinds) < 2:
         count = kinds.ravel().tolist() or (1, 1)
         return sampled(x, low, size, batches, bins, count, is_max)
-    parts = []
+    results = []
     for kind, count in enumerate(kinds.tolist()):
         own = gf.constant(np.flatnonzero(kind_of == kind))
         a, b, c = (gf.take(each, own, axis=0) for each in (low, size, batches))
-        parts.append(sampled(x, a, b, c, bins, count, is_max))
+        results.append(sampled(x, a, b, c, bins, count, is_max))
     order = np.argsort(np.argsort(kind_of, kind="stable"))
-    return gf.take(gf.concat(parts), gf.constant(order), axis=0)
+    return gf.take(gf.concat(results), gf.constant(order), axis=0)
 
 
 _MOST_SAMPLES = 1 << 14
@@ -113,9 +113,9 @@ _MOST_SAMPLES = 1 << 14
 
 @reads("MaxRoiPool")
 def _max_roi_pool(node: ModelNode, x: Tensor, rois: Tensor) -> Tensor:
-    """Take the largest of each part of a region.
+    """Take the largest of each bin of a region.
 
-    x: [N, C, H, W], rois: [R, 5] batch, x1, y1, x2, y2 -> [R, C, height, width]; 0 for parts that
+    x: [N, C, H, W], rois: [R, 5] batch, x1, y1, x2, y2 -> [R, C, height, width]; 0 for bins that
     are empty.
     """
     bins = node.numbers("pooled_shape", (0, 0))
@@ -125,8 +125,8 @@ def _max_roi_pool(node: ModelNode, x: Tensor, rois: Tensor) -> Tensor:
     corners = gf.astype(rois[:, 1:], gf.result_type(x.dtype, gf.float32))
     corners = corners * node.attr("spatial_scale", 1.0)
     corners = gf.sign(corners) * gf.floor(gf.abs(corners) + 0.5)  # halves go away from zero
-    rows = _parts(corners[:, 1], corners[:, 3], bins[0], x.shape[2])  # [R, height, H]
-    columns = _parts(corners[:, 0], corners[:, 2], bins[1], x.shape[3])  # [R, width, W]
+    rows = _bin_masks(corners[:, 1], corners[:, 3], bins[0], x.shape[2])  # [R, height, H]
+    columns = _bin_masks(corners[:, 0], corners[:, 2], bins[1], x.shape[3])  # [R, width, W]
     in_rows = gf.reshape(rows, (rows.shape[0], 1, bins[0], x.shape[2], 1))
     made = gf.max(gf.where(in_rows, gf.expand_dims(made, 2), -math.inf), axis=3)
     in_columns = gf.reshape(columns, (columns.shape[0], 1, 1, bins[1], x.shape[3]))
@@ -135,7 +135,7 @@ def _max_roi_pool(node: ModelNode, x: Tensor, rois: Tensor) -> Tensor:
     return gf.where(some, made, 0.0)
 
 
-def _parts(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
+def _bin_masks(low: Tensor, high: Tensor, bins: int, limit: DimLike) -> Tensor:
     """Return the positions in each bin of a region along one axis.  -> [R, bins, limit]"""
     step = gf.expand_dims(gf.maximum(high - low + 1, 1.0) / bins, -1)
     number = gf.astype(gf.arange(bins), low.dtype)

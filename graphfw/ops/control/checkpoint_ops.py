@@ -104,7 +104,7 @@ class Checkpoint(Region):
             own = [graph.parameter(t.type) for t in parameters]
             made = copied([*found, *both.tokens], dict(zip(parameters, own, strict=True)))
         seeds = [t for t in ct if t is not None]
-        # After the barrier equal nodes are others than those of the forward part, and come later.
+        # After the barrier equal nodes are others than those of the forward graph, and come later.
         # What holds weights is left out, where anything else is there: rules see what it is.
         held = [t for t in inputs if SOURCE not in t.node.op.traits] or list(inputs)
         late = dict(zip(held, emit_all(Barrier(len(held)), *held, *seeds), strict=True))

@@ -420,7 +420,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose gradient computes what is inside again, instead of keeping it.
 
-    Less memory between the forward and the backward part of a graph, one more forward computation.
+    Less memory between the forward and the backward graph, and one more forward computation.
 
     Args:
         f: Takes and returns tensors, or nested structures of them. What it uses from around it gets

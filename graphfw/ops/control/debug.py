@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from graphfw.ops.control.effects import Effect, happens
 
 __all__ = ["breakpoint", "check", "print"]
 
-Parts: TypeAlias = tuple[tuple[str, int | None, str], ...]
+Fragments: TypeAlias = tuple[tuple[str, int | None, str], ...]
 """A text with fields for values: what stands before each, its number, how to write it."""
 
 _numbers = itertools.count(1)
@@ -37,15 +37,16 @@ class Print(Effect):
     """Write values to the standard output.
 
     Attributes:
-        parts: The text.
+        fragments: The text.
         summarize: How many elements to write at both ends of an axis; None for all.
     """
 
-    parts: Parts
+    fragments: Fragments
     summarize: int | None
+    earlier_fields: ClassVar[dict[str, str]] = {"parts": "fragments"}
 
     def happen(self, arrays: Sequence[Array]) -> None:
-        sys.stdout.write(_text(self.parts, arrays, self.summarize) + "\n")
+        sys.stdout.write(_text(self.fragments, arrays, self.summarize) + "\n")
         sys.stdout.flush()
 
 
@@ -87,8 +88,8 @@ def print(
     values += [as_tensor(t) for t in named.values()]
     is_count = summarize is None or (is_whole(summarize) and summarize > 0)
     demand(is_count, f"print: summarize={summarize!r} is no number of elements", fix="use 3")
-    effect = Print(next(_numbers), _parts("print", text, values, list(named)), summarize)
-    fields = {number for _, number, _ in effect.parts if number is not None}
+    effect = Print(next(_numbers), _fragments("print", text, values, list(named)), summarize)
+    fields = {number for _, number, _ in effect.fragments if number is not None}
     demand(
         len(fields) == len(values),
         f"print: {text!r} has fields for {len(fields)} of {counted(len(values), 'value')}",
@@ -103,10 +104,11 @@ class Check(Effect):
     """Stop the run with an error if an element of the first input is false.
 
     Attributes:
-        parts: The error's text; its values are the other inputs.
+        fragments: The error's text; its values are the other inputs.
     """
 
-    parts: Parts
+    fragments: Fragments
+    earlier_fields: ClassVar[dict[str, str]] = {"parts": "fragments"}
     labels = ("condition",)
 
     def happen(self, arrays: Sequence[Array]) -> None:
@@ -114,7 +116,7 @@ class Check(Effect):
         wrong = int(condition.size - np.count_nonzero(condition))
         if not wrong:
             return
-        summary = _text(self.parts, values, 3)
+        summary = _text(self.fragments, values, 3)
         if condition.ndim:
             first = np.unravel_index(int(condition.argmin()), condition.shape)
             index = ", ".join(map(str, first))
@@ -173,7 +175,7 @@ def check(
         fix='write gf.check(x > 0, "x must be positive")',
     )
     tensors = [as_tensor(t) for t in (*values, *named.values())]
-    effect = Check(next(_numbers), _parts("check", message, tensors, list(named)))
+    effect = Check(next(_numbers), _fragments("check", message, tensors, list(named)))
     token = _happening(effect, [said, *tensors], "gf.check")
     first = tensors[0] if tensors else said
     return first if token is None else emit_all(Barrier(1), first, token)[0]
@@ -248,7 +250,7 @@ def _location_of(tensor: Tensor) -> str:
     return f"{name} {{}}" if name else "{}"
 
 
-def _parts(what: str, text: str, values: Sequence[Tensor], names: Sequence[str]) -> Parts:
+def _fragments(what: str, text: str, values: Sequence[Tensor], names: Sequence[str]) -> Fragments:
     """Take a text apart; the last values are those of the names.
 
     Raises:
@@ -256,7 +258,7 @@ def _parts(what: str, text: str, values: Sequence[Tensor], names: Sequence[str])
     """
     unnamed = len(values) - len(names)
     numbers = {name: unnamed + i for i, name in enumerate(names)}
-    parts: list[tuple[str, int | None, str]] = []
+    fragments: list[tuple[str, int | None, str]] = []
     automatic = itertools.count()
     try:
         found = list(Formatter().parse(text))
@@ -275,8 +277,8 @@ def _parts(what: str, text: str, values: Sequence[Tensor], names: Sequence[str])
             )
         if number is not None:
             _check_spec(what, spec or "", values[number])
-        parts.append((before, number, spec or ""))
-    return tuple(parts)
+        fragments.append((before, number, spec or ""))
+    return tuple(fragments)
 
 
 def _check_spec(what: str, spec: str, value: Tensor) -> None:
@@ -291,9 +293,9 @@ def _check_spec(what: str, spec: str, value: Tensor) -> None:
         )
 
 
-def _text(parts: Parts, arrays: Sequence[Array], summarize: int | None) -> str:
+def _text(fragments: Fragments, arrays: Sequence[Array], summarize: int | None) -> str:
     pieces = []
-    for before, number, spec in parts:
+    for before, number, spec in fragments:
         pieces.append(before)
         if number is not None:
             pieces.append(_written(np.asarray(arrays[number]), spec, summarize))

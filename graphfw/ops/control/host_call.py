@@ -262,14 +262,16 @@ def _collect(value: Any, structure: Any, results: list[Any]) -> bool:
     if structure is None:
         results.append(value)
         return value is not None
-    keys, parts = structure
+    keys, children = structure
     if isinstance(keys, int):
         if not isinstance(value, (list, tuple)) or len(value) != keys:
             return False
-        return all([_collect(v, part, results) for v, part in zip(value, parts, strict=True)])
+        return all([_collect(v, child, results) for v, child in zip(value, children, strict=True)])
     if not isinstance(value, dict) or value.keys() != set(keys):
         return False
-    return all([_collect(value[k], part, results) for k, part in zip(keys, parts, strict=True)])
+    return all(
+        [_collect(value[k], child, results) for k, child in zip(keys, children, strict=True)]
+    )
 
 
 def _outline(value: Any) -> str:

@@ -396,7 +396,7 @@ class _Adjoint:
         self.recorded: list[TensorType] = [t.type for t in (*state, *handed)]
 
     def about(self, number: int, loop: Loop, record: list[Tensor]) -> list[Tensor]:
-        """Return the part of a later pass's record that is about an earlier pass's."""
+        """Return the tensors of a later pass's record that are about an earlier pass's."""
         floats = [sum(k.dtype.is_inexact for k in loop.recorded(one)) for one in range(number + 1)]
         begin = self.carries + sum(floats[:number])
         return record[begin : begin + floats[number]]

@@ -239,7 +239,7 @@ class _Backward:
             self._divide(t)
 
     def _divide(self, capture: Tensor) -> None:
-        """Decide which parts of a capture's cotangent are summed after the loop."""
+        """Decide which terms of a capture's cotangent are summed after the loop."""
         own = self.gradient[capture]
         if own is None:
             return
@@ -317,8 +317,8 @@ class _Backward:
             outputs = [
                 *map(gradient, carry),
                 *[
-                    total + reduce(add, [made[term] for term in parts])
-                    for total, parts in zip(totals, self.sums.values(), strict=True)
+                    total + reduce(add, [made[term] for term in summed])
+                    for total, summed in zip(totals, self.sums.values(), strict=True)
                 ],
                 *map(gradient, self.moved),
                 *[made[t] for t in (*self.extra, *tokens)],
@@ -330,8 +330,8 @@ class _Backward:
 
 def _total(first: Tensor | None, late: Sequence[Deferred], stacks: dict[Tensor, Tensor]) -> Tensor:
     """Return the sum of what a loop has summed up and of what is summed up after it."""
-    parts = [part.total([stacks[t] for t in part.operands]) for part in late]
-    return reduce(add, parts if first is None else [first, *parts])
+    totals = [one.total([stacks[t] for t in one.operands]) for one in late]
+    return reduce(add, totals if first is None else [first, *totals])
 
 
 def _stacks(

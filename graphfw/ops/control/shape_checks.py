@@ -19,7 +19,7 @@ from graphfw.utils.records import record
 
 @record
 class FedSize:
-    """Where a symbol has its size from.
+    """The source of a symbol's size.
 
     Attributes:
         symbol: Its name.

@@ -80,8 +80,8 @@ def asarray(
         return as_tensor(obj, wanted)
     overrides.check(obj)
     if isinstance(obj, (list, tuple)) and _holds_symbols(obj):
-        parts = [asarray(item, dtype=wanted) for item in obj]
-        return F.stack(parts)
+        rows = [asarray(item, dtype=wanted) for item in obj]
+        return F.stack(rows)
     return constant(_values(obj, wanted))
 
 

@@ -219,8 +219,8 @@ def linspace(
     first, last = asarray(start, dtype=to), asarray(stop, dtype=to)
     steps = dim_max(size - 1, 1) if endpoint else dim_max(size, 1)
     # Weighing both ends gives them back exactly, which start + i*step does not.
-    part = converted(positions(size), to.real) / as_tensor(steps, to.real)
-    weights = converted(part, to)
+    fraction = converted(positions(size), to.real) / as_tensor(steps, to.real)
+    weights = converted(fraction, to)
     spaced: Tensor = first * (1 - weights) + last * weights
     return spaced
 

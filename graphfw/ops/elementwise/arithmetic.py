@@ -101,7 +101,7 @@ def _chain_divide(xp: Any, a: Any, b: Any) -> Any:
     return xp.where(a == 0, a, a / b)
 
 
-# In a gradient, a cotangent of 0 says that this element plays no part: where(x > 0, log(x), 0). Its
+# In a gradient, a cotangent of 0 says that this element has no effect: where(x > 0, log(x), 0). Its
 # slope may be infinite, and 0 * inf is NaN. A `where` around the product would keep the NaN out,
 # but be wrong in the second derivative, which the product has also where the cotangent is 0.
 chain_multiply = binary(
@@ -253,7 +253,7 @@ def pow(x1: TensorLike, x2: TensorLike, /) -> Tensor:
     return apply(Pow(), x1, x2)
 
 
-# Signs and parts.
+# Signs and components.
 
 Negative = unary_op(
     "negative",
@@ -427,7 +427,7 @@ round = unary(
     "round",
     doc="""Round to whole numbers, halves to even; no gradient.  x: numeric [*A] -> [*A]
 
-    Integers stay as they are; of complex numbers both parts are rounded.
+    Integers stay as they are; of complex numbers both components are rounded.
     """,
     vjp=NONDIFF,
     xp="rint",

@@ -222,12 +222,12 @@ class FloatInfo:
     """The limits of a floating-point dtype, as Python floats.
 
     Attributes:
-        bits: The size of a number (of a complex dtype: of one part).
+        bits: The size of a number (of a complex dtype: of one component).
         eps: The distance from 1 to the next larger number.
         max: The largest finite number.
         min: The smallest finite number, -max; of float8_e8m0fnu, which has no sign, 2^-127.
         smallest_normal: The smallest positive number of full precision.
-        dtype: The dtype; of a complex dtype: that of its parts.
+        dtype: The dtype; of a complex dtype: that of its components.
     """
 
     bits: int
@@ -256,10 +256,10 @@ def finfo(type: Tensor | DTypeLike, /) -> FloatInfo:
         fix="bools have no limits" if dtype.is_bool else f'use gf.iinfo("{dtype.name}")',
         error=DTypeError,
     )
-    part = dtype.real
-    info = limits_of(part)
+    component = dtype.real
+    info = limits_of(component)
     eps, largest, least, normal = map(float, (info.eps, info.max, info.min, info.smallest_normal))
-    return FloatInfo(info.bits, eps, largest, least, normal, part)
+    return FloatInfo(info.bits, eps, largest, least, normal, component)
 
 
 @record

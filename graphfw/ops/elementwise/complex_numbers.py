@@ -1,4 +1,4 @@
-"""Complex numbers and their parts."""
+"""Complex numbers and their components."""
 
 from __future__ import annotations
 
@@ -56,9 +56,11 @@ imag = unary(
 
 
 def _joined(xp: Any, x1: Any, x2: Any) -> Any:
-    parts = xp.broadcast_arrays(x1, x2)
-    result = xp.empty(parts[0].shape, xp.complex128 if x1.dtype == xp.float64 else xp.complex64)
-    result.real, result.imag = parts
+    components = xp.broadcast_arrays(x1, x2)
+    result = xp.empty(
+        components[0].shape, xp.complex128 if x1.dtype == xp.float64 else xp.complex64
+    )
+    result.real, result.imag = components
     return result
 
 
@@ -67,7 +69,7 @@ Complex = binary_op(
     doc="""The complex number of a real and an imaginary part.
 
     x1, x2: floating-point, broadcast -> complex128 of float64, else complex64 [*B].  Unlike
-    x1 + 1j * x2 it has the parts as they are, where one is infinite, too.
+    x1 + 1j * x2 it has both components as they are, where one is infinite, too.
     """,
     vjp=(lambda ct, y, a, b: F.real(ct), lambda ct, y, a, b: F.imag(ct)),
     xp=_joined,

@@ -29,7 +29,7 @@ def isclose(
     Args:
         x1: The numbers.
         x2: What they should be.
-        rtol: How far they may be apart, as a part of |x2|.
+        rtol: How far they may be apart, as a fraction of |x2|.
         atol: How far they may be apart, besides.
         equal_nan: Whether NaN is close to NaN.
 

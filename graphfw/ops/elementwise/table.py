@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypedDict, Unpack
 
 from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import applied
@@ -172,6 +172,46 @@ def _primitive(name: str) -> Callable[..., Any]:
     return lambda k, *xs: k.call(name, *xs)
 
 
+class RowOptions(TypedDict, total=False):
+    """The options of a row.
+
+    Attributes:
+        xp: The name of the array module's function, or `f(xp, *xs)`; default: the same name.
+        scalar: The name of the primitive function of kernels that it is, or `f(k, *xs)`; None where
+            compiled code has none.
+        accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
+            converts integers to the default dtype.
+        result: "same", "bool", "real" (of a complex tensor) or "complex" (of two real ones).
+        domain: The interval that the tests draw from.
+        smooth: False where a numerical gradient is no check.
+        samples: Further cases.
+        traits: Those beside PURE and ELEMENTWISE.
+        mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
+    """
+
+    xp: str | Callable[..., Any] | None
+    scalar: str | Callable[..., Any] | None
+    accepts: str
+    result: str
+    domain: tuple[float, float]
+    smooth: bool
+    samples: Sequence[Case]
+    traits: Iterable[Trait]
+    mixed_precision: MixedKind
+
+
+class BinaryOptions(RowOptions, total=False):
+    """The options of a row of two tensors.
+
+    Attributes:
+        widen: Whether bfloat16 is computed in float32.
+        ints: The interval that the tests draw integers from.
+    """
+
+    widen: bool
+    ints: tuple[int, int]
+
+
 def unary_op(
     name: str,
     *,
@@ -215,16 +255,8 @@ def unary(
     *,
     doc: str,
     vjp: Vjp | None,
-    xp: str | Callable[..., Any] | None = None,
-    scalar: str | Callable[..., Any] | None = None,
-    accepts: str = "floating-point or complex",
-    result: str = "same",
     shortcut: Callable[[Tensor], Tensor | None] | None = None,
-    domain: tuple[float, float] = (-2.0, 2.0),
-    smooth: bool = True,
-    samples: Sequence[Case] = (),
-    traits: Iterable[Trait] = (),
-    mixed_precision: MixedKind = "wide",
+    **options: Unpack[RowOptions],
 ) -> Callable[[TensorLike], Tensor]:
     """Declare an elementwise op of one tensor.
 
@@ -232,25 +264,10 @@ def unary(
         name: Its name, and that of the public function.
         doc: The public function's docstring.
         vjp: `(ct, y, x) -> cotangent of x`, or NONDIFF.
-        xp: The name of the array module's function, or `f(xp, x)`; default: the same name.
-        scalar: The name of the primitive function of kernels that it is, or `f(k, x)`; None where
-            compiled code has none.
-        accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
-            converts integers to the default dtype.
-        result: "same", "bool", or "real" (of a complex tensor).
-        shortcut: What the public function returns for tensors that need no such op, else None.
-        domain: The interval that the tests draw from.
-        smooth: False where a numerical gradient is no check.
-        samples: Further cases.
-        traits: Those beside PURE and ELEMENTWISE.
-        mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
+        shortcut: The public function's result for tensors that need no such op, else None.
+        options: See `RowOptions`.
     """
-    cls = unary_op(
-        name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
-        domain=domain, smooth=smooth, samples=samples, traits=traits,
-        mixed_precision=mixed_precision,
-    )  # fmt: skip
-    return unary_function(cls, shortcut=shortcut)
+    return unary_function(unary_op(name, doc=doc, vjp=vjp, **options), shortcut=shortcut)
 
 
 def unary_function(
@@ -323,17 +340,7 @@ def binary(
     *,
     doc: str,
     vjp: tuple[Vjp | None, Vjp | None] | None,
-    xp: str | Callable[..., Any] | None = None,
-    scalar: str | Callable[..., Any] | None = None,
-    accepts: str = "numeric",
-    result: str = "same",
-    widen: bool = True,
-    domain: tuple[float, float] = (-2.0, 2.0),
-    ints: tuple[int, int] = (1, 5),
-    smooth: bool = True,
-    samples: Sequence[Case] = (),
-    traits: Iterable[Trait] = (),
-    mixed_precision: MixedKind = "wide",
+    **options: Unpack[BinaryOptions],
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
     """Declare an elementwise op of two tensors, which broadcast and promote.
 
@@ -341,27 +348,9 @@ def binary(
         name: Its name, and that of the public function.
         doc: The public function's docstring.
         vjp: For each input `(ct, y, x1, x2) -> cotangent` in the broadcast shape, or NONDIFF.
-        xp: The name of the array module's function, or `f(xp, x1, x2)`; default: the same name.
-        scalar: The name of the primitive function of kernels that it is, or `f(k, x1, x2)`; None
-            where compiled code has none.
-        accepts: A key of `KINDS`. Where only inexact tensors are accepted, the public function
-            converts integers to the default dtype.
-        result: "same", "bool" or "complex".
-        widen: Whether bfloat16 is computed in float32.
-        domain: The interval that the tests draw from.
-        ints: The interval that the tests draw integers from.
-        smooth: False where a numerical gradient is no check.
-        samples: Further cases.
-        traits: Those beside PURE and ELEMENTWISE.
-        mixed_precision: See `Op`; comparisons, whose result is bool, follow their inputs.
+        options: See `BinaryOptions`.
     """
-    cls = binary_op(
-        name, doc=doc, vjp=vjp, xp=xp, scalar=scalar, accepts=accepts, result=result,
-        widen=widen, domain=domain, ints=ints, smooth=smooth,
-        samples=samples, traits=traits,
-        mixed_precision=mixed_precision,
-    )  # fmt: skip
-    return binary_function(cls)
+    return binary_function(binary_op(name, doc=doc, vjp=vjp, **options))
 
 
 def binary_function(cls: type[Elementwise]) -> Callable[[TensorLike, TensorLike], Tensor]:

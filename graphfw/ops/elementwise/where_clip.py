@@ -145,13 +145,13 @@ class Clip(Elementwise):
         if not y.dtype.is_inexact:
             return (None, None, None)
 
-        def part(chosen: Tensor, operand: Tensor) -> Tensor:
+        def masked(chosen: Tensor, operand: Tensor) -> Tensor:
             return F.sum_to(where(chosen, ct, 0), operand.shape)
 
         return (
-            lambda: part((x >= low) & (x <= high), x),
-            lambda: part((x < low) & (low <= high), low),
-            lambda: part((x > high) | (low > high), high),
+            lambda: masked((x >= low) & (x <= high), x),
+            lambda: masked((x < low) & (low <= high), low),
+            lambda: masked((x > high) | (low > high), high),
         )
 
     @classmethod

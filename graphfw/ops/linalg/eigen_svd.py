@@ -404,11 +404,11 @@ def _svd_gradient(
     inner = weights * (left * s_row + s_column * right) + diagonal_matrix(on_diagonal)
     gradient = u @ inner @ vh
     if not always_ge(columns, rows):  # what of U's change leaves the space of its columns
-        part = g_u * F.expand_dims(inverse, axis=-2)
-        gradient = gradient + (part - u @ (adjoint(u) @ part)) @ vh
+        scaled = g_u * F.expand_dims(inverse, axis=-2)
+        gradient = gradient + (scaled - u @ (adjoint(u) @ scaled)) @ vh
     if not always_ge(rows, columns):
-        part = F.expand_dims(inverse, axis=-1) * g_vh
-        gradient = gradient + u @ (part - (part @ adjoint(vh)) @ vh)
+        scaled = F.expand_dims(inverse, axis=-1) * g_vh
+        gradient = gradient + u @ (scaled - (scaled @ adjoint(vh)) @ vh)
     result: Tensor = gradient
     return result
 

@@ -63,8 +63,8 @@ def einsum(equation: str, /, *xs: TensorLike) -> Tensor:
     inputs, output = _read(equation, len(xs))
     tensors = promoted("einsum", *xs)
     terms = [
-        _Term(x, _labels(equation, number, part, x))
-        for number, (part, x) in enumerate(zip(inputs, tensors, strict=True), 1)
+        _Term(x, _labels(equation, number, subscripts, x))
+        for number, (subscripts, x) in enumerate(zip(inputs, tensors, strict=True), 1)
     ]
     wanted = _output_labels(equation, output, [term.labels for term in terms])
     sizes = _sizes(equation, terms)
@@ -81,7 +81,7 @@ def einsum(equation: str, /, *xs: TensorLike) -> Tensor:
 
 
 def _read(equation: str, count: int) -> tuple[list[str], str | None]:
-    """Split an equation into the operands' parts and the output's, which may be missing."""
+    """Split an equation into the operands' subscripts and the output's, which may be missing."""
     demand(
         isinstance(equation, str),
         f"einsum: the equation must be a string, not {equation!r}",
@@ -89,8 +89,8 @@ def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     )
     left, arrow, right = "".join(equation.split()).partition("->")
     inputs = left.split(",")
-    for part in (*inputs, right):
-        _check_subscripts(equation, part)
+    for subscripts in (*inputs, right):
+        _check_subscripts(equation, subscripts)
     message = (
         f'einsum: "{equation}" is for {counted(len(inputs), "operand")}, and {count} are given'
     )
@@ -98,18 +98,20 @@ def _read(equation: str, count: int) -> tuple[list[str], str | None]:
     return inputs, right if arrow else None
 
 
-def _check_subscripts(equation: str, part: str) -> None:
-    names = part.replace("...", "", 1)
+def _check_subscripts(equation: str, subscripts: str) -> None:
+    names = subscripts.replace("...", "", 1)
     strange = next((c for c in names if c not in string.ascii_letters), "")
     message = f'einsum: "{equation}" has {strange!r}, which is no letter'
     demand(not strange, message, fix="write letters, commas, one ... an operand, and ->")
 
 
-def _labels(equation: str, number: int, part: str, x: Tensor) -> Labels:
+def _labels(equation: str, number: int, subscripts: str, x: Tensor) -> Labels:
     """Name an operand's dims; those of an ellipsis are counted from the last."""
-    before, dots, after = part.partition("...")
+    before, dots, after = subscripts.partition("...")
     rest = x.ndim - len(before) - len(after)
-    names = f'operand {number} of "{equation}" has {counted(x.ndim, "dim")}, and "{part}" names'
+    names = (
+        f'operand {number} of "{equation}" has {counted(x.ndim, "dim")}, and "{subscripts}" names'
+    )
     count = f"{len(before) + len(after)} or more" if dots else len(before)
     fits = rest >= 0 if dots else rest == 0
     fix = "write a letter for each dim, or ... for further ones"
@@ -197,8 +199,8 @@ def _order(terms: Sequence[_Term], output: Labels, sizes: dict[str, DimLike]) ->
     # Sizes that are not known are taken to be middling ones; these arrays use no memory.
     extents = {name: size if isinstance(size, int) else 64 for name, size in sizes.items()}
     arrays = [np.broadcast_to(0.0, [extents[n] for n in term.labels]) for term in terms]
-    parts = ["".join(letters[n] for n in term.labels) for term in terms]
-    equation = f"{','.join(parts)}->{''.join(letters[n] for n in output)}"
+    subscripts = ["".join(letters[n] for n in term.labels) for term in terms]
+    equation = f"{','.join(subscripts)}->{''.join(letters[n] for n in output)}"
     search = "optimal" if len(terms) <= _MOST_SEARCHED else "greedy"
     path = np.einsum_path(equation, *arrays, optimize=search)[0]
     return [list(numbers) for numbers in path[1:]]

@@ -201,12 +201,12 @@ def _on_diagonal(values: Tensor, dims: Shape, offset: int) -> Tensor:
     rows, columns = dims[-2:]
     length = values.shape[-1]
     before = max(-offset, 0)
-    parts = [values]
+    blocks = [values]
     if before:
-        parts.insert(0, F.zeros((*dims[:-2], before), dtype=values.dtype))
+        blocks.insert(0, F.zeros((*dims[:-2], before), dtype=values.dtype))
     if rows - before - length != 0:
-        parts.append(F.zeros((*dims[:-2], rows - before - length), dtype=values.dtype))
-    row_values = F.concat(parts, axis=-1) if len(parts) > 1 else values
+        blocks.append(F.zeros((*dims[:-2], rows - before - length), dtype=values.dtype))
+    row_values = F.concat(blocks, axis=-1) if len(blocks) > 1 else values
     here = F.expand_dims(F.positions(rows), axis=1) + offset == F.positions(columns)
     return where(here, F.expand_dims(row_values, axis=-1), 0)
 

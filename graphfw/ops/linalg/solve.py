@@ -338,8 +338,8 @@ def pinv(x: TensorLike, /, *, rtol: TensorLike | None = None) -> Tensor:
 
     Args:
         x: The matrices.
-        rtol: Singular values up to this part of the largest one count as 0. A number, or a tensor
-            that broadcasts to [*B]; by default max(M, N) times the dtype's epsilon.
+        rtol: Singular values up to this fraction of the largest one count as 0. A number, or a
+            tensor that broadcasts to [*B]; by default max(M, N) times the dtype's epsilon.
 
     Raises:
         ShapeError: x has fewer than 2 dims, or `rtol` does not fit.

@@ -81,8 +81,8 @@ class SolveTriangular(TriangularEquations):
         back = emit(SolveTriangular(not self.upper, self.unit_diagonal), adjoint(x1), ct)
 
         def by_triangle() -> Tensor:
-            part, away = (F.triu, 1) if self.upper else (F.tril, -1)
-            slope = part(-(back @ adjoint(y)), k=away if self.unit_diagonal else 0)
+            triangle, away = (F.triu, 1) if self.upper else (F.tril, -1)
+            slope = triangle(-(back @ adjoint(y)), k=away if self.unit_diagonal else 0)
             return F.sum_to(slope, x1.shape)
 
         return by_triangle, lambda: F.sum_to(back, x2.shape)
@@ -98,7 +98,7 @@ class SolveTriangular(TriangularEquations):
 
 @op("solve_factor")
 class SolveFactor(TriangularEquations):
-    """A triangular solve that is a part of another op, whose error it raises.
+    """A triangular solve that another op contains, whose error it raises.
 
     Nobody describes it, and nothing differentiates it: passes make it of solutions and inverses.
 
@@ -124,8 +124,8 @@ class SolveFactor(TriangularEquations):
 def _triangle(xp: Any, x: Any, upper: bool, unit_diagonal: bool) -> Any:
     if not unit_diagonal:
         return xp.triu(x) if upper else xp.tril(x)
-    part = xp.triu(x, 1) if upper else xp.tril(x, -1)
-    return part + xp.eye(x.shape[-1], dtype=x.dtype)
+    strict = xp.triu(x, 1) if upper else xp.tril(x, -1)
+    return strict + xp.eye(x.shape[-1], dtype=x.dtype)
 
 
 @public

@@ -160,7 +160,7 @@ def elu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
         DTypeError: x is complex.
     """
     tensor = floats("elu", x)
-    return where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor)))
+    return where(tensor > 0, tensor, alpha * F.expm1(_at_most_zero(tensor)))
 
 
 @public
@@ -174,7 +174,7 @@ def celu(x: TensorLike, /, *, alpha: float = 1.0) -> Tensor:
     """
     demand(alpha != 0, "celu: alpha must not be 0", fix="use relu, or alpha=1.0")
     tensor = floats("celu", x)
-    return where(tensor > 0, tensor, alpha * F.expm1(_negative_part(tensor) / alpha))
+    return where(tensor > 0, tensor, alpha * F.expm1(_at_most_zero(tensor) / alpha))
 
 
 @public
@@ -189,7 +189,7 @@ def selu(x: TensorLike, /) -> Tensor:
     return _SELU_SCALE * elu(x, alpha=_SELU_ALPHA)
 
 
-def _negative_part(x: Tensor) -> Tensor:
+def _at_most_zero(x: Tensor) -> Tensor:
     """The values that are not positive, others 0: their exponentials don't overflow."""
     return where(x > 0, 0, x)
 
@@ -341,7 +341,7 @@ def softmax(x: TensorLike, /, *, axis: Axes = -1) -> Tensor:
 
     Floats; float16 and bfloat16 are computed in float32. Never overflows. Entries of -inf get 0;
     where all entries along the axis are -inf, the result is all 0, and so is the gradient: a row
-    that masks everything takes part in nothing.
+    that masks everything has no effect.
 
     Args:
         x: The tensor.

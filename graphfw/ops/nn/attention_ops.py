@@ -33,7 +33,7 @@ class _AttentionOp(Op):
     """The base of the forward op and its gradient.
 
     The score of query i and key j is scale q[i]·k[j] + mask[i, j]. It is -inf, so that the key has
-    no part in the result, where the mask is False or, with `causal`, where j > i.
+    no effect on the result, where the mask is False or, with `causal`, where j > i.
 
     Attributes:
         causal: Query i sees keys 0 to i only.
@@ -212,8 +212,8 @@ class Attention(_AttentionOp):
         d_q, d_k, d_v = emit_all(AttentionGrad(self.causal, self.scale), *operands)
 
         def d_mask() -> Tensor:
-            parts = _Intermediates.of(self, operands)
-            return F.sum_to(parts.d_scores, mask[0].shape)
+            intermediates = _Intermediates.of(self, operands)
+            return F.sum_to(intermediates.d_scores, mask[0].shape)
 
         return (
             lambda: F.sum_to(d_q, q.shape),
@@ -353,23 +353,23 @@ class AttentionGrad(_AttentionOp):
         y: tuple[Tensor, Tensor, Tensor],
         *operands: Tensor,
     ) -> tuple[Any, ...]:
-        parts = _Intermediates.of(self, operands)
+        intermediates = _Intermediates.of(self, operands)
         q, k, v, _, _, _, d_out = (wide(x) for x in operands[:7])
         a, b, c = (wide(x) for x in ct)
-        factor = parts.factor
+        factor = intermediates.factor
         # Cotangents of d_scores, of the weights, of the scores and of d_weights.
         of_d_scores = (a @ k.mT + q @ b.mT) * factor
-        of_weights = d_out @ c.mT + of_d_scores * parts.centred
-        of_scores = parts.weights * of_weights
-        of_d_weights = parts.weights * of_d_scores
+        of_weights = d_out @ c.mT + of_d_scores * intermediates.centred
+        of_scores = intermediates.weights * of_weights
+        of_d_weights = intermediates.weights * of_d_scores
         entries = (
-            lambda: (of_scores @ k + parts.d_scores @ b) * factor,
-            lambda: (of_scores.mT @ q + parts.d_scores.mT @ a) * factor,
+            lambda: (of_scores @ k + intermediates.d_scores @ b) * factor,
+            lambda: (of_scores.mT @ q + intermediates.d_scores.mT @ a) * factor,
             lambda: of_d_weights.mT @ d_out,
             lambda: -F.sum(of_scores, axis=-1),
             lambda: -F.sum(of_scores, axis=-1),
             lambda: -F.sum(of_d_weights, axis=-1),
-            lambda: parts.weights @ c + of_d_weights @ v,
+            lambda: intermediates.weights @ c + of_d_weights @ v,
             lambda: of_scores,
         )
 
@@ -383,10 +383,10 @@ class AttentionGrad(_AttentionOp):
 
     def composed(self, *operands: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same made of other ops, with tensors of queries by keys."""
-        parts = _Intermediates.of(self, operands)
+        intermediates = _Intermediates.of(self, operands)
         q, k, d_out = (wide(operands[i]) for i in (0, 1, 6))
-        d_scores = parts.d_scores * parts.factor
-        found = (d_scores @ k, d_scores.mT @ q, parts.weights.mT @ d_out)
+        d_scores = intermediates.d_scores * intermediates.factor
+        found = (d_scores @ k, d_scores.mT @ q, intermediates.weights.mT @ d_out)
         d_q, d_k, d_v = (converted(x, operands[0].dtype) for x in found)
         return d_q, d_k, d_v
 

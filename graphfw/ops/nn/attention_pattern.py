@@ -1,4 +1,4 @@
-"""Attention that users compose themselves: which part of a graph is softmax(scale q kᵀ + mask) v.
+"""Attention that users compose themselves: the subgraph that is softmax(scale q kᵀ + mask) v.
 
 Differentiation and the compiler look for the same compositions, so that what one of them turns
 into the op `attention`, the other does too, and there is one of it.
@@ -167,14 +167,14 @@ def _takes(x: Tensor, name: str, inside: set[Node]) -> tuple[Tensor, ...]:
 
 def _softmax_of(x: Tensor, inside: set[Node]) -> Tensor | None:
     """Return the operand of a softmax along the last axis, composed as `gf.softmax` does."""
-    if parts := _takes(x, "divide", inside):
-        powers, total = parts
+    if operands := _takes(x, "divide", inside):
+        powers, total = operands
         shifted = _takes(powers, "exp", inside)
-    elif parts := _takes(x, "exp", inside):
-        parts = _takes(parts[0], "subtract", inside)
-        if not parts or not (logs := _takes(parts[1], "log", inside)):
+    elif operands := _takes(x, "exp", inside):
+        operands = _takes(operands[0], "subtract", inside)
+        if not operands or not (logs := _takes(operands[1], "log", inside)):
             return None
-        shifted, total = parts[:1], logs[0]
+        shifted, total = operands[:1], logs[0]
     else:
         return None
     if not shifted or not (chosen := _takes(total, "where", inside)):
@@ -189,12 +189,12 @@ def _softmax_of(x: Tensor, inside: set[Node]) -> Tensor | None:
     summed = _takes(powers, "exp", inside)
     if not summed or summed[0] is not shifted[0]:
         return None
-    if not (parts := _takes(shifted[0], "subtract", inside)):
+    if not (operands := _takes(shifted[0], "subtract", inside)):
         return None
-    scores, top = parts
-    if not (parts := _takes(top, "maximum", inside)):
+    scores, top = operands
+    if not (operands := _takes(top, "maximum", inside)):
         return None
-    largest, lowest = parts
+    largest, lowest = operands
     if not _reduces_last(largest, "max") or _fill(lowest) != np.finfo(x.dtype.dtype).min:
         return None
     (topped,) = _takes(largest, "max", inside)
@@ -232,7 +232,7 @@ class _Masked(NamedTuple):
 
 
 def _masked(x: Tensor) -> _Masked | None:
-    """Return the parts of masked scores, if x is such."""
+    """Return the scores and the mask of masked scores, if x is such."""
     if _is(x, "add"):
         left, right = x.node.inputs
         scores, mask = (left, right) if _leads_to_product(left) else (right, left)

@@ -34,7 +34,7 @@ def nms(
     Args:
         boxes: Floats.
         scores: How good each is; boxes with NaN are not kept.
-        threshold: Boxes go whose intersection is more than this part of their union.
+        threshold: Boxes go whose intersection is more than this fraction of their union.
         classes: [N] integers; boxes of different classes never compete.
 
     Raises:
@@ -59,7 +59,7 @@ def nms(
         error=ShapeError,
     )
     message = f"nms: threshold={threshold} is not between 0 and 1"
-    demand(0 <= threshold <= 1, message, fix="give a part of the union, such as 0.5")
+    demand(0 <= threshold <= 1, message, fix="give a fraction of the union, such as 0.5")
     if classes is not None:
         kinds = as_tensor(classes)
         ruled("nms", kinds, require_indices, kinds.dtype)
@@ -167,17 +167,17 @@ def sampled(
     total: Any = None
     b = F.reshape(batches, (-1, 1, 1))
     planes = F.permute_dims(x, (0, 2, 3, 1))
-    parts = []
+    samples = []
     for i in range(2):
         for j in range(2):
             at = planes[b, F.expand_dims(ys[i], 2), F.expand_dims(xs[j], 1)]
             w = F.expand_dims(weights_y[i], 2) * F.expand_dims(weights_x[j], 1)
-            parts.append((at, F.expand_dims(w, -1)))
+            samples.append((at, F.expand_dims(w, -1)))
     if is_max:
-        for at, w in parts:
+        for at, w in samples:
             total = at * w if total is None else F.maximum(total, at * w)
     else:
-        for at, w in parts:
+        for at, w in samples:
             total = at * w if total is None else total + at * w
     grid = F.reshape(total, (total.shape[0], bins[0], counts[0], bins[1], counts[1], x.shape[1]))
     pooled = (F.max if is_max else F.mean)(grid, axis=(2, 4))
@@ -195,7 +195,7 @@ def _lines(
     last = limit - 1
     first = F.minimum(F.astype(F.floor(at), int64), last)
     second = F.minimum(first + 1, last)
-    part = F.where(first >= last, F.zeros_like(at), at - F.astype(first, at.dtype))
+    fraction = F.where(first >= last, F.zeros_like(at), at - F.astype(first, at.dtype))
     zero = F.zeros_like(at)
-    weights = F.where(outside, zero, 1 - part), F.where(outside, zero, part)
+    weights = F.where(outside, zero, 1 - fraction), F.where(outside, zero, fraction)
     return (first, second), weights

@@ -202,14 +202,14 @@ class Conv(Correlation, FusibleProduct):
         together, block = _block(line, len(taps))
         # [G, O/G, C/G, T]
         flat = weight.astype(dtype).reshape(*result.shape[1:3], weight.shape[1], len(taps))
-        parts = [
+        blocks = [
             (taps[i : i + together], rows_of(xp, flat[..., i : i + together]))
             for i in range(0, len(taps), together)
         ]
         for start in range(0, batch, block):
             some = source[:, :, start : start + block].astype(dtype, copy=False)
             total = xp.moveaxis(result[start : start + block], 0, 2)
-            for own, rows in parts:
+            for own, rows in blocks:
                 add(xp, some, rows, own, total)
         return result.reshape(batch, weight.shape[0], *self.output_sizes).astype(
             x.dtype, copy=False
@@ -343,9 +343,9 @@ def _scatter(xp: Any, source: Any, rows: Any, taps: Sequence[tuple[Any, ...]], t
     """
     groups, inputs, *rest = source.shape
     products = xp.matmul(rows, source.reshape(groups, inputs, math.prod(rest)))
-    parts = products.reshape(groups, len(taps), total.shape[1], *rest)
+    blocks = products.reshape(groups, len(taps), total.shape[1], *rest)
     for number, (_, results, sources) in enumerate(taps):
-        total[(..., *results)] += parts[:, number][(..., *sources)]
+        total[(..., *results)] += blocks[:, number][(..., *sources)]
 
 
 @op("conv_weight")

@@ -87,11 +87,11 @@ def grid_sample(
     sizes = tensor.shape[2:]
     total: Any = None
     for some in itertools.product(*taps):
-        part = _picked(values, [where for where, _ in some], sizes)
+        term = _picked(values, [where for where, _ in some], sizes)
         for _, weight in some:
             if weight is not None:
-                part = part * F.expand_dims(converted(weight, part.dtype), axis=1)
-        total = part if total is None else total + part
+                term = term * F.expand_dims(converted(weight, term.dtype), axis=1)
+        total = term if total is None else total + term
     return converted(total, tensor.dtype)
 
 
@@ -129,18 +129,18 @@ def _taps(mode: str, where: Tensor, settle: Settle) -> list[tuple[Tensor, Tensor
     if mode == "linear":
         settled = settle(where)
         first = F.floor(settled)
-        part = settled - first
-        return [(first, 1 - part), (first + 1, part)]
+        fraction = settled - first
+        return [(first, 1 - fraction), (first + 1, fraction)]
     first = F.floor(where)
-    part = where - first
+    fraction = where - first
     return [
         (settle(first + offset), weight)
-        for offset, weight in zip(range(-1, 3), _cubic(part), strict=True)
+        for offset, weight in zip(range(-1, 3), _cubic(fraction), strict=True)
     ]
 
 
-def _cubic(part: Tensor) -> list[Tensor]:
-    """Return the weights of the four elements around a position, `part` after the second."""
+def _cubic(fraction: Tensor) -> list[Tensor]:
+    """Return the weights of the four elements around a position, `fraction` after the second."""
     a = -0.75
 
     def near(d: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def _cubic(part: Tensor) -> list[Tensor]:
     def far(d: Tensor) -> Tensor:
         return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
-    return [far(part + 1), near(part), near(1 - part), far(2 - part)]
+    return [far(fraction + 1), near(fraction), near(1 - fraction), far(2 - fraction)]
 
 
 def _picked(x: Tensor, positions: Sequence[Tensor], sizes: Sequence[DimLike]) -> Tensor:

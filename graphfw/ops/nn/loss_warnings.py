@@ -20,7 +20,7 @@ _UNBOUNDED = {"abs", "negative", "relu", "sum"}
 """Steps after which what has no bounds still has none."""
 _PRODUCTS = {"matmul", "conv"}
 _DEEP = 12
-"""So far up two parts of a graph are compared, to see whether they compute the same."""
+"""So far up two subgraphs are compared, to see whether they compute the same."""
 
 
 def warn_of_probabilities(name: str, x: Tensor, fix: str) -> bool:
@@ -130,17 +130,17 @@ def _is_softmax(x: Tensor) -> bool:
     """Say whether x is exp(…) / sum(exp(…)), whatever guards the sum against 0."""
     node = x.node
     if node.op.name == "divide":
-        part, total = node.inputs
-        return part.node.op.name == "exp" and _is_total(total, part)
+        terms, total = node.inputs
+        return terms.node.op.name == "exp" and _is_total(total, terms)
     inner = node.inputs[0].node if node.op.name == "exp" else node
     if inner.op.name != "subtract" or inner is node:
         return False
-    part, log = inner.inputs  # the exponential of a log_softmax
+    terms, log = inner.inputs  # the exponential of a log_softmax
     total = log.node.inputs[0] if log.node.op.name == "log" else log
-    return total is not log and _is_total(total, part, of_exp=True)
+    return total is not log and _is_total(total, terms, of_exp=True)
 
 
-def _is_total(total: Tensor, part: Tensor, *, of_exp: bool = False) -> bool:
+def _is_total(total: Tensor, terms: Tensor, *, of_exp: bool = False) -> bool:
     """Say whether a tensor is the sum of another one, or of its exponential, guarded or not."""
     while total.node.op.name in ("where", "add", "maximum") or isinstance(total.node.op, Movement):
         others = _not_constant(total.node.inputs)
@@ -151,8 +151,8 @@ def _is_total(total: Tensor, part: Tensor, *, of_exp: bool = False) -> bool:
     if summed is total:
         return False
     if not of_exp:
-        return _is_same(summed, part)
-    return summed.node.op.name == "exp" and _is_same(summed.node.inputs[0], part)
+        return _is_same(summed, terms)
+    return summed.node.op.name == "exp" and _is_same(summed.node.inputs[0], terms)
 
 
 def _is_sigmoid(x: Tensor) -> bool:

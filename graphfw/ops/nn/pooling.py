@@ -1,4 +1,4 @@
-"""Pooling: maxima, means and norms of what windows see, and of parts of the whole."""
+"""Pooling: maxima, means and norms of what windows see, and of the bins of adaptive pooling."""
 
 from __future__ import annotations
 
@@ -262,10 +262,10 @@ def lp_pool(
 
 @public
 def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
-    """Take the means of so many parts of each spatial dim, equal to one element.
+    """Take the mean of each bin: output_size says how many bins each spatial dim has.
 
-    x: [N, C, *S] -> [N, C, *output_size]. Part i of `size` goes from i S // size up to
-    (i + 1) S / size, rounded up: so parts may overlap. With output_size 1 it is global pooling.
+    x: [N, C, *S] -> [N, C, *output_size]. Bin i of `size` goes from i S // size up to
+    (i + 1) S / size, rounded up: so bins may overlap. With output_size 1 it is global pooling.
     Floats; integers become the default dtype. float16 and bfloat16 are computed in float32.
 
     Args:
@@ -288,22 +288,22 @@ def adaptive_avg_pool(x: TensorLike, /, output_size: Any) -> Tensor:
     for axis, size in changes:
         if axis in whole:
             continue
-        parts, inside = _blocks(result, axis, size)
+        bins, inside = _blocks(result, axis, size)
         if inside is None:
-            result = F.mean(parts, axis=axis + 1)
+            result = F.mean(bins, axis=axis + 1)
         else:
             count = F.sum(converted(inside, result.dtype), axis=1)
-            total = F.sum(F.where(inside, parts, 0), axis=axis + 1)
+            total = F.sum(F.where(inside, bins, 0), axis=axis + 1)
             result = total / count
     return converted(result, tensor.dtype)
 
 
 @public
 def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: bool = False) -> Any:
-    """Take the largest of so many parts of each spatial dim, equal to one element.
+    """Take the largest of each bin: output_size says how many bins each spatial dim has.
 
     x: [N, C, *S] -> [N, C, *output_size], and with `return_indices` their positions as well, int64.
-    Real dtypes. The parts are those of `adaptive_avg_pool`. The gradient goes to the first of those
+    Real dtypes. The bins are those of `adaptive_avg_pool`. The gradient goes to the first of those
     that tie.
 
     Args:
@@ -327,11 +327,11 @@ def adaptive_max_pool(x: TensorLike, /, output_size: Any, *, return_indices: boo
     numbers = F.reshape(F.positions(size_of(tensor.shape[2:])), tensor.shape[2:])
     values, indices = tensor, F.broadcast_to(numbers, tensor.shape)
     for axis, size in wanted:
-        parts, inside = _blocks(values, axis, size)
+        bins, inside = _blocks(values, axis, size)
         if inside is not None:
-            parts = F.where(inside, parts, least(tensor.dtype))
-        choice = F.argmax(parts, axis=axis + 1, keepdims=True)
-        values = F.squeeze(F.take_along_axis(parts, choice, axis=axis + 1), axis + 1)
+            bins = F.where(inside, bins, least(tensor.dtype))
+        choice = F.argmax(bins, axis=axis + 1, keepdims=True)
+        values = F.squeeze(F.take_along_axis(bins, choice, axis=axis + 1), axis + 1)
         if return_indices:
             chosen = F.take_along_axis(_blocks(indices, axis, size)[0], choice, axis=axis + 1)
             indices = F.squeeze(chosen, axis + 1)
@@ -349,14 +349,14 @@ def _outputs(name: str, x: Tensor, output_size: Any) -> list[tuple[int, int]]:
     for axis, (size, new) in enumerate(zip(given, sizes, strict=True), 2):
         if size is None or x.shape[axis] == new:
             continue
-        message = f"{name}: dim {axis} of x is empty, and has no parts"
+        message = f"{name}: dim {axis} of x is empty, and has no bins"
         demand(x.shape[axis] != 0, message, {"x": x}, fix="give x elements", error=ShapeError)
         changes.append((axis, new))
     return changes[::-1]
 
 
 def _blocks(x: Tensor, axis: int, size: int) -> tuple[Tensor, Tensor | None]:
-    """Divide an axis into parts: [*A, S, *B] -> [*A, size, L, *B], and what of it belongs to them.
+    """Divide an axis into bins: [*A, S, *B] -> [*A, size, L, *B], and what of it belongs to them.
 
     Where S is a multiple of size, all does.
     """
@@ -368,11 +368,11 @@ def _blocks(x: Tensor, axis: int, size: int) -> tuple[Tensor, Tensor | None]:
     numbers = F.positions(size)
     starts = numbers * whole // size
     stops = -(-(numbers + 1) * whole // size)
-    longest = (whole - 2) // size + 2  # parts begin and end in the midst of elements
+    longest = (whole - 2) // size + 2  # bins begin and end in the midst of elements
     reached = F.expand_dims(starts, axis=1) + F.positions(longest)
     inside = reached < F.expand_dims(stops, axis=1)
-    parts = F.take(x, F.minimum(reached, whole - 1), axis=axis)
-    return parts, F.reshape(inside, (*inside.shape, *[1] * (x.ndim - axis - 1)))
+    bins = F.take(x, F.minimum(reached, whole - 1), axis=axis)
+    return bins, F.reshape(inside, (*inside.shape, *[1] * (x.ndim - axis - 1)))
 
 
 @public

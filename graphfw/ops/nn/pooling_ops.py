@@ -195,7 +195,7 @@ class WindowMax(WindowChoice, FusiblePool):
 
 @op("window_argmax")
 class WindowArgmax(WindowChoice):
-    """Which of its elements, counted in order, is the largest.  x: [*B, *S]  ->  [*B, *P]"""
+    """The number of a window's largest element, counted in order.  x: [*B, *S]  ->  [*B, *P]"""
 
     vjp = NONDIFF
 

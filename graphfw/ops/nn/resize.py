@@ -30,7 +30,7 @@ class _Axis(NamedTuple):
         size: Its size.
         new: The size that it gets.
         scale: The factor that was asked for; None: new / size.
-        start: Where the part of it begins that is taken, in parts of the whole.
+        start: Where the region of it that is taken begins, as a fraction of the whole.
         end: Where it ends.
     """
 
@@ -153,7 +153,7 @@ def resize(
         coordinate_transformation_mode: Where elements of the result lie in x: "half_pixel" (an
             element is a square, and the outer edges meet), "half_pixel_symmetric" (their middles
             do), "pytorch_half_pixel", "align_corners" (the outer elements meet), "asymmetric" (the
-            first ones do), or "tf_crop_and_resize" (the part of x that `roi` says).
+            first ones do), or "tf_crop_and_resize" (the region of x that `roi` says).
         nearest_mode: Which is the nearest: "round_prefer_floor", "round_prefer_ceil" (these differ
             in the midst between two), "floor", or "ceil".
         cubic_coeff_a: The coefficient of "cubic".
@@ -240,9 +240,9 @@ def _axes(
         if sizes is None
         else dims_of("resize", _each("sizes", sizes, len(axis_indices)))
     )
-    parts = _each("roi", roi if roi is None else list(roi), len(axis_indices))
+    regions = _each("roi", roi if roi is None else list(roi), len(axis_indices))
     result = []
-    for axis_index, size, scale, part in zip(axis_indices, asked, factors, parts, strict=True):
+    for axis_index, size, scale, region in zip(axis_indices, asked, factors, regions, strict=True):
         old = x.shape[axis_index]
         message = f"resize: scale {scale!r} must be a number above 0"
         is_number = isinstance(scale, (int, float, np.floating))
@@ -253,7 +253,7 @@ def _axes(
             message = f"resize: dim {axis_index} has {counted(old, 'element')} and is to have {new}"
             fix = "both must be 1 or more"
             demand(not always_le(dim, 0), message, {"x": x}, fix=fix, error=ShapeError)
-        start, end = part or (0.0, 1.0)
+        start, end = region or (0.0, 1.0)
         result.append((axis_index, _Axis(old, new, scale, float(start), float(end))))
     return result
 
@@ -306,11 +306,11 @@ def _resized(xp: Any, x: Tensor, axis_index: int, where: Any, axis: _Axis, how: 
         total = xp.where(total == 0, 1.0, total)  # none is inside: there nothing counts
         weights = [w / total for w in weights]
     trailing = x.ndim - axis_index - 1
-    parts = [
+    terms = [
         _taken(x, axis_index, p, axis) * _laid(as_tensor(_cast(w, x.dtype)), trailing)
         for p, w in zip(positions, weights, strict=True)
     ]
-    return sum(parts[1:], parts[0])
+    return sum(terms[1:], terms[0])
 
 
 def _taken(x: Tensor, axis_index: int, where: Any, axis: _Axis) -> Tensor:

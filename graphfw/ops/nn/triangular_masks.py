@@ -28,8 +28,8 @@ def is_triangle(x: Tensor, dims: Shape, below: float, above: float) -> bool:
         below: The number on and below the diagonal; False is 0.
         above: The number above.
     """
-    parts = _below_and_above(x, dims)
-    return parts is not None and bool(parts[0] == below and parts[1] == above)
+    bounds = _below_and_above(x, dims)
+    return bounds is not None and bool(bounds[0] == below and bounds[1] == above)
 
 
 def _below_and_above(x: Tensor, dims: Shape, depth: int = _DEPTH) -> tuple[Array, Array] | None:
@@ -47,9 +47,9 @@ def _below_and_above(x: Tensor, dims: Shape, depth: int = _DEPTH) -> tuple[Array
         return compared
     if ELEMENTWISE not in op.traits or RANDOM in op.traits or op.multiple:
         return None
-    parts = [_below_and_above(t, dims, depth - 1) for t in inputs]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    bounds = [_below_and_above(t, dims, depth - 1) for t in inputs]
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) < len(bounds):
         return None
     with np.errstate(all="ignore"):
         below, above = (op.eval(np, *values) for values in zip(*known, strict=True))

@@ -99,8 +99,8 @@ def in_pieces(compute: Callable[..., Any]) -> Callable[..., Any]:
         flat = [xp.broadcast_to(x, shape).reshape(-1) for x in xs]
         y = xp.empty(flat[0].shape, xp.float64)
         for start in range(0, y.size, _PIECE):
-            part = slice(start, start + _PIECE)
-            y[part] = compute(xp, *[x[part] for x in flat])
+            span = slice(start, start + _PIECE)
+            y[span] = compute(xp, *[x[span] for x in flat])
         return y.reshape(shape)
 
     return evaluate

@@ -93,7 +93,7 @@ def poisson(
 
 def _few(rate: Tensor, path: Stream) -> Tensor:
     """Count how many sums of probabilities a uniform draw reaches."""
-    draw = unit("poisson", rate.shape, float64, path.part("few"))
+    draw = unit("poisson", rate.shape, float64, path.substream("few"))
     chance = F.exp(-rate)
 
     def iteration(n: Tensor, carry: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -118,8 +118,8 @@ def _many(rate: Tensor, path: Stream, is_done: Tensor | None = None) -> Tensor:
 
     def iteration(carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         found, is_done = carry
-        u = unit("poisson", dims, float64, path.part("u")) - 0.5
-        v = 1 - unit("poisson", dims, float64, path.part("v"))
+        u = unit("poisson", dims, float64, path.substream("u")) - 0.5
+        v = 1 - unit("poisson", dims, float64, path.substream("v"))
         side = F.maximum(0.5 - F.abs(u), 2.0**-54)
         count = F.floor((2 * a / side + b) * u + rate + 0.43)
         squeezed = (side >= 0.07) & (v <= sure)

@@ -1,4 +1,4 @@
-"""The parts of random draws: the op that draws bits, keys of streams, standard draws."""
+"""The building blocks of random draws: the op that draws bits, keys of streams, standard draws."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def bits(what: str, dims: Shape, words: int, name: str | None) -> Tensor:
 
 
 class Stream(str):
-    """The path of a draw that is made of several: in place of its name, for each of its parts."""
+    """The path of a draw that is made of several, each with a substream; it stands for a name."""
 
     __slots__ = ()
 
-    def part(self, name: str) -> Stream:
-        """Return the path of a part."""
+    def substream(self, name: str) -> Stream:
+        """Return the path of the substream of one of the draws."""
         return Stream(f"{self}/#{name}")
 
 

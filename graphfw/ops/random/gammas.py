@@ -96,8 +96,10 @@ def _log_gamma(what: str, a: Tensor, dims: Shape, path: Stream) -> tuple[Tensor,
 
     def iteration(carry: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         found, is_done = carry
-        x = deviates(what, dims, dtype, path.part("normal"))
-        wait = waits(what, dims, dtype, path.part("wait"))  # minus the logarithm of a uniform draw
+        x = deviates(what, dims, dtype, path.substream("normal"))
+        wait = waits(
+            what, dims, dtype, path.substream("wait")
+        )  # minus the logarithm of a uniform draw
         root = 1 + c * x
         v = root * root * root
         safe = F.where(root > 0, v, 1.0)
@@ -106,7 +108,7 @@ def _log_gamma(what: str, a: Tensor, dims: Shape, path: Stream) -> tuple[Tensor,
 
     start = (F.where(fixed == 0, 0.0, fixed), ~is_usual)
     drawn, _ = F.while_loop(lambda carry: ~F.all(carry[1]), iteration, start)
-    power = F.where(is_usual & (fixed < 1), waits(what, dims, dtype, path.part("power")), 0.0)
+    power = F.where(is_usual & (fixed < 1), waits(what, dims, dtype, path.substream("power")), 0.0)
     shrink = power / F.where(is_usual, fixed, 1.0)
     number = drawn * F.exp(-shrink)
     log = emit(ImplicitGamma(), F.log(drawn) - shrink, F.broadcast_to(a, dims))
@@ -180,7 +182,7 @@ def beta(
 ) -> Tensor:
     """Draw from the beta distribution on [0, 1], x^(a-1) (1-x)^(b-1).  -> shape
 
-    The part that one gamma draw is of two. Gradients flow to a and b.
+    The fraction that one gamma draw is of the sum of two. Gradients flow to a and b.
 
     Args:
         shape: Dims, static or symbolic.
@@ -202,7 +204,7 @@ def beta(
     for label, value in (("a", a), ("b", b)):
         demand_scale("beta", label, value)
         given = _valid(parameter("beta", label, value, dims, wide_dtype(to)))
-        logs.append(_log_gamma("beta", given, dims, path.part(label))[1])
+        logs.append(_log_gamma("beta", given, dims, path.substream(label))[1])
     return named(F.astype(F.sigmoid(logs[0] - logs[1]), to), name)
 
 
@@ -276,6 +278,6 @@ def student_t(
     demand_scale("student_t", "freedom", freedom)
     path = stream("student_t", name)
     half = 0.5 * _valid(parameter("student_t", "freedom", freedom, dims, wide_dtype(to)))
-    normal = deviates("student_t", dims, half.dtype, path.part("normal"))
-    log = _log_gamma("student_t", half, dims, path.part("gamma"))[1]
+    normal = deviates("student_t", dims, half.dtype, path.substream("normal"))
+    log = _log_gamma("student_t", half, dims, path.substream("gamma"))[1]
     return named(F.astype(normal * F.exp(0.5 * (F.log(half) - log)), to), name)

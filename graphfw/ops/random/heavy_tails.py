@@ -57,8 +57,8 @@ def laplace(
     """
     dims, to, spread = _spread("laplace", shape, dtype, scale, mean=mean)
     path = stream("laplace", name)
-    side = bits("laplace", dims, 1, path.part("sign")) & 1
-    wait = F.astype(waits("laplace", dims, wide_dtype(to), path.part("wait")), to)
+    side = bits("laplace", dims, 1, path.substream("sign")) & 1
+    wait = F.astype(waits("laplace", dims, wide_dtype(to), path.substream("wait")), to)
     return named(spread(F.where(side == 1, wait, -wait)), name)
 
 

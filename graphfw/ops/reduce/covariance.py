@@ -92,7 +92,7 @@ def _covariances(
 ) -> tuple[Tensor, DType]:
     """Return the covariances in the dtype of sums, and the dtype that the result is to have."""
     require_correction(name, correction)
-    tensors = [_in_rows(name, part, rowvar) for part in ((x,) if y is None else (x, y))]
+    tensors = [_in_rows(name, operand, rowvar) for operand in ((x,) if y is None else (x, y))]
     tensors = list(promoted(name, *tensors))
     dtype = tensors[0].dtype
     rows = wide(F.concat(tensors, axis=0))

@@ -336,12 +336,12 @@ def diff(
     axis_index = ruled("diff", tensor, normalize_axis, axis, tensor.ndim)
     demand(n >= 0, f"diff: n is {n}, and must be 0 or more", {"x": tensor}, fix="use n=1")
     ruled("diff", tensor, require_numeric, tensor.dtype)
-    parts = [part for part in (prepend, tensor, append) if part is not None]
-    if len(parts) > 1:
+    pieces = [piece for piece in (prepend, tensor, append) if piece is not None]
+    if len(pieces) > 1:
         edge = (*tensor.shape[:axis_index], 1, *tensor.shape[axis_index + 1 :])
         tensors = [
-            F.broadcast_to(part, edge) if part.ndim == 0 else part
-            for part in promoted("diff", *parts)
+            F.broadcast_to(piece, edge) if piece.ndim == 0 else piece
+            for piece in promoted("diff", *pieces)
         ]
         tensor = F.concat(tensors, axis=axis_index)
     before = (slice(None),) * axis_index

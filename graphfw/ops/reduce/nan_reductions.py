@@ -203,7 +203,7 @@ def _filled(x: Tensor, value: float) -> Tensor:
 
 
 def _present(x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    """Count the elements that are no NaN, in the dtype of x's parts."""
+    """Count the elements that are no NaN, in the dtype of x's components."""
     counts = total_of(~F.isnan(x), axis=axis, keepdims=keepdims)
     return converted(counts, x.dtype.real)
 

@@ -119,7 +119,7 @@ def tensor_list(name: str, arrays: Sequence[TensorLike]) -> list[Tensor]:
 
 @op("split")
 class Split(Movement):
-    """The parts of a tensor along an axis.  x: [*A, N, *B]  ->  [*A, length, *B] for each length"""
+    """Sections of a tensor along an axis.  x: [*A, N, *B]  ->  [*A, length, *B] for each length"""
 
     lengths: tuple[DimLike, ...]
     axis: int
@@ -132,8 +132,8 @@ class Split(Movement):
         for length in self.lengths:
             total = total + length
         fits = total == x[self.axis]
-        message = f"parts of {shape_text(self.lengths)} make {total}"
-        require(fits, message, [(0, self.axis)], "the parts must make up the whole dim")
+        message = f"sections of {shape_text(self.lengths)} make {total}"
+        require(fits, message, [(0, self.axis)], "the sections must make up the whole dim")
         return tuple([(*x[: self.axis], n, *x[self.axis + 1 :]) for n in self.lengths])
 
     def dtype(self, x: DType) -> tuple[DType, ...]:  # type: ignore[override]  # several outputs
@@ -145,10 +145,10 @@ class Split(Movement):
         ends = list(itertools.accumulate(self.lengths[:-1]))
         return tuple(xp.split(x, ends, axis=self.axis))
 
-    def source_index(self, index: Index, x: Shape, y: Shape, part: int = 0) -> Index | None:
+    def source_index(self, index: Index, x: Shape, y: Shape, section: int = 0) -> Index | None:
         if not all(always_ge(n, 0) for n in self.lengths):
             return None
-        start = [0, *itertools.accumulate(self.lengths)][part]
+        start = [0, *itertools.accumulate(self.lengths)][section]
         return tuple([i + start if a == self.axis else i for a, i in enumerate(index)])
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
@@ -158,44 +158,44 @@ class Split(Movement):
     def cases() -> Iterator[Case]:
         yield ok("float32[2, 5]", lengths=(2, 0, 3), axis=1)
         yield ok("int32[3]", lengths=(3,), axis=0)
-        yield bad("float32[2, 5]", lengths=(2, 2), axis=1, match=r"parts of \[2, 2\] make 4")
+        yield bad("float32[2, 5]", lengths=(2, 2), axis=1, match=r"sections of \[2, 2\] make 4")
 
 
 @public
-def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tuple[Tensor, ...]:
-    """Take a tensor apart along an axis.  x: [*A, N, *B] -> [*A, length, *B] for each part
+def split(x: TensorLike, sections: int | Sequence[DimLike], /, axis: int = 0) -> tuple[Tensor, ...]:
+    """Take a tensor apart along an axis.  x: [*A, N, *B] -> [*A, length, *B] for each section
 
     Args:
         x: What to take apart.
-        parts: The number of equal parts, or the positions to cut at, as for `np.split`: `(2, 5)`
-            makes x[:2], x[2:5] and x[5:]. Positions may be symbolic dims.
+        sections: The number of equal sections, or the positions to cut at, as for `np.split`:
+            `(2, 5)` makes x[:2], x[2:5] and x[5:]. Positions may be symbolic dims.
         axis: The axis.
 
     Raises:
-        ShapeError: The dim does not divide into equal parts, or can't be shown to.
+        ShapeError: The dim does not divide into equal sections, or can't be shown to.
         ArgumentError: The positions are not in order, or lie outside.
         ExecutionError: When run: the same, of a symbolic dim.
 
     >>> import graphfw as gf
-    >>> [part.shape for part in gf.split(gf.zeros((2, 6)), 3, axis=1)]
+    >>> [section.shape for section in gf.split(gf.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
     tensor = as_tensor(x)
     axis_index = ruled("split", tensor, normalize_axis, axis, tensor.ndim)
     dim = tensor.shape[axis_index]
-    if isinstance(parts, Sequence):
-        return emit_all(Split(_between(tensor, parts, dim), axis_index), tensor)
-    count = whole("split", "the number of parts", parts)
+    if isinstance(sections, Sequence):
+        return emit_all(Split(_between(tensor, sections, dim), axis_index), tensor)
+    count = whole("split", "the number of sections", sections)
     if not isinstance(count, int) or count < 1:
         raise ArgumentError(
-            f"split: can't make {counted(count, 'part')}",
+            f"split: can't make {counted(count, 'section')}",
             operands=[describe("x", tensor)],
-            fix="pass how many equal parts to make, 1 or more, or the positions to cut at",
+            fix="pass how many equal sections to make, 1 or more, or the positions to cut at",
         )
     each = exact_div(dim, count)
     if each is None:
         raise ShapeError(
-            f"split: dim {axis_index} of size {dim} doesn't divide into {count} equal parts",
+            f"split: dim {axis_index} of size {dim} doesn't divide into {count} equal sections",
             operands=[describe("x", tensor)],
             fix=f"pass the positions to cut at{_even(dim, count)}",
         )
@@ -203,7 +203,7 @@ def split(x: TensorLike, parts: int | Sequence[DimLike], /, axis: int = 0) -> tu
 
 
 def _even(dim: DimLike, count: int) -> str:
-    """Say where to cut a dim into parts that differ by one element at most, as NumPy does."""
+    """Say where to cut a dim into sections that differ by one element at most, as NumPy does."""
     if not isinstance(dim, int) or count > dim:
         return ""
     each, longer = divmod(dim, count)
@@ -242,4 +242,4 @@ def unstack(x: TensorLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
             "through its elements",
         )
     slices = emit_all(Split((1,) * count, axis_index), tensor) if count else ()
-    return tuple(squeeze(part, axis=axis_index) for part in slices)
+    return tuple(squeeze(section, axis=axis_index) for section in slices)

@@ -201,7 +201,7 @@ class Gathering(Op):
             return emit(shifted, *mapped.all(given, batched[:count]), *indices)
         if not any(batched[:count]) and count == 1:
             return F.moveaxis(emit(self, *given, *indices), self.axis, 0)
-        # Each example's indices are for its own part of x: the example is one index more. The
+        # Each example's indices are for its own slice of x: the example is one index more. The
         # indexed axes stand side by side, so the examples move to before the first of them.
         own = F.positions(mapped.size)
         moved = [F.moveaxis(x, 0, self.axis) for x in mapped.all(given, batched[:count])]

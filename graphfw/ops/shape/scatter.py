@@ -257,15 +257,15 @@ def _put(
     if isinstance(step.op, Gather):
         named = reshape(values, step.result)
         return emit(op(step.op.axis), x(), named, *step.inputs)
-    part = _put(lambda: emit(step.op, x()), rest, values, op)
+    inner = _put(lambda: emit(step.op, x()), rest, values, op)
     if isinstance(step.op, Slice):
-        return emit(SliceSet(*step.op.values), x(), part)
+        return emit(SliceSet(*step.op.values), x(), inner)
     if isinstance(step.op, Flip):
-        return emit(step.op, part)
+        return emit(step.op, inner)
     if isinstance(step.op, PermuteDims):
-        back = sorted(range(part.ndim), key=step.op.axes.__getitem__)
-        return permute_dims(part, back)
-    return reshape(part, step.source)
+        back = sorted(range(inner.ndim), key=step.op.axes.__getitem__)
+        return permute_dims(inner, back)
+    return reshape(inner, step.source)
 
 
 _WHOLE: dict[type[Putting], Callable[[Tensor, Tensor], Tensor]] = {

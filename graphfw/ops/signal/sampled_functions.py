@@ -111,8 +111,8 @@ def interp(
     x0, x1, f0, f1 = (F.take(t, i) for t in (points, values) for i in (before, after))
     width = x1 - x0
     # The gradient must not see a division by 0.
-    part = F.where(width == 0, 0, (positions - x0) / F.where(width == 0, 1, width))
-    result = f0 + part * (f1 - f0)
+    fraction = F.where(width == 0, 0, (positions - x0) / F.where(width == 0, 1, width))
+    result = f0 + fraction * (f1 - f0)
     low, high = (values[end] if given is None else given for end, given in ((0, left), (-1, right)))
     result = F.where(positions < points[0], low, result)
     result = F.where(positions == points[-1], values[-1], result)
@@ -304,10 +304,10 @@ def ediff1d(
     Tensor([-9,  1,  2,  3], dtype=int64)
     """
     steps = F.diff(F.flatten(as_tensor(x)))
-    parts = [part for part in (to_begin, steps, to_end) if part is not None]
-    if len(parts) == 1:
+    pieces = [x for x in (to_begin, steps, to_end) if x is not None]
+    if len(pieces) == 1:
         return steps
-    return F.concat([F.flatten(part) for part in promoted("ediff1d", *parts)])
+    return F.concat([F.flatten(x) for x in promoted("ediff1d", *pieces)])
 
 
 @public

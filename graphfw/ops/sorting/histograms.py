@@ -178,8 +178,8 @@ def histogram(
     position = F.where(is_inside, position, count)
     counts = _added_up("histogram", position, added, count + 1)[:-1]
     if density:
-        parts = counts if counts.dtype.is_inexact else converted(counts, samples.dtype)
-        counts = parts / F.sum(parts) / F.diff(edges)
+        weights = counts if counts.dtype.is_inexact else converted(counts, samples.dtype)
+        counts = weights / F.sum(weights) / F.diff(edges)
     return Histogram(counts, edges)
 
 
@@ -250,8 +250,8 @@ def _finite(low: Any, high: Any) -> Any:
 def _guessed(x: Tensor, edges: Tensor) -> Tensor:
     """Find the bins of elements by the bins' width; edges decide where rounding led beside them."""
     count = edges.shape[0] - 1
-    parts = (wide(x) - wide(edges[0])) * (count / wide(edges[-1] - edges[0]))
-    guess = F.minimum(F.maximum(converted(parts, int64), 0), count - 1)
+    scaled = (wide(x) - wide(edges[0])) * (count / wide(edges[-1] - edges[0]))
+    guess = F.minimum(F.maximum(converted(scaled, int64), 0), count - 1)
     below = converted(x < F.take(edges, guess), int64)
     above = converted(x >= F.take(edges, guess + 1), int64)
     return guess - below + above

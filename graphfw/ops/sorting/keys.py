@@ -28,7 +28,7 @@ LONG = 512
 _BLOCK = 1 << 14
 """Elements whose keys are made at once: new memory takes longer than the work in a cache."""
 
-_PART = 1 << 17
+_RANGE = 1 << 17
 """Elements that a thread sorts at least: some ms."""
 
 _ROUNDS = 8
@@ -147,14 +147,14 @@ def _packed(lines: Array, keys: Keys, own: int, lost: int) -> Array:
     packed = np.empty(lines.shape, kind)
     numbers = np.arange(min(size, _BLOCK), dtype=kind)
     for block in _blocks(lines):
-        part, into = keys(lines[block]), packed[block]
+        packed_keys, into = keys(lines[block]), packed[block]
         begin = block[1].start
         indices = numbers[: into.shape[1]] + kind.type(begin) if begin else numbers
         if lost and lost == own:
-            part &= kind.type(-1 << own & 2**64 - 1)
-            np.bitwise_or(part, indices, out=into)
+            packed_keys &= kind.type(-1 << own & 2**64 - 1)
+            np.bitwise_or(packed_keys, indices, out=into)
             continue
-        into[...] = part
+        into[...] = packed_keys
         if lost:
             into >>= kind.type(lost)
         into <<= kind.type(own)
@@ -242,7 +242,7 @@ def is_half(x: Array) -> bool:
 
 
 def sort_rows(lines: Array) -> None:
-    """Sort rows in place: a long one in parts that are sorted side by side."""
+    """Sort rows in place: a long one in ranges that are sorted side by side."""
     if lines.size == lines.shape[-1]:
         _sort_line(lines.reshape(-1))
     else:
@@ -251,7 +251,7 @@ def sort_rows(lines: Array) -> None:
 
 def _sort_line(line: Array) -> None:
     """Sort the elements of one row in place, on as many threads as there are."""
-    if threads_here() == 1 or len(line) < 2 * _PART:
+    if threads_here() == 1 or len(line) < 2 * _RANGE:
         line.sort()
         return
     middle = len(line) // 2

@@ -33,15 +33,15 @@ def quantile(
     keepdims: bool = False,
     method: Method = "linear",
 ) -> Tensor:
-    """Find the numbers that parts of the elements along axes are below.
+    """Find quantiles: the numbers that fractions q of the elements along axes are below.
 
     x: [*A], q: [*Q] -> [*Q, *A without axis]. Of N sorted elements, q stands at position q * (N -
     1). Real floating-point; integers become the default dtype. One NaN makes the result NaN.
 
     Args:
         x: The samples.
-        q: Which part is below, from 0 to 1: a number, or a tensor of any shape. Beyond that range
-            the result is NaN where q is not known before a run.
+        q: The fraction that is below, from 0 to 1: a number, or a tensor of any shape. Beyond that
+            range the result is NaN where q is not known before a run.
         axis: Along which dims, all by default.
         keepdims: Whether to keep the axes, as size 1.
         method: What to take between two elements: a mean weighted by distance ("linear"), the
@@ -181,27 +181,27 @@ def _quantile(
     axes = axes_of(name, tensor, axis)
     demand_one_of(name, "method", method, get_args(Method))
     ruled(name, tensor, require_elements, tensor.shape, axes)
-    parts = _fractions(name, q, whole)
+    fractions = _fractions(name, q, whole)
     ordered = F.sort(_lines(tensor, axes), axis=-1, stable=False)
-    flat = F.reshape(parts, (parts.size,))
+    flat = F.reshape(fractions, (fractions.size,))
     found = _between(name, ordered, flat, method)
     kept = reduced(tensor.shape, axes, keepdims)
-    return F.reshape(F.moveaxis(found, -1, 0), (*parts.shape, *kept))
+    return F.reshape(F.moveaxis(found, -1, 0), (*fractions.shape, *kept))
 
 
 def _fractions(name: str, q: TensorLike, whole: int) -> Tensor:
-    """Return q as parts of 1 in float64, in which a position among many elements is exact."""
+    """Return q as fractions in float64, in which a position among many elements is exact."""
     is_python = isinstance(q, (int, float, list, tuple))
     tensor = F.asarray(q, dtype=float64) if is_python else floats(name, q)
     values = concrete.value_to_check(tensor)
     if values is not None:
-        is_part = bool(np.all((values >= 0) & (values <= whole)))
-        fix = "write the part that is below: 0.95 is the 95th percentile"
+        fits = bool(np.all((values >= 0) & (values <= whole)))
+        fix = "write the fraction that is below: 0.95 is the 95th percentile"
         if whole != 1:
             fix = "write how many of 100 are below: 95, and not 0.95"
-        demand(is_part, f"{name}: q={values} is not between 0 and {whole}", fix=fix)
-    parts = converted(tensor, float64)
-    return parts if whole == 1 else parts / whole
+        demand(fits, f"{name}: q={values} is not between 0 and {whole}", fix=fix)
+    fractions = converted(tensor, float64)
+    return fractions if whole == 1 else fractions / whole
 
 
 def _lines(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -212,23 +212,23 @@ def _lines(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return lines
 
 
-def _between(name: str, ordered: Tensor, parts: Tensor, method: Method) -> Tensor:
-    """Return the quantiles of sorted lines.  ordered: [*B, N], parts: [Q] -> [*B, Q]"""
+def _between(name: str, ordered: Tensor, fractions: Tensor, method: Method) -> Tensor:
+    """Return the quantiles of sorted lines.  ordered: [*B, N], fractions: [Q] -> [*B, Q]"""
     count: DimLike = ordered.shape[-1]
     is_nan = F.isnan(ordered)
     skips_nan = name.startswith("nan")
     positions: Any
     if skips_nan:
         last = F.sum(~is_nan, axis=-1, keepdims=True) - 1
-        positions = parts * converted(F.maximum(last, 0), float64)
+        positions = fractions * converted(F.maximum(last, 0), float64)
     else:
-        positions = parts * as_tensor(count - 1, float64)
+        positions = fractions * as_tensor(count - 1, float64)
     # NaN is sorted after all others: if the first element is NaN, all are.
     telling = as_tensor(0 if skips_nan else count - 1, int64)
     refusal = f"{name}: the axis {NO_ELEMENTS}\n{ONE_ELEMENT}"
     result_is_nan = emit(Gather(ordered.ndim - 1, refusal), is_nan, telling)
-    bad = F.expand_dims(result_is_nan, axis=-1) | ~((parts >= 0) & (parts <= 1))
-    positions = F.where((parts >= 0) & (parts <= 1), positions, 0)
+    bad = F.expand_dims(result_is_nan, axis=-1) | ~((fractions >= 0) & (fractions <= 1))
+    positions = F.where((fractions >= 0) & (fractions <= 1), positions, 0)
     before = F.floor(positions)
 
     def at(position: Tensor) -> Tensor:

@@ -77,12 +77,12 @@ def _ordered(lines: Array) -> Array:
         narrow = np.dtype(np.uint16 if bits <= COUNTED else np.uint32)
         if bits <= 8 * narrow.itemsize < 8 * lines.dtype.itemsize:
             lines -= lines.dtype.type(low)
-            part = lines.astype(narrow)
+            narrowed = lines.astype(narrow)
             if bits <= COUNTED:
-                part.sort(axis=-1, kind="stable")
+                narrowed.sort(axis=-1, kind="stable")
             else:
-                sort_rows(part)
-            np.add(part, lines.dtype.type(low), out=lines, casting="unsafe", dtype=lines.dtype)
+                sort_rows(narrowed)
+            np.add(narrowed, lines.dtype.type(low), out=lines, casting="unsafe", dtype=lines.dtype)
             return lines
     if lines.size == lines.shape[-1] and lines.dtype.kind == "f":
         _sort_whole(lines.reshape(-1))

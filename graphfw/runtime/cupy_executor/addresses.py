@@ -27,7 +27,7 @@ class GpuAddress(NamedTuple):
 
 
 class StorageAddress(NamedTuple):
-    """Where a storage is in a run: in the arena, or in an array of its own.
+    """The address of a storage in a run: in the arena, or in an array of its own.
 
     Attributes:
         slot: The number of the array; -1: the arena.

@@ -1,4 +1,4 @@
-"""The GPU's part in the stages of compilation: see `runtime/pipeline.py`."""
+"""The GPU backend of the stages of compilation: see `runtime/pipeline.py`."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def segments_of(steps: Sequence[tuple[int, int, Native | Evaluated]]) -> list[Se
 
 
 def launches_of(segment: Segment) -> int:
-    """Return how many launches a CUDA graph of a part is; 0 where it can't be one."""
+    """Return the number of launches of a segment's CUDA graph; 0 where it can't be one."""
     if not isinstance(segment, list):
         return 0
     return sum([_launches(one) for wave in segment for one in wave])
@@ -58,4 +58,4 @@ def launches_of(segment: Segment) -> int:
 def _launches(one: Native) -> int:
     if isinstance(one, BoundRegion):
         return one.launches
-    return max(1, len(one.plan.parts)) if isinstance(one, BoundCudnn) else 1
+    return max(1, len(one.plan.slices)) if isinstance(one, BoundCudnn) else 1

@@ -244,7 +244,7 @@ class GpuProgram(GpuSteps):
         return frozenset([storage for step in steps for storage in step.operands])
 
     def reads(self, storage: Storage) -> bool:
-        """Whether anything reads a storage."""
+        """Return whether anything reads a storage."""
         return any([storage in self._read_by(one) for one in self.work])
 
     def _read_by(self, one: Work) -> frozenset[Storage]:

@@ -70,7 +70,7 @@ class Worth(NamedTuple):
     """The gain of recording a run at some sizes.
 
     Attributes:
-        recorded: For each part whether it becomes a graph, if it is worth it.
+        recorded: For each segment whether it becomes a graph, if it is worth it.
         launches: How many launches are saved.
         copied: The bytes that are copied into the instance's memory and out of it.
         copies: In how many copies.
@@ -173,7 +173,7 @@ class Instance:
         worth: What it brings.
 
     Attributes:
-        graphs: What has been recorded, by part.
+        graphs: The recorded graphs, by segment.
         final: What has been recorded of what writes new contents over the old ones.
     """
 
@@ -194,11 +194,11 @@ class Instance:
         self.final: Any = None
 
     def records(self, number: int) -> bool:
-        """Whether a part is to become a graph."""
+        """Return whether a segment is to become a graph."""
         return self.worth.pays and self.worth.recorded[number]
 
     def knows(self, variables: Sequence[Any]) -> bool:
-        """Whether these are the arrays of the variables that it has been made for."""
+        """Return whether these are the arrays of the variables that it has been made for."""
         return all(map(is_, variables, self.variables))
 
     def __str__(self) -> str:

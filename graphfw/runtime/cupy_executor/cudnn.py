@@ -107,9 +107,9 @@ class CudnnRequest(NamedTuple):
         offsets: Where each operand begins in its storage, in bytes.
         barred: The notes of ways that are not taken.
         since: Older libraries are not asked it.
-        parts: Where the graph is for a part of all and run for one after the other: how far after
+        slices: Where the graph computes one slice and is run for one after the other: how far after
             `offsets` each begins.
-        smaller: What may be asked where there is no way: the same in more parts.
+        smaller: What may be asked where there is no way: the same in more slices.
         kept: All that the graph is made of, as a text, where cuDNN compiles for it: then its plan
             is kept on disk. Other plans are made sooner than they would be read.
     """
@@ -118,7 +118,7 @@ class CudnnRequest(NamedTuple):
     offsets: tuple[int, ...]
     barred: tuple[str, ...] = ()
     since: int = OLDEST
-    parts: tuple[tuple[int, ...], ...] = ()
+    slices: tuple[tuple[int, ...], ...] = ()
     smaller: tuple[CudnnRequest, ...] = ()
     kept: str = ""
 
@@ -196,13 +196,13 @@ class CudnnPlan(NamedTuple):
         graph: What cuDNN has made of it.
         offsets: Where each operand begins in its storage, in bytes.
         workspace: The bytes that it needs besides.
-        parts: See `CudnnRequest`.
+        slices: See `CudnnRequest`.
     """
 
     graph: Any
     offsets: tuple[int, ...]
     workspace: int
-    parts: tuple[tuple[int, ...], ...] = ()
+    slices: tuple[tuple[int, ...], ...] = ()
 
 
 class Cudnn:
@@ -246,8 +246,8 @@ class Cudnn:
             try:
                 self._cudnn.set_stream(handle=handle, stream=stream)
                 begin = [*map(add, operands, plan.offsets)]
-                for part in plan.parts or ([0 for _ in begin],):
-                    at = dict(enumerate(map(add, begin, part), 1))
+                for slice_offsets in plan.slices or ([0 for _ in begin],):
+                    at = dict(enumerate(map(add, begin, slice_offsets), 1))
                     plan.graph.execute(at, workspace, handle=handle)
             except Exception as error:
                 raise ExecutorError(
@@ -268,7 +268,7 @@ class Cudnn:
                 plan = self._built(one)
                 if isinstance(plan, CudnnPlan):
                     return plan
-                first = f"{first}; in {counted(len(one.parts), 'part')}: {plan}"
+                first = f"{first}; in {counted(len(one.slices), 'slice')}: {plan}"
         return first
 
     def _built(self, asked: CudnnRequest) -> CudnnPlan | str:
@@ -294,7 +294,7 @@ class Cudnn:
             return "the package has a kernel of its own for it, about which it says too little"
         if name and recalled is None:
             self._keep(name, graph)
-        return CudnnPlan(graph, asked.offsets, workspace, asked.parts)
+        return CudnnPlan(graph, asked.offsets, workspace, asked.slices)
 
     def _compile(self, graph: Any, asked: CudnnRequest) -> None:
         """Have a graph be planned by one of the ways that are allowed."""

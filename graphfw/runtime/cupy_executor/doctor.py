@@ -1,4 +1,4 @@
-"""A report of the parts of a machine that the CuPy executor needs."""
+"""A report of the hardware and the libraries that the CuPy executor needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which matrix products take up what is done to them, as cuBLASLt can: the op `fused_product`.
+"""Matrix products with epilogues that cuBLASLt can compute: the op `fused_product`.
 
 These are a bias, another matrix that is added, GELU by the hyperbolic tangent, which also leaves
 what its gradient needs, that gradient, and sums of columns, the gradients of biases. All else that
@@ -231,7 +231,7 @@ class _Finder:
                     yield _Found(node.outputs[0], leaves, frozenset(inner))
 
     def _is_closed(self, found: _Found) -> bool:
-        """Whether nothing but the root of a composition shows anything of its first leaf."""
+        """Return whether nothing but the root of a composition shows anything of its first leaf."""
         reached = {found.leaves[0]}
         for node in sorted(found.inner, key=self._order.__getitem__):
             if not reached.isdisjoint(node.inputs):

@@ -274,7 +274,7 @@ class GpuExecutable(PlannedExecutable[GpuLayout]):
         return [*fetched, *instance.updated]
 
     def _graph(self, instance: Instance, number: int, segment: Segment, run: RunMemory) -> Any:
-        """Return the graph of a part; None where it has none, or not yet."""
+        """Return the graph of a segment; None where it has none, or not yet."""
         if number not in instance.graphs:
             if run.layout.runs <= RUNS or not instance.records(number):
                 return None

@@ -28,7 +28,7 @@ ALIGNED = 16
 """So many bytes kernels of cuBLASLt read and write at once, where rows begin at multiples of it."""
 
 RESULT = 2
-"""Which operand of a product is its result."""
+"""The index of a product's result among its operands."""
 
 
 class ProductSizes(NamedTuple):
@@ -106,9 +106,9 @@ class ProductCode:
         """The step's name in reports: what is done, in order."""
         if self.op is None:
             return "matmul"
-        parts = {"residual": self.op.residual, "bias": self.op.bias}
-        parts |= {self.op.activation: bool(self.op.activation), "sums": self.op.sums}
-        return " ".join(["matmul", *[name for name, is_there in parts.items() if is_there]])
+        words = {"residual": self.op.residual, "bias": self.op.bias}
+        words |= {self.op.activation: bool(self.op.activation), "sums": self.op.sums}
+        return " ".join(["matmul", *[name for name, is_there in words.items() if is_there]])
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class ProductCode:
 
     @property
     def plain(self) -> ProductCode:
-        """The part that is always done by cuBLASLt: the product, and what is added to it."""
+        """The operations that cuBLASLt always does: the product, and what is added to it."""
         assert self.op is not None
         op = FusedProduct(residual=True, widens=self.op.widens) if self.op.residual else None
         return replace(self, op=op, fallback=(), apart=RESULT)
@@ -313,7 +313,7 @@ def _as_it_lies(view: View) -> _GemmOperand | None:
 
 
 def _leads(stride: DimLike, view: View) -> bool:
-    """Whether a stride leads on to other elements, if there are any."""
+    """Return whether a stride leads on to other elements, if there are any."""
     return always_ge(stride, 0) and (stride != 0 or size_of(view.shape) == 0)
 
 
@@ -330,7 +330,7 @@ def _joined(dims: Sequence[DimLike], strides: Sequence[DimLike]) -> DimLike | No
 
 
 def _is_tall(a: _GemmOperand, dims: Sequence[DimLike], rows: DimLike) -> bool:
-    """Whether the matrices of a batch lie below each other like one."""
+    """Return whether the matrices of a batch lie below each other like one."""
     return not a.is_across and size_of(dims) != 1 and a.batch == rows * a.lead
 
 

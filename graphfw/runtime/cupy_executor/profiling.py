@@ -44,10 +44,10 @@ def events_of(worker: Worker, run: RunMemory, rng: Rng, cupy: Any) -> list[Event
 
     noting = worker.noting(after)
     try:
-        for part in [*layout.segments, *layout.final]:
-            if not isinstance(part, list):
+        for segment in [*layout.segments, *layout.final]:
+            if not isinstance(segment, list):
                 gate.set()  # who computes it may wait for what has been launched
-            noting.work(run, [part], rng)
+            noting.work(run, [segment], rng)
     finally:
         gate.set()
     marks[-1].synchronize()

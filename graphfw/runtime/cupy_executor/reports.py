@@ -165,9 +165,9 @@ def _asked(one: CudnnStep, env: Mapping[str, int] | None, device: Device) -> str
     if isinstance(plan, str):
         return f"by kernels, since {plan}:{''.join(lines)}"
     then = f", then:{''.join(lines)}" if lines else ""
-    parts = f" in {counted(len(plan.parts), 'part')}" if plan.parts else ""
+    slices = f" in {counted(len(plan.slices), 'slice')}" if plan.slices else ""
     scratch = shown_bytes(plan.workspace)
-    return f"{one.code.title} by cuDNN{parts}, {scratch} of scratch memory{then}"
+    return f"{one.code.title} by cuDNN{slices}, {scratch} of scratch memory{then}"
 
 
 def _label(one: Work) -> str:

@@ -229,7 +229,7 @@ class Worker:
         return made
 
     def work(self, run: RunMemory, segments: Iterable[Segment], rng: Rng) -> None:
-        """Do what some parts say.
+        """Run some segments.
 
         Args:
             run: Its memory.
@@ -295,7 +295,7 @@ class Worker:
             self.launch(wave, run)
 
     def failed(self, run: RunMemory) -> bool:
-        """Whether a check of a run has failed; waits for all that has been launched."""
+        """Return whether a check of a run has failed; waits for all that has been launched."""
         stream = self._xp.cuda.get_current_stream()
         (flag,) = self._device.staging.numbers([(run.flags, int32)], stream)
         return bool(flag)

@@ -120,7 +120,7 @@ def runs_on_host(node: Node, *, has_kernels: bool = True) -> bool:
 
 
 def _has_stored(node: Node) -> bool:
-    """Whether it takes or gives numbers of such a dtype, or what is inside of it does."""
+    """Return whether it takes or gives numbers of such a dtype, or what is inside of it does."""
     kinds = [*node.types, *[tensor.type for tensor in node.inputs]]
     if any([kind.dtype.is_storage for kind in kinds]):
         return True

@@ -24,8 +24,8 @@ class Pair(Expr):
     imag: Expr
 
 
-class Parts(NamedTuple):
-    """The parts of a complex number, or one value for each of them."""
+class Components(NamedTuple):
+    """The components of a complex number, or one value for each of them."""
 
     real: Expr
     imag: Expr
@@ -35,18 +35,18 @@ class NoComplexFormError(Exception):
     """A function has no form for complex numbers."""
 
 
-def parts_of(x: Expr) -> Parts:
-    """Return the parts of a complex number."""
+def components_of(x: Expr) -> Components:
+    """Return the components of a complex number."""
     if isinstance(x, Pair):
-        return Parts(x.real, x.imag)
-    part = x.dtype.real
-    return Parts(Expr(part), Expr(part))  # of a placeholder
+        return Components(x.real, x.imag)
+    dtype = x.dtype.real
+    return Components(Expr(dtype), Expr(dtype))  # of a placeholder
 
 
 def literal(value: complex, dtype: DType) -> Pair:
     """Return a complex literal."""
-    part, value = dtype.real, complex(value)
-    return Pair(dtype, Const(part, value.real), Const(part, value.imag))
+    kind, value = dtype.real, complex(value)
+    return Pair(dtype, Const(kind, value.real), Const(kind, value.imag))
 
 
 def called(k: PrimitiveCalls, function: str, args: Sequence[Expr]) -> Expr:
@@ -58,8 +58,8 @@ def called(k: PrimitiveCalls, function: str, args: Sequence[Expr]) -> Expr:
     form = _FORMS.get(function)
     if form is None:
         raise NoComplexFormError(function)
-    found = form(k, *map(parts_of, args))
-    return Pair(args[0].dtype, *found) if isinstance(found, Parts) else found
+    found = form(k, *map(components_of, args))
+    return Pair(args[0].dtype, *found) if isinstance(found, Components) else found
 
 
 def cast(k: PrimitiveCalls, x: Expr, dtype: DType) -> Expr:
@@ -71,7 +71,7 @@ def cast(k: PrimitiveCalls, x: Expr, dtype: DType) -> Expr:
     if not x.dtype.is_complex:
         real = k.cast(x, dtype.real)
         return Pair(dtype, real, Const(dtype.real, 0.0))
-    real, imag = parts_of(x)
+    real, imag = components_of(x)
     if dtype is bool_:
         return k.or_(k.cast(real, bool_), k.cast(imag, bool_))
     if not dtype.is_complex:
@@ -81,16 +81,16 @@ def cast(k: PrimitiveCalls, x: Expr, dtype: DType) -> Expr:
 
 def select(k: PrimitiveCalls, condition: Expr, x: Expr, y: Expr) -> Expr:
     """Return x where the condition holds, else y."""
-    pairs = zip(parts_of(x), parts_of(y), strict=True)
+    pairs = zip(components_of(x), components_of(y), strict=True)
     return Pair(x.dtype, *[k.select(condition, a, b) for a, b in pairs])
 
 
-def _multiplied(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
+def _multiplied(k: PrimitiveCalls, x: Components, y: Components) -> Components:
     real = k.sub(k.mul(x.real, y.real), k.mul(x.imag, y.imag))
-    return Parts(real, k.add(k.mul(x.real, y.imag), k.mul(x.imag, y.real)))
+    return Components(real, k.add(k.mul(x.real, y.imag), k.mul(x.imag, y.real)))
 
 
-def _divided(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
+def _divided(k: PrimitiveCalls, x: Components, y: Components) -> Components:
     """Divide without overflow in between (Smith, Communications of the ACM 5, 1962, p. 435)."""
     is_real = k.ge(k.abs(y.real), k.abs(y.imag))
     larger, smaller = k.select(is_real, y.real, y.imag), k.select(is_real, y.imag, y.real)
@@ -98,15 +98,15 @@ def _divided(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
     ratio = k.div(smaller, larger)
     scale = k.div(1, k.select(is_zero, 0, k.add(larger, k.mul(smaller, ratio))))
     first, second = k.select(is_real, x.real, x.imag), k.select(is_real, x.imag, x.real)
-    # By zero each part is infinite, or NaN.
+    # By zero each component is infinite, or NaN.
     real = k.select(is_zero, first, k.add(first, k.mul(second, ratio)))
     imag = k.select(is_zero, second, k.sub(second, k.mul(first, ratio)))
     real, imag = k.mul(real, scale), k.mul(imag, scale)
-    return Parts(real, k.select(is_real, imag, k.neg(imag)))
+    return Components(real, k.select(is_real, imag, k.neg(imag)))
 
 
-def _exponential(k: PrimitiveCalls, x: Parts) -> Parts:
-    """Return e**x, with the values of C's `cexp` (C99, G.6.3.1) where parts are not finite."""
+def _exponential(k: PrimitiveCalls, x: Components) -> Components:
+    """Return e**x, with the values of C's `cexp` (C99, G.6.3.1) where components are not finite."""
     half = k.exp(k.mul(x.real, 0.5))  # e**real itself may overflow where the result does not
     not_finite = k.ne(k.sub(x.imag, x.imag), 0)
     at_end = k.and_(not_finite, k.eq(k.abs(x.real), inf))
@@ -114,10 +114,10 @@ def _exponential(k: PrimitiveCalls, x: Parts) -> Parts:
     cosine = k.select(at_end, k.select(at_zero, 0.0, k.const(1.0, half.dtype)), k.cos(x.imag))
     sine = k.select(at_zero, 0.0, k.sin(x.imag))
     imag = k.mul(k.mul(half, sine), half)
-    return Parts(k.mul(k.mul(half, cosine), half), k.select(k.eq(x.imag, 0), x.imag, imag))
+    return Components(k.mul(k.mul(half, cosine), half), k.select(k.eq(x.imag, 0), x.imag, imag))
 
 
-def _power(k: PrimitiveCalls, x: Parts, y: Parts) -> Parts:
+def _power(k: PrimitiveCalls, x: Components, y: Components) -> Components:
     if not (_is_literal(y.real, 2) and _is_literal(y.imag, 0)):
         raise NoComplexFormError("pow")
     return _multiplied(k, x, x)  # as NumPy does
@@ -127,10 +127,10 @@ def _is_literal(x: Expr, value: float) -> bool:
     return isinstance(x, Const) and x.value == value
 
 
-_FORMS: Mapping[str, Callable[..., Parts | Expr]] = {
-    "add": lambda k, x, y: Parts(k.add(x.real, y.real), k.add(x.imag, y.imag)),
-    "sub": lambda k, x, y: Parts(k.sub(x.real, y.real), k.sub(x.imag, y.imag)),
-    "neg": lambda k, x: Parts(k.neg(x.real), k.neg(x.imag)),
+_FORMS: Mapping[str, Callable[..., Components | Expr]] = {
+    "add": lambda k, x, y: Components(k.add(x.real, y.real), k.add(x.imag, y.imag)),
+    "sub": lambda k, x, y: Components(k.sub(x.real, y.real), k.sub(x.imag, y.imag)),
+    "neg": lambda k, x: Components(k.neg(x.real), k.neg(x.imag)),
     "mul": _multiplied,
     "div": _divided,
     "abs": lambda k, x: k.hypot(x.real, x.imag),

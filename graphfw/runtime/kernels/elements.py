@@ -12,7 +12,7 @@ from graphfw.utils.records import record
 
 
 class ComputedIndex(LoopVariable):
-    """A part of an index that is a value, known to lie below its extent."""
+    """A term of an index that is a value, known to lie below its extent."""
 
     __slots__ = ("value",)
 
@@ -24,15 +24,15 @@ class ComputedIndex(LoopVariable):
 class ElementAddress(NamedTuple):
     """An element of a storage: `offset + sum(variable * stride)`.
 
-    An element of a storage of complex numbers is one of their parts.
+    An element of a storage of complex numbers is one of their components.
     """
 
     storage: Storage
     offset: DimLike
     strides: tuple[tuple[LoopVariable, DimLike], ...]
 
-    def parts(self) -> tuple[ElementAddress, ElementAddress]:
-        """Return the addresses of the parts of a complex number, given that of the number."""
+    def components(self) -> tuple[ElementAddress, ElementAddress]:
+        """Return the addresses of a complex number's components."""
         strides = tuple([(variable, stride * 2) for variable, stride in self.strides])
         real = self._replace(offset=self.offset * 2, strides=strides)
         return real, real._replace(offset=real.offset + 1)

@@ -63,7 +63,7 @@ class Launch(NamedTuple):
         pieces: How many times as many there are, along y, because they share rows.
         block: How many threads each has, along x and y.
         shared: Bytes of memory of its own that each block has.
-        scratch: Bytes of memory that the launch is given, for kept values or parts of rows.
+        scratch: Bytes of memory that the launch is given, for kept values or partial rows.
         counters: Of how many blocks that share rows it is counted which are done.
         is_wide: Whether indices, `gf_index`, need 64 bits.
     """

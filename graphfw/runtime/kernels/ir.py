@@ -56,7 +56,7 @@ class Const(Expr):
 
 @record(eq=False)
 class Position(Expr):
-    """Where a loop stands: the index along an axis, int64."""
+    """The position of a loop: the index along an axis, int64."""
 
     axis: str
 
@@ -114,7 +114,7 @@ class Carried(Expr):
 
 
 class Term(NamedTuple):
-    """A computed part of an access: `value * stride`; the run fails unless 0 <= value < bound."""
+    """A computed term of an access: `value * stride`; the run fails unless 0 <= value < bound."""
 
     value: Expr
     stride: Size
@@ -122,12 +122,12 @@ class Term(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Which element of a buffer: `offset + sum(position(axis) * stride) + sum(terms)`.
+    """The index of an element of a buffer: `offset + sum(position(axis) * stride) + sum(terms)`.
 
     Attributes:
         offset: In elements.
         strides: Axis by name to stride in elements; axes that are not named have stride 0.
-        terms: Computed parts.
+        terms: The computed terms.
     """
 
     offset: Size

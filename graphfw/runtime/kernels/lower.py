@@ -137,8 +137,8 @@ class CanCompile:
         known = self._forms.get(key)
         if known is None:
             form = scalar_form(node)
-            parts = [] if form is None else postorder([form], lambda expr: False)
-            calls = [part for part in parts if isinstance(part, Call | RandomValue)]
+            exprs = [] if form is None else postorder([form], lambda expr: False)
+            calls = [expr for expr in exprs if isinstance(expr, Call | RandomValue)]
             is_cheap = form is not None and all(map(is_cheap_call, calls))
             known = _Form(form is not None, is_cheap, sum(map(cost_of, calls)))
             self._forms[key] = known

@@ -71,15 +71,15 @@ def combined(
         stored: Which of the results are stored.
     """
     first = partials[0]
-    parts = LoopVariable("work_item", first.work_items)
+    work_item = LoopVariable("work_item", first.work_items)
     axes = [LoopVariable("position", first.output.size)] if first.inner else []
     if after is not None:
         axes = list(after.outer)
     steps = tuple(zip(axes, contiguous([axis.extent for axis in axes]), strict=True))
-    draft = Draft("columns" if axes else "rows", axes, [parts], loops=[[]])
+    draft = Draft("columns" if axes else "rows", axes, [work_item], loops=[[]])
     results: dict[Tensor, Expr] = {}
     for number, one in enumerate(partials):
-        source = ElementAddress(one.temp, 0, ((parts, one.output.size), *steps))
+        source = ElementAddress(one.temp, 0, ((work_item, one.output.size), *steps))
         name, dtype = f"r{number}", one.temp.dtype
         draft.loops[0].append(RowReduction(name, one.kind, Element(dtype, source)))
         results[one.output] = K.cast(Ref(dtype, name), one.output.dtype)

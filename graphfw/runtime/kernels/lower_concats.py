@@ -1,9 +1,9 @@
-"""Concatenations in place: each operand is computed in its part of one storage.
+"""Concatenations in place: each input is computed in its section of one storage.
 
 The result of a `concat` is the storage; the operands are views of it. So is all that views an
 operand, and what reads it reads it there. An operand may be a concat itself. What can't be written
 there is copied: feeds, what others need as a whole of its own, such as outputs, and what is
-computed by something that writes no parts.
+computed by something that writes no sections.
 """
 
 from __future__ import annotations

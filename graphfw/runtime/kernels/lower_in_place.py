@@ -1,4 +1,4 @@
-"""Which of the arrays that a kernel reads it may write its results over."""
+"""The arrays that a kernel reads and may write its results over."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_place(
         for storage, its in addresses.items():
             if len(its) > 1 or storage in packed or storage.dtype is not address.storage.dtype:
                 continue
-            if storage is address.storage:  # another part of it
+            if storage is address.storage:  # another section of it
                 continue
             (only,) = its
             if last[storage] <= number and _same_element(only, address):

@@ -1,8 +1,8 @@
 """The elements of a loop body's tensors in one iteration, as expressions.
 
 As with the elements of a group (`lower_values`), everything is found from indices. What is known of
-an index by number picks the part of a concatenation that it lies in; so values that are stacked and
-taken apart again, as systems of equations are, cost nothing.
+an index by number picks the input of a concatenation that it lies in; so values that are stacked
+and taken apart again, as systems of equations are, cost nothing.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _through_views(tensor: Tensor, index: Index) -> Entry:
 
 
 def _operand_element(node: Node, index: Index) -> Entry:
-    """Return the element of the part of a concatenation that an index lies in."""
+    """Return the element of the concatenation's input that an index lies in."""
     assert isinstance(node.op, Concat)
     axis = node.op.axis % len(index)
     number = _number(index[axis], node)
@@ -280,7 +280,7 @@ def _operand_element(node: Node, index: Index) -> Entry:
         if number < size:
             return x, (*index[:axis], Affine(number, {}), *index[axis + 1 :])
         number -= size
-    raise MisfitError("concat joins parts of unknown sizes")
+    raise MisfitError("concat joins inputs of unknown sizes")
 
 
 def _set_or_not(node: Node, index: Index) -> Entry:

@@ -96,7 +96,7 @@ def _choices(shape: Sequence[DimLike]) -> Iterator[frozenset[int]]:
 
 
 class _Total(NamedTuple):
-    """A sum over instances: each adds up its own part, and after the iterations these are added.
+    """A sum over instances. Each has a partial sum; they are added after the iterations.
 
     Attributes:
         number: The carry that it is.
@@ -233,7 +233,7 @@ class _IterationLowering:
         if axis is None:
             raise MisfitError("an iteration reads elements of other instances")
         if axis.extent != size:  # the others would not be computed
-            raise MisfitError("instances run along a part of what is carried")
+            raise MisfitError("instances run along a section of the carry")
         return axis
 
     def _guessed(self, shape: Sequence[DimLike]) -> Labels:
@@ -301,14 +301,14 @@ class _IterationLowering:
                 total = K.add(total, values.value(*entry))
         self._carrying[name] = LoopCarry(name, K.const(0, dtype), total)
         sizes = [axis.extent for axis in self._parallel]
-        partials = Temp(dtype, size_of(sizes), "parts of sums over instances")
+        partials = Temp(dtype, size_of(sizes), "partial sums over instances")
         stored = Stored(self._partial(partials), Ref(dtype, name))
         self._last.setdefault(self._parallel, []).append(stored)
         kept = self._parallel_of(number)
         self._totals.setdefault(kept, []).append(_Total(number, index, partials))
 
     def _partial(self, partials: Temp) -> ElementAddress:
-        """Return where an instance leaves its part of a sum."""
+        """Return where an instance leaves its partial sum."""
         strides = contiguous([axis.extent for axis in self._parallel])
         return ElementAddress(partials, 0, tuple(zip(self._parallel, strides, strict=True)))
 

@@ -53,7 +53,7 @@ class Partial(NamedTuple):
     """A value that is reduced over the rows of a work item into the work item's line of a buffer.
 
     Attributes:
-        across: The reduction that it is a part of.
+        across: The reduction that it belongs to.
         value: Of what.
     """
 
@@ -133,10 +133,10 @@ class Placements:
     def _nature(self, expr: Expr) -> _Placement:
         if isinstance(expr, Ref):
             return _Placement(self._levels[expr.name], False, False)
-        parts = [self._found[part] for part in children(expr)]
-        level = max([part.level for part in parts], default=0)
-        inner = any([part.inner for part in parts])
-        expensive = any([part.expensive for part in parts])
+        placements = [self._found[child] for child in children(expr)]
+        level = max([one.level for one in placements], default=0)
+        inner = any([one.inner for one in placements])
+        expensive = any([one.expensive for one in placements])
         if isinstance(expr, LEAVES):
             variables = variables_of(expr)
             inner = inner or self._all_inner or any([v in self._inner for v in variables])
@@ -176,8 +176,8 @@ def drafted(
     for whole in across:
         nature = natures.of(whole.value)
         is_row = group.rows is not None and not whole.inner and whole.of_rows
-        part = Partial(whole, whole.value)
-        (draft.after if is_row else loop(nature.level)).append(part)
+        statement = Partial(whole, whole.value)
+        (draft.after if is_row else loop(nature.level)).append(statement)
     for tensor in stores:
         wide = sum([dim != 1 for dim in tensor.shape])
         is_row = group.rows is not None and wide < len(values.axes)
@@ -223,7 +223,7 @@ def _keep(draft: Draft, natures: Placements) -> None:
 
 
 class Swap:
-    """Replaces parts of expressions."""
+    """Replaces subexpressions."""
 
     def __init__(self, replacement: Callable[[Expr], Expr | None]) -> None:
         self._replacement = replacement
@@ -282,7 +282,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterator[Expr]:
-    """Yield expressions and all that they are made of, parts first, each once."""
+    """Yield expressions and all that they are made of, operands first, each once."""
     stack = [(root, False) for root in roots]
     seen: set[Expr] = set()
     while stack:
@@ -291,10 +291,10 @@ def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterat
             yield expr
         elif expr not in seen and not is_known(expr):
             seen.add(expr)
-            parts = children(expr)
-            if parts:
+            operands = children(expr)
+            if operands:
                 stack.append((expr, True))
-                stack.extend([(part, False) for part in parts])
+                stack.extend([(operand, False) for operand in operands])
             else:
                 yield expr
 

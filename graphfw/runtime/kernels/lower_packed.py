@@ -53,8 +53,8 @@ def packed(draft: Draft) -> list[Draft]:
         found[leaf] = Element(leaf.dtype, address)
     if found:
         swap = Swap(found.get)
-        for part in (draft.before, *draft.loops, draft.after):
-            part[:] = [with_value(statement, swap(statement.value)) for statement in part]
+        for block in (draft.before, *draft.loops, draft.after):
+            block[:] = [with_value(statement, swap(statement.value)) for statement in block]
     return list(copies.values())
 
 

@@ -28,11 +28,12 @@ from graphfw.runtime.kernels.steps import Step, Storage, Table, Temp
 
 
 class GroupStructure(NamedTuple):
-    """The part of a group that lowering reads.
+    """The facts of a group that lowering reads.
 
     Attributes:
         key: Equal for groups that differ in the tensors and nodes only.
-        nodes: The group's nodes. Of equal structures those with one number play one part.
+        nodes: The group's nodes. Nodes of equal structures that have one number correspond to each
+            other.
         numbers: Those of the tensors, in order, and of memory that other steps have filled.
     """
 

@@ -83,7 +83,7 @@ class Finished(NamedTuple):
         params: Its run-time integers.
         work_items: How many work items it has.
         inner: How many inner positions a row has.
-        partials: Where the parts of reductions over rows go.
+        partials: Where the partial results of reductions over rows go.
         in_place: See `Step`.
         can_fail: See `Step`.
     """
@@ -293,7 +293,7 @@ class _Finisher:
 
     def _size(self, size: DimLike, role: tuple[Any, ...] = ()) -> Size:
         """Return a size as kernels write it. Equal sizes in one role are one parameter."""
-        if isinstance(size, int) and 0 <= size <= (self._near if role == ("part",) else 1):
+        if isinstance(size, int) and 0 <= size <= (self._near if role == ("section",) else 1):
             return size
         key = (*role, size)
         number = self._params.setdefault(key, len(self._values))
@@ -311,7 +311,7 @@ class _Finisher:
         return tuple(axes)
 
     def _buffer(self, storage: Storage, dtype: DType, *, written: bool) -> int:
-        """Return the number of the buffer of a storage's elements; of complex ones, or of parts."""
+        """Return the number of the buffer of a storage's elements, or of their components."""
         key = storage, written
         self._dtypes[key] = dtype if storage.dtype.is_complex else storage.dtype
         return self._buffers.setdefault(key, len(self._buffers))
@@ -386,18 +386,18 @@ class _Finisher:
     def sections(self) -> int:
         """How often the kernel's columns go into those of the product."""
         assert self.product is not None
-        whole, part = self.product.shape[-1], self.inner[0].extent
-        if not isinstance(whole, int) or not isinstance(part, int) or not 0 < part < whole:
+        whole, section = self.product.shape[-1], self.inner[0].extent
+        if not isinstance(whole, int) or not isinstance(section, int) or not 0 < section < whole:
             return 1
-        return whole // part
+        return whole // section
 
     def _of_product(self, expr: Element) -> Expr:
         column = self._names[self.inner[0].last]
         self.reads_product = True
         begin: Size = 0
-        offset, part = expr.address.offset, self.inner[0].extent
-        if isinstance(offset, int) and isinstance(part, int) and offset:
-            number = self.begins.setdefault(offset // part, len(self._values))
+        offset, section = expr.address.offset, self.inner[0].extent
+        if isinstance(offset, int) and isinstance(section, int) and offset:
+            number = self.begins.setdefault(offset // section, len(self._values))
             if number == len(self._values):
                 self._values.append(offset)
             begin = Param(number)
@@ -479,7 +479,7 @@ class _Finisher:
             return BoundsCheck(value, self._param(s.bound))
         if isinstance(s, Stored):
             buffer = self._buffer(s.address.storage, value.dtype, written=True)
-            return Store(buffer, self._access(s.address, "part"), value)
+            return Store(buffer, self._access(s.address, "section"), value)
         return self._accumulate(s.across, value)
 
     def _accumulate(self, across: CrossRowReduction, value: Expr) -> Accumulate:
@@ -489,7 +489,7 @@ class _Finisher:
             name = self._names[one.last]
             strides.insert(0, (name, self._size(width, ("stride", name))))
             width = width * one.extent
-        why = f"parts of {across.node.op.name}"
+        why = f"partial results of {across.node.op.name}"
         memory = self._partials[across] = Temp(value.dtype, self.work.work_items * width, why)
         buffer = self._buffer(memory, value.dtype, written=True)
         return Accumulate(buffer, Access(0, tuple(strides)), across.kind, value, across.inner)

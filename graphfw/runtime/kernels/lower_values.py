@@ -28,7 +28,7 @@ from graphfw.passes.fuse import Group
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_nodes import FusionFacts, Role
 from graphfw.passes.fuse_views import contiguous, unreduced
-from graphfw.runtime.kernels.complex_numbers import NoComplexFormError, parts_of
+from graphfw.runtime.kernels.complex_numbers import NoComplexFormError, components_of
 from graphfw.runtime.kernels.elements import (
     ComputedIndex,
     Element,
@@ -150,19 +150,19 @@ class ExpressionBuilder:
             value = K.cast(self.value(tensor, index), tensor.dtype)
             address = address_at(root, index, offset, strides)
             if tensor.dtype.is_complex:
-                return [*zip(address.parts(), parts_of(value), strict=True)]
+                return [*zip(address.components(), components_of(value), strict=True)]
             return [(address, value)]
         assert isinstance(node.op, Concat)
         axis = node.op.axis
         begin: DimLike = 0
         found = []
-        for part in node.inputs:
+        for x in node.inputs:
             before = offset + begin * strides[axis]
-            address = address_at(root, self.standard(part), before, strides)
-            addresses = address.parts() if tensor.dtype.is_complex else (address,)
-            values = [value for _, value in self.stores(part)]
+            address = address_at(root, self.standard(x), before, strides)
+            addresses = address.components() if tensor.dtype.is_complex else (address,)
+            values = [value for _, value in self.stores(x)]
             found += [*zip(addresses, values, strict=True)]
-            begin = begin + part.shape[axis]
+            begin = begin + x.shape[axis]
         return found
 
     # Values.
@@ -447,7 +447,7 @@ def address_at(
 def element_at(address: ElementAddress, dtype: DType) -> Expr:
     """Return the element at an address as kernels compute with it."""
     if dtype.is_complex:
-        real, imag = [Element(dtype.real, part) for part in address.parts()]
+        real, imag = [Element(dtype.real, one) for one in address.components()]
         return K.complex(real, imag, dtype)
     return widened(Element(dtype, address))
 

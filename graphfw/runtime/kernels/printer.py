@@ -191,14 +191,14 @@ class _Names:
         return f"({text})" if expr in self._open else text
 
     def _access(self, access: Access) -> str:
-        parts = [f"{_factor(stride)}{axis}" for axis, stride in access.strides if stride != 0]
+        terms = [f"{_factor(stride)}{axis}" for axis, stride in access.strides if stride != 0]
         for term in access.terms:
             self._text(term.value)
             value = self._operand(term.value)
-            parts.append(f"{_factor(term.stride)}{value} below {_size(term.bound)}")
-        if access.offset != 0 or not parts:
-            parts.insert(0, _size(access.offset))
-        return f"[{' + '.join(parts)}]"
+            terms.append(f"{_factor(term.stride)}{value} below {_size(term.bound)}")
+        if access.offset != 0 or not terms:
+            terms.insert(0, _size(access.offset))
+        return f"[{' + '.join(terms)}]"
 
 
 def _size(size: Size) -> str:

@@ -1,4 +1,4 @@
-"""The part of a target that the registry of lowerings answers."""
+"""The methods of a target that the registry of lowerings answers."""
 
 from __future__ import annotations
 

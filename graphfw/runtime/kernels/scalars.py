@@ -41,16 +41,16 @@ class Scalars(PrimitiveCalls):
         return super().const(value, dtype)
 
     def complex(self, real: Expr, imag: Expr, dtype: DType) -> Expr:
-        """A complex number of its parts."""
+        """A complex number of its components."""
         return complex_numbers.Pair(dtype, real, imag)
 
     def real(self, x: Expr) -> Expr:
         """The real part of a complex number."""
-        return complex_numbers.parts_of(x).real
+        return complex_numbers.components_of(x).real
 
     def imag(self, x: Expr) -> Expr:
         """The imaginary part of a complex number."""
-        return complex_numbers.parts_of(x).imag
+        return complex_numbers.components_of(x).imag
 
     def cast(self, x: Expr, dtype: DType) -> Expr:
         """The value in another dtype, as `astype` makes it."""

@@ -36,7 +36,7 @@ class LlvmCode(Code, Protocol):
     error message.
 
     A code that calls functions which others call too, and which are compiled once for all of them,
-    has these as its attribute `parts`: a tuple of codes. What is worth telling about the
+    has these as its attribute `callees`: a tuple of codes. What is worth telling about the
     instructions that it is made of is its attribute `note`. Where its text leaves LLVM nothing to
     simplify its attribute `tidy` is True: it is compiled in less time.
     """
@@ -52,7 +52,7 @@ class LlvmCode(Code, Protocol):
 def with_callees(codes: Iterable[Code]) -> Iterator[Code]:
     """Yield codes, each after those that it calls: see `Code`."""
     for code in codes:
-        yield from with_callees(getattr(code, "parts", ()))
+        yield from with_callees(getattr(code, "callees", ()))
         yield code
 
 
@@ -117,7 +117,7 @@ class Step:
         nodes: What it computes, for reports and errors.
         code: What the native function is made from.
         operands: The arrays whose addresses it is given, in order.
-        written: For each operand whether it is written rather than read: all of it, or a part that
+        written: For each operand whether it is written rather than read: all of it, or a range that
             no other step with work items writes.
         params: The run-time integers it is given.
         work_items: How many work items there are: independent pieces that threads claim, 10 to 100
@@ -125,7 +125,7 @@ class Step:
         scratch: How many bytes of scratch memory each thread needs.
         in_place: Pairs (written operand, read operand) that may be one array: element i is read
             before it is written, and by nobody else.
-        leaves_rest: Whether it changes only a part of what it is written over by these pairs: in
+        leaves_rest: Whether it changes only some elements of what these pairs write over: in
             less time than where it copies the rest, too.
         when_in_place: The step that does the same in fewer work items where it is in place by these
             pairs, if there is one.
@@ -183,9 +183,9 @@ class Epilogue(NamedTuple):
             a piece of the product is in a block of its own, whose rows are as far apart as it is
             wide. What stands at this index in `params` is not used.
         in_place: Pairs of buffers, (written, read), that may be one array: see `Step`.
-        sections: Into how many equal parts the columns of the product are divided: the kernel's
-            columns are those of a part, and it reads elements of each.
-        begins: Pairs of a part's number, not 0, and which of `params` is how far it lies after
+        sections: Into how many equal sections the columns of the product are divided: the kernel's
+            columns are those of a section, and it reads elements of each.
+        begins: Pairs of a section's number, not 0, and which of `params` is how far it lies after
             the first, and nothing else: what stands at that index is not used.
         member: Where the rows are not one axis of the kernel but two: which of `params` is the
             distance between rows of the first of these, and how many rows the other has.
@@ -204,7 +204,7 @@ class Epilogue(NamedTuple):
     is_whole: bool = False
 
     def params_with(self, row: DimLike, section: DimLike = 0) -> tuple[DimLike, ...]:
-        """Return `params` for a block in which rows and parts of the product are so far apart."""
+        """Return `params` for a block with these distances between rows and between sections."""
         params = list(self.params)
         params[self.row_stride] = row
         for number, index in self.begins:

@@ -1,4 +1,4 @@
-"""Where tensors are in memory, as steps see them."""
+"""The addresses of tensors, as steps see them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_whole(view: View) -> bool:
 
 
 def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[View, View]]:
-    """Return the parts of a `concat` node that lie elsewhere, and where they belong."""
+    """Return the inputs of a `concat` node that lie elsewhere, and where they belong."""
     assert isinstance(node.op, Concat)
     axis = node.op.axis
     begin: DimLike = 0
@@ -47,7 +47,7 @@ def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[Vi
 
 
 def is_joined(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
-    """Whether a node is a `concat` whose parts have been written where they belong."""
+    """Whether a node is a `concat` whose inputs have been written where they belong."""
     if not isinstance(node.op, Concat) or all(
         [x.storage is not outputs[0].storage for x in inputs]
     ):

@@ -1,4 +1,4 @@
-"""The CPU's part in the stages of compilation: see `runtime/pipeline.py`."""
+"""The CPU backend of the stages of compilation: see `runtime/pipeline.py`."""
 
 from __future__ import annotations
 

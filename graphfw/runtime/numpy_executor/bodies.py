@@ -68,7 +68,7 @@ class Compiled:
         return result
 
     def _is_chain(self) -> bool:
-        """Whether all that is not native in it are loops that are."""
+        """Return whether all that is not native in it are loops that are."""
         build = self.made.build
         return build is not None and all(
             node in build.regions and build.regions[node].fits_inside

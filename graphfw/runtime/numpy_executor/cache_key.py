@@ -51,10 +51,10 @@ def key_of(program: Program, options: Options) -> str | None:
         # What a session notes while it runs is no choice.
         asked = replace(options, threads=threads, unsettled=None)
         chosen = f"{asked} {matrix_unit_here()}"
-        parts = [machine().key, _compiler(), chosen, *_described(program)]
+        lines = [machine().key, _compiler(), chosen, *_described(program)]
     except _UnknownError:
         return None
-    text = "\n".join(parts).encode("utf-8", "surrogatepass")
+    text = "\n".join(lines).encode("utf-8", "surrogatepass")
     return f"gp_{blake2b(text, digest_size=20).hexdigest()}"
 
 

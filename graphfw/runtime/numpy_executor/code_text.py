@@ -24,18 +24,18 @@ def text_of(code: Code) -> str:
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:
-    for name, part in _fields(value):
-        kernel = getattr(part, "kernel", None)
+    for name, entry in _fields(value):
+        kernel = getattr(entry, "kernel", None)
         if isinstance(kernel, Kernel):
             yield f"{indent}{name}:"
             yield from [f"{indent}  {line}" for line in show(kernel).splitlines() if line]
-            rest = [(one, own) for one, own in _fields(part) if one != "kernel"]
+            rest = [(one, own) for one, own in _fields(entry) if one != "kernel"]
             yield from [f"{indent}  {one}: {_short(own)}" for one, own in rest]
-        elif isinstance(part, LlvmCode):  # which this one calls
-            yield f"{indent}{name}: {about(part)}"
-            yield from _lines(part, indent + "  ")
+        elif isinstance(entry, LlvmCode):  # which this one calls
+            yield f"{indent}{name}: {about(entry)}"
+            yield from _lines(entry, indent + "  ")
         else:
-            yield f"{indent}{name}: {_short(part)}"
+            yield f"{indent}{name}: {_short(entry)}"
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:

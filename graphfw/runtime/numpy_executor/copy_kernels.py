@@ -41,7 +41,7 @@ def call_of(layout: ArrayLayout) -> StepCall:
 
 
 class _Form(NamedTuple):
-    """The part of a layout that is in a kernel; None where it is a run-time integer."""
+    """The numbers of a layout that are in a kernel; None where one is a run-time integer."""
 
     itemsize: int
     dims: tuple[int | None, ...]

@@ -154,8 +154,9 @@ class Engine:
         forks.last_waited_for(llvm.ffi.lib._lock._lock)
         self.cache = cache
         self._found: dict[str, int] = {}
-        # Unlike the older linkers of LLVM, JITLink puts all parts of an object side by side, which
-        # the code model "small" relies on, and it reports what is missing instead of aborting.
+        # Unlike the older linkers of LLVM, JITLink puts all sections of an object side by side,
+        # which the code model "small" relies on, and it reports what is missing instead of
+        # aborting.
         self._jit = llvm.create_lljit_compiler(
             self._target(), use_jit_link=True, suppress_errors=True
         )

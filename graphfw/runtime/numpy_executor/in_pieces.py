@@ -90,9 +90,9 @@ def in_pieces(node: Node | None, cut: ResultCut, compute: Compute, threads: int)
             except IndexError:
                 return False
             span = slice(begin, begin + cut.step)
-            parts = compute([_piece(array, cut, span) for array in arrays], rng)
-            for result, part in zip(results, parts, strict=True):
-                _piece(result, cut, span)[...] = part
+            piece_results = compute([_piece(array, cut, span) for array in arrays], rng)
+            for result, piece_result in zip(results, piece_results, strict=True):
+                _piece(result, cut, span)[...] = piece_result
             return True
 
         helpers: list[_Helper] = []
@@ -135,7 +135,7 @@ class _Helper(threading.Thread):
 
 
 def _piece(array: Array, cut: ResultCut, span: slice) -> Array:
-    """Return the part of an array for a piece: all of it where it is broadcast along the axis."""
+    """Return the slice of an array for a piece: all of it where it is broadcast along the axis."""
     axis, ndim = cut.axis, array.ndim
     if -axis > ndim or array.shape[axis] == 1 < cut.length:
         return array

@@ -308,8 +308,8 @@ failed:
 define i64 @${symbol}(ptr %loop, ptr %tuple, i64 %inside) {
 entry:
   %alone = icmp eq i64 %inside, 0
-  br i1 %alone, label %whole, label %part
-part:
+  br i1 %alone, label %whole, label %nested
+nested:
   %some = call i64 @iterations(ptr %loop, ptr %tuple)
   ret i64 %some
 whole:

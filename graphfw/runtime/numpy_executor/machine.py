@@ -60,7 +60,7 @@ class Machine:
 
     @property
     def architecture(self) -> str:
-        """The first part of the triple: "x86_64", "aarch64" (also where it is called arm64)."""
+        """The architecture: "x86_64", "aarch64" (also where the triple says arm64)."""
         name = self.triple.split("-")[0]
         return "aarch64" if name == "arm64" else name
 
@@ -72,7 +72,7 @@ class Machine:
     def vector_bits(self) -> int:
         """The size of a vector register: 512 with AVX-512, 256 with AVX2 and FMA, else 128."""
         if self.architecture == "x86_64":
-            if self.has(*[f"avx512{part}" for part in ("f", "bw", "dq", "vl")]):
+            if self.has(*[f"avx512{subset}" for subset in ("f", "bw", "dq", "vl")]):
                 return 512
             if self.has("avx2", "fma"):
                 return 256

@@ -215,7 +215,7 @@ class MemoryLimitedExecutable(Executable):
         least = self._as_it_is.executable.least_seconds(sizes)
         longer = variant.executable.least_seconds(sizes) - least
         return (
-            f"to keep within {shown_bytes(self._limit)}, the backward part computes again:\n"
+            f"to keep within {shown_bytes(self._limit)}, the backward graph computes again:\n"
             f"{nodes}\n"
             f"this takes {more:,} flops more ({more / max(flops, 1):.1%}), at least "
             f"{longer / max(least, 1e-12):.1%} of the time, and {shown_bytes(before - after)} "

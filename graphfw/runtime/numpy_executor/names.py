@@ -30,7 +30,7 @@ def _generator() -> str:
 
 def sources(*folders: Path) -> str:
     """Return the state of the source files in folders, as one word."""
-    parts: list[str] = []
+    lines: list[str] = []
     todo = [str(folder) for folder in folders]
     while todo:
         with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
@@ -39,7 +39,7 @@ def sources(*folders: Path) -> str:
                     # Times instead of contents: reading the sources would cost more than loading
                     # the code.
                     state = entry.stat()
-                    parts.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
+                    lines.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
                 elif entry.name != "__pycache__" and entry.is_dir():
                     todo.append(entry.path)
-    return blake2b("\n".join(sorted(parts)).encode(), digest_size=20).hexdigest()
+    return blake2b("\n".join(sorted(lines)).encode(), digest_size=20).hexdigest()

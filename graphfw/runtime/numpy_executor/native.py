@@ -18,11 +18,11 @@ a worker that sleeps is woken sooner than one that has given its turn away."""
 JOIN_SPINS = 2000
 """How often a caller looks whether its workers are done before it yields its processor."""
 DATA_OFFSET = 16
-"""Where in an ndarray object the address of its elements lies, in 64-bit CPython."""
+"""The offset of the elements' address in an ndarray object, in 64-bit CPython."""
 FLAGS_OFFSET = 64
-"""Where in an ndarray object its flags lie."""
+"""The offset of the flags in an ndarray object."""
 ITEMS_OFFSET = tuple.__basicsize__
-"""Where in a tuple its items begin: Python 3.14 has the tuple's hash before them."""
+"""The offset of the items in a tuple: Python 3.14 has the tuple's hash before them."""
 
 _PAUSE = {
     "x86_64": "call void @llvm.x86.sse2.pause()",
@@ -50,7 +50,7 @@ class RunnerCode:
 
     @property
     def key(self) -> str:
-        # Its text belongs to the generator, whose version is a part of each function's name.
+        # Its text belongs to the generator, whose version each function's name contains.
         return "runner"
 
     def llvm(self, symbol: str) -> str:

@@ -103,11 +103,11 @@ class NativeExecutable(PlannedExecutable[Layout]):
         if call is None or error.op:
             return
         # Some steps only prepare what a later one reads.
-        parts = [part for level in self.loaded.recipe.levels for part in level]
-        for part in parts[call:]:
-            if part.op:
-                error.op = part.op
-                error.at = None if part.node < 0 else self.program.source.nodes[part.node].loc
+        steps = [step for level in self.loaded.recipe.levels for step in level]
+        for step in steps[call:]:
+            if step.op:
+                error.op = step.op
+                error.at = None if step.node < 0 else self.program.source.nodes[step.node].loc
                 return
 
     def ready_run(self, layout: Layout) -> ReadyRun:

@@ -31,7 +31,7 @@ class NestedLoopsCode:
 
 
 class IndirectAddress(NamedTuple):
-    """Where something is: so many bytes after the address that a word in memory holds."""
+    """An address: so many bytes after the address that a word in memory holds."""
 
     word: int
     offset: int

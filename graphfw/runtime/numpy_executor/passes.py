@@ -65,7 +65,7 @@ def _sums(conv: Node, pool: Node) -> bool:
 
 
 def _pools(conv: Node, pool: Node) -> bool:
-    """Whether a convolution is computed with what pools it, in a session without options."""
+    """Return whether a convolution is computed with what pools it, in a session without options."""
     form = matrix_unit_here()
     tiles = None if form is None else tiles_for(form, conv.types[0].dtype, "highest")
     return convolution.pools_while_computed(conv, pool, tiles=tiles)

@@ -117,7 +117,7 @@ unlock:
   %w5 = getelementptr i64, ptr %watch, i64 5
   %release = load ptr, ptr %w5
   call void %release(i32 %state)
-  ; Waiting for other threads of Python must not take a large part of the time.
+  ; Waiting for other threads of Python must not take much of the time.
   %after = call i64 @ticks()
   %waited = sub i64 %after, %begin
   %eight = shl i64 %waited, 3

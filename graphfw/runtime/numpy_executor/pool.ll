@@ -217,7 +217,7 @@ done:
   ret void
 }
 
-; Take part in the run of a slot, if it is still open.
+; Join the run of a slot, if it is still open.
 define internal void @help(i64 %slot, i64 %index) {
 entry:
   %inside = getelementptr [64 x %Slot], ptr @slots, i64 0, i64 %slot

@@ -102,7 +102,7 @@ class Preparation:
         return inputs[number - self._recipe.fixed]
 
     def _batches(self) -> Iterator[list[PreparedStep]]:
-        """Yield the parts computed together, so that few constants lie in memory twice."""
+        """Yield the subgraphs computed together, so that few constants lie in memory twice."""
         batch: list[PreparedStep] = []
         size = 0
         for step in self._recipe.prepared:

@@ -54,8 +54,8 @@ class LoadedRecipe:
     @cached_property
     def read(self) -> frozenset[int]:
         """The numbers of the addresses that native steps use."""
-        parts = [part for level in self.recipe.levels for part in level]
-        return frozenset([number for part in parts for number in part.operands])
+        steps = [step for level in self.recipe.levels for step in level]
+        return frozenset([number for step in steps for number in step.operands])
 
     def arrays_of(self, inputs: Sequence[Array], rng: Rng) -> Sequence[Array]:
         """Return the arrays that a run begins with: its inputs, and what it draws from."""

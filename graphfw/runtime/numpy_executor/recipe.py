@@ -172,8 +172,8 @@ class Recipe:
             return None
         facts = {**vars(self), "stretches": [s[:2] for s in self.stretches], "constants": sources}
         text = json.dumps(facts, separators=(",", ":")).encode()
-        parts = [len(text).to_bytes(_LENGTH, "little"), text]
-        return b"".join([*parts, *[array.tobytes() for array in arrays]])
+        pieces = [len(text).to_bytes(_LENGTH, "little"), text]
+        return b"".join([*pieces, *[array.tobytes() for array in arrays]])
 
 
 class _Source(NamedTuple):

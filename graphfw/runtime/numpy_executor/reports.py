@@ -174,8 +174,8 @@ def replayed(build: Build, execution: Execution, rng: Rng) -> Iterator[Replayed]
         steps: list[Step | Node] = [*level.steps, *level.nodes]
         for step in steps:
             read = () if isinstance(step, Node) else step.operands
-            parts = [node for storage in read for node in begun.get(storage, ())]
-            nodes = tuple(dict.fromkeys([*parts, *_nodes_of(step)]))
+            sources = [node for storage in read for node in begun.get(storage, ())]
+            nodes = tuple(dict.fromkeys([*sources, *_nodes_of(step)]))
             values: list[tuple[Tensor, Array]] = []
             for storage in step.outputs if isinstance(step, Node) else written(step):
                 tensor = copied.get(storage, storage)
@@ -194,9 +194,9 @@ def source(build: Build) -> str:
         key = step.code.key
         users.setdefault(key, []).append(number)
         texts[key] = text_of(step.code)
-    parts = [
+    texts_of_steps = [
         f"steps {', '.join(map(str, numbers))}: "
         f"{label_of(build.steps[numbers[0]], build.regions)}\n{texts[key]}"
         for key, numbers in users.items()
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join(texts_of_steps)

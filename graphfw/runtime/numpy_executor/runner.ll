@@ -310,8 +310,8 @@ begin:
   %r37 = getelementptr i64, ptr %run, i64 37
   store i64 %keeps, ptr %r37
   %r36 = getelementptr i64, ptr %run, i64 36
-  %part = icmp eq i64 %lock, 2
-  br i1 %part, label %compute, label %whole
+  %is_split = icmp eq i64 %lock, 2
+  br i1 %is_split, label %compute, label %whole
 whole:
   %r32 = getelementptr i64, ptr %run, i64 32
   %due_at = load ptr, ptr %r32

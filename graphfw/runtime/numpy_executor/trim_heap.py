@@ -66,7 +66,7 @@ def _read_only(path: str) -> Iterator[_Span]:
 
 
 def _is_clean(span: _Span) -> bool:
-    """Whether no page was changed, as the linker changes those with addresses."""
+    """Return whether no page was changed, as the linker changes those with addresses."""
     first, last = span.begin // mmap.PAGESIZE, span.end // mmap.PAGESIZE
     with open("/proc/self/pagemap", "rb") as pages:
         pages.seek(8 * first)

@@ -104,17 +104,17 @@ class Tuner:
 
     def _key(self, ways: Mapping[str, Sequence[Step]]) -> str:
         """Return the key that the times of some strategies are kept under."""
-        parts = [f"{self._threads} threads {self._between} bytes"]
+        lines = [f"{self._threads} threads {self._between} bytes"]
         for name, steps in ways.items():
-            parts.append(name)
+            lines.append(name)
             numbers: dict[Storage, int] = {}
             for step in steps:
                 operands = [
                     (numbers.setdefault(s, len(numbers)), s.dtype.name, s.size)
                     for s in step.operands
                 ]
-                parts.append(f"{name_of(step.code)} {operands} {step.params} {step.work_items}")
-        return "gt_" + blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
+                lines.append(f"{name_of(step.code)} {operands} {step.params} {step.work_items}")
+        return "gt_" + blake2b("\n".join(lines).encode(), digest_size=20).hexdigest()
 
 
 def _read(key: str, names: Iterable[str]) -> dict[str, float] | None:
@@ -133,7 +133,7 @@ def _read(key: str, names: Iterable[str]) -> dict[str, float] | None:
 
 
 def _is_known(step: Step) -> bool:
-    """Whether nothing of a step depends on symbolic sizes."""
+    """Return whether nothing of a step depends on symbolic sizes."""
     sizes = (*step.params, step.work_items, step.scratch, *[s.size for s in step.operands])
     return all([isinstance(size, int) for size in sizes])
 
@@ -243,7 +243,7 @@ def _copy(source: Temp) -> tuple[Step, Temp]:
 
 
 def _lasts(storage: Storage) -> bool:
-    """Whether a storage holds the same from run to run."""
+    """Return whether a storage holds the same from run to run."""
     if isinstance(storage, Tensor):
         return isinstance(storage, Variable) or isinstance(storage.node.op, ConstantOp)
     return False

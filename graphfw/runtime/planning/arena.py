@@ -1,4 +1,4 @@
-"""Where the intermediate results of a run lie: offsets in one piece of memory, the arena."""
+"""The offsets of a run's intermediate results in one piece of memory, the arena."""
 
 from __future__ import annotations
 

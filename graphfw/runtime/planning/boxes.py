@@ -1,4 +1,4 @@
-"""The boxes of ops that copy: parts of the output that have one regular source each."""
+"""The boxes of ops that copy: ranges of the output that have one regular source each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ROLLED = 4
 
 
 class Box(NamedTuple):
-    """A part of the output.
+    """A range of the output.
 
     Attributes:
-        source: Its elements; its shape is that of the part.
+        source: Its elements; its shape is that of the range.
         offset: Where its first element goes, in elements.
         strides: How far apart elements lie in the output, one stride a dim.
     """
@@ -49,8 +49,8 @@ class Moves(NamedTuple):
 def moves_of(node: Node, inputs: Sequence[View], output: View) -> Moves | None:
     """Return the copies of a `concat`, `roll`, `slice` or `slice_set`; None if too many."""
     if isinstance(node.op, Concat):
-        parts = misplaced(node, inputs, output)
-        return Moves([Box(x, view.offset, view.strides) for x, view in parts])
+        views = misplaced(node, inputs, output)
+        return Moves([Box(x, view.offset, view.strides) for x, view in views])
     if isinstance(node.op, Roll):
         return _rolled(node, inputs[0], output)
     window = _Window.of(node, inputs[0])
@@ -146,7 +146,7 @@ class _Window:
         return x
 
     def around(self, x: View) -> Iterator[View]:
-        """Yield the parts of an array that are outside of the window."""
+        """Yield the boxes of an array that are outside of the window."""
         for axis, (start, length, step) in enumerate(self.axes):
             span = dim_max(0, (length - 1) * step + 1)
             end = start + span

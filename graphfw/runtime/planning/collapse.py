@@ -81,7 +81,7 @@ def scan_layout_of(
         sizes=collapsed_to_3d(node, output, axis, axis + 1, code)[0].shape,
         operands=tuple(operands),
         params=params,
-        # Over an input that is read a second time as another, or in part, it would be wrong.
+        # Over an input that is read a second time as another, or not as a whole, it would be wrong.
         in_place=tuple(whole) if len({*operands}) == len(operands) else (),
         reverse=op.reverse,
         exclusive=isinstance(op, Cumulative) and op.exclusive,

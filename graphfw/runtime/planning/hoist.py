@@ -65,7 +65,7 @@ def hoisted(
                 found.append(step)
                 missing.subtract(written(step))
                 known.update([s for s in written(step) if not missing[s]])
-        # Where several write parts of one storage, all of them or none.
+        # Where several write ranges of one storage, all of them or none.
         halves = {step for step in found if any([missing[s] for s in written(step)])}
         if not halves:
             break

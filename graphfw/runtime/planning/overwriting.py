@@ -27,8 +27,8 @@ def waiting(
 ) -> dict[Item, set[Item]]:
     """Find out which items should wait for others, so that carries may be in place.
 
-    Those that change a part of a carry wait for all that read the old one. What does not change a
-    part only waits for nobody: it would take as long elsewhere.
+    Those that change some elements of a carry wait for all that read the old one. A step that
+    changes all waits for nobody: it would take as long elsewhere.
 
     Args:
         items: The items, each after those whose results it reads.

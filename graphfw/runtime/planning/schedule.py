@@ -15,7 +15,7 @@ from graphfw.utils.records import record
 
 _USUAL = 61
 _FEW = 16
-"""Steps of a level whose order matters: of more of them, the last is a small part."""
+"""Steps of a level whose order matters: of more of them, the last is a small fraction."""
 
 
 class Level(NamedTuple):

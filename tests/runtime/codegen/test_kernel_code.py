@@ -1,4 +1,4 @@
-"""The parts of generated code: regions, modules, keys, scratch memory."""
+"""The contents of generated code: regions, modules, keys, scratch memory."""
 
 import ctypes
 

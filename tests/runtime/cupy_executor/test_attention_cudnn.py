@@ -131,8 +131,8 @@ def test_sums_of_shared_heads_that_float16_can_not_hold(precision, library, sess
     assert ran == (BOTH if precision == "mixed-bf16" else BOTH[:1])
 
 
-@pytest.mark.parametrize(("room", "parts"), [(6, 1), (3, 2), (2, 6), (1, 6), (0, 0)], ids=str)
-def test_gradients_in_parts(room, parts, library, check, monkeypatch):
+@pytest.mark.parametrize(("room", "slices"), [(6, 1), (3, 2), (2, 6), (1, 6), (0, 0)], ids=str)
+def test_gradients_in_slices(room, slices, library, check, monkeypatch):
     """Where all would take too much memory, it is made for some heads at a time.
 
     Libraries before 9.26 want the logs of sums to be packed, along dims of 1, too.
@@ -145,8 +145,8 @@ def test_gradients_in_parts(room, parts, library, check, monkeypatch):
         y = gf.scaled_dot_product_attention(heads[0], heads[1], heads[2], causal=True)
         fetches = [y, *gradients(y, [x])]
     text, ran = check(g, fetches)
-    assert ran == ["sdpa", *["sdpa_backward"] * parts]
-    assert (f"by cuDNN in {parts} parts" in text) == (parts > 1)
+    assert ran == ["sdpa", *["sdpa_backward"] * slices]
+    assert (f"by cuDNN in {slices} slices" in text) == (slices > 1)
 
 
 def test_what_nobody_reads_is_not_computed(check):
@@ -154,7 +154,7 @@ def test_what_nobody_reads_is_not_computed(check):
     g, fetches = attention((2, 3, 40, 8), causal=True)
     text, _ = check(g, fetches)
     assert "pass-attention-result" in text
-    assert "sum" not in text
+    assert "sum" not in text.replace("split-complex-sums", "")
     assert text.count("scratch memory, then:\n        attention: ") == 1
     text, ran = check(g, fetches[:1])
     assert "then:" not in text

@@ -120,7 +120,7 @@ def resnet(net, x):
 
 
 def unet(net, x):
-    """Joins, transposed convolutions, parts of images, and channels that are odd."""
+    """Concatenations, transposed convolutions, slices of images, and channels that are odd."""
     a = gf.relu(net.conv(x, 7))
     b = gf.relu(net.conv(gf.avg_pool(a, 2), 9))
     b = gf.pad(b[:, :, 1:, :], ((0, 0), (0, 0), (0, 1), (0, 0)))

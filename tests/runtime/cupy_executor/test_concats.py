@@ -101,7 +101,7 @@ def test_what_is_wanted_by_itself_too(fake, session, rng):
     assert joined(session, g, outputs, feeds) == ["concat"]
 
 
-def test_what_reads_parts_reads_them_there(fake, session, rng):
+def test_what_reads_sections_reads_them_there(fake, session, rng):
     g, feeds = graph(rng, ("n", 8), (8, 16), (16, 24))
     with g:
         x, v, w = feeds

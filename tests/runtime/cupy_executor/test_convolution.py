@@ -275,7 +275,7 @@ def test_kernels_of_one_element_are_products(fake, cublaslt, rng):
     assert len(cublaslt.products) == 2
 
 
-def test_results_that_are_parts_of_others(fake, rng):
+def test_results_that_are_sections_of_others(fake, rng):
     """As in networks that join what they have found before to what they find later."""
     with gf.Graph() as g:
         x = gf.placeholder(("n", 3, 6, 4), name="x")

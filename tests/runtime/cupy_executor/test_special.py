@@ -150,7 +150,7 @@ def test_joins(fake, rng, layout, axis):
         check(Concat(axis), arrays, ("plain", layout, layout), symbolic=True)
 
 
-def test_parts_that_are_computed_where_they_belong(fake, rng):
+def test_sections_that_are_computed_where_they_belong(fake, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 32), name="x")
         w = gf.placeholder((32, 16), name="w")
@@ -175,7 +175,7 @@ def test_joins_of_any_dtype(fake, rng, dtype):
         check(Concat(1), [drawn(rng, (3, width), dtype), drawn(rng, (3, width), dtype)])
 
 
-def test_parts_that_are_replaced(fake, rng):
+def test_sections_that_are_replaced(fake, rng):
     x = drawn(rng, (6, 9))
     op = SliceSet((1, 2), (2, 3), (2, 1))
     check(op, (x, drawn(rng, (2, 3))))

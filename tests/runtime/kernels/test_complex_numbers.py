@@ -19,7 +19,7 @@ TOLERANCE = {"complex64": 2e-6, "complex128": 1e-14}
 
 
 def elements(dtype, rng):
-    """Numbers whose parts are special ones, each with each, and random ones."""
+    """Numbers whose components are special ones, each with each, and random ones."""
     special = [complex(*parts) for parts in itertools.product(SPECIAL, SPECIAL)]
     drawn = rng.normal(size=(300, 2)) * 10.0 ** rng.uniform(-3, 3, (300, 2))
     return np.concatenate([special, drawn.view(complex)[:, 0]]).astype(dtype.dtype)
@@ -198,7 +198,7 @@ def test_gradients_of_complex_chains(rng):
         np.testing.assert_allclose(found[at], complex(*along), rtol=1e-5)
 
 
-def test_complex_has_its_parts_as_they_are():
+def test_complex_has_its_components_as_they_are():
     parts = np.array([1.0, np.inf, np.nan, -0.0], np.float32)
     with gf.Graph() as g:
         x = gf.placeholder((4,), name="x")
@@ -212,7 +212,7 @@ def test_complex_has_its_parts_as_they_are():
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_parts_of_a_concatenation_are_written_where_they_belong(rng, axis):
+def test_inputs_of_a_concatenation_are_written_where_they_belong(rng, axis):
     a, b = drawn(rng, (5, 7), "complex64"), drawn(rng, (5, 7), "complex64")
     with gf.Graph() as g:
         x = gf.placeholder(("n", "m"), "complex64", name="x")

@@ -104,4 +104,4 @@ def random(rng: np.random.Generator, shape: Any, dtype: Any, *, turned: bool = F
 
 
 LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
-"""Which of two operands is transposed in memory."""
+"""The operands that are transposed in memory."""

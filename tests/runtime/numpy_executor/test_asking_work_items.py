@@ -11,7 +11,7 @@ from graphfw.runtime.numpy_executor.attention.forward import ForwardCode
 from graphfw.runtime.numpy_executor.buffer_pool import aligned
 from graphfw.runtime.numpy_executor.convolution import gradient, gradient_sums
 from graphfw.runtime.numpy_executor.convolution.gradient import GradientCode
-from graphfw.runtime.numpy_executor.convolution.gradient_sums import KernelSumsCode
+from graphfw.runtime.numpy_executor.convolution.gradient_sums import WeightSumsCode
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from tests.support.work_items import WORK_ITEM, in_a_run, in_an_ended_run
 
@@ -23,7 +23,7 @@ def compiling(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def uncut_sums(monkeypatch):
-    """Work items have long loops, since no sum is cut into parts."""
+    """Work items have long loops, since no sum is split."""
     for part in (gradient, gradient_sums):
         monkeypatch.setattr(part, "_WORK_ITEMS", 0)
 
@@ -53,7 +53,7 @@ def convolution_gradient(image, kernels):
         (ForwardCode, attention),
         (BackwardCode, attention_gradient),
         (GradientCode, lambda: convolution_gradient((4, 3, 128, 128), (8, 3, 7, 7))),
-        (KernelSumsCode, lambda: convolution_gradient((16, 64, 66, 66), (64, 64, 3, 3))),
+        (WeightSumsCode, lambda: convolution_gradient((16, 64, 66, 66), (64, 64, 3, 3))),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

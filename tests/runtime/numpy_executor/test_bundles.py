@@ -25,7 +25,7 @@ class Calling:
         return f"test calling {self.callee}"
 
     @property
-    def parts(self) -> tuple[SmallCode, ...]:
+    def callees(self) -> tuple[SmallCode, ...]:
         return (self.callee,)
 
     def llvm(self, symbol: str) -> str:

@@ -102,7 +102,7 @@ SIZES = [(1, 2, 7), (2, 3, 2), (4, 64, 64), (3, 5, 300), (1, 6000, 40), (2, 40, 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_sizes(rng, size):
-    """Also sums so long that their parts are added up afterwards."""
+    """Also sums so long that they are added up from partial results."""
     m, k, n = size
     with gf.Graph() as g:
         x, w = gf.placeholder((m, k), name="x"), gf.placeholder((k, n), "int8", name="w")

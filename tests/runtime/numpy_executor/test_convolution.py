@@ -255,7 +255,7 @@ def test_why_a_convolution_is_left_to_numpy(rng):
         x, w = gf.placeholder((1, 2, 5)), gf.placeholder(("o", 2, 3))
         y = gf.conv(x, w)
     plan = gf.Session(g).compile(y, feeds=[x, w])
-    assert "the sizes of the kernels are not known" in plan.explain()
+    assert "the sizes of the weights are not known" in plan.explain()
     a, b = drawn(rng, (1, 2, 5)), drawn(rng, (4, 2, 3))
     close(plan(a, b), op_for(a.shape, b.shape), a, b)
 
@@ -351,7 +351,7 @@ def test_gradients_of_sizes_known_later(rng, monkeypatch, stride):
 def test_pooling(rng, monkeypatch, op, dtype, window, strides, dilations, work_item):
     if work_item == "many":
         monkeypatch.setattr(pools, "_WORK_ITEM", 1)
-        monkeypatch.setattr(pools, "PART", 16)
+        monkeypatch.setattr(pools, "SEGMENT", 16)
     rank = len(window)
     before, after = (tuple(rng.integers(0, 4, rank).tolist()) for _ in range(2))
     op = op(window, strides, dilations, before, after)

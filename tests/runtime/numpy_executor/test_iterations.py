@@ -409,7 +409,7 @@ def test_bodies_that_mix_lanes_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("part", [np.s_[:-1], np.s_[1:], np.s_[:1]], ids=str)
 @pytest.mark.parametrize("size", ["n", 3])
-def test_lanes_along_a_part_of_what_is_carried_are_no_kernel(part: slice, size: str | int) -> None:
+def test_instances_along_a_section_of_the_carry_are_no_kernel(part: slice, size: str | int) -> None:
     """The widest output has as many lanes as the part: the other elements have none."""
 
     def body(carry: gf.Tensor, x: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:

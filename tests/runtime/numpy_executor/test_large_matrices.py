@@ -61,7 +61,7 @@ def test_triangles_of_views_and_symbols(rng):
         np.testing.assert_allclose(found, wanted, strict=True, **tolerance("float64"))
 
 
-def test_a_part_of_a_result_is_solved_where_it_belongs(rng):
+def test_a_block_of_a_result_is_solved_where_it_belongs(rng):
     a, part = triangle(rng, (), 80, "float32", upper=False, unit=False)
     b = rng.standard_normal((80, 5)).astype(np.float32)
 

@@ -376,7 +376,7 @@ def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ..
     ],
 )
 def test_sections(batch, m, part, k, dtype, kept, rng):
-    """An element of each part of the columns at a time, in whatever way the product is made."""
+    """An element of each section of the columns at a time, in whatever way the product is made."""
     kind = as_dtype(dtype)
     for turned_b, fixed_b in [(False, False), (True, False), (False, True), (True, True)]:
         a = random(rng, (*batch, m, k), kind.dtype)

@@ -44,7 +44,7 @@ def test_work_items_of_sizes_that_only_the_run_knows(m, batch, n):
 @pytest.mark.parametrize(
     ("m", "n", "k", "batch"), [(1, 2, 2**27, 1), (512, 512, 2**20, 1), (64, 64, 2**25, 3)]
 )
-def test_no_part_of_long_sums_takes_long(m, n, k, batch):
+def test_no_slice_of_long_sums_takes_long(m, n, k, batch):
     """A run is interrupted between work items."""
     how = cut(shape_for(float32, AVX512), PLAIN, (m, n, k), batch)
     assert (how.row_blocks, how.column_blocks, how.group) == (1, 1, 1)
@@ -69,8 +69,8 @@ def test_no_work_item_takes_long(target, dtype, may_split, m, n, k, batch):
     assert rows * columns * k * how.group / how.splits <= 2**25 * shape.lanes
 
 
-def test_many_parts_of_long_sums(monkeypatch, rng):
-    monkeypatch.setattr(plan, "_LONGEST_PART", 4096)
+def test_many_slices_of_long_sums(monkeypatch, rng):
+    monkeypatch.setattr(plan, "_LONGEST_SLICE", 4096)
     plan._fixed.cache_clear()
     try:
         for m, n, k in ((1, 2, 100_000), (9, 40, 70_001)):

@@ -85,7 +85,7 @@ def test_dtypes(monkeypatch, rng, dtype):
     routed(monkeypatch, g, y, dict(zip(tensors, arrays, strict=True)))
 
 
-def test_parts_of_larger_images(monkeypatch, rng):
+def test_windows_of_larger_images(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder((3, 5, 20, 50), name="x")
         part = x[:, 1:4, 2:18, 4:44]

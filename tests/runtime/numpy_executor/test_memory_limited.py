@@ -125,7 +125,7 @@ def test_each_size_takes_what_it_needs(rng):
         assert len(plan._run._variants) == made
         small, large = plan.explain((10, 32)), plan.explain((ROWS, 32))
         assert "computes again" not in small
-        assert "the backward part computes again:" in large
+        assert "the backward graph computes again:" in large
         assert "flops more" in large
         assert plan.source()
         assert plan.profile(rows(rng)).timings

@@ -85,7 +85,7 @@ def test_a_nan_spreads_to_all_windows_that_see_it(monkeypatch, rng):
     agree(monkeypatch, g, [y], {x: array}, fused=True)
 
 
-def test_a_part_of_a_join(monkeypatch, rng):
+def test_a_section_of_a_concat(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 3, 23, 23), name="x")
         parts = [

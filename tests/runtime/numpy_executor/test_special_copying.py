@@ -63,7 +63,7 @@ def test_concat_of_what_is_broadcast(rng):
     same(plan(x), np.concatenate([np.repeat(x, 9, 0), np.zeros((9, 33), np.float32)], 1))
 
 
-def test_many_small_parts(rng):
+def test_many_small_inputs(rng):
     arrays = [drawn(rng, (3, 2)) for _ in range(40)]
     with gf.Graph() as g:
         feeds = [gf.placeholder(a.shape) for a in arrays]
@@ -176,7 +176,7 @@ def test_roll_of_sizes_known_later(rng):
         same(computed(Roll((-2, 8), (0, 1)), [x], symbolic=True), np.roll(x, (-2, 8), (0, 1)))
 
 
-def test_gradients_of_parts(rng, monkeypatch):
+def test_gradients_of_sections(rng, monkeypatch):
     x, w = drawn(rng, (6, 5, 12)), drawn(rng, (6, 5, 9))
     with gf.Graph() as g:
         t, u = gf.placeholder(("n", 5, 12)), gf.placeholder(("n", 5, 9))

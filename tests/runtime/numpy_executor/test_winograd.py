@@ -96,7 +96,7 @@ def fractions(rng, *shape):
 def test_the_algorithm_is_exact(rng, algorithm):
     bt, g, at = (
         np.array(matrix, dtype=object)
-        for matrix in (algorithm.of_image, algorithm.of_kernel, algorithm.of_result)
+        for matrix in (algorithm.of_image, algorithm.of_weight, algorithm.of_result)
     )
     n, m = algorithm.size, algorithm.positions
     image, kernel = fractions(rng, n, n), fractions(rng, 3, 3)
@@ -152,7 +152,7 @@ def test_maps_and_transposes_of_vectors(rng, target, dtype):
     turned = computed(MapsCode(shape), x, shape.lanes)
     assert np.array_equal(turned, x.T)
     for algorithm in (F4, F2):
-        for matrix in (algorithm.of_image, algorithm.of_kernel, algorithm.of_result):
+        for matrix in (algorithm.of_image, algorithm.of_weight, algorithm.of_result):
             x = drawn(rng, (len(matrix[0]), shape.lanes), dtype)
             got = computed(MapsCode(shape, matrix), x, len(matrix))
             exact = np.array(matrix, dtype=np.float64) @ x

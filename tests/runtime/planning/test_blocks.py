@@ -1,4 +1,4 @@
-"""Which storages share a block: what is written over an operand has the operand's."""
+"""Storages that share a block: a result that overwrites an operand has the operand's."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Which steps are done once for many runs."""
+"""The steps that are done once for many runs."""
 
 from types import SimpleNamespace
 

@@ -125,7 +125,7 @@ def test_an_update_that_reads_other_elements_of_its_variable_is_copied(variables
 
 
 def test_an_update_that_one_of_two_steps_makes_is_copied(variables):
-    """Which one it is, is seen in the run."""
+    """Only the run knows which of the two makes it."""
     v, *_ = variables
     new = temp("new")
     few, many = step([v], [new], in_place=True), step([v], [new], in_place=True)
@@ -233,7 +233,7 @@ def test_long_work_items_come_first():
     assert level.steps == [steps[1], steps[0], steps[2]]
 
 
-def test_what_changes_a_part_of_a_carry_waits_for_those_that_read_it():
+def test_what_changes_a_carry_in_place_waits_for_those_that_read_it():
     old, new, a, b = map(temp, ("old", "new", "a", "b"))
     change = replace(step([old, a], [new], in_place=True), leaves_rest=True)
     # Only the first is read by the change; the other would be at its level.

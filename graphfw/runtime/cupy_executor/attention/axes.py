@@ -1,4 +1,4 @@
-"""The dims of attention: how operands lie along them, and as few leading ones as will do."""
+"""The dims of attention: operands' strides along them, and as few leading dims as possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Size = TypeVar("_Size", int, DimLike)
 
 
 def strides_of(view: View, ndim: int) -> tuple[DimLike, ...]:
-    """Return a stride for each of so many dims; 0 where the view is broadcast."""
+    """Return a stride for each of some dims; 0 where the view is broadcast."""
     missing = ndim - len(view.shape)
     pairs = zip(view.shape, view.strides, strict=True)
     return (*[0] * missing, *[0 if dim == 1 else stride for dim, stride in pairs])
@@ -22,7 +22,7 @@ def strides_of(view: View, ndim: int) -> tuple[DimLike, ...]:
 def joined(
     lead: Sequence[_Size], strides: Sequence[Sequence[_Size]]
 ) -> tuple[list[_Size], list[list[_Size]]]:
-    """Return as few leading dims as will do, and the strides of each operand along them."""
+    """Return leading dims, joined as far as possible, and each operand's strides along them."""
     dims: list[_Size] = []
     along: list[list[_Size]] = [[] for _ in strides]
     for axis, dim in enumerate(lead):
@@ -41,5 +41,5 @@ def joined(
 
 
 def knows_lengths(node: Node) -> bool:
-    """Whether the numbers of queries and of keys are known before a run."""
+    """Return whether the numbers of queries and of keys are known before a run."""
     return all([isinstance(x.shape[-2], int) for x in node.inputs[:2]])

@@ -40,7 +40,7 @@ template <class P, bool OF_KEYS> GF void gf_attention_grad_of(
     F* numbers = (F*)(stages + 2 * STAGE);  // lse, rest, delta of queries that pass, twice
 
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int group = warp / P::SPLIT, part = warp % P::SPLIT;
+    const int group = warp / P::SPLIT, slice = warp % P::SPLIT;
     const gf_i64 first = (gf_i64)sizes.tile * P::ROWS, row = first + 16 * P::M * group;
     const gf_i64 rows = OF_KEYS ? sizes.keys : sizes.queries;
     gf_i64 begin = 0, end = OF_KEYS ? sizes.queries : sizes.keys;
@@ -121,15 +121,15 @@ template <class P, bool OF_KEYS> GF void gf_attention_grad_of(
         }
         if constexpr (OF_KEYS)
             Engine::template weighted<P::M, P::N, P::VALUE_TILES, P::VALUE_STRIDE>(
-                value_sums, p, now_other + 8 * P::VALUE_TILES * part);
+                value_sums, p, now_other + 8 * P::VALUE_TILES * slice);
         Engine::template weighted<P::M, P::N, P::TILES, P::STRIDE>(
-            sums, d_s, now + 8 * P::TILES * part);
+            sums, d_s, now + 8 * P::TILES * slice);
     }
     gf_write<P, P::TILES, P::WIDTH>(
-        sums, gradient, sizes.place(7), row, rows, 8 * P::TILES * part, factors);
+        sums, gradient, sizes.place(7), row, rows, 8 * P::TILES * slice, factors);
     if constexpr (OF_KEYS)
         gf_write<P, P::VALUE_TILES, P::VALUE_WIDTH>(
-            value_sums, value_gradient, sizes.place(8), row, rows, 8 * P::VALUE_TILES * part, ones);
+            value_sums, value_gradient, sizes.place(8), row, rows, 8 * P::VALUE_TILES * slice, ones);
 }
 
 template <class P, class... Others> GF void gf_attention_grad_of_queries(

@@ -74,7 +74,7 @@ struct gf_attention_kind {
         M = M_,
         N = N_,
         THREADS = 32 * WARPS,
-        // Widths in the block's memory; a warp has one of SPLIT parts of the results' columns.
+        // Widths in the block's memory; a warp has one of SPLIT slices of the results' columns.
         UNIT = 16 * SPLIT,
         PADDED = (WIDTH + UNIT - 1) / UNIT * UNIT,
         VALUE_PADDED = (VALUE_WIDTH + UNIT - 1) / UNIT * UNIT,
@@ -201,7 +201,7 @@ template <class F, class T> GF F gf_with_mask(F score, T added) {
 // and how many more keys than one the first query sees of them, if causal.
 struct gf_corner { gf_i64 query, key; int queries, keys, ahead; };
 
-// Makes scores of products: scaled, masked; -inf where the key has no part in it, or there is none.
+// Makes scores of products: scaled, masked; -inf where the mask hides the key, or there is none.
 template <class P, bool OF_KEYS, bool IS_WHOLE>
 GF void gf_mask_tile(
     typename P::F (&s)[P::M][P::N][4], gf_corner corner, const typename P::Mask* mask, gf_i64 down,

@@ -1,4 +1,4 @@
-"""The kinds of kernels of attention: the arguments of the template, the tiles among them."""
+"""The kinds of attention kernels: the arguments of their template, with the tiles."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from graphfw.runtime.kernels.ir import Buffer
 from graphfw.runtime.limits import Precision
 
 Role: TypeAlias = Literal["forward", "queries", "keys"]
-"""Which kernel: the result, the gradient of the queries, or those of keys and values."""
+"""The result of a kernel: attention's, the gradient of queries, or those of keys and values."""
 
 WIDEST = 256
-"""The widest heads there are kernels for."""
+"""The greatest width of heads."""
 
 _FOLDER = Path(__file__).parent
 _TEXT = "\n".join(
@@ -48,20 +48,20 @@ _SHARED_PER_WARP = 20 << 10
 those of one block wait others compute."""
 
 _SHARED = 99 << 10
-"""The shared memory that any GPU of compute capability 8.0 on gives a block."""
+"""The shared memory of a block on any GPU of compute capability 8.0 or newer."""
 
 _REGISTERS = 192
-"""So many of the 255 registers of a thread may be sums; others are operands and addresses."""
+"""The most of a thread's 255 registers for sums; others are operands and addresses."""
 
 _BUSY = 512
 """With so many warps a GPU is busy; where there are fewer, they have fewer rows, or share them."""
 
 _PIECE = 256
-"""Blocks that share rows have so many keys each, at least."""
+"""The least keys of a block, where blocks share rows."""
 
 
 def form_of(node: Node) -> tuple[bool, float]:
-    """Return of attention or its gradient whether it is causal, and the factor of the scores."""
+    """Return whether attention or its gradient is causal, and the factor of the scores."""
     assert isinstance(node.op, Attention | AttentionGrad | AttentionBackward)
     width, scale = node.inputs[0].shape[-1], node.op.scale
     assert isinstance(width, int)
@@ -72,10 +72,10 @@ class BlockTiles(NamedTuple):
     """The tiles that a block computes at a time.
 
     Attributes:
-        warps: How many warps it has.
-        split: How many warps share rows, with a part of the results' columns each.
-        m: How many times 16 rows a warp has.
-        n: How many times 8 columns of scores are computed at a time.
+        warps: The number of warps of a block.
+        split: The number of warps that share rows; each has a slice of the results' columns.
+        m: The rows of a warp, in units of 16.
+        n: The columns of scores that are computed at a time, in units of 8.
     """
 
     warps: int
@@ -85,12 +85,12 @@ class BlockTiles(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows a block has."""
+        """The rows of a block."""
         return 16 * self.m * self.warps // self.split
 
     @property
     def threads(self) -> int:
-        """How many threads it has."""
+        """The threads of a block."""
         return 32 * self.warps
 
     @property
@@ -117,12 +117,12 @@ _OF_FEW = [
 
 
 class Mask(NamedTuple):
-    """How a mask lies.
+    """The layout of a mask.
 
     Attributes:
-        dtype: Of its elements.
-        has_rows: Each query may have a row of its own.
-        in_rows: Neighbours in a row lie next to one another.
+        dtype: The dtype of its elements.
+        has_rows: Whether queries may have rows of their own.
+        in_rows: Whether rows are contiguous.
     """
 
     dtype: DType
@@ -135,15 +135,15 @@ class KernelConfig:
     """The kind of a kernel.
 
     Attributes:
-        role: Which kernel it is.
-        dtype: Of the operands.
+        role: The kernel's role.
+        dtype: The dtype of the operands.
         precision: See `Options`.
-        width: Of queries and keys.
-        value_width: Of values.
-        lead: How many leading dims there are.
-        causal: Query i sees keys 0 to i only.
+        width: The width of queries and keys.
+        value_width: The width of values.
+        lead: The number of leading dims.
+        causal: Whether query i sees keys 0 to i only.
         scale: The factor of the scores.
-        mask: The mask; None: there is none.
+        mask: The mask, or None.
     """
 
     role: Role
@@ -158,19 +158,19 @@ class KernelConfig:
 
     @property
     def wide(self) -> DType:
-        """The dtype it computes in."""
+        """The dtype of the computation."""
         return float64 if self.dtype is float64 else float32
 
     @property
     def views(self) -> int:
-        """How many operands there are."""
+        """The number of operands."""
         return {"forward": 6, "queries": 8, "keys": 9}[self.role] + (self.mask is not None)
 
     @cached_property
     def tiles(self) -> tuple[BlockTiles, ...]:
-        """The best tiles that there is room for, then those with fewer rows.
+        """The best tiles that fit, then those with fewer rows.
 
-        Of the forward kernel the last ones are for few queries.
+        The forward kernel's last ones are for few queries.
         """
         narrow = [tiles for tiles in _TILES if tiles.m == 1]
         few = _OF_FEW if self.role == "forward" else []
@@ -189,7 +189,7 @@ class KernelConfig:
         return has_room and widest <= 16 * tiles.threads
 
     def shared(self, tiles: BlockTiles) -> int:
-        """Return how many bytes of memory of its own a block has, with these tiles."""
+        """Return the bytes of shared memory of a block with these tiles."""
         pad = 16 // self.dtype.itemsize
         one, other = [width + pad for width in self._padded(tiles)]
         columns = 8 * tiles.n
@@ -201,7 +201,7 @@ class KernelConfig:
         return elements * self.dtype.itemsize + numbers * self.wide.itemsize
 
     def code(self) -> HandwrittenCode:
-        """Return the kernel; its operands and integers are those that `steps` lays out."""
+        """Return the kernel; its operands and integers are those of `steps`."""
         return HandwrittenCode(
             name=f"attention_{self.role}",
             text=_TEXT,
@@ -226,7 +226,7 @@ class KernelConfig:
         return Variant(tiles.name, f"{_FUNCTIONS[self.role]}<{kind}>", tiles.threads, together)
 
     def launch(self, params: Sequence[int]) -> Launch:
-        """Return how the kernel is launched: with a block, or several, for some rows of a head."""
+        """Return the launch of the kernel: a block, or several, for some rows of a head."""
         queries, keys = params[:2]
         heads = prod(params[2 : 2 + self.lead])
         rows = keys if self.role == "keys" else queries
@@ -251,7 +251,7 @@ class KernelConfig:
         )
 
     def _chosen(self, heads: int, rows: int) -> tuple[int, BlockTiles]:
-        """Return how many blocks have different rows, and their tiles."""
+        """Return the number of blocks with different rows, and their tiles."""
         grids = [(heads * -(-rows // tiles.rows), tiles) for tiles in self.tiles]
         if self.role == "forward":
             *grids, few = grids
@@ -282,7 +282,7 @@ class KernelConfig:
         return [-(-width // unit) * unit for width in (self.width, self.value_width)]
 
     def _registers(self, tiles: BlockTiles) -> int:
-        """Return how many registers of a thread hold sums and scores."""
+        """Return the number of a thread's registers for sums and scores."""
         width, value_width = [padded // 8 // tiles.split for padded in self._padded(tiles)]
         numbers = {
             "forward": value_width + tiles.n,

@@ -1,9 +1,9 @@
-"""Attention and its gradient in the terms of cuDNN.
+"""Attention and its gradient by cuDNN.
 
-It knows [B, H, T, D] with any strides, where several heads of queries may share one of keys or
-values. Its `stats` are what `attention` calls lse: the natural log of the sum of exp(score). Masks
-that are operands stay with graphfw's own kernels: of scores of about -1e9, as they make them, one
-float32 does not hold that log, and cuDNN has no output for `rest`, which holds what is missing.
+Operands are [B, H, T, D] with any strides; several heads of queries may share one of keys or
+values. cuDNN's `stats` are the `lse` of `attention`: the natural log of the sum of exp(score).
+Masks that are operands stay with graphfw's own kernels. They make scores of about -1e9, whose log
+one float32 does not hold, and cuDNN has no output for `rest`, which holds the difference.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _SINCE = 91501
 keys is no multiple of 128: release notes of nvidia-cudnn-frontend 1.16."""
 
 _UNIT = 8
-"""Strides and widths are multiples of so many elements: 16 bytes are copied at a time."""
+"""The unit of strides and widths, in elements: 16 bytes are copied at a time."""
 
 _TILE = 64
 """See `CudnnAttention._smaller`."""
 
 _MOST = 65535
-"""There are no more heads, nor batches of them, than blocks along the second axis of a grid."""
+"""The most heads, and batches of heads: the blocks along the second axis of a grid."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class CudnnAttention(cudnn.CudnnCode):
 
     Attributes:
         is_gradient: Whether it is the gradient.
-        dtype: Of the operands but lse, which is float32.
-        width: Of queries and keys.
-        value_width: Of values.
-        lead: How many leading dims there are.
-        causal: Query i sees keys 0 to i only.
+        dtype: The dtype of the operands except lse, which is float32.
+        width: The width of queries and keys.
+        value_width: The width of values.
+        lead: The number of leading dims.
+        causal: Whether query i sees keys 0 to i only.
         scale: The factor of the scores.
         epilogue: See `CudnnCode`.
         fallback: See there.
@@ -82,7 +82,7 @@ class CudnnAttention(cudnn.CudnnCode):
 
     @property
     def made(self) -> tuple[str, ...]:
-        """Those that it makes, in the order in which cuDNN returns them."""
+        """The names of the outputs, in the order in which cuDNN returns them."""
         return BACKWARD[-3:] if self.is_gradient else FORWARD[-2:]
 
     def dtype_of(self, name: str) -> DType:
@@ -96,34 +96,34 @@ class CudnnAttention(cudnn.CudnnCode):
         return self._asked(operands, (1, 1))._replace(smaller=tuple(self._smaller(operands)))
 
     def _asked(
-        self, operands: Mapping[str, _OperandStrides], parts: tuple[int, int]
+        self, operands: Mapping[str, _OperandStrides], slices: tuple[int, int]
     ) -> cudnn.CudnnRequest:
-        """Return what is asked for one of so many parts of the batches, and of the heads."""
-        offsets, begins, part = [], [], {}
+        """Return the cuDNN request for one slice of the batches and of the heads."""
+        offsets, begins, slice_views = [], [], {}
         for name, one in operands.items():
             item, (batch, head, row, _) = self.dtype_of(name).itemsize, one.strides
             batches, heads, count, width = one.shape
-            sizes = batches // parts[0], heads // parts[1]
+            sizes = batches // slices[0], heads // slices[1]
             axes = _AttentionAxis(sizes[0], batch), _AttentionAxis(sizes[1], head), count
-            part[name] = _lying(0, axes, row, width)
+            slice_views[name] = _lying(0, axes, row, width)
             offsets.append(one.offset * item)
             begins.append(
                 [
                     (i * sizes[0] * batch + j * sizes[1] * head) * item
-                    for i in range(parts[0])
-                    for j in range(parts[1])
+                    for i in range(slices[0])
+                    for j in range(slices[1])
                 ]
             )
         return cudnn.CudnnRequest(
-            graph=partial(_graph, self, part),
+            graph=partial(_graph, self, slice_views),
             offsets=tuple(offsets),
             since=_SINCE,
-            parts=tuple(zip(*begins, strict=True)) if parts != (1, 1) else (),
-            kept=f"{self.key} {part}",
+            slices=tuple(zip(*begins, strict=True)) if slices != (1, 1) else (),
+            kept=f"{self.key} {slice_views}",
         )
 
     def _smaller(self, operands: Mapping[str, _OperandStrides]) -> Iterator[cudnn.CudnnRequest]:
-        """Yield what may be asked where all would take too much memory: so few parts as will do.
+        """Yield requests for the case that all takes too much memory: as few slices as possible.
 
         On a Hopper GPU a gradient that is the same in each run keeps those of the scores, in 16
         bits, for keys and queries in tiles of 64; besides, for each head those of keys and values
@@ -140,14 +140,14 @@ class CudnnAttention(cudnn.CudnnCode):
         for pair in pairs:
             if batches * heads // prod(pair) * each < cudnn.WORKSPACE:
                 asked = self._asked(operands, pair)
-                begins = [begin for part in asked.parts for begin in part]
+                begins = [begin for offsets in asked.slices for begin in offsets]
                 if not any([begin % cudnn.ALIGNED for begin in begins]):
                     yield asked
                     return
 
 
 class _OperandStrides(NamedTuple):
-    """How an operand lies, in elements: [B, H, T, D], of lse [B, H, T, 1]."""
+    """The layout of an operand, in elements: [B, H, T, D], of lse [B, H, T, 1]."""
 
     offset: int
     shape: tuple[int, ...]
@@ -157,7 +157,7 @@ class _OperandStrides(NamedTuple):
 def _operand_descriptors(
     code: CudnnAttention, params: Iterator[int]
 ) -> dict[str, _OperandStrides] | str:
-    """Return the strides of each operand; or why cuDNN takes none like these."""
+    """Return the strides of each operand, or why cuDNN does not take them."""
     queries, keys = next(params), next(params)
     lead = [next(params) for _ in range(code.lead)]
     if 0 in (queries, keys, *lead):
@@ -194,7 +194,7 @@ class _AttentionAxis(NamedTuple):
 def _lying(
     offset: int, axes: tuple[_AttentionAxis, _AttentionAxis, int], row: int, width: int
 ) -> _OperandStrides:
-    """Return how an operand lies; strides that say nothing are as if it lay in a row."""
+    """Return the layout of an operand; dims of one element get contiguous strides."""
     batches, heads, count = axes
     row = row if count > 1 else width
     head = heads.stride if heads.size > 1 else count * row
@@ -206,13 +206,13 @@ def _lying(
 def _split(
     lead: Sequence[int], along: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[_AttentionAxis, _AttentionAxis]] | None:
-    """Return of each operand the batches and the heads; None where strides can't say it.
+    """Return the batches and the heads of each operand; None if strides can't describe them.
 
     Heads of keys or values may be fewer: neighbours share one, and its gradient is the sum.
 
     Args:
         lead: The leading dims.
-        along: Of each operand the strides along them.
+        along: The strides of each operand along them.
     """
     wide = [number for number, dim in enumerate(lead) if dim != 1]
     dims = [lead[number] for number in wide]
@@ -241,7 +241,7 @@ def _split(
 
 
 def _one(axes: Sequence[_AttentionAxis]) -> _AttentionAxis | None:
-    """Return several axes as one, if that has one stride, which is not 0."""
+    """Return several axes joined, if the result has one stride other than 0."""
     if not axes:
         return _AttentionAxis(1, 1)
     apart = [a.stride != b.stride * b.size for a, b in pairwise(axes)]
@@ -251,7 +251,7 @@ def _one(axes: Sequence[_AttentionAxis]) -> _AttentionAxis | None:
 
 
 def _shared(axes: Sequence[_AttentionAxis]) -> _AttentionAxis | None:
-    """Return the same of heads, of which neighbours may be one."""
+    """Return axes of heads joined, where neighbours may share one."""
     different = [*axes]
     while different and different[-1].stride == 0:
         different.pop()

@@ -1,4 +1,4 @@
-"""Steps of attention that cuDNN computes if it has a way at given sizes, and otherwise kernels."""
+"""Steps of attention by cuDNN, with kernels as the fallback."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from graphfw.runtime.cupy_executor.attention.cudnn import CudnnAttention
 from graphfw.runtime.kernels.steps import Step, View
 
 _SINCE = 90
-"""From this compute capability on cuDNN is asked: there are instructions that its kernels take and
-graphfw's own do not."""
+"""The least compute capability at which cuDNN is asked: its kernels use instructions that graphfw's
+own do not."""
 
 
 def why_not(capability: str) -> str:
-    """Say why cuDNN is not asked for attention; empty where it is.
+    """Say why cuDNN is not asked for attention; "" if it is.
 
     Args:
         capability: The GPU's compute capability, such as "90".
@@ -41,11 +41,11 @@ def said(nodes: Sequence[Node], capability: str) -> list[str]:
 
 
 def declined(node: Node) -> str:
-    """Say why cuDNN is not asked for a node of attention, on any GPU; empty where it is.
+    """Say why cuDNN is not asked for a node of attention, on any GPU; "" if it is.
 
-    cuDNN compiles its kernels of attention for each number of queries and keys, which takes some
-    tenths of a second: where these differ from run to run, those that are compiled once for all
-    are better.
+    cuDNN compiles its attention kernels for each number of queries and keys, which takes some
+    tenths of a second. If the numbers differ from run to run, kernels that are compiled once are
+    better.
     """
     if not node.inputs[0].dtype.is_low_precision:
         return "its floats have 16 bits"
@@ -61,13 +61,13 @@ def declined(node: Node) -> str:
 def preferred(
     node: Node, views: Sequence[View], *, epilogue: Sequence[Step] = (), fallback: Sequence[Step]
 ) -> Step:
-    """Return a step that has others for where cuDNN does not compute it.
+    """Return a step by cuDNN with other steps as its fallback.
 
     Args:
         node: Attention for which it is asked, or its gradient; see `declined`.
         views: The operands of a `CudnnAttention`, lse as a matrix with one column.
-        epilogue: What follows what cuDNN computes.
-        fallback: What does all of it where cuDNN does not.
+        epilogue: The steps after those of cuDNN.
+        fallback: The steps that replace both if cuDNN declines.
     """
     (*_, queries, width), (*_, keys, _), (*_, value_width) = [view.shape for view in views[:3]]
     lead = node.outputs[0].shape[:-2]

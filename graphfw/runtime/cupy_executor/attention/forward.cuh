@@ -72,7 +72,7 @@ template <class P> GF void gf_attention_of(
     T* values = keys + P::COLUMNS * P::STRIDE;
 
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int group = warp / P::SPLIT, part = warp % P::SPLIT;
+    const int group = warp / P::SPLIT, slice = warp % P::SPLIT;
     const gf_i64 first = (gf_i64)sizes.tile * P::ROWS, row = first + 16 * P::M * group;
     gf_i64 begin = 0, end = sizes.keys;
     if (P::CAUSAL && end > first + P::ROWS) end = first + P::ROWS;
@@ -141,7 +141,7 @@ template <class P> GF void gf_attention_of(
         }
         if (is_seen)
             Engine::template weighted<P::M, P::N, P::VALUE_TILES, P::VALUE_STRIDE>(
-                sums, s, values + 8 * P::VALUE_TILES * part);
+                sums, s, values + 8 * P::VALUE_TILES * slice);
     }
 
     if (is_shared && !gf_joined<P>(sums, total, top, (int*)words[count], (F*)words[count + 1])) return;
@@ -153,7 +153,7 @@ template <class P> GF void gf_attention_of(
         all += gf_from_lane(all, lane ^ 2);
         factors[i / 2][i % 2] = all == (F)0 ? (F)0 : (F)1 / all;
         const gf_i64 at = row + 16 * (i / 2) + lane / 4 + i % 2 * 8;
-        if (part == 0 && lane % 4 == 0 && at < sizes.queries) {
+        if (slice == 0 && lane % 4 == 0 && at < sizes.queries) {
             const F largest = top[i / 2][i % 2] * (P::is_early() ? (F)1 : P::scale());
             const F log = gf_log(all), both = largest + log;
             const bool is_empty = all == (F)0;
@@ -163,7 +163,7 @@ template <class P> GF void gf_attention_of(
         }
     }
     gf_write<P, P::VALUE_TILES, P::VALUE_WIDTH>(
-        sums, out, of_out, row, sizes.queries, 8 * P::VALUE_TILES * part, factors);
+        sums, out, of_out, row, sizes.queries, 8 * P::VALUE_TILES * slice, factors);
 }
 
 template <class P, class... Others> GF void gf_attention(

@@ -1,6 +1,6 @@
-"""Gradients of attention that are given the result, from which whoever computes them makes delta.
+"""Gradients of attention that read attention's result, to compute delta themselves.
 
-cuDNN does that by itself, so what a graph has for it would be computed in vain.
+cuDNN computes delta itself, so the graph's nodes for it would be computed in vain.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class PassAttentionResult(Pass):
     """Replace `attention_grad` by `attention_backward` where cuDNN may be asked for that.
 
     These are gradients of 16-bit floats without a mask, of lengths that are known. Where the logs
-    of the sums have a gradient, that is part of delta, and nothing is replaced. Gradients of keys
-    and values that heads share are added up by it, if nothing else is done with them.
+    of the sums have a gradient, that is a summand of delta, and nothing is replaced. Gradients of
+    keys and values that heads share are added up by it, if nothing else is done with them.
     """
 
     name = "pass-attention-result"
@@ -57,7 +57,7 @@ class PassAttentionResult(Pass):
             op = AttentionBackward(node in adding, node.op.causal, node.op.scale)
             made = emit_all(op, q, k, v, out, lse, rest, d_out)
             added.update(zip(node.outputs, made, strict=True))
-            # What is added up already is read by the nodes in `sums` alone, which vanish.
+            # Gradients that are summed already are read only by the nodes in `sums`, which vanish.
             pairs = zip(made, node.types, strict=True)
             return tuple([F.broadcast_to(x, wanted.shape) for x, wanted in pairs])
 
@@ -65,7 +65,7 @@ class PassAttentionResult(Pass):
 
 
 def _sums(graph: Graph, gradients: Sequence[Node]) -> tuple[set[Node], dict[Node, Tensor]]:
-    """Return the gradients of which nothing is read but sums, shaped as keys and values are.
+    """Return the gradients of which only sums are read, in the shapes of keys and values.
 
     Returns:
         These gradients, and of each node that adds up one's result that result.
@@ -98,7 +98,7 @@ def _sums(graph: Graph, gradients: Sequence[Node]) -> tuple[set[Node], dict[Node
 
 
 def _result(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-    """Return the result that delta was made from, of a gradient that cuDNN may be asked for."""
+    """Return the result of attention from which a gradient's delta was made."""
     if not isinstance(node.op, AttentionGrad) or len(inputs) != 7 or not knows_lengths(node):
         return None
     delta, d_out = inputs[5:]
@@ -131,7 +131,7 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
 
 
 def _is_cast(tensor: Tensor) -> bool:
-    """Whether a tensor is another one, rounded to 16 bits or with more of them."""
+    """Return whether a tensor is another one, rounded to 16 bits or with more of them."""
     node = tensor.node
     return isinstance(node.op, AsType) and all(
         [x.dtype is float32 or x.dtype.is_low_precision for x in (tensor, node.inputs[0])]

@@ -1,4 +1,4 @@
-"""Kernels that make numbers, one a query, for those of attention."""
+"""Kernels that compute one number a query for the gradients of attention."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from graphfw.runtime.kernels.steps import Step, Temp, View
 
 
 def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
-    """Return the step that sums up out d_out over the last dim, and where the sums are.
+    """Return the step that sums out * d_out over the last dim, and the storage of the sums.
 
     Args:
-        node: What it is for.
+        node: The node that needs it.
         out: The result of attention.
         d_out: Its gradient.
     """
@@ -49,12 +49,12 @@ def delta_step(node: Node, out: View, d_out: View) -> tuple[Step, View]:
 
 
 def sum_step(node: Node, x: View, out: View) -> Step:
-    """Return the step that adds up gradients along dims in which what they are of is broadcast.
+    """Return the step that adds gradients along the dims in which an operand is broadcast.
 
     Args:
-        node: What it is for.
+        node: The node that needs it.
         x: The gradients, with all dims.
-        out: Where the sums are.
+        out: The sums.
     """
     axes, short = _axes(x.shape), summed_axes(x.shape, out.shape)
     rows = [axis for number, axis in enumerate(axes) if number not in short]

@@ -27,15 +27,14 @@ def attention_steps(
     *,
     read: Collection[Tensor] | None = None,
 ) -> list[Step]:
-    """Return the steps of an `attention` node, or nothing where CuPy is to compute it.
+    """Return the steps of an `attention` node; none if CuPy computes it.
 
-    Operands may lie anyhow; those whose elements are not next to one another along the last axis
-    are copied first. Of heads whose width is not known, or more than 256 (128 of float64), it is
-    CuPy's.
+    Operands may have any strides; those whose last axis is not contiguous are copied first. CuPy
+    computes heads whose width is unknown, or more than 256 (128 of float64).
 
     Args:
         node: The node.
-        inputs: q, k, v, and, where there is one, the mask.
+        inputs: q, k, v, and the mask, if there is one.
         outputs: The result, lse and rest.
         precision: See `Options`.
         read: None, or cuDNN is asked first, unless it is `declined`: then it is what others read.
@@ -135,7 +134,7 @@ def _is_covered(node: Node) -> bool:
 
 
 def _with_all(view: View, lead: Sequence[DimLike]) -> View:
-    """Return where a gradient with all leading dims goes: itself, or what is added up to it."""
+    """Return the view that a gradient with all leading dims goes to: its own, or of summands."""
     shape = (*lead, *view.shape[-2:])
     if shape == view.shape:
         return view
@@ -153,7 +152,7 @@ def _in_rows(view: View, node: Node, steps: list[Step]) -> View:
 
 
 def _as_column(view: View) -> View:
-    """Return a view of numbers, one a query, as one of matrices with one column."""
+    """Return a view of one number a query as a view of matrices with one column."""
     return view._replace(shape=(*view.shape, 1), strides=(*view.strides, 0))
 
 
@@ -199,7 +198,7 @@ def _step(
 
 
 def _share(along: Sequence[Sequence[DimLike]]) -> bool:
-    """Whether these operands are the same all along the last leading dim."""
+    """Return whether these operands are the same all along the last leading dim."""
     return all([own[-1] == 0 for own in along])
 
 

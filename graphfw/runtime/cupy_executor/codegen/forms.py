@@ -57,12 +57,12 @@ def form_of(kernel: Kernel) -> Form:
 
 
 def has_carries(kernel: Kernel) -> bool:
-    """Whether positions must be gone through one after the other."""
+    """Return whether positions must be gone through one after the other."""
     return any(isinstance(s, Carry) for s in statements(kernel))
 
 
 def can_split(kernel: Kernel) -> bool:
-    """Whether several blocks may share a row: it is gone through once, and reduced."""
+    """Return whether several blocks may share a row: it is gone through once, and reduced."""
     if form_of(kernel) not in ("rows", "columns"):
         return False
     loops = [item for item in kernel.body if isinstance(item, InnerLoop)]
@@ -173,6 +173,6 @@ def _accesses(kernel: Kernel) -> Iterator[tuple[int, Access]]:
 
 
 def is_row(access: Access, kernel: Kernel, varying: Varying) -> bool:
-    """Whether an access takes elements in a row along the last inner axis."""
+    """Return whether an access takes elements in a row along the last inner axis."""
     strides = dict(access.strides)
     return strides.get(kernel.inner[-1].name) == 1 and not varying.terms(access)

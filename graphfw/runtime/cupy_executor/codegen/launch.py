@@ -222,7 +222,7 @@ def _shared_by(kernel: Kernel, sizes: _Sizes) -> str:
 
 
 def _is_worth_tiles(kernel: Kernel, sizes: _Sizes) -> bool:
-    """Whether tiles would not be mostly empty."""
+    """Return whether tiles would not be mostly empty."""
     found = tiled(kernel)
     axes = [] if found is None else [found.axis, kernel.inner[-1]]
     return bool(axes) and all([sizes.number(axis.extent) >= TILE // 2 for axis in axes])
@@ -235,7 +235,7 @@ def _multiples(kernel: Kernel) -> list[Size]:
 
 
 def takes_vectors(kernel: Kernel, params: Sequence[int]) -> bool:
-    """Whether the variants for vectors can be launched."""
+    """Return whether the variants for vectors can be launched."""
     return _Sizes(kernel, params).take_vectors()
 
 
@@ -298,14 +298,14 @@ class _Sizes:
         return -(-self.rows // per_item) * pieces
 
     def take_vectors(self) -> bool:
-        """Whether all that is read and written several elements at once lies as it must."""
+        """Return whether all that is read and written several elements at once lies as it must."""
         width = vector_width(self.kernel)
         if width == 1:
             return False
         return all([self.number(size) % width == 0 for size in _multiples(self.kernel)])
 
     def is_wide(self) -> bool:
-        """Whether an index may be too large for 32 bits."""
+        """Return whether an index may be too large for 32 bits."""
         lines = any(isinstance(s, Accumulate) for s in statements(self.kernel))
         reach = [self._reach(access) for access in self._accesses()]
         lasts = [self.rows * self.inner, *([self.items() * (self.inner + 32)] if lines else [])]

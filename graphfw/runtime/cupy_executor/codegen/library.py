@@ -51,7 +51,7 @@ class _CudaMathValues:
         return self._let("double", f"{condition} ? {x} : {y}")
 
     def isnan(self, x: str) -> str:
-        """Whether it is NaN."""
+        """Return whether it is NaN."""
         return self._let("bool", f"{x} != {x}")
 
     def repeat(

@@ -30,7 +30,7 @@ from graphfw.runtime.kernels.walk import children, postorder, roots, statements
 
 
 class Varying:
-    """Which expressions differ from position to position of a loop.
+    """The expressions that differ from position to position of a loop.
 
     Args:
         kernel: The kernel.
@@ -49,11 +49,11 @@ class Varying:
         return self._found[expr]
 
     def offset(self, access: Access) -> bool:
-        """Whether another element is meant at each position."""
+        """Return whether another element is meant at each position."""
         return any([axis in self._axes for axis, _ in access.strides]) or self.terms(access)
 
     def terms(self, access: Access) -> bool:
-        """Whether a computed part of an access varies."""
+        """Return whether a computed term of an access varies."""
         return any([self._found[term.value] for term in access.terms])
 
     def _of(self, expr: Expr) -> bool:
@@ -63,7 +63,7 @@ class Varying:
             return self.offset(expr.access)
         if isinstance(expr, Ref):
             return expr.name in self._kept
-        return isinstance(expr, Carried) or any([self._found[part] for part in children(expr)])
+        return isinstance(expr, Carried) or any([self._found[child] for child in children(expr)])
 
 
 class CudaValues:

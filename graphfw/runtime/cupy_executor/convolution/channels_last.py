@@ -1,7 +1,7 @@
-"""A pass: images of 16-bit convolutions are channels-last, as cuDNN's quickest engines want them.
+"""A pass that makes images of 16-bit convolutions channels-last, for cuDNN's fastest engines.
 
-Else cuDNN turns images around for each convolution, in scratch memory. Here whole regions of a
-graph are made of images [N, *S, C], and only what comes into a region or leaves it is turned.
+Otherwise cuDNN permutes images for each convolution, in scratch memory. The pass makes the images
+of whole regions of a graph [N, *S, C], and permutes only images that enter or leave a region.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from graphfw.runtime.limits import switched_off
 
 
 def why_not() -> str:
-    """Say why images are left as they lie; empty where they are not.
+    """Say why images keep their layout; "" if they don't.
 
     Raises:
         ArgumentError: What the environment says is neither 0 nor 1.
@@ -53,7 +53,7 @@ def why_not() -> str:
 
 
 def said(graph: Graph) -> list[str]:
-    """Return lines about a compiled graph: how images lie, where cuDNN is asked."""
+    """Return lines about a compiled graph: the layout of images, if cuDNN is asked."""
     if cudnn.why_not():
         return []
     lines = []
@@ -83,11 +83,11 @@ class PropagateChannelsLast(Pass):
 
 
 class ChannelsLastRegion(NamedTuple):
-    """Nodes that work on images, of which each shares one with another.
+    """Nodes that work on images, each of which shares an image with another.
 
     Attributes:
-        nodes: Them, and how they do it.
-        edges: The images that lie otherwise outside: what comes in, and what is read there.
+        nodes: The nodes, and their channels-last forms.
+        edges: The images that have another layout outside: inputs, and outputs that are read there.
     """
 
     nodes: Mapping[Node, ChannelsLastForm]
@@ -95,18 +95,18 @@ class ChannelsLastRegion(NamedTuple):
 
     @property
     def convolutions(self) -> int:
-        """How many convolutions there are, and gradients of some."""
+        """The number of convolutions and of their gradients."""
         return sum([isinstance(node.op, CONVOLUTIONS) for node in self.nodes])
 
     @property
     def wanting(self) -> int:
-        """For how many of these cuDNN would turn images: not for products."""
+        """The number of convolutions for which cuDNN would permute images: not for products."""
         found = [node for node in self.nodes if isinstance(node.op, CONVOLUTIONS)]
         return sum([not is_matrix_product(node) for node in found])
 
     @property
     def is_worth(self) -> bool:
-        """Whether that is more than what has to be made channels-last."""
+        """Whether `wanting` is more than the number of edges."""
         return self.wanting > len(self.edges)
 
 
@@ -142,11 +142,11 @@ def _join(groups: dict[Node, list[Node]], one: list[Node], other: list[Node]) ->
 
 
 class _Edges:
-    """Says which images lie one way and are wanted the other way.
+    """Finds the images that are needed in another layout.
 
     Args:
-        nodes: Those of the graph.
-        demanded: Its outputs.
+        nodes: The nodes of the graph.
+        demanded: The graph's outputs.
     """
 
     def __init__(self, nodes: Sequence[Node], demanded: set[Tensor]) -> None:
@@ -154,7 +154,7 @@ class _Edges:
         self._demanded = demanded
 
     def trim(self, inside: dict[Node, ChannelsLastForm]) -> None:
-        """Leave out of a region what is no convolution and has more edges than it saves."""
+        """Remove nodes that are no convolutions and have more edges than they save."""
         is_settled = False
         while not is_settled:
             is_settled = True
@@ -175,7 +175,7 @@ class _Edges:
         return [tensor for tensor in around if self.is_edge(tensor, inside)]
 
     def is_edge(self, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
-        """Whether an image changes layout, for its readers or for the caller."""
+        """Return whether an image changes layout, for its readers or for the caller."""
         if not moves(tensor.shape):
             return False
         source = inside.get(tensor.node)
@@ -191,13 +191,13 @@ class _Edges:
 
 
 def _reads(node: Node, tensor: Tensor) -> bool:
-    """Whether a node reads a tensor: what it only waits for may lie anyhow."""
+    """Return whether a node reads a tensor; a tensor that it only waits for may have any layout."""
     inputs = node.inputs[: node.op.count] if isinstance(node.op, Barrier) else node.inputs
     return any([x is tensor for x in inputs])
 
 
 def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) -> bool:
-    """Whether a node takes an image channels-last, and only so."""
+    """Return whether a node takes an image channels-last, and only so."""
     how, op = inside.get(node), node.op
     if how is None:
         lying = permuted(tensor.shape, pixels_last(tensor.ndim))
@@ -207,7 +207,7 @@ def _takes(node: Node, tensor: Tensor, inside: Mapping[Node, ChannelsLastForm]) 
 
 
 def _is_free(tensor: Tensor) -> bool:
-    """Whether an image from outside is there channels-last, or is once for all."""
+    """Return whether an image from outside is channels-last at no cost in runs."""
     op, order = tensor.node.op, pixels_last(tensor.ndim)
     if isinstance(op, PermuteDims):
         return keeps_order(tensor.node.inputs[0].shape, [op.axes[axis] for axis in order])
@@ -215,7 +215,7 @@ def _is_free(tensor: Tensor) -> bool:
 
 
 def _written(tensor: Tensor) -> Tensor:
-    """Return a tensor that is no permuted view: for all that read it, it is turned once."""
+    """Return a tensor that is no permuted view, so that it is permuted once for all readers."""
     is_view = isinstance(tensor.node.op, PermuteDims)
     return emit(AsType(tensor.dtype), tensor) if is_view else tensor
 
@@ -237,7 +237,7 @@ class _Rewriting:
         self._laid: dict[Tensor, Tensor] = {}
 
     def result(self) -> Graph:
-        """Return it, with all images of regions channels-first again for whoever may read them."""
+        """Return the graph, with all images of regions channels-first again for other readers."""
         return rebuild(self._graph, self._rewrite)
 
     def _rewrite(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -254,7 +254,7 @@ class _Rewriting:
         return tuple([permuted_as_needed(t, channels_second(t.ndim)) for t in outputs])
 
     def _operand(self, node: Node, how: ChannelsLastForm, number: int, tensor: Tensor) -> Tensor:
-        """Return what a node of a region is given, of an input as it was and as it is there."""
+        """Return the operand of a region's node, for an input in either layout."""
         before = node.inputs[number]
         if number in how.images:
             if before not in self._made:
@@ -268,17 +268,17 @@ class _Rewriting:
             (self._apart[before],) = emit_all(Barrier(1), tensor)
         return self._apart[before]
 
-    def _laid_out(self, kernels: Tensor) -> Tensor:
-        """Return kernels of which the array beneath them lies as images do, for all that read it.
+    def _laid_out(self, weights: Tensor) -> Tensor:
+        """Return weights whose array is channels-last like images, for all that read it.
 
-        Where a cast makes it, that writes it so; gradients of images read it reversed.
+        If a cast makes the array, the cast writes it so; gradients of images read it reversed.
         """
-        views, root = list[Op](), kernels
+        views, root = list[Op](), weights
         while isinstance(root.node.op, PermuteDims | Flip):
             views.append(root.node.op)
             (root,) = root.node.inputs
         if not moves(root.shape):
-            return kernels
+            return weights
         if root not in self._laid:
             cast, rank = root.node.op, root.ndim
             source = root.node.inputs[0] if isinstance(cast, AsType) else root
@@ -292,11 +292,11 @@ class _Rewriting:
         return made
 
     def _from_sums(self) -> set[Node]:
-        """Return the nodes outside that depend on what is summed up in regions, over positions.
+        """Return the nodes outside that depend on sums over positions in regions.
 
-        In batch norm, one kernel that adds up the channels of all pixels, and then does something
-        to all of them, would have few columns: no work for many threads. So what follows such
-        sums stays apart from what is done to images by them.
+        In batch norm, a kernel that sums all pixels of each channel, and then computes something
+        for each channel, would have few columns: no work for many threads. So such nodes are
+        separate from those that apply the results to images.
         """
         found: set[Node] = set()
         for node in live_nodes(self._graph):

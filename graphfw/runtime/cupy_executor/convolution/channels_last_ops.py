@@ -1,7 +1,7 @@
-"""The ops that do the same to images that are channels-last, and their kernels for these.
+"""The ops that can work on channels-last images, and their channels-last forms.
 
-Images are [N, C, *S]; channels-last they are [N, *S, C]. An op here is given its images so and
-makes its own so: its axes, or its window, are those of before by other numbers.
+Images are [N, C, *S]; channels-last they are [N, *S, C]. A channels-last form reads and makes such
+images: the op's axes, or its window, get other numbers.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from graphfw.runtime.cupy_executor.convolution.codes import RANK
 from graphfw.runtime.cupy_executor.convolution.common import engine_of, is_depthwise
 
 CHANNELS = 1
-"""Which axis is that of the channels."""
+"""The index of the channels' axis."""
 
 _WINDOWED = (WindowArgmax, WindowMax, WindowPut, WindowSum, WindowTake)
 
 _EVEN = 8
-"""Kernels of one element are matrices for cuBLASLt where these have so many rows and columns, or a
+"""Weights of one element are matrices for cuBLASLt where these have so many rows and columns, or a
 multiple: 16 bytes can be read at once then."""
 
 
 def keeps_order(shape: Shape, axes: Sequence[int]) -> bool:
-    """Whether elements keep their order where dims are put in another one."""
+    """Return whether elements keep their order where dims are put in another one."""
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)
 
 
 def moves(shape: Shape) -> bool:
-    """Whether channels-last the elements of an image lie in another order at all."""
+    """Return whether the elements of an image have another order if it is channels-last."""
     return len(shape) > 2 and not keeps_order(shape, pixels_last(len(shape)))
 
 
 def permuted_as_needed(tensor: Tensor, axes: Sequence[int]) -> Tensor:
-    """Return a tensor with its dims in another order, as little as may be done for it."""
+    """Return a tensor with its dims in another order, by the cheapest op."""
     if isinstance(tensor.node.op, PermuteDims):
         axes = [tensor.node.op.axes[axis] for axis in axes]
         (tensor,) = tensor.node.inputs
@@ -73,7 +73,7 @@ def permuted_as_needed(tensor: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def by_pixel(tensor: Tensor, rank: int) -> Tensor:
-    """Return what broadcasts with images of a rank, so that it broadcasts with them as they lie."""
+    """Return a tensor that broadcasts with channels-last images as `tensor` does with images."""
     if tensor.ndim == 0:
         return tensor
     whole = (1,) * (rank - tensor.ndim) + tensor.shape
@@ -83,13 +83,13 @@ def by_pixel(tensor: Tensor, rank: int) -> Tensor:
 
 
 class ChannelsLastForm(NamedTuple):
-    """A node that works on images as well channels-last.
+    """A node that also works on channels-last images.
 
     Attributes:
-        rank: How many dims images have.
-        images: Which of its inputs are images; the others are given as they are.
-        makes: Whether its outputs are images; else they are as before.
-        make: Returns its outputs, of its inputs.
+        rank: The number of dims of images.
+        images: The indices of its inputs that are images; the others are not permuted.
+        makes: Whether its outputs are images; else they are not permuted.
+        make: The function from inputs to outputs.
     """
 
     rank: int
@@ -99,7 +99,7 @@ class ChannelsLastForm(NamedTuple):
 
 
 def channels_last_form(node: Node) -> ChannelsLastForm | None:
-    """Return how a node works on images channels-last; None where it does not."""
+    """Return the channels-last form of a node; None if it has none."""
     op = node.op
     if ELEMENTWISE in op.traits and RANDOM not in op.traits:
         return _elementwise(node)
@@ -120,8 +120,8 @@ def is_asked(node: Node) -> bool:
     if not isinstance(op, Conv | ConvWeight) or not node.types[0].dtype.is_low_precision:
         return False
     assert isinstance(op, Correlation)
-    kernels = node.types[0] if isinstance(op, ConvWeight) else node.inputs[1].type
-    if engine_of(node, "highest") is None or is_depthwise(op, *kernels.shape[:2]):
+    weights = node.types[0] if isinstance(op, ConvWeight) else node.inputs[1].type
+    if engine_of(node, "highest") is None or is_depthwise(op, *weights.shape[:2]):
         return False
     is_plain = all([spread == 1 for spread in op.input_dilations])
     return is_plain or (isinstance(op, Conv) and all([stride == 1 for stride in op.strides]))
@@ -183,12 +183,12 @@ def is_matrix_product(node: Node) -> bool:
     """Whether a convolution is a product of all pixels by a matrix, or the gradient of one."""
     op = node.op
     assert isinstance(op, Correlation)
-    kernels = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape
-    steps = (*op.strides, *op.input_dilations, *kernels[2:], op.groups)
+    weights = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape
+    steps = (*op.strides, *op.input_dilations, *weights[2:], op.groups)
     if any([step != 1 for step in steps]) or any([start != 0 for start in op.before]):
         return False
     output_sizes = op.output_sizes if isinstance(op, Conv) else node.inputs[1].shape[2:]
-    is_even = all([isinstance(n, int) and n % _EVEN == 0 for n in kernels[:2]])
+    is_even = all([isinstance(n, int) and n % _EVEN == 0 for n in weights[:2]])
     return is_even and output_sizes == node.inputs[0].shape[2:]
 
 
@@ -210,9 +210,9 @@ def _reduction(node: Node, op: Reduction) -> ChannelsLastForm | None:
 
 
 def _windows(node: Node, op: Padded) -> ChannelsLastForm | None:
-    """Return how windows slide over images: the channels are one more dim, of which each sees one.
+    """Return the windows over channels-last images: the channels are one more dim, of one tap.
 
-    Elements of windows have the numbers that they had.
+    Taps keep their numbers.
     """
     shapes, spatial = _shapes(node), len(op.window)
     is_over_images = all([len(shape) == spatial + 2 for shape in shapes])
@@ -229,7 +229,7 @@ def _windows(node: Node, op: Padded) -> ChannelsLastForm | None:
 
 
 def _renamed(node: Node) -> ChannelsLastForm | None:
-    """Return how ops work on images that name axes, or have something for each of them."""
+    """Return the channels-last form of ops that have axes, or a field for each axis."""
     op, shapes = node.op, _shapes(node)
     rank = len(shapes[0]) if shapes else 0
     if any([len(shape) != rank for shape in shapes]) or not any(map(moves, shapes)):
@@ -246,7 +246,7 @@ def _renamed(node: Node) -> ChannelsLastForm | None:
 
 
 def _barrier(node: Node, op: Barrier) -> ChannelsLastForm | None:
-    """Return how a barrier passes images on; what it waits for may lie anyhow."""
+    """Return the channels-last form of a barrier; tensors that it waits for may have any layout."""
     rank, images = node.types[0].ndim, tuple(range(op.count))
     if any([kind.ndim != rank or not moves(kind.shape) for kind in node.types]):
         return None
@@ -258,6 +258,6 @@ def _shapes(node: Node) -> list[Shape]:
 
 
 def _whole(node: Node, op: Op) -> ChannelsLastForm:
-    """Return the carrier of a node all of whose inputs and outputs are images."""
+    """Return the channels-last form of a node all of whose inputs and outputs are images."""
     every = tuple(range(len(node.inputs)))
     return ChannelsLastForm(node.types[0].ndim, every, True, lambda inputs: emit_all(op, *inputs))

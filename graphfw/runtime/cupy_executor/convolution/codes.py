@@ -1,4 +1,4 @@
-"""The codes of convolutions: which functions of the `.cuh` files, which tiles, how launched."""
+"""The codes of convolutions: the functions of the `.cuh` files, their tiles and launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.handwritten_cuda import memory
 from graphfw.runtime.kernels.ir import Buffer
 
 RANK = 3
-"""So many spatial dims at most; kernels take as many."""
+"""The most spatial dims; kernels take as many."""
 
 _FOLDER = Path(__file__).parent
 _NARROW = 1 << 30
@@ -26,11 +26,11 @@ _BUSY = 128
 _BLOCKS = 1 << 16
 _THREADS = 256
 _TAPS = 9
-"""So many taps a thread adds up at once: see `depthwise_weight_code`."""
+"""The taps that a thread adds up at once: see `depthwise_weight_code`."""
 
 
 def text_of(*names: str) -> str:
-    """Return the text of some files; several have room in one module, each once."""
+    """Return the text of some files; one module may have several, each once."""
     return "\n".join([(_FOLDER / name).read_text("utf-8") for name in names])
 
 
@@ -43,11 +43,11 @@ class BlockTile(NamedTuple):
     """A kind of tile: see tiles.cuh.
 
     Attributes:
-        name: Of the variant.
-        kind: What it is in CUDA C++.
-        rows: Its sizes.
-        columns: As of `rows`.
-        threads: How many a block has.
+        name: The name of the variant.
+        kind: Its type in CUDA C++.
+        rows: The number of its rows.
+        columns: The number of its columns.
+        threads: The number of threads of a block.
         shared: The bytes of both operands, twice.
     """
 
@@ -63,8 +63,8 @@ class MultiplyInstructions(NamedTuple):
     """The instructions that add up products of a dtype.
 
     Attributes:
-        dtype: Of the operands.
-        sums: Of what is added up.
+        dtype: The dtype of the operands.
+        sums: The dtype of the sums.
         by_depth: Whether elements along the depth are contiguous.
         tiles: Its tiles, the largest first.
     """
@@ -76,11 +76,11 @@ class MultiplyInstructions(NamedTuple):
 
     @property
     def vector(self) -> int:
-        """How many elements are read at once."""
+        """The number of elements that are read at once."""
         return 16 // self.dtype.itemsize
 
     def tile(self, outputs: int, columns: int, others: int) -> BlockTile:
-        """Return the tile for so many rows and columns, in so many products."""
+        """Return the tile for some rows and columns in some products."""
         if len(self.tiles) == 1:
             return self.tiles[0]
         large, small, flat = self.tiles
@@ -95,7 +95,7 @@ _SIZES = (("large", 128, 128, 64, 32), ("small", 64, 64, 32, 32), ("flat", 32, 1
 
 @cache
 def engine(dtype: DType, *, rounds: bool = False) -> MultiplyInstructions | None:
-    """Return what multiplies a dtype, if something does; with `rounds` float32 rounded to TF32."""
+    """Return the instructions that multiply a dtype, or None; with `rounds` TF32 for float32."""
     kind = memory(dtype) if dtype.is_floating else ""
     if dtype.is_low_precision:
         tiles = [
@@ -130,7 +130,7 @@ def engine(dtype: DType, *, rounds: bool = False) -> MultiplyInstructions | None
 def _tile(
     name: str, kind: str, m: int, n: int, depth: int, warp: tuple[int, int], item: int
 ) -> BlockTile:
-    """Return a tile whose warps have so many rows and columns."""
+    """Return a tile whose warps have some rows and columns."""
     threads = 32 * m // warp[0] * n // warp[1]
     # Elements along the depth, or along the sides, in a row, with 8 more for the banks.
     elements = (m + n) * (depth + 8) if item == 2 else depth * (m + n + 16)
@@ -145,21 +145,21 @@ class Dims(NamedTuple):
     """The spatial dims at known sizes.
 
     Attributes:
-        sizes: Of the image; one for each dim, as of all.
-        gaps: How far its elements are apart.
-        output_sizes: Of the result.
-        kernels: Of the window.
+        sizes: The sizes of the image.
+        gaps: The distances of its elements.
+        output_sizes: The sizes of the result.
+        taps: The sizes of the window.
     """
 
     sizes: list[int]
     gaps: list[int]
     output_sizes: list[int]
-    kernels: list[int]
+    taps: list[int]
 
     def reach(self) -> int:
-        """Return how far the elements of an image may be from its first."""
-        pairs = zip(self.gaps, self.sizes, self.kernels, strict=True)
-        return sum([abs(gap) * (size + kernel) for gap, size, kernel in pairs])
+        """Return the largest distance of an image's element from its first."""
+        pairs = zip(self.gaps, self.sizes, self.taps, strict=True)
+        return sum([abs(gap) * (size + taps) for gap, size, taps in pairs])
 
 
 def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
@@ -169,7 +169,7 @@ def dims_from(numbers: Sequence[int], count: int = 7) -> Dims:
 
 
 def over(count: int, name: str, *reach: int) -> Launch:
-    """Return the launch of a thread for each of so many elements."""
+    """Return the launch of one thread for each of some elements."""
     if count == 0:
         return NOTHING
     grid = min(-(-count // _THREADS), _BLOCKS)
@@ -178,7 +178,7 @@ def over(count: int, name: str, *reach: int) -> Launch:
 
 @cache
 def pack_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
-    """Return the code that lays out kernels: see `gf_conv_pack`."""
+    """Return the code that lays out weights: see `gf_conv_pack`."""
     kind = memory(engine.dtype)
     call = f"gf_conv_pack<{kind}, {rank}, {'true' if engine.by_depth else 'false'}>"
 
@@ -208,12 +208,12 @@ def conv_code(
     else:
         name = f"gf_conv{rank}{epilogue.name}"
         head = f"template <class Tile>\nGF void {name}(const typename Tile::T* x, "
-        head += f"const typename Tile::T* kernels, {epilogue.parameters}, GF_CONV_PARAMS"
+        head += f"const typename Tile::T* packed, {epilogue.parameters}, GF_CONV_PARAMS"
         lines = [
             f"{head}{epilogue.numbers}, int* failed, char*) {{",
             "const gf_index total = (gf_index)groups * (gf_index)outputs;",
             f"const gf_index size = gf_some<{rank}>(GF_DIM(0), GF_DIM(1), GF_DIM(2)).places();",
-            f"gf_conv_with<Tile, {rank}>(x, kernels, GF_CONV_ARGUMENTS, [&](gf_index, "
+            f"gf_conv_with<Tile, {rank}>(x, packed, GF_CONV_ARGUMENTS, [&](gf_index, "
             "gf_index image, gf_index output, gf_index place, typename Tile::S sum) {",
             *[*epilogue.lines(), "});\n}\n"],
         ]
@@ -222,7 +222,7 @@ def conv_code(
 
     def launching(params: Sequence[int]) -> Launch:
         images, groups, outputs, channels, begin, image_gap, channel_gap = params[:7]
-        kernels_begin, _, slot, pieces = params[7:11]
+        weights_begin, _, slot, pieces = params[7:11]
         dims, spreads = dims_from(params[11:]), params[11 + 7 * RANK :]
         classes = [spreads[3 * d + 1] for d in range(RANK)]
         most = math.prod([-(-p // n) for p, n in zip(dims.output_sizes, classes, strict=True)])
@@ -232,8 +232,8 @@ def conv_code(
             return NOTHING
         tile = engine.tile(outputs, images * most, others)
         reach = begin + images * abs(image_gap) + groups * channels * abs(channel_gap)
-        of_kernels = kernels_begin + slot * groups * math.prod(classes)
-        largest = max(reach + dims.reach(), of_kernels, written, _reach(epilogue, params))
+        of_weights = weights_begin + slot * groups * math.prod(classes)
+        largest = max(reach + dims.reach(), of_weights, written, _reach(epilogue, params))
         return _launched(tile, others * _tiles(tile, outputs, images * most), largest)
 
     return HandwrittenCode(
@@ -247,7 +247,7 @@ def conv_code(
 
 
 def _reach(epilogue: CudaEpilogue | None, params: Sequence[int]) -> int:
-    """Return an index that is too large for 32 bits if what follows has such."""
+    """Return an index that is too large for 32 bits if the epilogue's indices are."""
     if epilogue is None or epilogue.kernel is None:
         return 0
     own = params[len(params) - epilogue.params :]
@@ -256,14 +256,14 @@ def _reach(epilogue: CudaEpilogue | None, params: Sequence[int]) -> int:
 
 @cache
 def weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
-    """Return the code of the gradient of kernels: see `gf_conv_weight`."""
+    """Return the code of the gradient of weights: see `gf_conv_weight`."""
     call = "gf_conv_weight<{}, " + f"{rank}>"
 
     def launching(params: Sequence[int]) -> Launch:
         images, groups, outputs, channels, begin, x_image, x_channel = params[:7]
         y_begin, y_image, y_output, pieces = params[7:11]
         dims = dims_from(params[11:])
-        columns = channels * math.prod(dims.kernels)
+        columns = channels * math.prod(dims.taps)
         if groups * outputs * columns == 0:
             return NOTHING
         tile = engine.tile(outputs, columns, groups * pieces)
@@ -298,7 +298,7 @@ def _launched(tile: BlockTile, blocks: int, largest: int) -> Launch:
 
 @cache
 def add_code(sums: DType, result: DType) -> HandwrittenCode:
-    """Return the code that adds up what pieces have found: see `gf_add_pieces`."""
+    """Return the code that adds the partial sums of pieces: see `gf_add_pieces`."""
 
     def launching(params: Sequence[int]) -> Launch:
         count = math.prod(params[1:5])
@@ -342,8 +342,8 @@ def depthwise_code(
         each = 4 if size >= 128 else 1
         warps = images * outputs * -(-size // (32 * each))
         reach = begin + images * abs(image_gap) + outputs * abs(channel_gap) + dims.reach()
-        of_kernels = params[6] + outputs * abs(params[7])
-        largest = max(reach, of_kernels, 32 * each * warps, _reach(epilogue, params))
+        of_weights = params[6] + outputs * abs(params[7])
+        largest = max(reach, of_weights, 32 * each * warps, _reach(epilogue, params))
         grid = min(-(-warps // (_THREADS // 32)), _BLOCKS)
         name, is_wide = "four" if each == 4 else "one", largest >= _NARROW
         return Launch(name, grid, 1, (_THREADS, 1), 0, 0, 0, is_wide)
@@ -360,14 +360,14 @@ def depthwise_code(
 
 @cache
 def depthwise_weight_code(engine: MultiplyInstructions, rank: int) -> HandwrittenCode:
-    """Return the code of the gradient of such kernels: see `gf_depthwise_weight`."""
+    """Return the code of the gradient of such weights: see `gf_depthwise_weight`."""
     kinds = f"{memory(engine.dtype)}, {memory(engine.sums)}, {rank}"
 
     def launching(params: Sequence[int]) -> Launch:
         images, outputs, _, begin, x_image, x_channel = params[:6]
         y_begin, y_image, y_output, pieces = params[6:10]
         dims = dims_from(params[10:])
-        taps = math.prod(dims.kernels)
+        taps = math.prod(dims.taps)
         if outputs * taps == 0:
             return NOTHING
         reach = begin + images * abs(x_image) + outputs * abs(x_channel) + dims.reach()

@@ -28,7 +28,7 @@ _ENOUGH = 256
 
 _MOST_PIECES = 64
 _PIECE = 256
-"""So many products at least are left to a piece."""
+"""The least length of the sums of a piece."""
 
 _PADDING = (1, 0, 1, 1, 1, 1, 0)
 """A dim of one element, for kernels that take more dims than there are."""
@@ -40,33 +40,33 @@ class GpuSpatialDim(NamedTuple):
     size: DimLike
     gap: DimLike
     output_sizes: DimLike
-    kernel: DimLike
+    taps: DimLike
     stride: int
     dilation: int
     before: DimLike
 
 
 def engine_of(node: Node, precision: Precision) -> MultiplyInstructions | None:
-    """Return what multiplies for a node; None where there are no kernels for it."""
+    """Return the instructions that multiply for a node; None if there are no kernels for it."""
     if not 1 <= len(correlation(node).output_sizes) <= RANK:
         return None
     return engine(node.types[0].dtype, rounds=precision == "high")
 
 
 def is_by_pixel(node: Node) -> bool:
-    """Whether images are channels-last for a node, and kernels as they do."""
+    """Return whether images are channels-last for a node, and weights likewise."""
     return isinstance(node.op, PixelCorrelation)
 
 
 def correlation(node: Node) -> Correlation:
-    """Return what a node does, to operands of which the second dim is that of the channels."""
+    """Return the op of a node for operands whose second dim is the channels."""
     op = node.op
     assert isinstance(op, Correlation)
     return op.by_channel if isinstance(op, PixelCorrelation) else op
 
 
 def by_channel(node: Node, views: Sequence[View]) -> list[View]:
-    """Return how operands of a node lie, of which the second dim is that of the channels."""
+    """Return views of a node's operands whose second dim is the channels."""
     if not is_by_pixel(node):
         return [*views]
     axes = channels_second(len(node.types[0].shape))
@@ -77,18 +77,18 @@ def by_channel(node: Node, views: Sequence[View]) -> list[View]:
 
 
 def result_in(node: Node, storage: Storage) -> View:
-    """Return how the result of a node lies in a storage of its own, seen the same way."""
+    """Return such a view of a node's result, in a storage of its own."""
     shape = node.types[0].shape
     return by_channel(node, [View(storage, 0, shape, contiguous(shape))])[0]
 
 
 def in_group(channels: DimLike, groups: DimLike) -> DimLike:
-    """Return how many of the channels each group has."""
+    """Return the number of channels of a group."""
     return 1 if channels == groups else channels // groups
 
 
 def is_depthwise(op: Correlation, outputs: DimLike, channels: DimLike) -> bool:
-    """Whether outputs see one channel each, of so many in a group, and are few."""
+    """Return whether outputs see one channel each, and there are few for each channel."""
     multiple = in_group(outputs, op.groups)
     return channels == 1 and isinstance(multiple, int) and multiple <= _MULTIPLE
 
@@ -98,12 +98,10 @@ def spatial_dims(
     sizes: Sequence[DimLike],
     gaps: Sequence[DimLike],
     output_sizes: Sequence[DimLike],
-    kernels: Sequence[DimLike],
+    window: Sequence[DimLike],
 ) -> list[GpuSpatialDim]:
     """Return the spatial dims of an op."""
-    facts = zip(
-        sizes, gaps, output_sizes, kernels, op.strides, op.dilations, op.before, strict=True
-    )
+    facts = zip(sizes, gaps, output_sizes, window, op.strides, op.dilations, op.before, strict=True)
     return [GpuSpatialDim(*fact) for fact in facts]
 
 
@@ -116,14 +114,14 @@ def dim_arguments(dims: Sequence[GpuSpatialDim]) -> list[DimLike]:
 def pieces_for(
     found: MultiplyInstructions, rows: DimLike, columns: DimLike, groups: DimLike, depth: DimLike
 ) -> int:
-    """Return how many pieces to cut sums into, so that blocks are enough.
+    """Return the number of pieces to cut sums into, so that there are enough blocks.
 
     Args:
-        found: What computes tiles.
-        rows: Of the products.
-        columns: Of the products.
-        groups: How many products there are.
-        depth: How many products are added up; where that is not known, it is taken for many.
+        found: The instructions that compute tiles.
+        rows: The rows of the products.
+        columns: The columns of the products.
+        groups: The number of products.
+        depth: The length of the sums; if it is unknown, it is assumed to be long.
     """
     if not (isinstance(rows, int) and isinstance(columns, int) and isinstance(groups, int)):
         return 1
@@ -133,7 +131,7 @@ def pieces_for(
 
 
 def pieces_of(blocks: DimLike, depth: DimLike) -> int:
-    """Return the same, where there are so many blocks without that."""
+    """Return the number of pieces, given the number of blocks without any."""
     if not isinstance(blocks, int) or blocks == 0:
         return 1
     most = _MOST_PIECES if not isinstance(depth, int) else min(_MOST_PIECES, depth // _PIECE)
@@ -143,14 +141,14 @@ def pieces_of(blocks: DimLike, depth: DimLike) -> int:
 def added(
     node: Node,
     found: MultiplyInstructions,
-    parts: Storage,
+    partials: Storage,
     to: Storage,
     pieces: int,
     sizes: tuple[DimLike, ...],
     gaps: tuple[DimLike, ...],
     begin: DimLike = 0,
 ) -> Step:
-    """Return the step that adds up parts: [pieces, groups, rows, taps, channels]."""
+    """Return the step that adds partial sums: [pieces, groups, rows, taps, channels]."""
     code = add_code(found.sums, found.dtype)
     params = (pieces, *sizes, begin, *gaps)
-    return Step((node,), code, (parts, to), (False, True), params, work_items=1)
+    return Step((node,), code, (partials, to), (False, True), params, work_items=1)

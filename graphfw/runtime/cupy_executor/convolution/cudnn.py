@@ -1,4 +1,4 @@
-"""Graphs of a convolution and of what is added to it, for cuDNN."""
+"""cuDNN graphs of a convolution and its epilogue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WINOGRAD = ("WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6")
 
 
 def wanted(graph: Graph, options: Options) -> Numerics | None:
-    """Return what convolutions may be computed by; None where cuDNN is not asked for any."""
+    """Return the numerics of convolutions; None if cuDNN is not asked for any."""
     if not any([isinstance(node.op, CONVOLUTIONS) for node in graph.nodes]) or cudnn.why_not():
         return None
     return Numerics(options.matmul_precision or "highest", options.may_use_winograd)
@@ -39,21 +39,21 @@ def wanted(graph: Graph, options: Options) -> Numerics | None:
 
 @dataclass(frozen=True)
 class CudnnConv(cudnn.CudnnCode):
-    """A convolution or a gradient of one, by cuDNN if that has a way at given sizes.
+    """A convolution or a gradient of one, by cuDNN if it has a plan for the sizes.
 
     Operands: image, filter, response, then what `extras` read, then what else `epilogue` and
     `fallback` read and write. Params: of image, filter and response each the shape, the strides
     and the offset, in elements; then `before`.
 
     Attributes:
-        kind: What is made.
-        dtype: Of all operands; sums of 16-bit floats are made in float32.
+        kind: The output.
+        dtype: The dtype of all operands; sums of 16-bit floats are made in float32.
         strides: See `cudnn_descriptor`.
         dilations: See there.
-        numerics: What it may be computed by.
+        numerics: The dtypes of the computation.
         by_pixel: Whether images and filters are channels-last.
-        extras: What is added to a response before it is written, in this order: "residual", an
-            array like it; "bias", a value for each channel.
+        extras: The summands of a response, in this order: "residual", an array like it; "bias", a
+            value for each channel.
         epilogue: See `CudnnCode`.
         fallback: See there.
     """
@@ -146,7 +146,7 @@ def _graph(
 
 
 def _barred(code: CudnnConv) -> list[str]:
-    """Return the notes of ways that are not taken."""
+    """Return the notes of engines that are not taken."""
     is_wide = not code.dtype.is_low_precision
     barred = [*_NEVER]
     if not (is_wide and code.numerics.winograd):

@@ -1,4 +1,4 @@
-"""Steps that cuDNN computes if it has a way at given sizes, and otherwise graphfw's own kernels."""
+"""Steps of convolutions by cuDNN, with graphfw's own kernels as the fallback."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def with_cudnn(
     numerics: Numerics,
     fallback: Sequence[Step],
 ) -> Sequence[Step]:
-    """Return one step that does what some steps do, which it has for where cuDNN does not.
+    """Return one step by cuDNN with some steps as its fallback.
 
-    These themselves are returned where that is known before sizes are: for products by cuBLASLt,
-    and where each output sees one channel, which kernels read once for all positions.
+    The steps themselves are returned if cuDNN is known not to serve: for products by cuBLASLt, and
+    if each output sees one channel, which kernels read once for all positions.
 
     Args:
-        node: A convolution, or the gradient of its kernels.
-        nodes: What the steps compute.
-        inputs: How its inputs lie.
+        node: A convolution, or the gradient of its weights.
+        nodes: The nodes that the steps compute.
+        inputs: The views of its inputs.
         product: See `fused_conv_steps`.
         epilogue: See there.
-        numerics: What it may be computed by.
+        numerics: The dtypes of the computation.
         fallback: The steps.
     """
     op, (x, other) = correlation(node), by_channel(node, inputs)
@@ -53,8 +53,8 @@ def with_cudnn(
         size = node.types[0].size
         result = Temp(node.types[0].dtype, size, "the result of a convolution")
     out = result_in(node, result)
-    kernels = (out if isinstance(op, ConvWeight) else other).shape
-    is_single = is_depthwise(op, kernels[0], kernels[1])
+    weights = (out if isinstance(op, ConvWeight) else other).shape
+    is_single = is_depthwise(op, weights[0], weights[1])
     if not fallback or is_single or isinstance(fallback[-1].code, ProductCode):
         return fallback
     form = terms(op, x, other, out)

@@ -1,7 +1,7 @@
-"""Convolutions in the terms of cuDNN, which knows three forms of one relation.
+"""Convolutions as cuDNN describes them: three forms of one relation.
 
-An image [N, C, *S], a filter [O, C/G, *K] and a response [N, O, *P] are tied, in each spatial dim,
-by
+An image [N, C, *S], a filter [O, C/G, *K] and a response [N, O, *P] are related, in each spatial
+dim, by
 
     p * stride + k * dilation - before == i
 
@@ -37,7 +37,7 @@ class Numerics(NamedTuple):
 
     Attributes:
         precision: See `Options`.
-        winograd: Whether by Winograd's algorithms.
+        winograd: Whether Winograd's algorithms may be used.
     """
 
     precision: Precision
@@ -45,13 +45,13 @@ class Numerics(NamedTuple):
 
 
 class CudnnConvForm(NamedTuple):
-    """A convolution in these terms.
+    """A convolution as cuDNN describes it.
 
     Attributes:
-        kind: What is made.
-        image: How it lies; so `filter` and `response`.
-        before: How far before the image's first element the filter begins.
-        strides: How far the filter moves.
+        kind: The output.
+        image: The view of the image; likewise `filter` and `response`.
+        before: The zeros before the image.
+        strides: The distances of neighbouring positions of the filter.
     """
 
     kind: CudnnConvKind
@@ -70,12 +70,12 @@ class CudnnConvForm(NamedTuple):
 
 
 def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | None:
-    """Return a convolution, or a gradient of kernels, in cuDNN's terms; None where it has none.
+    """Return cuDNN's form of a convolution or a gradient of weights; None if there is none.
 
     Args:
         op: A `Conv` or a `ConvWeight`.
         x: Its first input.
-        other: Its second.
+        other: Its second input.
         out: Its result.
     """
     if isinstance(op, ConvWeight):
@@ -96,11 +96,11 @@ def terms(op: Correlation, x: View, other: View, out: View) -> CudnnConvForm | N
 
 
 def _flipped(weight: View, groups: DimLike) -> View | None:
-    """Return the kernels of which these are the reverse: [C, O/G, *K] -> [O, C/G, *K].
+    """Return the weights of which these are the reverse: [C, O/G, *K] -> [O, C/G, *K].
 
-    None where they do not lie so that strides could say it.
+    None if strides can't describe it.
     """
-    inputs, outputs, *kernel = weight.shape
+    inputs, outputs, *window = weight.shape
     along, down, *taps = weight.strides
     each_has = in_group(inputs, groups)
     if groups == 1:
@@ -111,14 +111,14 @@ def _flipped(weight: View, groups: DimLike) -> View | None:
         channels, step = groups * outputs, down
     else:
         return None
-    last = sum([(k - 1) * tap for k, tap in zip(kernel, taps, strict=True)])
-    shape = (channels, each_has, *kernel)
+    last = sum([(k - 1) * tap for k, tap in zip(window, taps, strict=True)])
+    shape = (channels, each_has, *window)
     strides = (step, along, *[-tap for tap in taps])
     return View(weight.storage, weight.offset + last, shape, strides)
 
 
 class OperandStrides(NamedTuple):
-    """How an operand lies at given sizes, in elements."""
+    """The layout of an operand at given sizes, in elements."""
 
     offset: int
     shape: tuple[int, ...]
@@ -129,11 +129,11 @@ class CudnnConvDescriptor(NamedTuple):
     """The description of a convolution for cuDNN at given sizes, with two spatial dims or three.
 
     Attributes:
-        image: How it lies; so `filter` and `response`.
-        before: How many zeros precede the image, in each spatial dim.
-        after: How many follow it.
-        strides: How far the filter moves.
-        dilations: How far its elements are apart.
+        image: The layout of the image; likewise `filter` and `response`.
+        before: The number of zeros before the image, in each spatial dim.
+        after: The number of zeros after it.
+        strides: The distances of neighbouring positions of the filter.
+        dilations: The distances of its elements.
     """
 
     image: OperandStrides
@@ -152,13 +152,13 @@ def described(
     *,
     by_pixel: bool,
 ) -> CudnnConvDescriptor | str:
-    """Return the description for cuDNN; or why it takes no such convolution.
+    """Return the description for cuDNN, or why it takes no such convolution.
 
     Args:
-        params: Those of a `CudnnConv`.
-        window: How far the filter moves in each spatial dim, and how far its elements are apart.
+        params: The params of a `CudnnConv`.
+        window: The strides and the dilations of the filter in each spatial dim.
         itemsize: The bytes of an element.
-        by_pixel: Whether operands lie so, as far as their sizes don't say it.
+        by_pixel: Whether operands are channels-last, where their strides don't tell.
     """
     strides, dilations = map(list, window)
     rank, numbers = len(strides), iter(params)
@@ -171,9 +171,9 @@ def described(
             return f"the {name} does not lie in an order that cuDNN takes"
         if one.offset * itemsize % ALIGNED:
             return f"the {name} begins where no {ALIGNED} bytes begin"
-    image, kernel, response = operands
+    image, weight, response = operands
     after = []
-    sizes = (image.shape[2:], kernel.shape[2:], response.shape[2:])
+    sizes = (image.shape[2:], weight.shape[2:], response.shape[2:])
     for size, taps, output_sizes, at, step, apart in zip(
         *sizes, before, strides, dilations, strict=True
     ):
@@ -184,8 +184,8 @@ def described(
     if rank == 1:
         for each, usual in ((before, 0), (after, 0), (strides, 1), (dilations, 1)):
             each.insert(0, usual)
-    image, kernel, response = [_plain(one, by_pixel=by_pixel) for one in operands]
-    return CudnnConvDescriptor(image, kernel, response, before, after, strides, dilations)
+    image, weight, response = [_plain(one, by_pixel=by_pixel) for one in operands]
+    return CudnnConvDescriptor(image, weight, response, before, after, strides, dilations)
 
 
 def _taken(numbers: Iterator[int], rank: int) -> OperandStrides:
@@ -195,7 +195,7 @@ def _taken(numbers: Iterator[int], rank: int) -> OperandStrides:
 
 
 def _plain(one: OperandStrides, *, by_pixel: bool) -> OperandStrides:
-    """Return the same with two spatial dims at least, and strides that say nothing as usual."""
+    """Return a layout with two spatial dims at least, and usual strides of dims of one element."""
     shape, strides = list(one.shape), list(one.strides)
     if len(shape) == 3:
         shape.insert(2, 1)
@@ -209,7 +209,7 @@ def _plain(one: OperandStrides, *, by_pixel: bool) -> OperandStrides:
 
 
 def _overlaps(one: OperandStrides) -> bool:
-    """Whether elements lie at one position, or backwards."""
+    """Return whether elements overlap, or are reversed."""
     end = 0
     for stride, size in sorted(zip(one.strides, one.shape, strict=True)):
         if size > 1:

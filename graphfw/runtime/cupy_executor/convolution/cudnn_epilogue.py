@@ -1,4 +1,4 @@
-"""The functions that follow a convolution, where cuDNN knows a convolution that ends so."""
+"""The epilogues of convolutions that cuDNN can compute."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class CudnnEpilogue(NamedTuple):
 
     Attributes:
         extras: See `CudnnConv`.
-        read: What these read, in order.
-        result: Where the result goes.
+        read: Their operands, in order.
+        result: The storage of the result.
     """
 
     extras: tuple[str, ...]
@@ -30,16 +30,16 @@ class CudnnEpilogue(NamedTuple):
 def cudnn_epilogue(
     epilogue: Epilogue, shape: Sequence[DimLike], *, by_pixel: bool
 ) -> CudnnEpilogue | None:
-    """Return what an epilogue is, if cuDNN has convolutions that end so.
+    """Return an epilogue as cuDNN describes it; None if cuDNN does not have it.
 
-    It has those to which a bias is added, before it perhaps another image, and which perhaps end
-    with a ReLU; but few of its ways to do that say that they keep NaN, which a ReLU must. Floats of
-    16 bits are rounded once, at the end, and not after each addition.
+    cuDNN can add another image and a bias, and apply a ReLU at the end. But few of its engines say
+    that their ReLU keeps NaN, as it must. Floats of 16 bits are rounded once, at the end, and not
+    after each addition.
 
     Args:
         epilogue: The epilogue.
-        shape: [N, O, *positions], of the convolution's result.
-        by_pixel: Whether the outputs of a position lie side by side.
+        shape: The shape of the convolution's result, [N, O, *positions].
+        by_pixel: Whether the result is channels-last.
     """
     kernel = epilogue.kernel
     body = kernel.body[0] if len(kernel.body) == 1 else None
@@ -70,13 +70,13 @@ def cudnn_epilogue(
 
 
 class _Reader:
-    """Says what the expressions of an epilogue are.
+    """Recognises the expressions of an epilogue.
 
     Args:
         epilogue: The epilogue.
-        sizes: The dims that a kernel for the convolution's result has at most.
-        channel: How values for each channel lie along them.
-        dtype: Of all buffers.
+        sizes: The dims of the convolution's result.
+        channel: The strides along them of values for each channel.
+        dtype: The dtype of all buffers.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class _Reader:
         self._roundings = {dtype, float32} if dtype.is_low_precision else set()
 
     def added(self, value: Expr) -> list[Expr]:
-        """Return what is added up."""
+        """Return the summands of an expression."""
         value = self._exact(value)
         if isinstance(value, Call) and value.function == "add":
             return [term for arg in value.args for term in self.added(arg)]
         return [value]
 
     def role(self, term: Expr) -> str:
-        """Return what one of those is that are added up; empty where it is nothing known."""
+        """Return the role of a summand; "" if it is unknown."""
         if not isinstance(term, Load):
             return ""
         if term.buffer == self._epilogue.product:
@@ -111,7 +111,7 @@ class _Reader:
         return "bias" if self._strides(term.access) == self._channel else ""
 
     def is_whole(self, access: Access) -> bool:
-        """Whether it goes through all of a contiguous image."""
+        """Return whether a summand is a whole contiguous image."""
         return self._strides(access) == self._whole
 
     def _exact(self, value: Expr) -> Expr:
@@ -123,7 +123,7 @@ class _Reader:
         return value
 
     def _strides(self, access: Access) -> dict[str, DimLike] | None:
-        """Return the strides by axis; None where they are not all that there is."""
+        """Return the strides by axis; None if the access has an offset or terms."""
         if access.terms or self._value(access.offset) != 0:
             return None
         strides = {axis: self._value(stride) for axis, stride in access.strides}

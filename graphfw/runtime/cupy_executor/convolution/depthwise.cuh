@@ -1,7 +1,7 @@
 #ifndef GF_DEPTHWISE
 #define GF_DEPTHWISE
 // Convolutions whose outputs see one channel each: few products for what is read, so nothing is
-// laid out. A warp has places in a row, and its threads read the same element of a kernel at once.
+// laid out. A warp has places in a row, and its threads read the same weight at once.
 
 #define GF_DEPTHWISE_PARAMS                                                                        \
     gf_i64 images, gf_i64 outputs, gf_i64 multiple, gf_i64 begin, gf_i64 image_gap,                \
@@ -13,7 +13,7 @@
         GF_DIM_ARGUMENTS(0), GF_DIM_ARGUMENTS(1), GF_DIM_ARGUMENTS(2), tap_gap0, tap_gap1,         \
         tap_gap2, spread0, spread1, spread2
 
-// x's elements are `spread` apart, if IS_SPREAD; each output has a kernel, each channel `multiple`
+// x's elements are `spread` apart, if IS_SPREAD; each output has weights, each channel `multiple`
 // outputs. A thread has EACH places, 32 apart; finish(image, output, place, sum) is called for all.
 template <class T, class S, int RANK, bool IS_SPREAD, int EACH, class F>
 GF void gf_depthwise_with(const T* x, const T* weight, GF_DEPTHWISE_PARAMS, const F& finish) {
@@ -45,10 +45,10 @@ GF void gf_depthwise_with(const T* x, const T* weight, GF_DEPTHWISE_PARAMS, cons
 #pragma unroll
         for (int d = 0; d < RANK; d++) walk.tap[d] = 0;
         for (gf_index tap = 0; tap < taps; tap++, walk.next_tap()) {
-            gf_index of_kernel = (gf_index)weight_begin + output * (gf_index)output_gap;
+            gf_index of_weight = (gf_index)weight_begin + output * (gf_index)output_gap;
 #pragma unroll
-            for (int d = 0; d < RANK; d++) of_kernel += walk.tap[d] * tap_gaps[d];
-            const S factor = gf_memory<T>::template load<S>(weight[of_kernel]);
+            for (int d = 0; d < RANK; d++) of_weight += walk.tap[d] * tap_gaps[d];
+            const S factor = gf_memory<T>::template load<S>(weight[of_weight]);
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 bool inside = true;
@@ -74,7 +74,7 @@ GF void gf_depthwise_with(const T* x, const T* weight, GF_DEPTHWISE_PARAMS, cons
     }
 }
 
-// The gradient of such kernels. A block adds up, over a piece of all places, what TAPS taps of one
+// The gradient of such weights. A block adds up, over a piece of all places, what TAPS taps of one
 // output see: [pieces, outputs, taps].
 template <class T, class S, int RANK, int TAPS>
 GF void gf_depthwise_weight(
@@ -86,10 +86,10 @@ GF void gf_depthwise_weight(
     const gf_dims<RANK> dims = gf_some<RANK>(GF_DIM(0), GF_DIM(1), GF_DIM(2));
     const gf_places<RANK> places(dims);
     const gf_index size = dims.places(), taps = dims.taps(), depth = (gf_index)images * size;
-    const gf_index parts = (taps + TAPS - 1) / TAPS;
+    const gf_index chunks = (taps + TAPS - 1) / TAPS;
     gf_index block = (gf_index)blockIdx.x;
-    const gf_index first = block % parts * TAPS;
-    block /= parts;
+    const gf_index first = block % chunks * TAPS;
+    block /= chunks;
     const gf_index output = block % (gf_index)outputs, piece = block / (gf_index)outputs;
     const T* const of_x = x + ((gf_index)x_begin
                                + output / (gf_index)multiple * (gf_index)x_channel);

@@ -1,4 +1,4 @@
-"""The functions of each sum of a convolution before it is written: C++ from its kernel."""
+"""The epilogue of a convolution: C++ from its kernel."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class CudaEpilogue(NamedTuple):
     """The function of the elements of a result.
 
     Attributes:
-        dtype: Of the result.
+        dtype: The dtype of the result.
         keeps: Whether the result itself is written, too.
-        by_pixel: Whether the results of a position lie side by side, not those of an output.
-        kernel: What computes the rest: see `Epilogue`; None where there is none.
-        product: Which buffer of the kernel is the result.
+        by_pixel: Whether the result is channels-last.
+        kernel: The epilogue's kernel, see `Epilogue`; None if there is none.
+        product: The index of the kernel's buffer that is the result.
     """
 
     dtype: DType
@@ -32,7 +32,7 @@ class CudaEpilogue(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that tells these functions from others."""
+        """The name, which is unique for the function."""
         if self.kernel is None:
             return f"_{self.dtype}{'_by_pixel' if self.by_pixel else ''}"
         text = f"{self.dtype} {self.keeps} {self.by_pixel} {self.product} {show(self.kernel)}"
@@ -46,12 +46,12 @@ class CudaEpilogue(NamedTuple):
 
     @property
     def params(self) -> int:
-        """How many run-time integers the kernel has."""
+        """The number of the kernel's run-time integers."""
         return 0 if self.kernel is None else self.kernel.params
 
     @property
     def parameters(self) -> str:
-        """The function's parameters for all these."""
+        """The function's parameters for the buffers."""
         kinds = [(f"b{n}", buffer) for n, buffer in self._others]
         if self.keeps:
             kinds.insert(0, ("y", Buffer(self.dtype, True)))

@@ -2,7 +2,7 @@
 #define GF_FORWARD
 // Convolutions as matrix products, [outputs of a group, depth] x [depth, places of all images]. The
 // depth is all that a window sees: for each of its taps all channels. What places see is gathered
-// from the image, tile by tile; kernels are laid out as a matrix before.
+// from the image, tile by tile; weights are laid out as a matrix before.
 //
 // Where x's elements are spread, places fall into classes: those of a class see the same taps, as
 // an ordinary convolution does whose places lie apart. Nothing is multiplied by the zeros between.
@@ -40,7 +40,7 @@ template <int RANK> struct gf_class {
             to.size = one.size;
             to.gap = one.gap;
             to.places = one.places > p ? (one.places - p + s.classes - 1) / s.classes : 0;
-            to.kernel = sees && one.kernel > k ? (one.kernel - k + s.every - 1) / s.every : 0;
+            to.taps = sees && one.taps > k ? (one.taps - k + s.every - 1) / s.every : 0;
             to.stride = one.stride * s.classes / s.spread;
             to.dilation = one.dilation * s.every / s.spread;
             to.before = sees ? -(from / s.spread) : 0;
@@ -56,7 +56,7 @@ template <int RANK> struct gf_class {
     }
 };
 
-// Lays kernels out for each class and group: [depth][lead], or, BY_DEPTH, [outputs][lead], with
+// Lays weights out for each class and group: [depth][lead], or, BY_DEPTH, [outputs][lead], with
 // zeros up to `lead` and, where a class sees fewer taps than others, behind the last.
 template <class T, int RANK, bool BY_DEPTH>
 GF void gf_conv_pack(
@@ -65,7 +65,7 @@ GF void gf_conv_pack(
     GF_DIM_PARAMS(1), GF_DIM_PARAMS(2), GF_SPREAD_PARAMS(0), GF_SPREAD_PARAMS(1),
     GF_SPREAD_PARAMS(2), int*, char*
 ) {
-    // Here sizes and gaps are the kernel's.
+    // Here sizes and gaps are those of the weights.
     const gf_dims<RANK> all = gf_some<RANK>(GF_DIM(0), GF_DIM(1), GF_DIM(2));
     const gf_spread spreads[3] = {GF_SPREAD(0), GF_SPREAD(1), GF_SPREAD(2)};
     gf_index count = (gf_index)(groups * lines * lead);
@@ -82,8 +82,8 @@ GF void gf_conv_pack(
             at = (gf_index)begin + (group * (gf_index)outputs + m) * (gf_index)output_gap
                 + at * (gf_index)channel_gap;
             for (int d = RANK - 1; d >= 0; d--) {
-                const gf_index i = tap % one.dims.at[d].kernel;
-                tap /= one.dims.at[d].kernel;
+                const gf_index i = tap % one.dims.at[d].taps;
+                tap /= one.dims.at[d].taps;
                 at += (one.tap[d] + i * one.taps_apart[d]) * all.at[d].gap;
             }
             value = weight[at];
@@ -92,8 +92,8 @@ GF void gf_conv_pack(
     }
 }
 
-// The matrix of kernels, 16 bytes at a time.
-template <class Tile> struct gf_kernels {
+// The matrix of weights, 16 bytes at a time.
+template <class Tile> struct gf_weights {
     typedef typename Tile::T T;
     enum {
         V = 16 / sizeof(T),
@@ -127,7 +127,7 @@ template <class Tile> struct gf_kernels {
     }
 };
 
-// What places see: each thread has a column, and a part of the depth.
+// What positions see: each thread has a column, and a slice of the depth.
 template <class Tile, int RANK> struct gf_seen {
     typedef typename Tile::T T;
     enum { EACH = Tile::BK * Tile::BN / Tile::THREADS };
@@ -166,21 +166,21 @@ GF gf_range gf_piece(gf_index chunks, gf_index pieces, gf_index number) {
 
 #define GF_CONV_PARAMS                                                                             \
     gf_i64 images, gf_i64 groups, gf_i64 outputs, gf_i64 channels, gf_i64 begin, gf_i64 image_gap, \
-        gf_i64 channel_gap, gf_i64 kernels_begin, gf_i64 lead, gf_i64 slot, gf_i64 pieces,         \
+        gf_i64 channel_gap, gf_i64 weights_begin, gf_i64 lead, gf_i64 slot, gf_i64 pieces,         \
         GF_DIM_PARAMS(0), GF_DIM_PARAMS(1), GF_DIM_PARAMS(2), GF_SPREAD_PARAMS(0),                 \
         GF_SPREAD_PARAMS(1), GF_SPREAD_PARAMS(2)
 
 #define GF_CONV_ARGUMENTS                                                                          \
-    images, groups, outputs, channels, begin, image_gap, channel_gap, kernels_begin, lead, slot,   \
+    images, groups, outputs, channels, begin, image_gap, channel_gap, weights_begin, lead, slot,   \
         pieces, GF_DIM_ARGUMENTS(0), GF_DIM_ARGUMENTS(1), GF_DIM_ARGUMENTS(2),                     \
         GF_SPREAD_ARGUMENTS(0), GF_SPREAD_ARGUMENTS(1), GF_SPREAD_ARGUMENTS(2)
 
-// x: where its windows are is said by `gf_dim`. kernels: as `gf_conv_pack` lays them out, `slot`
-// elements for each class and group. finish(piece, image, output, place, sum) is called for each
-// element of the result, and each piece that the depth is cut into.
+// x: `gf_dim` says where its windows are. packed: the weights as `gf_conv_pack` lays them out,
+// `slot` elements for each class and group. finish(piece, image, output, place, sum) is called for
+// each element of the result, and each piece that the depth is cut into.
 template <class Tile, int RANK, class F>
 GF void gf_conv_with(
-    const typename Tile::T* x, const typename Tile::T* kernels, GF_CONV_PARAMS, const F& finish
+    const typename Tile::T* x, const typename Tile::T* packed, GF_CONV_PARAMS, const F& finish
 ) {
     typedef typename Tile::T T;
     typedef gf_operands<Tile> Operands;
@@ -223,9 +223,9 @@ GF void gf_conv_with(
     const gf_index first = (gf_index)begin + group * (gf_index)channels * (gf_index)channel_gap;
     walk.stand(first + image * (gf_index)image_gap, at);
     gf_seen<Tile, RANK> seen(x, walk, depth, is_place);
-    gf_kernels<Tile> weights;
+    gf_weights<Tile> weights;
     const gf_index matrix = number * (gf_index)groups + group;
-    weights.from = kernels + ((gf_index)kernels_begin + matrix * (gf_index)slot);
+    weights.from = packed + ((gf_index)weights_begin + matrix * (gf_index)slot);
     weights.lines = Tile::BY_DEPTH ? (gf_index)outputs : depth;
     weights.lead = (gf_index)lead;
 
@@ -262,13 +262,13 @@ GF void gf_conv_with(
 // *places].
 template <class Tile, int RANK>
 GF void gf_conv_pieces(
-    const typename Tile::T* x, const typename Tile::T* kernels, typename Tile::S* found,
+    const typename Tile::T* x, const typename Tile::T* packed, typename Tile::S* found,
     GF_CONV_PARAMS, int*, char*
 ) {
     const gf_index total = (gf_index)groups * (gf_index)outputs;
     const gf_index size = gf_some<RANK>(GF_DIM(0), GF_DIM(1), GF_DIM(2)).places();
     gf_conv_with<Tile, RANK>(
-        x, kernels, GF_CONV_ARGUMENTS,
+        x, packed, GF_CONV_ARGUMENTS,
         [&](gf_index piece, gf_index n, gf_index o, gf_index p, typename Tile::S sum) {
             found[((piece * (gf_index)images + n) * total + o) * size + p] = sum;
         });

@@ -1,6 +1,6 @@
 #ifndef GF_GRADIENT
 #define GF_GRADIENT
-// The gradient of kernels as matrix products, [outputs of a group, depth] x [depth, what a window
+// The gradient of weights as matrix products, [outputs of a group, depth] x [depth, what a window
 // sees], whose depth is all places of all images. It is long and results are few, so that blocks
 // share it in pieces, which `gf_add_pieces` adds up.
 

@@ -1,4 +1,4 @@
-"""The steps of the gradients of kernels."""
+"""The steps of the gradients of weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from graphfw.runtime.planning.copies import copied
 def conv_weight_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of the gradient of kernels; nothing where there are no kernels for it.
+    """Return the steps of the gradient of weights; nothing where there are no kernels for it.
 
     They are those for convolutions, but for strides of both sides at once.
     """
@@ -59,7 +59,7 @@ def conv_weight_steps(
         wide, kept = x, y
     else:
         # The same relation read from the other side: positions are those of x, windows see y, and
-        # the kernel is reversed.
+        # the window is reversed.
         facts = zip(
             *(y.shape[2:], y.strides[2:], x.shape[2:], op.output_sizes),
             *(op.input_dilations, op.dilations, op.before_reversed(op.output_sizes)),
@@ -80,11 +80,11 @@ def conv_weight_steps(
         pieces = pieces_for(found, rows, columns, op.groups, depth)
         code = weight_code(found, len(dims))
         numbers = (op.groups, rows, sees)
-    parts = Temp(found.sums, pieces * size_of(out.shape), "parts of sums")
+    partials = Temp(found.sums, pieces * size_of(out.shape), "partial sums")
     step = Step(
         nodes=(node,),
         code=code,
-        operands=(wide.storage, kept.storage, parts),
+        operands=(wide.storage, kept.storage, partials),
         written=(False, False, True),
         params=(
             *(kept.shape[0], *numbers),
@@ -96,7 +96,8 @@ def conv_weight_steps(
         work_items=1,
     )
     sizes = (op.groups, rows, taps, sees)
-    return [*steps, step, added(node, found, parts, out.storage, pieces, sizes, gaps[1:], gaps[0])]
+    total = added(node, found, partials, out.storage, pieces, sizes, gaps[1:], gaps[0])
+    return [*steps, step, total]
 
 
 def _with_rows(view: View, node: Node, steps: list[Step]) -> View:

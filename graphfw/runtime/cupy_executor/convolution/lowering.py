@@ -40,14 +40,14 @@ from graphfw.runtime.limits import Precision
 
 
 def is_native(node: Node) -> bool:
-    """Whether there are kernels for a convolution: for floats, over up to 3 spatial dims."""
+    """Return whether there are kernels for a convolution: for floats, over up to 3 spatial dims."""
     return engine_of(node, "highest") is not None
 
 
 def conv_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a convolution only; nothing where there are no kernels for it."""
+    """Return the steps of a convolution without epilogue; none if there are no kernels for it."""
     if not is_native(node):
         return []
     x, weight = inputs
@@ -63,15 +63,15 @@ def fused_conv_steps(
     epilogue: Epilogue | None,
     precision: Precision,
 ) -> list[Step]:
-    """Return the steps of a convolution and of what is done to its elements.
+    """Return the steps of a convolution and its epilogue.
 
     Args:
         node: The convolution, one that `is_native`.
-        nodes: What the steps compute.
+        nodes: The nodes that the steps compute.
         x: [N, C, *S], with any strides; or [N, *S, C], see `is_by_pixel`.
         weight: [O, C/G, *K], with any strides; or [O, *K, C/G].
-        product: Where the result goes; None where only the epilogue has outputs.
-        epilogue: What is done to its elements.
+        product: The storage of the result; None where only the epilogue has outputs.
+        epilogue: The function of its elements.
         precision: See `Options`.
     """
     op, found, row = correlation(node), engine_of(node, precision), size_of(columns_of(node))
@@ -87,7 +87,7 @@ def fused_conv_steps(
     pieces = 1 if is_single else _conv_pieces(op, found, x, weight)
     if epilogue is not None and pieces != 1:
         if product is None:
-            product = Temp(found.dtype, size, "sums of parts")
+            product = Temp(found.dtype, size, "sums of partials")
         steps = fused_conv_steps(node, (node,), *images, product, None, precision)
         return [*steps, epilogue_step(nodes, product, epilogue, row)]
     if is_single:
@@ -98,8 +98,8 @@ def fused_conv_steps(
     ]
     dims = spatial_dims(op, x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:])
     matrix, steps = _matrix(node, op, found, weight, dims, spreads)
-    parts = Temp(found.sums, pieces * size, "parts of sums")
-    conv_epilogue = _ConvEpilogue((parts,), (True,), None, ())
+    partials = Temp(found.sums, pieces * size, "partial sums")
+    conv_epilogue = _ConvEpilogue((partials,), (True,), None, ())
     if pieces == 1:
         conv_epilogue = _epilogue(node, found, product, epilogue)
     step = Step(
@@ -126,7 +126,7 @@ def fused_conv_steps(
         if is_by_pixel(node):  # images, outputs and their positions
             output_sizes = size_of(op.output_sizes)
             sizes, gaps = (x.shape[0], row, output_sizes, 1), (output_sizes * row, 1, row, 0)
-        steps.append(added(node, found, parts, product, pieces, sizes, gaps))
+        steps.append(added(node, found, partials, product, pieces, sizes, gaps))
     return steps
 
 
@@ -139,9 +139,9 @@ def _as_products(
     out: Storage,
     precision: Precision,
 ) -> Step | None:
-    """Return the step of kernels of one element as cuBLASLt's products, one for each image.
+    """Return the step of a convolution with windows of one tap by cuBLASLt, a product an image.
 
-    None where they are others, or operands lie so that it could not read 16 bytes at once.
+    None for other windows, or if operands' strides don't allow reading 16 bytes at once.
     """
     outputs, channels, *taps = weight.shape
     steps = (*op.strides, *op.input_dilations, *taps, op.groups)
@@ -173,7 +173,7 @@ def _as_products(
 
 
 def _conv_pieces(op: Conv, found: MultiplyInstructions, x: View, weight: View) -> int:
-    """Return how many pieces to cut the sums of a convolution into."""
+    """Return the number of pieces of a convolution's sums."""
     classes = math.prod(
         [s // math.gcd(s, t) for s, t in zip(op.input_dilations, op.strides, strict=True)]
     )
@@ -185,14 +185,14 @@ def _conv_pieces(op: Conv, found: MultiplyInstructions, x: View, weight: View) -
 
 
 class _ConvEpilogue(NamedTuple):
-    """How a convolution ends.
+    """The outputs and the epilogue of a convolution.
 
     Attributes:
-        operands: Besides its own.
-        written: Which of these are written.
-        epilogue: What is done to sums; None: they are parts.
-        params: What that takes.
-        in_place: As of a `Step`.
+        operands: The operands besides the convolution's own.
+        written: For each whether it is written.
+        epilogue: The function of sums; None if they are partial sums.
+        params: The epilogue's run-time integers.
+        in_place: See `Step`.
     """
 
     operands: tuple[Storage, ...]
@@ -223,7 +223,7 @@ def _epilogue(
 def epilogue_step(
     nodes: tuple[Node, ...], product: Storage, epilogue: Epilogue, row: DimLike
 ) -> Step:
-    """Return the step that does to a product in memory, with rows so long, what follows it."""
+    """Return the step of an epilogue for a product in memory, given the length of its rows."""
     return Step(
         nodes=nodes,
         code=CudaCode(epilogue.kernel),
@@ -236,7 +236,7 @@ def epilogue_step(
 
 
 def _spread(stride: int, dilation: int, spread: int) -> tuple[int, int, int]:
-    """Return how a dim falls into classes: see `gf_spread` in forward.cuh."""
+    """Return the classes of a dim with input dilation: see `gf_spread` in forward.cuh."""
     return spread, spread // math.gcd(stride, spread), spread // math.gcd(dilation, spread)
 
 
@@ -246,13 +246,13 @@ def _spread_arguments(spreads: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 class _Matrix(NamedTuple):
-    """Kernels as a matrix for each class and group: see `gf_kernels` in forward.cuh.
+    """Weights as a matrix for each class and group: see `gf_weights` in forward.cuh.
 
     Attributes:
-        storage: Where they are.
-        offset: Where the first begins, in elements.
-        lead: From line to line.
-        slot: From matrix to matrix.
+        storage: The storage of the matrices.
+        offset: The offset of the first, in elements.
+        lead: The distance of lines.
+        slot: The distance of matrices.
     """
 
     storage: Storage
@@ -269,7 +269,7 @@ def _matrix(
     dims: Sequence[GpuSpatialDim],
     spreads: Sequence[tuple[int, int, int]],
 ) -> tuple[_Matrix, list[Step]]:
-    """Return kernels as matrices, and what lays them out."""
+    """Return weights as matrices, and the steps that pack them."""
     groups, channels = op.groups, weight.shape[1]
     outputs = in_group(weight.shape[0], groups)
     as_is = _as_it_lies(op, found, weight)
@@ -282,9 +282,9 @@ def _matrix(
     lead = (along + found.vector - 1) // found.vector * found.vector
     slot = lines * lead
     count = math.prod([spread[1] for spread in spreads])
-    memory = Temp(found.dtype, count * groups * slot, "kernels as matrices")
-    # The image is no argument, since how kernels are laid out does not depend on it.
-    kernels = [
+    memory = Temp(found.dtype, count * groups * slot, "weights as matrices")
+    # The image is no argument, since how weights are laid out does not depend on it.
+    weights = [
         dim._replace(size=k, gap=gap, output_sizes=1, before=0 if spread[0] == 1 else dim.before)
         for dim, k, gap, spread in zip(
             dims, weight.shape[2:], weight.strides[2:], spreads, strict=True
@@ -297,7 +297,7 @@ def _matrix(
         written=(False, True),
         params=(
             *(groups, outputs, channels, weight.offset, *weight.strides[:2], lines, lead),
-            *dim_arguments(kernels),
+            *dim_arguments(weights),
             *_spread_arguments(spreads),
         ),
         work_items=1,
@@ -306,7 +306,7 @@ def _matrix(
 
 
 def _as_it_lies(op: Conv, found: MultiplyInstructions, weight: View) -> _Matrix | None:
-    """Return kernels of one element where they are matrices as they lie."""
+    """Return the weights of windows of one tap if they are matrices without packing."""
     outputs, channels, *taps = weight.shape
     down, along, *_ = weight.strides
     if any(k != 1 for k in taps) or any(s != 1 for s in op.input_dilations):

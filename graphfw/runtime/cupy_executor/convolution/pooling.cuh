@@ -54,17 +54,17 @@ GF void gf_window_reduce(
                                    + own.plane * (gf_index)plane_gap);
         Join join;
         gf_index number = 0;
-        for (gf_index i = 0; i < dims.at[0].kernel; i++) {
+        for (gf_index i = 0; i < dims.at[0].taps; i++) {
             const gf_index a = own.at[0] * dims.at[0].stride + i * dims.at[0].dilation
                 - dims.at[0].before;
-            for (gf_index j = 0; j < dims.at[1].kernel; j++) {
+            for (gf_index j = 0; j < dims.at[1].taps; j++) {
                 const gf_index b = own.at[1] * dims.at[1].stride + j * dims.at[1].dilation
                     - dims.at[1].before;
                 const bool inside = (gf_count)a < (gf_count)dims.at[0].size
                     && (gf_count)b < (gf_count)dims.at[1].size;
                 const T* const row = from + (a * dims.at[0].gap + b * dims.at[1].gap);
                 gf_index c = own.at[2] * dims.at[2].stride - dims.at[2].before;
-                for (gf_index k = 0; k < dims.at[2].kernel; k++, number++) {
+                for (gf_index k = 0; k < dims.at[2].taps; k++, number++) {
                     if (inside && (gf_count)c < (gf_count)dims.at[2].size)
                         join.take(gf_memory<T>::template load<R>(row[c * dims.at[2].gap]), number);
                     c += dims.at[2].dilation;
@@ -82,7 +82,7 @@ GF void gf_window_take(
     gf_i64 image_gap, gf_i64 plane_gap, GF_DIM_PARAMS(0), GF_DIM_PARAMS(1), GF_DIM_PARAMS(2), int*,
     char*
 ) {
-    const gf_i64 taps = kernel0 * kernel1 * kernel2;
+    const gf_i64 taps = taps0 * taps1 * taps2;
     GF_POOLING {
         const gf_plane own(n, places, dims, by_planes, (gf_index)planes);
         const gf_i64 given = (gf_i64)numbers[n];
@@ -94,8 +94,8 @@ GF void gf_window_take(
         for (int d = 2; d >= 0; d--) {
             const gf_dim dim = dims.at[d];
             const gf_index place = own.at[d] * dim.stride - dim.before
-                + number % dim.kernel * dim.dilation;
-            number /= dim.kernel;
+                + number % dim.taps * dim.dilation;
+            number /= dim.taps;
             inside = inside && (gf_count)place < (gf_count)dim.size;
             offset += place * dim.gap;
         }
@@ -118,7 +118,7 @@ struct gf_seers {
         }
     }
     GF bool on(const gf_dim& dim) const {
-        return place >= 0 && distance <= (dim.kernel - 1) * dim.dilation;
+        return place >= 0 && distance <= (dim.taps - 1) * dim.dilation;
     }
     GF void back(const gf_dim& dim) {
         place--;
@@ -170,7 +170,7 @@ GF void gf_window_add(
                 if (j * dims.at[1].dilation != b.distance) continue;
                 const gf_index row = (plane * dims.at[0].places + a.place) * dims.at[1].places
                     + b.place;
-                const gf_index taps = (i * dims.at[1].kernel + j) * dims.at[2].kernel;
+                const gf_index taps = (i * dims.at[1].taps + j) * dims.at[2].taps;
                 const T* const line = from + (a.place * dims.at[0].gap + b.place * dims.at[1].gap
                                               + i * (gf_index)tap_gap0 + j * (gf_index)tap_gap1);
                 gf_seers c(dims.at[2], strides[2], own.at[2]);

@@ -1,4 +1,4 @@
-"""The steps of pooling and of what its gradients take: a thread for each element of the result."""
+"""The steps of pooling and its gradients: a thread for each element of the result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _PADDING = (1, 0, 1, 1, 1, 1, 0)
 def pool_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a reduction of what windows see; nothing where there is no kernel."""
+    """Return the steps of a reduction over windows; none if there is no kernel."""
     op, (x,), (out,) = node.op, inputs, outputs
     assert isinstance(op, Windowed)
     if not _is_native(op, x.storage.dtype):
@@ -119,13 +119,13 @@ def _is_native(op: Windowed, dtype: DType) -> bool:
 
 
 class _Where(NamedTuple):
-    """How what windows slide over lies.
+    """The layout of an image.
 
     Attributes:
-        view: It.
-        lead: Images, planes, where the first begins, and how far they are apart.
-        sizes: Of the other dims.
-        gaps: How far their elements are apart.
+        view: The view of the image.
+        lead: The numbers of images and planes, the offset of the first, and their distances.
+        sizes: The sizes of the other dims.
+        gaps: The distances of their elements.
     """
 
     view: View
@@ -135,7 +135,7 @@ class _Where(NamedTuple):
 
 
 def _where(view: View, dims: int, node: Node, steps: list[Step]) -> _Where:
-    """Return how a view lies, so many dims of it apart; copied first if the others are many."""
+    """Return the layout of a view, copied first if its leading dims can't be joined."""
     first = len(view.shape) - dims
     lead = _joined(view, first)
     if len(lead) > 2:
@@ -147,7 +147,7 @@ def _where(view: View, dims: int, node: Node, steps: list[Step]) -> _Where:
 
 
 def _joined(view: View, count: int) -> list[tuple[DimLike, DimLike]]:
-    """Return the sizes and strides of the first dims, those that lie as one joined."""
+    """Return the sizes and strides of the first dims, joined as far as possible."""
     found: list[tuple[DimLike, DimLike]] = []
     for extent, stride in zip(view.shape[:count], view.strides[:count], strict=True):
         if extent == 1:
@@ -209,9 +209,9 @@ def _fold_code(dtype: DType) -> HandwrittenCode:
 def _code(
     name: str, call: str, buffers: tuple[Buffer, ...], *, more: int = 0, is_back: bool = False
 ) -> HandwrittenCode:
-    """Return the code of a kernel; `more`: of how many run-time integers besides.
+    """Return the code of a kernel with `more` further run-time integers.
 
-    With `is_back` elements of the result are those of dims, not positions.
+    With `is_back` the result has the elements of the image, not the output positions.
     """
 
     def launching(params: Sequence[int]) -> Launch:
@@ -220,10 +220,10 @@ def _code(
         count = images * planes * math.prod(dims.sizes if is_back else dims.output_sizes)
         if count == 0:
             return NOTHING
-        steps = zip(dims.gaps, dims.sizes, dims.output_sizes, dims.kernels, strict=True)
-        reach = sum([abs(gap) * (max(size, p) + kernel) for gap, size, p, kernel in steps])
+        steps = zip(dims.gaps, dims.sizes, dims.output_sizes, dims.taps, strict=True)
+        reach = sum([abs(gap) * (max(size, p) + width) for gap, size, p, width in steps])
         taps = params[5 + 7 * RANK : 5 + 7 * RANK + more]
-        reach += sum([abs(gap) * kernel for gap, kernel in zip(taps, dims.kernels, strict=False)])
+        reach += sum([abs(gap) * width for gap, width in zip(taps, dims.taps, strict=False)])
         apart = begin + images * abs(image_gap) + planes * abs(plane_gap)
         placed = images * planes * math.prod(dims.output_sizes)
         return over(count, "elements", reach + apart, placed)

@@ -34,15 +34,15 @@ struct gf_division {
 
 // A spatial dim. In place p, element k of the window sees element
 // p * stride + k * dilation - before of the image; these are `gap` apart in memory.
-struct gf_dim { gf_index size, gap, places, kernel, stride, dilation, before; };
+struct gf_dim { gf_index size, gap, places, taps, stride, dilation, before; };
 
 #define GF_DIM_PARAMS(d)                                                                           \
-    gf_i64 size##d, gf_i64 gap##d, gf_i64 places##d, gf_i64 kernel##d, gf_i64 stride##d,           \
+    gf_i64 size##d, gf_i64 gap##d, gf_i64 places##d, gf_i64 taps##d, gf_i64 stride##d,           \
         gf_i64 dilation##d, gf_i64 before##d
 #define GF_DIM_ARGUMENTS(d)                                                                        \
-    size##d, gap##d, places##d, kernel##d, stride##d, dilation##d, before##d
+    size##d, gap##d, places##d, taps##d, stride##d, dilation##d, before##d
 #define GF_DIM(d)                                                                                  \
-    {(gf_index)size##d, (gf_index)gap##d, (gf_index)places##d, (gf_index)kernel##d,                \
+    {(gf_index)size##d, (gf_index)gap##d, (gf_index)places##d, (gf_index)taps##d,                \
      (gf_index)stride##d, (gf_index)dilation##d, (gf_index)before##d}
 
 template <int RANK> struct gf_dims {
@@ -56,7 +56,7 @@ template <int RANK> struct gf_dims {
     GF gf_index taps() const {
         gf_index all = 1;
 #pragma unroll
-        for (int d = 0; d < RANK; d++) all *= at[d].kernel;
+        for (int d = 0; d < RANK; d++) all *= at[d].taps;
         return all;
     }
 };
@@ -121,7 +121,7 @@ template <int RANK> struct gf_walk {
         channel = k - number * channels;
 #pragma unroll
         for (int d = RANK - 1; d > 0; d--) {
-            const gf_index size = dims.at[d].kernel > 0 ? dims.at[d].kernel : 1;
+            const gf_index size = dims.at[d].taps > 0 ? dims.at[d].taps : 1;
             const gf_index rest = (gf_index)((gf_count)number / (gf_count)size);
             tap[d] = number - rest * size;
             number = rest;
@@ -140,7 +140,7 @@ template <int RANK> struct gf_walk {
         tap[RANK - 1]++;
 #pragma unroll
         for (int d = RANK - 1; d > 0; d--) {
-            if (tap[d] < dims.at[d].kernel) break;
+            if (tap[d] < dims.at[d].taps) break;
             tap[d] = 0;
             tap[d - 1]++;
         }

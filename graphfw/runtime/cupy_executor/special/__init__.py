@@ -1,1 +1,1 @@
-"""Kernels for ops that are no loop nests: joins, putting values where indices point, scans."""
+"""Kernels for ops that are no loop nests: copies, scatters and scans."""

@@ -1,4 +1,4 @@
-"""How kernels of this folder are launched."""
+"""The launches of this folder's kernels."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from graphfw.runtime.cupy_executor.codegen.launch import BLOCKS, NARROW
 
 THREADS = 256
-"""How many threads a block has."""
+"""The threads of a block."""
 
 
 def blocks_for(threads: int) -> int:
-    """Return how many blocks have so many threads; if it is too many, threads do more."""
+    """Return the number of blocks for some threads, at most a limit: then threads do more."""
     return min(-(-threads // THREADS), BLOCKS)
 
 
 def is_wide(*lasts: int) -> bool:
-    """Whether indices up to these need 64 bits."""
+    """Return whether indices up to some limits need 64 bits."""
     return max(lasts) >= NARROW
 
 
 def reach(dims: Sequence[int], lies: Sequence[int]) -> int:
-    """Return the last element of an array that lies at an offset, with strides after that."""
+    """Return the index of the last element of an array with an offset and strides."""
     offset, *strides = lies
     return offset + sum([abs(s) * max(d - 1, 0) for d, s in zip(dims, strides, strict=True)])

@@ -21,16 +21,16 @@ from graphfw.runtime.planning.boxes import merged, moves_of
 _TEXT = (Path(__file__).parent / "moves.cuh").read_text("utf-8")
 
 _VECTOR = 16
-"""How many bytes a thread copies at once, where elements lie so."""
+"""The bytes that a thread copies at once, if strides allow."""
 
 _MOST = 48
-"""Of how many boxes an output may be made: each takes a dozen parameters of a kernel."""
+"""The most boxes of an output: each takes a dozen parameters of a kernel."""
 
 
 def move_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the step of a node that copies; none of complex numbers, or of too many parts."""
+    """Return the step of a node that copies; none of complex numbers, or of too many boxes."""
     (output,) = outputs
     moves = moves_of(node, inputs, output)
     dtype = output.storage.dtype
@@ -66,8 +66,8 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
 
     Args:
         dtype: The dtype.
-        sources: From how many buffers.
-        boxes: Of each box, which buffer it comes from, and how many dims it has.
+        sources: The number of source buffers.
+        boxes: For each box its source buffer, and the number of its dims.
     """
     params = 1 + sum([2 + 3 * rank for _, rank in boxes])
     width = _VECTOR // dtype.itemsize
@@ -87,10 +87,10 @@ def _code(dtype: DType, sources: int, boxes: tuple[tuple[int, int], ...]) -> Han
     for number, (_, rank) in enumerate(boxes):
         names = [f"(gf_index)w{position + n}" for n in range(2 + 3 * rank)]
         position += len(names)
-        parts = [names[2 + rank * n : 2 + rank * (n + 1)] for n in range(3)]
-        for what, part in zip(("dims", "from", "to"), parts, strict=True):
-            lines.append(f"    const gf_index {what}{number}[] = {{{', '.join(part)}}};")
-        count = " * ".join(parts[0])
+        groups = [names[2 + rank * n : 2 + rank * (n + 1)] for n in range(3)]
+        for what, numbers in zip(("dims", "from", "to"), groups, strict=True):
+            lines.append(f"    const gf_index {what}{number}[] = {{{', '.join(numbers)}}};")
+        count = " * ".join(groups[0])
         lines.append(f"    const gf_index count{number} = {count} / V;")
     total = " + ".join([f"count{number}" for number in range(len(boxes))]) or "0"
     lines += [

@@ -1,8 +1,8 @@
 """`cumulative_sum`, `cumulative_prod` and `recurrence`.
 
-A thread walks along each line, as the reference does. Sums of long lines that are few, or that lie
-in rows, are left to a block each, which adds them up in another order, always the same; products
-are not: of 0 and of what is too large they would become NaN.
+A thread scans each line, like the reference path. If lines are long and few, or contiguous, a block
+sums each in another order, always the same. Products are not reordered: those of 0 and of numbers
+that overflow would become NaN.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from graphfw.runtime.planning.collapse import scan_layout_of
 _TEXT = (Path(__file__).parent / "scans.cuh").read_text("utf-8")
 
 _LONG = 64
-"""From this length on a block adds up a line, where its elements are beside each other."""
+"""The length from which on a block sums a contiguous line."""
 
 _KINDS = {"cumulative_sum": "GF_SUM", "cumulative_prod": "GF_PROD"}
 
@@ -44,7 +44,7 @@ _KINDS = {"cumulative_sum": "GF_SUM", "cumulative_prod": "GF_PROD"}
 def scan_steps(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], precision: Precision
 ) -> list[Step]:
-    """Return the steps of a node that walks along an axis; none of complex numbers."""
+    """Return the steps of a node that scans an axis; none for complex numbers."""
     (output,) = outputs
     dtype = output.storage.dtype
     if dtype.is_complex:

@@ -1,8 +1,8 @@
 """`index_add` and `index_set`, without atomics: the same results in every run.
 
-What indices name is sorted, equal positions in the indices' order: chunks by one block each, then
-all chunks are joined, each position finding where it belongs by looking into the others. Then each
-line of the output takes up what is there for it, in that order, which is the reference's.
+Positions are sorted, equal ones in the indices' order: a block sorts each chunk, then all chunks
+are merged, where each position finds its place by searching in the other chunks. Then each line of
+the output adds its values in that order, which is that of the reference path.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _CHUNK = 1024
 """Positions that one block sorts."""
 
 _VECTOR = 16
-"""How many bytes a thread reads and writes at once."""
+"""The bytes that a thread reads and writes at once."""
 
 _LINE = 16
-"""Of lines with so many elements, a warp computes as many at a time as its threads take."""
+"""The least length of lines of which a warp computes several elements at a time."""
 
 
 def scatter_steps(
@@ -85,7 +85,7 @@ def scatter_steps(
 def _sorted(
     node: Node, indices: Sequence[View], sizes: Sequence[DimLike]
 ) -> tuple[list[Step], Temp, Temp]:
-    """Return steps that sort positions, and where these are, and the numbers of their indices."""
+    """Return steps that sort positions, the sorted positions, and the numbers of their indices."""
     assert isinstance(node.op, Putting)
     dims, lying = in_common(indices)
     count = size_of(dims)
@@ -121,8 +121,8 @@ def _sort_code(dtypes: tuple[DType, ...], rank: int, *, from_end: bool) -> Handw
     """Return the kernel that joins indices along axes to flat positions, and sorts these.
 
     Args:
-        dtypes: Of the indices.
-        rank: How many dims they have together.
+        dtypes: The dtypes of the indices.
+        rank: The number of dims of their common shape.
         from_end: Whether negative indices count from the end.
     """
     kinds = [memory(dtype) for dtype in dtypes]

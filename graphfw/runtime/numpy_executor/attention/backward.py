@@ -1,18 +1,20 @@
 """The kernels of the gradient of attention.
 
 A work item is a chunk of the keys of one head. It goes over the chunk in blocks of keys, and for
-each over blocks of queries: it makes the weights P of the block again, as exp((score - lse) -
-rest), and the gradient of the scores dS = P (dP - delta), which stay in cache, and adds Pᵀ d_out to
-d_v, dSᵀ q to d_k (both kept for the block of keys) and dS k to d_q. That one gets a part from each
-chunk of keys, in memory of its own; a second kernel adds the parts up, in order, so that the result
-does not depend on which thread computes what.  T. Dao, "FlashAttention-2", 2023.
+each block over blocks of queries. It computes the weights P of the block again, as exp((score -
+lse) - rest), and the gradient of the scores dS = P (dP - delta), which stay in cache. It adds Pᵀ
+d_out to d_v and dSᵀ q to d_k, which it keeps for the block of keys, and dS k to d_q. For d_q each
+chunk of keys leaves a partial sum in memory of its own. A second kernel adds these in order, so
+that the result does not depend on the threads.  T. Dao, "FlashAttention-2", 2023.
 """
 
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.scores import score_scale
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     MatrixView,
     define_panels,
@@ -22,13 +24,11 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     fill,
     multiply,
 )
-from graphfw.runtime.numpy_executor.attention.scores import score_scale
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.utils.records import record
 
 KEYS = 128
 QUERIES = 64
-"""How many keys and queries a block has."""
+"""The keys, and the queries, of a block."""
 
 _ROWS = ("lse", "rest", "delta")
 """The operands with one number a query."""
@@ -40,23 +40,24 @@ def block_length(t: AttentionTile) -> int:
 
 
 class BackwardCode(ScoresCode):
-    """The kernel that computes d_k, d_v and the parts of d_q.
+    """The kernel that computes d_k, d_v and the partial sums of d_q.
 
-    Operands: q, k, v, lse, rest, delta, d_out, the mask if there is one, d_k, d_v, the parts of
+    Operands: q, k, v, lse, rest, delta, d_out, the mask if there is one, d_k, d_v, the partial sums
+        of
     d_q: for each chunk and head [Tq, D], both rounded up to whole tiles.
     """
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments; `chunk` is the size of a chunk, `heads` how many there are."""
+        """The arguments; `chunk` is the size of a chunk, `heads` the number of heads."""
         sizes = ("queries", "keys", "width", "value_width", "chunk", "heads")
         return AttentionParams(
-            sizes, self.lead, tuple(name for name in self.names if name != "parts")
+            sizes, self.lead, tuple(name for name in self.names if name != "partials")
         )
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("q", "k", "v", *_ROWS, "d_out", *self.masks, "d_k", "d_v", "parts")
+        return ("q", "k", "v", *_ROWS, "d_out", *self.masks, "d_k", "d_v", "partials")
 
     def llvm(self, symbol: str) -> str:
         return _Backward(self).text(symbol)
@@ -79,15 +80,15 @@ class _Backward(ScoresKernel):
         self._lay_out_scratch()
         rows = f.whole(n["queries"], t.rows)
         room = f.mul(rows, self.padded)
-        self.parts = f.at(t.kind, self.operand["parts"], f.mul("%work_item", room))
-        fill(f, t, self.parts, room, 0.0)
+        self.partials = f.at(t.kind, self.operand["partials"], f.mul("%work_item", room))
+        fill(f, t, self.partials, room, 0.0)
         first = f.mul(chunk, n["chunk"])
         end = f.low(n["keys"], f.add(first, n["chunk"]))
         with f.loop(first, end, KEYS, asks=True) as block:
             self._keys(block.index, f.low(str(KEYS), f.sub(end, block.index)))
 
     def _lay_out_scratch(self) -> None:
-        """Give each array its offset: `scratch_size` has the sum of the sizes."""
+        """Give each array its offset; `scratch_size` is the sum of the sizes."""
         f, t, n = self.f, self.tile, self.n
         block = str(QUERIES * block_length(t))
         at = "%scratch"
@@ -135,7 +136,7 @@ class _Backward(ScoresKernel):
             f.do(f"call void {self.unstage}(ptr {to}, ptr {source}, {sizes}, {t.kind} {factor})")
 
     def _queries(self, key: str, keys: str, query: str, queries: str) -> None:
-        """Add what a block of queries gives."""
+        """Add the contributions of a block of queries."""
         f, t, kind = self.f, self.tile, self.tile.kind
         self.copy(self.q, "q", query, queries, str(QUERIES), self.padded)
         self.copy(self.d_out, "d_out", query, queries, str(QUERIES), self.value_padded)
@@ -149,7 +150,7 @@ class _Backward(ScoresKernel):
                 seen = f.high("0", f.low(keys, f.add(seen_keys, str(t.rows - 1))))
             self._write_strip(strip.index, seen_keys, keys, seen)
             row = f.add(query, strip.index)
-            d_q = MatrixView(f.at(kind, self.parts, f.mul(row, self.padded)), self.padded)
+            d_q = MatrixView(f.at(kind, self.partials, f.mul(row, self.padded)), self.padded)
             left = MatrixView(f.at(kind, self.d_scores, f.mul(strip.index, length)), length)
             k = MatrixView(self.k, self.padded)
             multiply(f, self.add_product, left, k, seen, d_q, self.padded)
@@ -170,7 +171,7 @@ class _Backward(ScoresKernel):
                 multiply(f, self.add_product, left, below, count, result, padded)
 
     def _load_rows(self, query: str, queries: str) -> None:
-        """Copy what a block of queries has numbers of; zeros after the last one."""
+        """Copy the numbers of a block of queries, and zeros after the last one."""
         f, t = self.f, self.tile
         for to in self.rows.values():
             fill(f, t, to, str(QUERIES), 0.0)
@@ -227,21 +228,23 @@ class _Backward(ScoresKernel):
                 t.store(f, d_score, f.at(kind, d_scores, element))
 
     def _row_value(self, of: str, row: str) -> str:
-        """Return a vector of a row's number."""
+        """Return a vector of a number of a row."""
         f, t = self.f, self.tile
         return t.splat(f, t.load(f, f.at(t.kind, self.rows[of], row), 1))
 
 
 @record
 class SumCode:
-    """The kernel that adds the parts of d_q up and scales them. An item is some rows of one head.
+    """The kernel that adds and scales the partial sums of d_q.
 
-    Operands: the parts, d_q.
+    A work item is some rows of one head.
+
+    Operands: the partial sums, d_q.
 
     Attributes:
-        tile: The shape of the tiles that wrote the parts.
+        tile: The shape of the tiles that wrote the partial sums.
         lead: How many leading dims there are.
-        causal: Whether a part has nothing for queries before its chunk.
+        causal: Whether a partial sum has nothing for queries before its chunk.
         scale: As that of the op.
     """
 
@@ -252,7 +255,7 @@ class SumCode:
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments; `chunks` is how many parts there are."""
+        """The arguments; `chunks` is the number of partial sums."""
         sizes = ("queries", "width", "chunk", "chunks", "heads", "rows", "groups")
         return AttentionParams(sizes, self.lead, ("d_q",))
 
@@ -266,24 +269,24 @@ class SumCode:
         f = AttentionBody(module)
         n = self.layout.loaded(f)
         factor = score_scale(f, t, self.scale, n["width"])
-        at = operands(f, ("parts", "d_q"))
+        at = operands(f, ("partials", "d_q"))
         head, group = f.div("%work_item", n["groups"]), f.rem("%work_item", n["groups"])
         start = self.layout.starts(f, n, head, ("d_q",))["d_q"]
         padded = f.whole(n["width"], t.columns)
         room = f.mul(f.whole(n["queries"], t.rows), padded)
         first = f.mul(group, n["rows"])
         with f.loop(first, f.low(n["queries"], f.add(first, n["rows"]))) as row:
-            parts = n["chunks"]
+            partials = n["chunks"]
             if self.causal:
-                parts = f.low(parts, f.add(f.div(row.index, n["chunk"]), "1"))
+                partials = f.low(partials, f.add(f.div(row.index, n["chunk"]), "1"))
             line = f.add(f.mul(head, room), f.mul(row.index, padded))
-            source = f.at(t.kind, at["parts"], line)
+            source = f.at(t.kind, at["partials"], line)
             with f.loop("0", padded, t.lanes) as column:
-                with f.loop("0", parts, 1, [(t.vector, t.constant(0.0))]) as part:
-                    offset = f.mul(f.mul(part.index, n["heads"]), room)
+                with f.loop("0", partials, 1, [(t.vector, t.constant(0.0))]) as partial:
+                    offset = f.mul(f.mul(partial.index, n["heads"]), room)
                     x = t.load(f, f.at(t.kind, source, f.add(offset, column.index)))
-                    part.following.append(f.let(f"fadd {t.vector} {part.values[0]}, {x}"))
-                t.store(f, part.values[0], f.at(t.kind, "%scratch", column.index))
+                    partial.following.append(f.let(f"fadd {t.vector} {partial.values[0]}, {x}"))
+                t.store(f, partial.values[0], f.at(t.kind, "%scratch", column.index))
             to = f.at(t.element, at["d_q"], f.add(start, f.mul(row.index, n["d_q.row"])))
             sizes = f"i64 1, i64 {n['width']}, i64 {padded}, i64 0, {t.kind} {factor}"
             f.do(f"call void {unstage}(ptr {to}, ptr %scratch, {sizes})")

@@ -10,21 +10,21 @@ from graphfw.runtime.numpy_executor.codegen.writer import Writer
 
 
 def read(f: AttentionBody, dtype: DType, lanes: int, address: str) -> str:
-    """Load `lanes` neighbours that may lie anywhere; return them as register content."""
+    """Load `lanes` neighbours at any address; return them as register content."""
     kind = vector(memory(dtype), lanes)
     value = f.let(f"load {kind}, ptr {address}, align {dtype.itemsize}")
     return Primitives(_Into(f), lanes, 0).from_memory(dtype, value)
 
 
 def write(f: AttentionBody, dtype: DType, lanes: int, value: str, address: str) -> None:
-    """Store register content, rounded to the dtype, anywhere."""
+    """Store register content, rounded to the dtype, at any address."""
     kind = vector(memory(dtype), lanes)
     stored = Primitives(_Into(f), lanes, 0).to_memory(dtype, value)
     f.do(f"store {kind} {stored}, ptr {address}, align {dtype.itemsize}")
 
 
 class _Into(Writer):
-    """A writer that adds its instructions to a body, where that stands."""
+    """A writer that appends its instructions to a body."""
 
     def __init__(self, body: AttentionBody) -> None:
         super().__init__()

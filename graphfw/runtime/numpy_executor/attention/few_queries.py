@@ -1,10 +1,10 @@
-"""The kernels of attention with few queries: each key and value is read once, as it lies.
+"""The kernels of attention with few queries: each key and value is read once, unpacked.
 
-That is what a decoder does with its cache: one query a step. Its time is that of reading the cache,
-so nothing is packed, and heads are cut into chunks of keys, so that threads have enough to read. A
-work item is a chunk of one head: it writes, for each query, the result over its keys, the maximum
-of their scores and the sum of their weights. A second kernel joins chunks, in order, so that
-results do not depend on which thread computes what.  T. Dao et al., "Flash-Decoding", 2023.
+A decoder has one query a step. Its time is that of reading its cache of keys and values, so nothing
+is packed, and heads are cut into chunks of keys, so that threads have enough to read. A work item
+is a chunk of one head. For each query it writes the result over its keys, the maximum of their
+scores and the sum of their weights. A second kernel combines the chunks in order, so that results
+do not depend on the threads.  T. Dao et al., "Flash-Decoding", 2023.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.elements import read
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_unstage,
     exp,
     greater,
     sums,
 )
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.utils.records import record
 
 _Use = Callable[[DType, str, str], None]
-"""Writes something for rows of a dtype, given their address and how far apart they are."""
+"""Writes code for rows of a dtype; its arguments are their dtype, address and distance."""
 
 
 class FewQueriesCode(ScoresCode):
     """The kernel of chunks.
 
-    Operands: q, k, v, the mask if there is one, the parts: for each head, chunk and query a row of
-    as many elements as whole vectors of values have, the maximum, the sum, and room up to a vector.
+    Operands: q, k, v, the mask if there is one, the partial results: for each head, chunk and query
+    a row of as many elements as whole vectors of values have, the maximum, the sum, and room up to
+    a vector.
     """
 
     @property
@@ -45,7 +46,7 @@ class FewQueriesCode(ScoresCode):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("q", "k", "v", *self.masks, "parts")
+        return ("q", "k", "v", *self.masks, "partials")
 
     def llvm(self, symbol: str) -> str:
         return _FewQueries(self).text(symbol)
@@ -83,10 +84,10 @@ class _FewQueries(ScoresKernel):
         self.copied = f.at(t.kind, self.q, f.mul(n["queries"], self.padded))
         self.length = f.add(self.value_padded, str(t.lanes))
         offset = f.mul(f.mul("%work_item", n["queries"]), self.length)
-        self.parts = f.at(t.kind, self.operand["parts"], offset)
+        self.partials = f.at(t.kind, self.operand["partials"], offset)
 
     def _for_rows_of(self, name: str, use: _Use) -> None:
-        """Write what uses the chunk's keys or values: as they lie if that is whole vectors."""
+        """Write code for the chunk's keys or values: without a copy if rows are whole vectors."""
         f, t, n = self.f, self.tile, self.n
         width, padded = n["width"], self.padded
         if name == "v":
@@ -109,15 +110,15 @@ class _FewQueries(ScoresKernel):
             f.do(f"call void {self.dots[dtype]}(ptr {to}, ptr {q}, ptr {rows}, {sizes})")
 
     def _softmax(self, query: str) -> None:
-        """Make a query's products weights, and write the maximum and the sum."""
+        """Turn a query's products into weights, and write the maximum and the sum."""
         f, t, n = self.f, self.tile, self.n
         line = f.mul(query, n["chunk"])
         scores, bias = (f.at(t.kind, x, line) for x in (self.scores, self.bias_rows))
         top = self.top(scores, bias, self.keys, self.keys)
-        # That of a query which sees no key is -inf, and -inf - -inf is no number.
+        # The maximum of a query that sees no key is -inf, and -inf - -inf is NaN.
         top = greater(f, t.kind, top, t.number(t.lowest))
         total = self.weigh(scores, self.keys, top)
-        to = f.at(t.kind, self._part(query), self.value_padded)
+        to = f.at(t.kind, self._partial(query), self.value_padded)
         t.store(f, top, to, 1)
         t.store(f, total, f.at(t.kind, to, "1"), 1)
 
@@ -126,12 +127,12 @@ class _FewQueries(ScoresKernel):
         f, t, n = self.f, self.tile, self.n
         with f.loop("0", n["queries"]) as query:
             weights = f.at(t.kind, self.scores, f.mul(query.index, n["chunk"]))
-            to = self._part(query.index)
+            to = self._partial(query.index)
             sizes = f"i64 {distance}, i64 {self.keys}, i64 {self.value_padded}"
             f.do(f"call void {self.blend[dtype]}(ptr {to}, ptr {weights}, ptr {rows}, {sizes})")
 
-    def _part(self, query: str) -> str:
-        return self.f.at(self.tile.kind, self.parts, self.f.mul(query, self.length))
+    def _partial(self, query: str) -> str:
+        return self.f.at(self.tile.kind, self.partials, self.f.mul(query, self.length))
 
 
 _ARGUMENTS = "ptr noalias %to, ptr noalias %factors, ptr noalias %rows"
@@ -140,9 +141,9 @@ _ARGUMENTS += ", i64 %row, i64 %count, i64 %width"
 
 
 def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
-    """Define the products of rows of a dtype with one: as many as whole vectors that hold them.
+    """Define the products of rows of a dtype with one row, of whole vectors.
 
-    As many rows at a time as a vector has lanes: their sums become a vector of products.
+    Each iteration does as many rows as a vector has lanes: their sums become a vector of products.
     """
     f = AttentionBody(module)
     kind, element = t.kind, memory(dtype)
@@ -177,7 +178,7 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
 
 def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
-    """Define the sum of rows of a dtype, each of them times a factor."""
+    """Define the sum of rows of a dtype, each times a factor."""
     f = AttentionBody(module)
     kind, element = t.kind, memory(dtype)
 
@@ -210,7 +211,7 @@ def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 class MergeCode:
     """The kernel that joins chunks. A work item is a number of heads.
 
-    Operands: the parts, out, lse, rest.
+    Operands: the partial results, out, lse, rest.
 
     Attributes:
         tile: The shape of the tiles.
@@ -235,17 +236,17 @@ class MergeCode:
         unstage = define_unstage(module, t)
         f = AttentionBody(module)
         n = self.layout.loaded(f)
-        at = operands(f, ("parts", "out", "lse", "rest"))
+        at = operands(f, ("partials", "out", "lse", "rest"))
         padded = f.whole(n["value_width"], t.lanes)
         length = f.add(padded, str(t.lanes))
         distance = f.mul(n["queries"], length)
         first = f.mul("%work_item", n["group"])
         with f.loop(first, f.low(n["heads"], f.add(first, n["group"]))) as head:
             start = self.layout.starts(f, n, head.index, ("out",))["out"]
-            parts = f.at(t.kind, at["parts"], f.mul(f.mul(head.index, n["chunks"]), distance))
+            partials = f.at(t.kind, at["partials"], f.mul(f.mul(head.index, n["chunks"]), distance))
             with f.loop("0", n["queries"]) as query:
-                part = f.at(t.kind, parts, f.mul(query.index, length))
-                total, top = _join(f, t, part, padded, distance, n["chunks"])
+                partial = f.at(t.kind, partials, f.mul(query.index, length))
+                total, top = _join(f, t, partial, padded, distance, n["chunks"])
                 inverse, lse, rest = finished(f, t, total, top)
                 to = f.at(t.element, at["out"], f.add(start, f.mul(query.index, n["out.row"])))
                 sizes = f"i64 1, i64 {n['value_width']}, i64 {padded}, i64 0, {t.kind} {inverse}"
@@ -259,10 +260,10 @@ class MergeCode:
 
 
 def _join(
-    f: AttentionBody, t: AttentionTile, part: str, padded: str, distance: str, chunks: str
+    f: AttentionBody, t: AttentionTile, partial: str, padded: str, distance: str, chunks: str
 ) -> tuple[str, str]:
-    """Write the sum of a query's parts to scratch memory; return the sum and the maximum."""
-    tops = f.at(t.kind, part, padded)
+    """Write the sum of a query's partial results to scratch memory; return it and the maximum."""
+    tops = f.at(t.kind, partial, padded)
     with f.loop("0", chunks, 1, [(t.kind, t.number(t.lowest))]) as chunk:
         x = t.load(f, f.at(t.kind, tops, f.mul(chunk.index, distance)), 1)
         chunk.following.append(greater(f, t.kind, x, chunk.values[0]))
@@ -273,7 +274,7 @@ def _join(
         return exp(f, t, t.splat(f, f.let(f"fsub {t.kind} {x}, {top}")))
 
     with f.loop("0", padded, t.lanes) as column:
-        source = f.at(t.kind, part, column.index)
+        source = f.at(t.kind, partial, column.index)
         with f.loop("0", chunks, 1, [(t.vector, t.constant(0.0))]) as chunk:
             x = t.load(f, f.at(t.kind, source, f.mul(chunk.index, distance)))
             chunk.following.append(t.fma(f, x, shrink(chunk.index), chunk.values[0]))

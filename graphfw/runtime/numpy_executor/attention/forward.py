@@ -1,9 +1,9 @@
 """The kernel of attention.
 
-A work item of the result is some rows of queries of one head. It goes over the keys in blocks, and
-in a block over strips of a few queries. For a strip it computes the scores of the block (a strip of
-scores stays in the first-level cache), moves the maximum and the sums of the strip on, and adds the
-block's weights times values to the strip's result: softmax in one pass.
+A work item is some queries of one head. It goes over the keys in blocks, and in a block over strips
+of a few queries. For a strip it computes the scores of the block, which stay in the first-level
+cache, updates the maximum and the sums of the strip, and adds the block's weights times values to
+the strip's result: softmax in one pass.
 M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et al.,
 "FlashAttention", 2022.
 """
@@ -19,7 +19,7 @@ from graphfw.runtime.numpy_executor.attention.packing import (
     packed_keys,
     packed_values,
 )
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     MatrixView,
     define_panels,
@@ -36,8 +36,7 @@ class ForwardCode(ScoresCode):
     """The kernel of the result.
 
     Operands: q, k, v, packed keys, packed values, the mask if there is one, out, lse, rest. Where a
-    head has only one work item, that packs keys and values itself, block by block, and reads no
-    packed ones.
+    head has only one work item, it packs keys and values itself, block by block.
     """
 
     @property
@@ -111,7 +110,7 @@ class _Forward(ScoresKernel):
         fill(f, t, self.totals, n["rows"], 0.0)
 
     def _find_operands(self) -> None:
-        """Say where the head's keys and values lie."""
+        """Write the addresses of the head's keys and values."""
         f, t, n = self.f, self.tile, self.n
         self.k, self.v = (self.address(x, "0") for x in ("k", "v"))
         self.packed_keys = packed_keys(f, t, n, self.operand["keys"], self.head)
@@ -122,7 +121,7 @@ class _Forward(ScoresKernel):
         self.packs = f.let(f"icmp eq i64 {n['groups']}, 1")
 
     def _pack(self, key: str) -> None:
-        """Pack a block of keys if nobody has, and say where it and its values lie."""
+        """Pack a block of keys unless it is packed, and return the addresses of keys and values."""
         f, t = self.f, self.tile
         with f.when(self.packs):
             pack_block(f, t, self.n, self.k, self.v, key, self.own_keys, self.own_values)
@@ -134,7 +133,7 @@ class _Forward(ScoresKernel):
         self.values = f.let(f"select i1 {self.dense}, ptr {source}, ptr {values}")
 
     def _strip(self, row: str, key: str, keys: str) -> None:
-        """Take `keys` keys from `key` on into the strip of queries that begins at `row`."""
+        """Update the strip of queries that begins at `row` by `keys` keys from `key` on."""
         f, t, n = self.f, self.tile, self.n
         length = strip_length(t)
         rows = f.low(str(t.rows), f.sub(self.count, row))
@@ -162,13 +161,13 @@ class _Forward(ScoresKernel):
         multiply(f, self.add_product, weights, values, keys, result, self.value_padded)
 
     def _softmax(self, row: str, line: str, keys: str, limit: str) -> None:
-        """Make a row's products weights, and move its maximum, sum and result on.
+        """Turn a row's products into weights, and update its maximum, sum and result.
 
         Args:
             row: The query's position in the work item.
-            line: Where its products begin in the strip.
-            keys: How many there are.
-            limit: How many of these keys it sees.
+            line: The offset of its products in the strip.
+            keys: The number of keys.
+            limit: The number of these keys that it sees.
         """
         f, t, kind = self.f, self.tile, self.tile.kind
         products = f.at(kind, self.scores, line)

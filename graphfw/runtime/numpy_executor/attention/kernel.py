@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_bias,
     define_stage,
@@ -15,8 +17,6 @@ from graphfw.runtime.numpy_executor.attention.parts import (
     folded,
     greater,
 )
-from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.utils.records import record
 
@@ -63,15 +63,15 @@ class ScoresCode(ABC):
 
 
 class ScoresKernel:
-    """Writes such a kernel.
+    """Writes a kernel that computes scores.
 
     Attributes:
         f: The lines of the kernel.
         n: The run-time integers.
         operand: The addresses of the operands.
-        start: Where the head's matrix begins in each of those with strides, in elements.
+        start: The offset of the head's matrix in each operand with strides, in elements.
         scale: The factor of the scores.
-        factor: A vector of it.
+        factor: A vector of the scale.
     """
 
     def __init__(self, code: ScoresCode) -> None:
@@ -87,18 +87,18 @@ class ScoresKernel:
         self.factor = self.tile.splat(f, self.scale)
 
     def begin(self, head: str) -> None:
-        """Say which head the work item belongs to."""
+        """Set the head that the work item belongs to."""
         layout = self.code.layout
         self.start = layout.starts(self.f, self.n, head, layout.views)
 
     def text(self, symbol: str) -> str:
-        """Return the module with the kernel as it is now."""
+        """Return the module with the kernel so far."""
         self.f.do("ret i32 0")
         self.module.add(HEAD.format(symbol=symbol), self.f)
         return self.module.text
 
     def address(self, name: str, row: str, col: str = "0") -> str:
-        """The address of an element of the head's matrix of an operand with strides."""
+        """Return the address of an element of the head's matrix of an operand with strides."""
         f, n = self.f, self.n
         element = self.tile.element
         if name == "mask":
@@ -115,12 +115,12 @@ class ScoresKernel:
         """Copy rows of an operand to scratch memory.
 
         Args:
-            to: Where to.
+            to: The address of the copy.
             name: The operand.
             row: Its first row to copy.
-            rows: How many there are.
-            total: How many to make: those after are zeros.
-            padded: How long to make them; likewise.
+            rows: The number of rows.
+            total: The number of rows of the copy, padded with zeros.
+            padded: The length of its rows, likewise.
         """
         n = self.n
         width = n["value_width" if name in ("v", "d_out") else "width"]
@@ -132,7 +132,7 @@ class ScoresKernel:
     def write_bias(
         self, to: str, query: str, queries: str, key: str, keys: str, length: str
     ) -> None:
-        """Write what is added to the scores of some queries and keys, in rows `length` apart."""
+        """Write the mask's summands of scores of some queries and keys, in rows `length` apart."""
         if self.bias is None:
             return
         n = self.n
@@ -142,13 +142,13 @@ class ScoresKernel:
         self.f.do(f"call void {self.bias}(ptr {to}, ptr {source}, {sizes}, {strides})")
 
     def score(self, product: str, bias: str, column: str, limit: str) -> str:
-        """Make a vector of products scores.
+        """Return a vector of scores for a vector of products.
 
         Args:
             product: The products of a query and some keys.
-            bias: Where what `write_bias` wrote for them lies.
+            bias: The address of the summands that `write_bias` wrote for them.
             column: The position of the first of these keys.
-            limit: From which position on the query sees no key.
+            limit: The position from which on the query sees no key.
         """
         f, t = self.f, self.tile
         if self.bias is None:
@@ -158,13 +158,13 @@ class ScoresKernel:
         return masked(f, t, score, column, limit)
 
     def top(self, products: str, bias: str, keys: str, limit: str) -> str:
-        """Make a query's products scores, where they are, and return the greatest.
+        """Turn a query's products into scores in place, and return the greatest.
 
         Args:
-            products: Where they are: as many as whole tiles have, that hold the keys.
-            bias: Where what `write_bias` wrote for them lies.
-            keys: How many keys there are.
-            limit: How many of them the query sees.
+            products: Their address; there are as many as whole tiles for the keys have.
+            bias: The address of the summands that `write_bias` wrote for them.
+            keys: The number of keys.
+            limit: The number of keys that the query sees.
         """
         f, t = self.f, self.tile
         width = f.whole(keys, t.columns)
@@ -179,7 +179,7 @@ class ScoresKernel:
         return folded(f, t, greater(f, t.vector, *at.values), "max")
 
     def weigh(self, scores: str, keys: str, top: str) -> str:
-        """Make a query's scores exp(score - top), where they are, and return their sum."""
+        """Turn a query's scores into exp(score - top) in place, and return their sum."""
         f, t = self.f, self.tile
         top = t.splat(f, top)
         width = f.whole(keys, t.columns)
@@ -193,9 +193,9 @@ class ScoresKernel:
 
 
 def finished(f: AttentionBody, t: AttentionTile, total: str, top: str) -> tuple[str, str, str]:
-    """Return what to multiply a query's result by, its lse and rest; see `ScoresKernel.weigh`.
+    """Return the factor of a query's result, its lse and its rest; see `ScoresKernel.weigh`.
 
-    Where it sees no key, the result is 0 and both numbers are the lowest.
+    If the query sees no key, the result is 0 and both numbers are the lowest.
     """
     kind, one = t.kind, t.number(1.0)
     empty = f.let(f"fcmp oeq {kind} {total}, {t.number(0.0)}")

@@ -1,4 +1,4 @@
-"""How the run-time integers of the attention kernels are laid out."""
+"""The layout of the attention kernels' run-time integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class AttentionParams:
     """Names of integers, in order.
 
     Attributes:
-        sizes: Single ones.
+        sizes: Names of single integers.
         lead: How many leading dims there are.
         views: Names of operands that are read or written with strides. Each has an `offset`, the
             strides of the leading dims, and those of its last two dims, `row` and `col`.
@@ -28,8 +28,8 @@ class AttentionParams:
     def names(self) -> tuple[str, ...]:
         """All names."""
         axes = [f"lead{i}" for i in range(self.lead)]
-        parts = ("offset", *axes, "row", "col")
-        return (*self.sizes, *axes, *[f"{view}.{part}" for view in self.views for part in parts])
+        fields = ("offset", *axes, "row", "col")
+        return (*self.sizes, *axes, *[f"{view}.{field}" for view in self.views for field in fields])
 
     def loaded(self, f: AttentionBody) -> dict[str, str]:
         """Write the loads of all integers; return their values by name."""
@@ -41,7 +41,7 @@ class AttentionParams:
     def starts(
         self, f: AttentionBody, n: dict[str, str], head: str, views: Sequence[str]
     ) -> dict[str, str]:
-        """Return where the matrix number `head` of each view begins, in elements."""
+        """Return the offset of matrix number `head` of each view, in elements."""
         starts = {view: n[f"{view}.offset"] for view in views}
         for axis in reversed(range(self.lead)):
             index = head

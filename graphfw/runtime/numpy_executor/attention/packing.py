@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.parts import (
+from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_panels,
     define_stage,
 )
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.utils.records import record
 
 KEYS = 256
-"""How many keys a block has."""
+"""The number of keys of a block."""
 
 
 @record
@@ -31,7 +31,7 @@ class PackKeysCode:
 
     @property
     def layout(self) -> AttentionParams:
-        """The arguments; `blocks` is how many work items a head has."""
+        """The arguments; `blocks` is the number of a head's work items."""
         sizes = ("keys", "width", "value_width", "blocks")
         return AttentionParams(sizes, self.lead, ("k", "v"))
 
@@ -62,7 +62,7 @@ class PackKeysCode:
 def packed_keys(
     f: AttentionBody, t: AttentionTile, n: dict[str, str], begin: str, head: str
 ) -> str:
-    """Return where the packed keys of a head begin."""
+    """Return the address of a head's packed keys."""
     room = f.mul(f.whole(n["keys"], t.columns), n["width"])
     return f.at(t.kind, begin, f.mul(head, room))
 
@@ -70,13 +70,13 @@ def packed_keys(
 def packed_values(
     f: AttentionBody, t: AttentionTile, n: dict[str, str], begin: str, head: str
 ) -> str:
-    """Return where the packed values of a head begin."""
+    """Return the address of a head's packed values."""
     room = f.mul(n["keys"], f.whole(n["value_width"], t.columns))
     return f.at(t.kind, begin, f.mul(head, room))
 
 
 def lies_dense(f: AttentionBody, t: AttentionTile, n: dict[str, str]) -> str:
-    """Whether values can be read as they lie: whole tiles of columns, next to each other."""
+    """Return whether values need no packing: rows are whole tiles of neighbouring columns."""
     if t.dtype is not t.wide:
         return "false"
     rest = f.rem(n["value_width"], str(t.columns))
@@ -94,17 +94,17 @@ def pack_block(
     to_keys: str,
     to_values: str,
 ) -> None:
-    """Pack the block of keys from `key` on, with what `define_stage` and `define_panels` define.
+    """Pack the block of keys from `key` on, by functions of `define_stage` and `define_panels`.
 
     Args:
-        f: Where.
+        f: The function's body.
         t: The shape of the tiles that read it.
         n: The run-time integers.
-        k: Where the head's keys begin.
-        v: Where its values begin.
+        k: The address of the head's keys.
+        v: The address of its values.
         key: The block's first key.
-        to_keys: Where to put its panels.
-        to_values: Where to put its values, if they are not dense.
+        to_keys: The address of its panels.
+        to_values: The address of its packed values, if they are not dense.
     """
     count = f.low(str(KEYS), f.sub(n["keys"], key))
     source = f.at(t.element, k, f.mul(key, n["k.row"]))

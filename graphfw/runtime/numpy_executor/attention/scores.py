@@ -1,17 +1,17 @@
-"""From products of queries and keys to scores: the factor, the mask, what is not seen."""
+"""Scores of products of queries and keys: the factor, the mask, the causal limit."""
 
 from __future__ import annotations
 
 import math
 
 from graphfw.ir.dtype import DType, float64
-from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody
+from graphfw.runtime.numpy_executor.attention.tile import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal
 
 
 def score_scale(f: AttentionBody, t: AttentionTile, scale: float | None, width: str) -> str:
-    """Return the factor that makes products scores, 1 / sqrt(width) if `scale` is None."""
+    """Return the factor of products in scores, 1 / sqrt(width) if `scale` is None."""
     if scale is not None:
         return t.number(scale)
     whole = f.let(f"sitofp i64 {f.high(width, '1')} to double")

@@ -24,29 +24,29 @@ from graphfw.runtime.numpy_executor.attention.few_queries import FewQueriesCode,
 from graphfw.runtime.numpy_executor.attention.forward import ForwardCode, strip_length
 from graphfw.runtime.numpy_executor.attention.layout import AttentionParams
 from graphfw.runtime.numpy_executor.attention.packing import KEYS, PackKeysCode
-from graphfw.runtime.numpy_executor.attention.parts import AttentionTile
+from graphfw.runtime.numpy_executor.attention.tile import AttentionTile
 from graphfw.runtime.numpy_executor.codegen.target import host
 
 _WORK_ITEM = 1 << 17
-"""How many multiplications a query of a work item takes, at 32 queries; fewer take more queries."""
+"""The multiplications for a query of a work item of 32 queries; with fewer it has more queries."""
 
 _FEW = 4
-"""Up to how many queries keys and values are read as they lie."""
+"""The number of queries up to which keys and values are not packed."""
 
 _PIECE = 1 << 16
-"""About how many elements of keys and values a work item reads then."""
+"""About the number of elements of keys and values that a work item reads then."""
 
 _MOST_KEYS = 1 << 10
-"""How many keys it takes at most, however narrow they are."""
+"""The most keys of such a work item, however narrow they are."""
 
 _JOINED = 1 << 12
-"""About how many elements of results of chunks a work item joins."""
+"""About the number of elements of chunks' results that a work item combines."""
 
 _CHUNKS = 32
-"""How many pairs of a head and a chunk of keys the gradient makes, if there are so many keys."""
+"""The number of pairs of a head and a chunk of keys in the gradient, if there are enough keys."""
 
 _SUM_WORK_ITEM = 1 << 13
-"""How many elements of d_q a work item adds up."""
+"""The elements of d_q that a work item adds."""
 
 
 def is_native(*dtypes: DType) -> bool:
@@ -60,8 +60,8 @@ class _Problem(NamedTuple):
     Attributes:
         tile: The tiles to compute it with.
         lead: The leading dims, without those that are 1.
-        axes: Which of all leading dims these are.
-        ndim: How many dims the result has.
+        axes: Their indices among all leading dims.
+        ndim: The number of the result's dims.
         sizes: `queries`, `keys`, `width`, `value_width`.
     """
 
@@ -86,13 +86,13 @@ class _Problem(NamedTuple):
 
     @property
     def heads(self) -> DimLike:
-        """How many pairs of matrices there are."""
+        """The number of pairs of matrices."""
         return size_of(self.lead)
 
     def params(
         self, layout: AttentionParams, sizes: Mapping[str, DimLike], views: Mapping[str, View]
     ) -> tuple[DimLike, ...]:
-        """Return what a layout stands for."""
+        """Return the run-time integers of a layout."""
         values: dict[str, DimLike] = {**self.sizes, **sizes}
         values.update({f"lead{i}": dim for i, dim in enumerate(self.lead)})
         for name in layout.views:
@@ -122,20 +122,19 @@ def attention_steps(
 ) -> list[Step]:
     """Return the steps of an `attention` node, to be run one after the other.
 
-    q, k, v: any float (`is_native`), with any strides, and mask: bool or of that dtype,
-    lie where the views say; their leading dims, and all dims of the mask, may be broadcast.
+    q, k and v are floats (`is_native`) with any strides, the mask is bool or of their dtype. Their
+    leading dims, and all dims of the mask, may be broadcast.
 
-    Few queries take other steps than many, see `few`. Where it is not known how many there are,
-    all these steps are there, and of those that are not for the number in a run there are 0 work
-    items.
+    Few queries take other steps than many. If their number is unknown, there are steps for both
+    cases, and in a run the steps of one case have no work items.
 
     Args:
         node: The node.
         q: [*B, Tq, D].
         k: [*B, Tk, D].
         v: [*B, Tk, E].
-        mask: What broadcasts to [*B, Tq, Tk].
-        out: [*B, Tq, E], where to write the result: the last stride is 1, others may be any, so
+        mask: Broadcasts to [*B, Tq, Tk].
+        out: [*B, Tq, E], the result: the last stride is 1, others may be any, so
             that heads can be written side by side.
         lse: [*B, Tq], contiguous.
         rest: [*B, Tq], contiguous.
@@ -148,7 +147,7 @@ def attention_steps(
     options = (len(problem.lead), causal, scale, kind)
     views = {"q": q, "k": k, "v": v, "out": out, **({} if mask is None else {"mask": mask})}
     sums = {"lse": lse, "rest": rest}
-    # Of a causal one few queries see as few keys.
+    # In causal attention few queries see as few keys.
     few = 0 if causal else dim_max(0, dim_min(1, _FEW + 1 - sizes["queries"]))
     of_few = (
         _few_steps(node, problem, FewQueriesCode(tile, *options), views, sums, few)
@@ -159,9 +158,9 @@ def attention_steps(
         return of_few
     of_many = _many_steps(node, problem, ForwardCode(tile, *options), views, sums, 1 - few)
     if of_few:
-        # The last steps of both write the result: on one level, so that its memory is theirs then.
-        parts = of_few[0].operands[-1]
-        of_many[-1] = replace(of_many[-1], after=(parts,))
+        # The last steps of both cases write the result, so they are on one level.
+        partials = of_few[0].operands[-1]
+        of_many[-1] = replace(of_many[-1], after=(partials,))
     return of_many + of_few
 
 
@@ -173,9 +172,9 @@ def _many_steps(
     sums: Mapping[str, Storage],
     used: DimLike,
 ) -> list[Step]:
-    """Return the steps for many queries, if `used` is 1: one packs keys and values, one computes.
+    """Return the steps for many queries, if `used` is 1: packing of keys and values, and attention.
 
-    There is no first one where no head is known to need it.
+    There is no packing where all heads are known not to need it.
     """
     tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
     k, v = views["k"], views["v"]
@@ -224,7 +223,7 @@ def _few_steps(
     sums: Mapping[str, Storage],
     used: DimLike,
 ) -> list[Step]:
-    """Return the steps for few queries, if `used` is 1: one for chunks of keys, one joins them."""
+    """Return the steps for few queries, if `used` is 1: chunks of keys, and their combination."""
     tile, sizes, heads = problem.tile, problem.sizes, problem.heads * used
     queries, width, value_width = sizes["queries"], sizes["width"], sizes["value_width"]
     most = _PIECE // dim_max(_PIECE // _MOST_KEYS, width + value_width)
@@ -232,15 +231,15 @@ def _few_steps(
     chunks = ceil(sizes["keys"], chunk)
     padded, value_padded = whole(width, tile.lanes), whole(value_width, tile.lanes)
     length = value_padded + tile.lanes
-    parts = Temp(tile.wide, heads * chunks * queries * length, "parts of the result")
+    partials = Temp(tile.wide, heads * chunks * queries * length, "partial results")
     most_queries = dim_min(queries, _FEW)  # with more it is not run, and needs no scratch memory
     strips = (1 if code.mask is None else 2) * most_queries * chunk
     copied = chunk * dim_max(padded, value_padded)
     reading = Step(
         nodes=(node,),
         code=code,
-        operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
-        written=tuple(name == "parts" for name in code.names),
+        operands=tuple(partials if x == "partials" else views[x].storage for x in code.names),
+        written=tuple(name == "partials" for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "chunks": chunks}, views),
         work_items=heads * chunks,
         scratch=(strips + most_queries * padded + copied) * tile.bytes,
@@ -251,7 +250,7 @@ def _few_steps(
     joined = Step(
         nodes=(node,),
         code=joining,
-        operands=(parts, views["out"].storage, *sums.values()),
+        operands=(partials, views["out"].storage, *sums.values()),
         written=(False, True, True, True),
         params=problem.params(joining.layout, more, views),
         work_items=ceil(heads, group),
@@ -288,8 +287,8 @@ def attention_grad_steps(
         rest: [*B, Tq].
         delta: [*B, Tq].
         d_out: [*B, Tq, E].
-        mask: What broadcasts to [*B, Tq, Tk].
-        d_q: [*B, Tq, D], where to write; the last stride is 1.
+        mask: Broadcasts to [*B, Tq, Tk].
+        d_q: [*B, Tq, D], a result; the last stride is 1.
         d_k: [*B, Tk, D], likewise.
         d_v: [*B, Tk, E], likewise.
     """
@@ -301,7 +300,7 @@ def attention_grad_steps(
     chunks = ceil(sizes["keys"], chunk)
     width, value_width = (whole(sizes[x], tile.columns) for x in ("width", "value_width"))
     rows = whole(sizes["queries"], tile.rows)
-    parts = Temp(tile.wide, chunks * heads * rows * width, "parts of d_q")
+    partials = Temp(tile.wide, chunks * heads * rows * width, "partial sums of d_q")
     causal, scale = _fields(node)
     kind = None if mask is None else mask.storage.dtype
     code = BackwardCode(tile, len(problem.lead), causal, scale, kind)
@@ -324,8 +323,8 @@ def attention_grad_steps(
     computing = Step(
         nodes=(node,),
         code=code,
-        operands=tuple(parts if x == "parts" else views[x].storage for x in code.names),
-        written=tuple(name in ("d_k", "d_v", "parts") for name in code.names),
+        operands=tuple(partials if x == "partials" else views[x].storage for x in code.names),
+        written=tuple(name in ("d_k", "d_v", "partials") for name in code.names),
         params=problem.params(code.layout, {"chunk": chunk, "heads": heads}, views),
         work_items=chunks * heads,
         scratch=(blocks + of_keys + of_queries) * tile.bytes,
@@ -337,7 +336,7 @@ def attention_grad_steps(
     summing = Step(
         nodes=(node,),
         code=adding,
-        operands=(parts, d_q.storage),
+        operands=(partials, d_q.storage),
         written=(False, True),
         params=problem.params(adding.layout, more, views),
         work_items=heads * groups,
@@ -353,12 +352,12 @@ def _fields(node: Node) -> tuple[bool, float | None]:
 
 
 def _as_rows(view: View) -> View:
-    """Return a view of numbers, one a query, as one of matrices with one column."""
+    """Return a view of one number a query as a view of matrices with one column."""
     return view._replace(shape=(*view.shape, 1), strides=(*view.strides, 0))
 
 
 def ceil(size: DimLike, unit: DimLike) -> DimLike:
-    """Return how many units hold a size."""
+    """Return a size / unit, rounded up."""
     return (size + unit - 1) // unit
 
 

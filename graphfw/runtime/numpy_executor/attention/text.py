@@ -9,12 +9,12 @@ from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES, PIECE, POL
 
 
 class OpenLoop:
-    """A loop that is open.
+    """A loop in whose body code is being written.
 
     Attributes:
         index: Its counter, i64.
-        values: What it carries: inside as it was before this turn, after the loop as it is last.
-        following: What is carried on; to be set inside of the loop.
+        values: The carry: inside the loop before this iteration, after it the last one.
+        following: The carry for the next iteration; to be set inside the loop.
     """
 
     def __init__(self, index: str, values: list[str]) -> None:
@@ -24,7 +24,7 @@ class OpenLoop:
 
 
 class LlvmModule:
-    """The functions of an LLVM module, and what they declare."""
+    """The functions of an LLVM module, and the declarations that they need."""
 
     def __init__(self) -> None:
         self._functions: list[str] = []
@@ -104,7 +104,7 @@ class AttentionBody:
         return self.call("i64", "llvm.smax.i64", ("i64", a), ("i64", b))
 
     def ceil(self, a: str, unit: int) -> str:
-        """How many units hold `a`, an i64 that is not negative."""
+        """The quotient of `a`, an i64 that is not negative, and `unit`, rounded up."""
         return self.div(self.add(a, str(unit - 1)), str(unit))
 
     def whole(self, a: str, unit: int) -> str:
@@ -129,10 +129,10 @@ class AttentionBody:
 
         Args:
             begin: The first index.
-            end: What indices are below.
+            end: The limit of the indices.
             step: Their distance.
-            carried: Types and first values of what goes from turn to turn.
-            asks: Whether it asks before each turn but the first if the run should end.
+            carried: Types and first values of the carry.
+            asks: Whether it asks before each iteration but the first if the run should end.
         """
         self._names += 1
         label, before = f"loop{self._names}", self._block
@@ -149,7 +149,7 @@ class AttentionBody:
                 self._ask()
         yield loop
         following = [self.add(names[0], str(step)), *loop.following]
-        # As written: LLVM would take several times as long to compile what it unrolls.
+        # Not unrolled: LLVM would take several times as long to compile the loop.
         self.do(f"br label %{label}, !llvm.loop !0")
         self.do(f"{label}.end:")
         first = [("i64", begin), *carried]
@@ -162,7 +162,7 @@ class AttentionBody:
     def briefly_or_not(self, end: str, step: int = 1) -> Iterator[bool]:
         """Open two branches, one after the other, for a `walk` that is short or long.
 
-        What asks takes longer, also where it is too short to do so.
+        A walk that asks takes longer, also if it is too short to do so.
 
         Args:
             end: Of the walk.
@@ -183,9 +183,9 @@ class AttentionBody:
         """Open a loop over `0, step, ...` below `end`; see `loop`.
 
         Args:
-            end: What indices are below.
+            end: The limit of the indices.
             step: Their distance.
-            carried: Types and first values of what goes from turn to turn.
+            carried: Types and first values of the carry.
             asks: Whether it asks after each piece of the loop if the run should end.
         """
         if not asks:
@@ -201,20 +201,20 @@ class AttentionBody:
         loop.values = piece.values
 
     def _ask(self) -> None:
-        """Leave the function, which computes a work item, with 1 if the run should end."""
+        """Return 1 from the function of a work item if the run should end."""
         poll = self.let(f"load ptr, ptr {self.at('i64', '%run', str(POLL))}")
         answer = self.let(f"call i32 {poll}(ptr %run, i64 %thread)")
         with self.when(self.let(f"icmp ne i32 {answer}, 0")):
             self.leave("ret i32 1")
 
     def leave(self, text: str) -> None:
-        """Add the line that leaves the function where it is written."""
+        """Add the line that returns from the function."""
         self.do(text)
         self._block = ""
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """Do what is written inside only where the condition holds."""
+        """Open a branch that runs if the condition holds."""
         self._names += 1
         label = f"when{self._names}"
         self.do(f"br i1 {condition}, label %{label}, label %{label}.end")

@@ -9,7 +9,7 @@ Registers = tuple[str, ...]
 
 
 class Address(NamedTuple):
-    """Where vectors of elements lie.
+    """The addresses of vectors of elements.
 
     Attributes:
         pointers: One for each vector: of its first element, or vectors of pointers.

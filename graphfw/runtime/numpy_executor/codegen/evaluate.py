@@ -231,8 +231,8 @@ class Evaluator:
     def _drawn(self, expr: Draw) -> Registers:
         """Write random bits: of elements in a row where they lie so, else of each lane only."""
         source = (self.writer, self._buffers[expr.buffer], self.size(expr.key))
-        parts, lane_stride, varying = self._offsets(expr.access)
-        level, start = self._sum(parts)
+        terms, lane_stride, varying = self._offsets(expr.access)
+        level, start = self._sum(terms)
         loop = self.facts.loop_of_access(expr.access)
         lanes, vectors = self.shape if loop.varying else (1, 1)
         dtype, count = expr.dtype, lanes * vectors
@@ -250,11 +250,11 @@ class Evaluator:
             found.append(self._draw("word", dtype, lanes, text, loop.level))
         return tuple(found)
 
-    def _sum(self, parts: list[tuple[int, str]]) -> tuple[int, str]:
-        """Write the sum of parts, each at its level; return where all of them are known."""
+    def _sum(self, terms: list[tuple[int, str]]) -> tuple[int, str]:
+        """Write the sum of terms, each at its level; return where all of them are known."""
         level, total = 0, "0"
-        for level, part in sorted(parts):
-            total = self.int64("add", total, part, level)
+        for level, term in sorted(terms):
+            total = self.int64("add", total, term, level)
         return level, total
 
     def _draw(self, function: str, dtype: DType, count: int, arguments: str, level: int) -> str:
@@ -276,11 +276,11 @@ class Evaluator:
             first: The element that the access counts from.
         """
         facts = self.facts
-        parts, lane_stride, varying = self._offsets(access)
-        parts.append((0, first))
+        terms, lane_stride, varying = self._offsets(access)
+        terms.append((0, first))
         element = memory(facts.kernel.buffers[buffer].dtype)
         loop = facts.loop_of_access(access)
-        start = self._pointer(self._buffers[buffer], element, parts)
+        start = self._pointer(self._buffers[buffer], element, terms)
         if not loop.varying:
             return Address((start,), False, False, loop.level)
         if not varying and lane_stride == "1":
@@ -295,17 +295,17 @@ class Evaluator:
     def _offsets(
         self, access: Access
     ) -> tuple[list[tuple[int, str]], str, list[tuple[Registers, str]]]:
-        """Write the parts of an offset, each at its level.
+        """Write the terms of an offset, each at its level.
 
         Return those that are the same in all lanes, how far lanes are apart by the vector axis, and
         indices that differ between lanes, with their strides.
         """
         facts, varying = self.facts, []
-        parts = [(0, self.size(access.offset))]
+        terms = [(0, self.size(access.offset))]
         lane_stride = "0"
         for axis, stride in access.strides:
             level = facts.levels[axis]
-            parts.append((level, self.int64("mul", self.index[axis], self.size(stride), level)))
+            terms.append((level, self.int64("mul", self.index[axis], self.size(stride), level)))
             if axis == facts.vector_axis:
                 lane_stride = self.size(stride)
         for term in access.terms:
@@ -315,8 +315,8 @@ class Evaluator:
                 varying.append((indices, self.size(term.stride)))
             else:
                 step = self.int64("mul", indices[0], self.size(term.stride), loop.level)
-                parts.append((loop.level, step))
-        return parts, lane_stride, varying
+                terms.append((loop.level, step))
+        return terms, lane_stride, varying
 
     def _steps(
         self, lane_stride: str, varying: list[tuple[Registers, str]], level: int
@@ -333,11 +333,11 @@ class Evaluator:
         start, strides = self._keeps[name]
         inner = self.facts.kernel.inner
         element = memory(self.facts.keeps[name].value.dtype)
-        parts = [
+        terms = [
             (level, self.int64("mul", self.index[axis.name], stride, level))
             for axis, (level, stride) in zip(inner, strides, strict=True)
         ]
-        pointer = self._pointer(start, element, parts)
+        pointer = self._pointer(start, element, terms)
         depth = self.facts.depth
         return Address(self._in_a_row(pointer, element, depth), False, True, depth)
 
@@ -396,8 +396,8 @@ class Evaluator:
 
     def _load_packed(self, expr: Load) -> Registers:
         """Write the vectors of a load of packed elements, or where it does not vary one scalar."""
-        parts, lane_stride, varying = self._offsets(expr.access)
-        level, first = self._sum(parts)
+        terms, lane_stride, varying = self._offsets(expr.access)
+        level, first = self._sum(terms)
         loop, pointer = self.facts.loop_of_access(expr.access), self._buffers[expr.buffer]
         packed = Packed(self.writer, loop.level, expr.dtype)
         if not loop.varying:
@@ -464,16 +464,16 @@ class Evaluator:
         address, level = self.address(buffer, access), self.writer.depth
         dtype, lanes = self.facts.kernel.buffers[buffer].dtype, self.shape.lanes
         p = Primitives(self.writer, lanes, level)
-        for pointers, parts in zip(address.pointers, zip(*values, strict=True), strict=True):
-            contents = [p.to_memory(dtype, value) for value in parts]
+        for pointers, components in zip(address.pointers, zip(*values, strict=True), strict=True):
+            contents = [p.to_memory(dtype, value) for value in components]
             element, align = memory(dtype), dtype.itemsize
             strided.store(self.writer, element, align, lanes, pointers, contents, level)
 
-    def _pointer(self, start: str, element: str, parts: list[tuple[int, str]]) -> str:
-        """Write an address as the sum of parts, each at its level."""
-        for level, part in sorted(parts):
-            if part != "0":
-                start = self.writer.pure(f"getelementptr {element}, ptr {start}, i64 {part}", level)
+    def _pointer(self, start: str, element: str, terms: list[tuple[int, str]]) -> str:
+        """Write an address as the sum of terms, each at its level."""
+        for level, term in sorted(terms):
+            if term != "0":
+                start = self.writer.pure(f"getelementptr {element}, ptr {start}, i64 {term}", level)
         return start
 
     def _in_a_row(self, start: str, element: str, level: int) -> Registers:

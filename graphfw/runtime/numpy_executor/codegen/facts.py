@@ -40,7 +40,7 @@ from graphfw.runtime.numpy_executor.codegen.target import Processor
 
 
 class LoopLevel(NamedTuple):
-    """Where an expression is computed.
+    """The loop level of an expression, and whether it varies.
 
     Attributes:
         level: The innermost loop that it depends on.

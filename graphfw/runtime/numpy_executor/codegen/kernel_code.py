@@ -1,4 +1,4 @@
-"""`KernelCode`: the machine code of a kernel, and its parts for other generators of code."""
+"""`KernelCode`: the machine code of a kernel, and its functions for other generators of code."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def module(functions: list[FunctionText]) -> str:
         math |= dict.fromkeys(function.math)
     library = mathlib.library(math)
     declarations |= library.declarations
-    parts = [*declarations.values(), *(f.text for f in functions), library.definitions]
-    return "\n".join([*parts, METADATA, ""])
+    texts = [*declarations.values(), *(f.text for f in functions), library.definitions]
+    return "\n".join([*texts, METADATA, ""])
 
 
 def scratch_bytes(kernel: Kernel, target: Processor | None = None) -> ScratchBytes:

@@ -36,11 +36,11 @@ _LOG_64 = (
 )  # fmt: skip
 
 LN2 = math.log(2)
-# ln(2), log10(2), 1 / ln(2) and 1 / ln(10) in two parts: the first of the dtype and, of ln(2), not
+# ln(2), log10(2), 1 / ln(2) and 1 / ln(10) in two terms: the first of the dtype and, of ln(2), not
 # above it: so the second is positive, and n ln(2) with n = 0 leaves -0.0 as it is.
 _LN2_32 = (0.6931471228599548, 5.7699990475432854e-08)
 _LN2_64 = (0.6931471805599453, 2.3190468138462996e-17)
-_PARTS = {
+_LOG_TERMS = {
     "log2": (
         (1.4426950216293335, 1.9259629911266175e-08),
         (1.4426950408889634, 2.0355273740931033e-17),
@@ -129,8 +129,8 @@ def expm1(m: MathBody, x: Value) -> Value:
 
 def sinh(m: MathBody, x: Value) -> Value:
     """(e^x - e^-x) / 2 = (E + E / (E + 1)) / 2 with E = expm1(|x|)."""
-    part = _scaled_expm1(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)), 2)
-    half = part + part / m.fma(part, 4, 1)
+    scaled = _scaled_expm1(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)), 2)
+    half = scaled + scaled / m.fma(scaled, 4, 1)
     return _itself_if_tiny(m, x, m.copysign(2 * half, x))
 
 
@@ -138,15 +138,15 @@ def cosh(m: MathBody, x: Value) -> Value:
     """(e^x + e^-x) / 2."""
     n, _, q = whole_and_rest(m, m.at_most(m.abs(x), m.pick(89.5, 710.5)))
     scale = power_of_two(m, n - 2)
-    part = m.fma(q, scale, scale)
-    return m.fma(part, 2, 0.125 / part)
+    scaled = m.fma(q, scale, scale)
+    return m.fma(scaled, 2, 0.125 / scaled)
 
 
 def tanh(m: MathBody, x: Value) -> Value:
     """E / (E + 2) with E = expm1(2 |x|)."""
     size = m.at_most(m.abs(x), m.pick(10, 20))
-    part = _scaled_expm1(m, size + size, 1)
-    return m.copysign(part / (part + 1), x)
+    scaled = _scaled_expm1(m, size + size, 1)
+    return m.copysign(scaled / (scaled + 1), x)
 
 
 def _itself_if_tiny(m: MathBody, x: Value, y: Value) -> Value:
@@ -210,9 +210,9 @@ def log1p(m: MathBody, x: Value) -> Value:
 
 
 def _scaled_logarithm(m: MathBody, x: Value, base: str) -> tuple[Value, Value, Value]:
-    """Return e, and log(1 + f) / log(base) as a large and a small part, where x = 2^e (1 + f)."""
+    """Return e, and log(1 + f) / log(base) as a large and a small term, where x = 2^e (1 + f)."""
     exponent, f = split_float(m, x)
-    high, low = _PARTS[base][m.is_double]
+    high, low = _LOG_TERMS[base][m.is_double]
     large = f * high
     small = m.fma(f, low, m.fma(_log_rest(m, f), high, m.fma(f, high, -large)))
     return exponent, large, small
@@ -227,7 +227,7 @@ def log2(m: MathBody, x: Value) -> Value:
 def log10(m: MathBody, x: Value) -> Value:
     """The logarithm to base 10."""
     exponent, large, small = _scaled_logarithm(m, x, "log10")
-    high, low = _PARTS["log10 of 2"][m.is_double]
+    high, low = _LOG_TERMS["log10 of 2"][m.is_double]
     y = m.fma(exponent, high, large + m.fma(exponent, low, small))
     return _logarithm(m, x, y, 0.0)
 

@@ -71,7 +71,7 @@ class BodyValues:
         return self.body.select(condition, x, y)
 
     def isnan(self, x: Value) -> Value:
-        """Whether it is NaN."""
+        """Return whether it is NaN."""
         return x.differs(x)
 
     def repeat(self, *loop: Any) -> tuple[Value, ...]:

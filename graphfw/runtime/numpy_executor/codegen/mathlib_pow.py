@@ -17,7 +17,7 @@ _LOG = (
     0.3999999999999998, 0.2857142857144384, 0.2222222221779069, 0.18181818843854655,
     0.15384558438824963, 0.13336264084025368, 0.11675789360695968, 0.11981680371330378,
 )  # fmt: skip
-# 2/3 and ln(2) in two parts. The first of ln(2) has 41 bits: its products with exponents are exact.
+# 2/3 and ln(2) in two terms. The first of ln(2) has 41 bits: its products with exponents are exact.
 _TWO_THIRDS = (2 / 3, 3.700743415417188e-17)
 _LN2 = (0.693147180559663, 2.8235290563031577e-13)
 # 2^r = P(r) for |r| <= 1/2: 2^-29.
@@ -75,7 +75,7 @@ def _pow_64(m: MathBody, size: Value, y: Value) -> Value:
     large, small = m.select(usual, large, special), m.select(usual, small, 0.0)
     exponent = y * large
     more = m.fma(y, large, -exponent) + y * small
-    # Where the result overflows, or is 0, the small part may be infinite or NaN.
+    # Where the result overflows, or is 0, the small term may be infinite or NaN.
     return exp(m, exponent, m.select(m.abs(exponent) < 1000, more, 0.0))
 
 

@@ -41,14 +41,14 @@ _ASIN_64 = (
     0.006523497651484014, 0.0195406947329514, -0.016244097085432917, 0.03192613662267968,
 )  # fmt: skip
 
-# π/2 in three parts, none above the rest: so all are positive, and -0.0 is reduced to itself.
+# π/2 in three terms, none above the rest: so all are positive, and -0.0 is reduced to itself.
 _HALF_PI_32 = (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15)
 _HALF_PI_64 = (1.5707963267948966, 6.123233995736765e-17, 1.0828566739219139e-32)
 # π/2 rounded, and what is missing.
 _NEAR_HALF_PI_32 = (1.5707963705062866, -4.3711390001862426e-08)
 _NEAR_HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
 
-# Up to here the three parts of π/2 suffice; the few larger arguments go to the C library.
+# Up to here the three terms of π/2 suffice; the few larger arguments go to the C library.
 _LIMIT_32, _LIMIT_64 = 1e5, 1e9
 
 
@@ -58,8 +58,8 @@ def _reduced(m: MathBody, x: Value) -> tuple[Value, Value, Value]:
     sum_ = m.fma(x, 2 / math.pi, magic)
     n = sum_ - magic
     r = x
-    for part in _HALF_PI_64 if m.is_double else _HALF_PI_32:
-        r = m.fma(n, -part, r)
+    for term in _HALF_PI_64 if m.is_double else _HALF_PI_32:
+        r = m.fma(n, -term, r)
     z = r * r
     sine = m.fma(r * z, m.polynomial(z, _SIN_64 if m.is_double else _SIN_32), r)
     p = m.polynomial(z, _COS_64 if m.is_double else _COS_32)

@@ -97,11 +97,11 @@ class Value:
         return self._compare(">=", other)
 
     def equals(self, other: Number) -> Value:
-        """Whether they are equal; NaN is not."""
+        """Return whether they are equal; NaN is not."""
         return self._compare("==", other)
 
     def differs(self, other: Number) -> Value:
-        """Whether they are not equal."""
+        """Return whether they are not equal."""
         return self._compare("!=", other)
 
     @property

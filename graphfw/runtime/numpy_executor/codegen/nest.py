@@ -287,7 +287,7 @@ class Nest:
         if self._stores_narrow:
             left = self.writer.let(f'call i64 asm "", "=r,0"(i64 {left})', level)
         # As bytes, where they suffice: one comparison serves vectors of all widths. But they have
-        # to fill a register: of a part of one AVX-512 compares the rest, too, and where LLVM spills
+        # to fill a register: of less than one AVX-512 compares the rest, too, and where LLVM spills
         # that mask, stores of bytes write what it has for lanes that there are none of.
         bits = max(8 if lanes * vectors < 256 else 16, _REGISTER // lanes if lanes > 1 else 0)
         kind = f"i{min(bits, 64)}"
@@ -351,7 +351,7 @@ class Nest:
 
     @property
     def _first_accumulator(self) -> int:
-        """Which accumulator takes up the first of the vectors, or the element, at hand."""
+        """Return the number of the accumulator for the first vector, or the element."""
         return self._main.vectors if self._evaluator.shape.lanes == 1 else 0
 
     def _row_sums(self, loop: InnerLoop, lanes: list[int]) -> dict[Reduce, Accumulators]:

@@ -17,7 +17,7 @@ _LANES = 16
 
 
 def has_whole_rows() -> bool:
-    """Whether `Packed.whole_row` takes fewer instructions than `Packed.row_at`."""
+    """Return whether `Packed.whole_row` takes fewer instructions than `Packed.row_at`."""
     here = machine()
     return here.architecture == "x86_64" and here.has("avx512vbmi")
 

@@ -14,7 +14,7 @@ from graphfw.runtime.kernels.ir import InnerLoop, Store
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 
 _LINE = 64
-"""Bytes of a cache line: parts of lines are stored slowly this way."""
+"""Bytes of a cache line: less than a line is stored slowly this way."""
 
 
 class Streams:

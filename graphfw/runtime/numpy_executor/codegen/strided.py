@@ -1,8 +1,8 @@
 """Vectors of elements that lie a few elements apart: dense loads and stores, and shuffles.
 
 A gather reads one element after the other. The elements of a vector whose stride is s lie in s
-dense vectors, of which shuffles take them. Vectors that are stored in turn, as the parts of complex
-numbers are, are s dense vectors, too.
+dense vectors, of which shuffles take them. Vectors that are stored in turn, as the components of
+complex numbers are, are s dense vectors, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEAR = 8
 
 
 def is_near(stride: str) -> bool:
-    """Whether a stride is a number, and few dense loads read the elements of a vector."""
+    """Return whether a stride is a number, and few dense loads read the elements of a vector."""
     return stride.removeprefix("-").isdigit() and 0 < abs(int(stride)) <= NEAR
 
 

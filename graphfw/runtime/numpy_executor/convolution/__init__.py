@@ -66,7 +66,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # When it is first used: all together takes long to import, and few programs use all.
+    # Imported at first use: all files take long to import, and few programs use all.
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,9 @@
-"""`AmxConvCode`: convolutions whose products AMX makes, of components: see `matmul.amx`.
+"""`AmxConvCode`: convolutions by products of AMX tiles, of components: see `matmul.amx`.
 
-The left operand is the parts of the kernels, the right one those of the image as they lie, see
-`amx_image`: columns are words one after the other, from the first of some rows of positions to the
-last. What belongs to no position is computed for nothing. Where a number of the image, or of a
-block of kernels, is out of the range that can be split, vectors multiply the numbers themselves.
+The left operand is the components of the weights, the right one those of the image, see
+`amx_image`: columns are consecutive words, from the first of some rows of positions to the last.
+Words of no position are computed for nothing. If a number of the image, or of a block of weights,
+is out of the range that can be split, vectors multiply the numbers themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.convolution.amx_weights import (
     ROWS,
     AmxWeightParams,
     RowsCode,
-    kernels_at,
+    weights_at,
 )
 from graphfw.runtime.numpy_executor.convolution.window_bounds import Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams
@@ -44,13 +44,13 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.utils.records import record
 
 HEIGHT = 8
-"""The rows of the micro-kernels that stand in; a block has the last of them in part."""
+"""The rows of the micro-kernels that replace tiles; a block may have only some rows of the last."""
 
 AT_ONCE = 8
-"""How many tiles of k of a block of kernels stay in a cache, for all columns."""
+"""The number of tiles of k of a block of weights that stay in a cache, for all columns."""
 
 PANEL = SIDE * DEPTH * 4
-"""The bytes of a panel of what windows see, for vectors."""
+"""The bytes of a panel of windows' elements, for vectors."""
 
 GAP = 64
 """The bytes between rows of the result, besides: so that they are not of one set of L1."""
@@ -58,15 +58,15 @@ GAP = 64
 
 @record
 class AmxConvCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and rows of positions, of images and groups.
+    """A work item: some outputs and rows of positions, of images and groups.
 
-    Operands: x; the blocks of kernels, see `amx_weights`; the weight; the words of x and for each
-    work item of `ImageComponentsCode` whether it could split. Integers: `ConvParams`, of which
-    `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
+    Operands: x; the blocks of weights, see `amx_weights`; the weight; the words of x and for each
+    work item of `ImageComponentsCode` a flag of whether it could split. Integers: `ConvParams`, of
+    which `ROW_BLOCKS` and `COLUMN_BLOCKS` cut outputs and rows of positions, of the dims,
     `AmxImageParams` and `AmxWeightParams`.
 
     Attributes:
-        tiles: How products are made of parts.
+        tiles: The tiles that multiply, and the components of a number.
     """
 
     tiles: Tiles
@@ -79,21 +79,21 @@ class AmxConvCode(WithWindows, SharedFunction):
         return f"convolution by tiles {self.shape.key} {self.rank} {self.step} {self.tiles}"
 
     @property
-    def kernels(self) -> RowsCode:
-        """The function that writes kernels as rows, for vectors."""
+    def weight_rows(self) -> RowsCode:
+        """The function that writes weights as rows, for vectors."""
         return RowsCode(self.shape, self.rank)
 
     @property
-    def parts(self) -> tuple[WindowsCode, RowsCode]:
+    def callees(self) -> tuple[WindowsCode, RowsCode]:
         """The functions that it calls by name."""
-        return self.windows, self.kernels
+        return self.windows, self.weight_rows
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         kernel, known = micro_kernel_of(self.tiles)
         known |= declarations(self.shape)
-        for part in self.parts:
-            known |= part.declaration
+        for callee in self.callees:
+            known |= callee.declaration
         return module([FunctionText(f"{kernel}\n{_AmxConv(self).text(symbol)}", known, ())])
 
 
@@ -102,9 +102,9 @@ class _Rows:
 
     Attributes:
         first: The first of them.
-        count: How many there are.
-        start: The first word of what the first one sees.
-        columns: How many words there are up to the last that the last one sees first.
+        count: The number of rows.
+        start: The first word that the first row sees.
+        columns: The number of words from there to the first word that the last position sees.
     """
 
     def __init__(self, layout: AmxImageLayout, width: str, first: str, end: str) -> None:
@@ -130,13 +130,13 @@ class _AmxConv:
         )
         self.width = layout.dims[-1][Spatial.POSITIONS]
         self.weight = body.at("%params", 8 * AmxImageParams.end(code.rank))
-        # The tiles of k: of each element of the window those of all channels.
+        # The tiles of k: for each tap the tiles of all channels.
         self.taps = body.div(self.k, body.max(self.channels, 1))
         self.deep = body.ceil(self.channels, SIDE)
         self.length = body.mul(self.taps, self.deep)
         self.side = 2 * TILE * code.tiles.components
         self.block_bytes = body.add(body.mul(self.length, self.side), HEAD)
-        # Scratch memory: a panel, rows of kernels, where words are, results, those of their dtype.
+        # Scratch memory: a panel, rows of weights, offsets of words, results, rounded results.
         self.left, self.list = body.at("%scratch", PANEL), body.at("%scratch", PANEL + ROWS)
         self.square = body.at(self.list, body.mul(body.ceil(self.length, 8), 64))
         self.gap = body.add(body.mul(layout.columns, 4), GAP)
@@ -180,7 +180,7 @@ class _AmxConv:
         )
 
     def offsets(self) -> None:
-        """List where the words are that are multiplied with each tile of k, in bytes."""
+        """List the offsets in bytes of the words that are multiplied with each tile of k."""
         body = self.body
         step = body.mul(self.layout.pitch, PAIRS * 4)
         with body.loop(0, self.taps) as tap:
@@ -191,7 +191,7 @@ class _AmxConv:
                 body.line(f"store i64 {offset}, ptr {body.at(to, body.mul(number, 8))}")
 
     def fits(self, member: str) -> str:
-        """Whether all numbers of a group of an image could be split."""
+        """Return whether all numbers of a group of an image could be split."""
         body, found = self.body, self.body.slot()
         sets = body.div(self.layout.pairs, self.layout.together)
         flags = body.at(body.array("%buffers", 4, "ptr"), body.mul(body.mul(member, sets), 8))
@@ -207,17 +207,17 @@ class _AmxConv:
         group, first = body.rem(member, groups), body.mul(block, SIDE)
         count = body.min(body.sub(self.m, first), SIDE)
         number = body.add(body.mul(group, body.ceil(self.m, SIDE)), block)
-        kernels = body.at(body.array("%buffers", 1, "ptr"), body.mul(number, self.block_bytes))
-        both = body.let(f"and i64 {fits}, {body.get(kernels)}")
+        weights = body.at(body.array("%buffers", 1, "ptr"), body.mul(number, self.block_bytes))
+        both = body.let(f"and i64 {fits}, {body.get(weights)}")
         by_tiles = body.test("ne", both, 0)
         with body.where(by_tiles):
-            self.by_tiles(member, kernels, rows)
+            self.by_tiles(member, weights, rows)
         with body.where(body.opposite(by_tiles)):
             output = body.add(body.mul(group, self.m), first)
             self.by_vectors(member, output, count, rows)
         self.finish(body.add(body.mul(member, self.m), first), count, rows, by_tiles)
 
-    def by_tiles(self, member: str, kernels: str, rows: _Rows) -> None:
+    def by_tiles(self, member: str, weights: str, rows: _Rows) -> None:
         """Multiply a block, some tiles of k at a time, with the words of some rows."""
         body, layout = self.body, self.layout
         words = body.at(body.array("%buffers", 3, "ptr"), body.mul(member, layout.group))
@@ -226,27 +226,27 @@ class _AmxConv:
         with body.loop(0, body.max(self.length, "1"), AT_ONCE) as k:
             count = body.min(body.sub(self.length, k), AT_ONCE)
             more = body.test("ne", k, 0)
-            a = body.at(kernels, body.add(body.mul(k, self.side), HEAD))
+            a = body.at(weights, body.add(body.mul(k, self.side), HEAD))
             offsets = body.at(self.list, body.mul(k, 8))
             with body.loop(0, rows.columns, SIDE) as column:
                 before = body.mul(column, 4)
                 body.line(
                     f"call fastcc void @tiles_of(ptr {a}, ptr {body.at(words, before)}, "
-                    f"ptr {offsets}, i64 {count}, i64 {gap}, i64 {layout.part}, "
+                    f"ptr {offsets}, i64 {count}, i64 {gap}, i64 {layout.component}, "
                     f"ptr {body.at(self.square, before)}, i64 {self.gap}, i1 {more})"
                 )
 
     def by_vectors(self, member: str, output: str, count: str, rows: _Rows) -> None:
-        """Multiply numbers as they are, some positions of k at a time, which are laid out now."""
+        """Multiply unsplit numbers, some positions of k at a time, which are laid out now."""
         body, line, gap = self.body, SIDE * self.size, DEPTH * self.size
         image = image_at(body, self.shape, self.param(ConvParams.GROUPS), member)
-        kernels = kernels_at(body, self.shape, self.weight, output, 2)
+        weights = weights_at(body, self.shape, self.weight, output, 2)
         first, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
         with body.loop(0, body.max(self.k, "1"), DEPTH) as begin:
             length = body.min(body.sub(self.k, begin), DEPTH)
             more = body.test("ne", begin, 0)
             body.line(
-                f"call fastcc void @{self.code.kernels.name}(ptr {kernels}, ptr {self.weight}, "
+                f"call fastcc void @{self.code.weight_rows.name}(ptr {weights}, ptr {self.weight}, "
                 f"i64 {count}, i64 {begin}, i64 {length}, ptr {self.left})"
             )
             with body.loop(0, columns, SIDE) as column:
@@ -267,7 +267,7 @@ class _AmxConv:
                     )
 
     def finish(self, row: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
-        """Write what has been computed where it belongs; then do to it what is to be done."""
+        """Write the results to their addresses; then run the epilogue."""
         body, kept = self.body, self.calls.kept
         column, columns = (body.mul(n, self.width) for n in (rows.first, rows.count))
         positions = self.param(ConvParams.POSITIONS)
@@ -291,7 +291,7 @@ class _AmxConv:
             )
 
     def put(self, to: str, gap: str, outputs: str, rows: _Rows, by_tiles: str) -> None:
-        """Take rows of positions out of the words; scale what tiles have computed; round it."""
+        """Take rows of positions out of the words; scale the results of tiles; round them."""
         body, v, shape = self.body, self.shape.vector, self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         factor = body.let(f"select i1 {by_tiles}, {v} {unscaling(shape)}, {v} splat (float 1.0)")

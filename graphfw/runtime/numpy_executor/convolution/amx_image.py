@@ -1,13 +1,13 @@
-"""Images that matrix tiles read as they lie: parts of numbers, with zeros around.
+"""Images as matrix tiles read them: components of numbers, with zeros around.
 
-A word is a part of two channels at a position. A group of an image is
+A word holds one component of two channels at a position. A group of an image is
 
-    [part][pair of channels][phase][*extents]
+    [component][pair of channels][phase][*extents]
 
-with as many pairs as whole tiles have, so that what a window sees of 16 pairs, for 16 positions
-side by side, is a tile: its rows lie `PITCH` words apart. Where a window moves by more than one
-position, each phase has the elements with the same remainder; so those are neighbours that
-neighbouring positions see. `extents` are what all windows together see in a phase.
+with as many pairs as whole tiles have, so that the elements of 16 pairs that 16 neighbouring
+positions see are a tile, with rows `PITCH` words apart. If the stride is more than 1, a phase has
+the elements with the same remainder, so that neighbouring positions see neighbours. `extents` are
+the elements of a phase that all windows together see.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ END = 24
 2^60, see `matmul.components`."""
 
 _WORK_ITEM = 1 << 14
-"""About so many words of a part are made by a work item."""
+"""A work item makes about so many words of a component."""
 
 SLACK = 64
 """So many words are read after the last."""
@@ -66,17 +66,17 @@ class AmxImageParams(ParamBlock):
 
     @staticmethod
     def first(rank: int) -> int:
-        """Return where they begin."""
+        """Return the index of the first of these integers."""
         return ConvParams.COUNT + Spatial.COUNT * rank
 
     @staticmethod
     def end(rank: int) -> int:
-        """Return where others begin."""
+        """Return the index after the last of these integers."""
         return AmxImageParams.first(rank) + AmxImageParams.COUNT + AmxDim.COUNT * rank
 
 
 class Extent(NamedTuple):
-    """The part that is kept of a spatial dim.
+    """The elements of a spatial dim that are kept.
 
     Attributes:
         size: The elements of a phase.
@@ -90,20 +90,20 @@ class Extent(NamedTuple):
 
     @staticmethod
     def of(dim: SpatialDim) -> Extent:
-        """Return what the windows see; all sizes are known."""
+        """Return the elements that windows see; all sizes are known."""
         assert isinstance(dim.output_size, int)
         assert isinstance(dim.dilation, int)
         cycle = dim.stride // math.gcd(dim.stride, dim.dilation)
-        size = dim.output_size + (dim.kernel - 1) * dim.dilation // dim.stride
-        return Extent(size, min(dim.kernel, cycle), cycle)
+        size = dim.output_size + (dim.taps - 1) * dim.dilation // dim.stride
+        return Extent(size, min(dim.taps, cycle), cycle)
 
 
 class Words(NamedTuple):
-    """How the words of an image lie; sizes are in words.
+    """The layout of the words of an image; sizes are in words.
 
     Attributes:
-        extents: Of the spatial dims.
-        pairs: Of channels, in a group.
+        extents: The extents of the spatial dims.
+        pairs: The number of pairs of channels of a group.
     """
 
     extents: tuple[Extent, ...]
@@ -121,13 +121,13 @@ class Words(NamedTuple):
 
     @property
     def pitch(self) -> int:
-        """How far pairs are apart: lines of an odd number, so that not all are of one set of L1."""
+        """The distance of pairs: an odd number of cache lines, so that they use all sets of L1."""
         words = self.plane * math.prod([extent.phases for extent in self.extents])
         return (-(-words // 16) | 1) * 16
 
     @property
     def together(self) -> int:
-        """The pairs of a work item: a power of two, of which there are whole ones."""
+        """The pairs of a work item: a power of two that divides their number."""
         most = max(_WORK_ITEM // self.pitch, 1) if self.pitch else PAIRS
         whole = self.pairs & -self.pairs
         return min(1 << most.bit_length() - 1, whole) or 1
@@ -165,11 +165,11 @@ class AmxImageLayout:
             ]
             for dim in range(rank)
         ]
-        self.part = body.mul(body.mul(self.pairs, self.pitch), 4)
-        self.group = body.mul(self.part, tiles.components)
+        self.component = body.mul(body.mul(self.pairs, self.pitch), 4)
+        self.group = body.mul(self.component, tiles.components)
 
     def split(self, index: str, sizes: list[str]) -> list[str]:
-        """An index of several dims joined, as one of each."""
+        """Return the indices along each dim of an index along joined dims."""
         found: list[str] = []
         for size in reversed(sizes[1:]):
             found.insert(0, self.body.rem(index, size))
@@ -177,14 +177,14 @@ class AmxImageLayout:
         return [index, *found] if sizes else []
 
     def joined(self, indices: list[str], sizes: list[str]) -> str:
-        """The opposite."""
+        """Return the index along joined dims of indices along each."""
         total = "0"
         for index, size in zip(indices, sizes, strict=True):
             total = self.body.add(self.body.mul(total, size), index)
         return total
 
     def tap(self, number: str) -> str:
-        """How many bytes after the first word of a position that lies which it sees of a tap."""
+        """Return the bytes from the first word that a position sees to the word of a tap."""
         body = self.body
         taps = self.split(number, [dim[Spatial.TAPS] for dim in self.dims])
         phases, steps = [], []
@@ -196,7 +196,7 @@ class AmxImageLayout:
         return body.mul(body.add(body.mul(phase, self.plane), step), 4)
 
     def row(self, number: str) -> str:
-        """How many words a row of positions begins after the first."""
+        """Return the offset of a row of positions, in words."""
         rows = self.split(number, [dim[Spatial.POSITIONS] for dim in self.dims[:-1]])
         return self.joined([*rows, "0"], [extent[AmxDim.EXTENT] for extent in self.extents])
 
@@ -205,13 +205,13 @@ class AmxImageLayout:
 class ImageComponentsCode:
     """A work item: a few pairs of channels of a group of an image.
 
-    Operands: x, the words, for each work item whether all numbers could be split.
+    Operands: x, the words, for each work item a flag of whether all numbers could be split.
 
     Attributes:
         shape: The vectors, and the dtype of x.
         rank: How many spatial dims there are.
-        tiles: What the parts are.
-        step: How what is read lies, see `window_bounds`; 0 for float32 only.
+        tiles: The tiles that read the components.
+        step: See `window_bounds`; 0 for float32 only.
     """
 
     shape: TileShape
@@ -222,9 +222,8 @@ class ImageComponentsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return (
-            f"parts of images {self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
-        )
+        kind = f"{self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
+        return f"components of images {kind}"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -290,7 +289,7 @@ class _Image:
         is_outside = "false"
         for first, along, dim in zip(firsts[:-1], rows, layout.dims, strict=False):
             index = body.add(first, body.mul(along, dim[Spatial.STRIDE]))
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             off = body.test("uge", index, dim[Spatial.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
             x = body.at(x, body.mul(index, body.mul(dim[Spatial.ELEMENT_STRIDE], self.item)))
@@ -313,7 +312,7 @@ class _Image:
                 split.append(self.splitter.split(value))
             kept = self.before(body.sub(width, position))
             for number, (even, odd) in enumerate(zip(*split, strict=True)):
-                at = body.at(body.at(to, body.mul(position, 4)), body.mul(layout.part, number))
+                at = body.at(body.at(to, body.mul(position, 4)), body.mul(layout.component, number))
                 words = self.splitter.paired(even, odd)
                 body.line(
                     f"call void @llvm.masked.store.v32i32.p0({_WORDS} {words}, ptr {at}, i32 4, "
@@ -321,7 +320,7 @@ class _Image:
                 )
 
     def masks(self, low: str, high: str) -> list[str]:
-        """Which elements to read for the positions from `low` up to `high`, vector by vector."""
+        """Return masks of the elements to read for positions from `low` up to `high`."""
         body = self.body
         if self.code.step != 2:
             return [self.between(low, high)]
@@ -330,13 +329,13 @@ class _Image:
         return [self.between(body.sub(low, first), body.sub(high, first)) for first in (0, SIDE)]
 
     def between(self, low: str, high: str) -> str:
-        """Which lanes lie from `low` up to `high`."""
+        """Return a mask of the lanes from `low` up to `high`."""
         body = self.body
         from_low = body.let(f"xor {_MASK} {self.before(low)}, splat (i1 true)")
         return body.let(f"and {_MASK} {from_low}, {self.before(high)}")
 
     def before(self, end: str) -> str:
-        """Which lanes lie before `end`."""
+        """Return a mask of the lanes before `end`."""
         body = self.body
         short = body.let(f"trunc i64 {end} to i32")
         first = body.let(f"insertelement {_WORDS} poison, i32 {short}, i32 0")
@@ -350,7 +349,7 @@ class _Image:
         return self.body.let(f"select i1 {bit}, {_MASK} {mask}, {_MASK} zeroinitializer")
 
     def read(self, position: str, step: str, masks: list[str]) -> str:
-        """Read what neighbouring positions see, `step` bytes apart, as float32."""
+        """Read the elements that neighbouring positions see, `step` bytes apart, as float32."""
         if not self.code.step:
             return self.splitter.gather(position, step, masks[0])
         item = SIDE * self.item

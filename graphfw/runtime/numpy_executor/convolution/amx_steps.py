@@ -1,4 +1,4 @@
-"""`amx_strategies`: convolutions whose products are made by matrix tiles, see `amx`."""
+"""`amx_strategies`: convolutions by products of matrix tiles, see `amx`."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _MOST = 1 << 17
 """The longest sums, see `amx_image.END`."""
 
 _WORDS, _LEAST = 1 << 15, 256
-"""About so many words of a part are read for the rows that are done at a time, so that the caches
+"""About so many words of a component are read for the rows of a step, so that the caches
 hold them; and so many columns are computed at least."""
 
 _LARGEST = 1 << 28
-"""The most bytes that the parts of all images may take."""
+"""The most bytes that the components of all images may take."""
 
 _DOT = 22
-"""The cycles of a product of two tiles with what belongs to it; 16 are the processor's own."""
+"""The cycles of a product of two tiles with its loads; the instruction takes 16."""
 
-_SPLIT, _RESULT, _KERNEL = 0.6, 0.6, 4
-"""The cycles for a word of a part, for an element of the result, and of the kernels where each run
-splits these."""
+_SPLIT, _RESULT, _WEIGHT = 0.6, 0.6, 4
+"""The cycles for a word of a component, for an element of the result, and of the weights where a
+run splits these."""
 
 _STEP = 8000
 """The cycles for a step more."""
 
 _FROM_MEMORY = 13
-"""The bytes of kernels that arrive in a cycle, where they come from memory."""
+"""The bytes of weights that arrive in a cycle, where they come from memory."""
 
 
 def amx_strategies(
@@ -72,7 +72,7 @@ def _suits(it: Convolution) -> bool:
     sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     if not all([isinstance(number, int) for some in sizes for number in some]):
         return False
-    width, k = it.dims[-1].output_size, it.weight.shape[1] * it.kernel
+    width, k = it.dims[-1].output_size, it.weight.shape[1] * it.taps
     assert isinstance(width, int)
     assert isinstance(k, int)
     readable = it.dims[-1].step or not it.shape.converts
@@ -87,20 +87,20 @@ def _channels(it: Convolution) -> int:
 
 
 def _rows(it: Convolution) -> int:
-    """Return how many rows of positions an image has."""
+    """Return the number of an image's rows of positions."""
     rows = math.prod([dim.output_size for dim in it.dims[:-1] if isinstance(dim.output_size, int)])
     assert isinstance(rows, int)
     return rows
 
 
 def _columns(it: Convolution, words: Words, rows: int) -> int:
-    """Return how many words there are at most, from the first of so many rows to the last."""
+    """Return the most words from the first to the last of some rows."""
     extents = [extent.size for extent in words.extents]
     positions = [dim.output_size for dim in it.dims if isinstance(dim.output_size, int)]
     total = (rows - 1) * extents[-1] + positions[-1]
     inner, pitch = 1, extents[-1]
     for extent, size in zip(extents[-2:0:-1], positions[-2:0:-1], strict=True):
-        # What lies between the last row of one and the first of the next.
+        # The words between the last row of a group and the first of the next.
         inner *= size
         total += -(-(rows - 1) // max(inner, 1)) * (extent - size) * pitch
         pitch *= extent
@@ -108,26 +108,26 @@ def _columns(it: Convolution, words: Words, rows: int) -> int:
 
 
 def _together(it: Convolution, words: Words) -> int:
-    """Return how many rows are computed at a time."""
+    """Return the number of rows that are computed at a time."""
     columns = max(_WORDS // max(words.pairs, 1), _LEAST)
     return max(min(columns // max(words.extents[-1].size, 1), _rows(it)), 1)
 
 
 def _seconds(it: Convolution, tiles: Tiles, *, fixed: bool) -> float:
-    """Return how long the steps take, on one core."""
+    """Return the time of the steps on one core."""
     m, n, k = it.assumed
     words, images = Words.of(it.dims, _channels(it)), n / max(math.prod(_output_positions(it)), 1)
-    # As if all that are done at a time were of as many rows.
+    # The estimate assumes that all chunks have as many rows.
     times = -(-_rows(it) // _together(it, words))
     columns = _columns(it, words, -(-_rows(it) // max(times, 1)))
     squares = images * times * -(-columns // SIDE) * -(-m // SIDE)
-    cycles = 4 * len(tiles.pairs) * _DOT * squares * it.kernel * -(-_channels(it) // SIDE)
+    cycles = 4 * len(tiles.pairs) * _DOT * squares * it.taps * -(-_channels(it) // SIDE)
     cycles += _SPLIT * images * words.size(tiles) + _STEP
     cycles += _RESULT * m * n
     if not fixed:
-        cycles += _KERNEL * m * k
+        cycles += _WEIGHT * m * k
     elif not it.is_near:
-        cycles += _kernel_bytes(it, tiles) / it.groups / _FROM_MEMORY
+        cycles += _weight_bytes(it, tiles) / it.groups / _FROM_MEMORY
     return cycles * it.groups / CLOCK
 
 
@@ -148,7 +148,7 @@ def _steps(
     rows, together = _rows(it), _together(it, words)
     columns = -(-_columns(it, words, together) // SIDE) * SIDE
     how = cut(
-        shape, Costs(speed=2, a=0, b=1), (m, n, channels * it.kernel), it.members, may_split=False
+        shape, Costs(speed=2, a=0, b=1), (m, n, channels * it.taps), it.members, may_split=False
     )
     output_cuts = dim_min(how.row_blocks, max(-(-m // SIDE), 1))
     row_cuts = dim_min(how.column_blocks, max(rows, 1))
@@ -166,7 +166,7 @@ def _steps(
     seen, flags, split = _image(it, tiles, words)
     blocks, steps = _blocks(it, tiles, lie, fixed)
     operands = operands_of([x.storage, blocks, weight.storage, seen, flags], product, epilogue)
-    length = it.kernel * -(-channels // SIDE)
+    length = it.taps * -(-channels // SIDE)
     scratch = PANEL + ROWS + -(-length // 8) * 64 + SIDE * (4 * columns + GAP)
     if epilogue is not None:
         params += epilogue.params_with(
@@ -191,10 +191,10 @@ def _steps(
 def _numbers(
     it: Convolution, dims: list[SpatialDim], cuts: tuple[DimLike, ...] = (0,) * 6
 ) -> tuple[DimLike, ...]:
-    """Return the integers of `windows.P`, of which some say how work items are cut, and of dims."""
+    """Return the integers of `windows.ConvParams`, with the cut into work items, and of dims."""
     x, channels = it.x, _channels(it)
     return (
-        *(it.outputs, it.output_size, channels * it.kernel, it.groups, channels),
+        *(it.outputs, it.output_size, channels * it.taps, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
         *cuts,
         *numbers(dims),
@@ -202,11 +202,11 @@ def _numbers(
 
 
 def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storage, Step]:
-    """Return the parts of the images, whether they could be split, and what makes these."""
-    seen = Temp(float32, it.members * words.size(tiles) + SLACK, "parts of images")
+    """Return the components of the images, flags of whether they could be split, and the steps."""
+    seen = Temp(float32, it.members * words.size(tiles) + SLACK, "components of images")
     work_items = it.members * (words.pairs // words.together)
-    flags = Temp(int64, work_items, "whether images have parts")
-    # As few dims as can be, since rows are read in whole vectors: the words lie the same.
+    flags = Temp(int64, work_items, "whether images could be split")
+    # Dims are joined as far as possible, since rows are read in whole vectors.
     dims = joined(it.dims)
     code = ImageComponentsCode(it.shape, len(dims), tiles, dims[-1].step)
     params = (*_numbers(it, dims), *Words.of(dims, _channels(it)).numbers(0, 0))
@@ -214,27 +214,27 @@ def _image(it: Convolution, tiles: Tiles, words: Words) -> tuple[Storage, Storag
     return seen, flags, Step(it.nodes, code, operands, written, params, work_items)
 
 
-def _kernel_bytes(it: Convolution, tiles: Tiles) -> int:
-    """Return how many bytes the parts of the kernels take."""
-    length = it.kernel * -(-_channels(it) // SIDE)
+def _weight_bytes(it: Convolution, tiles: Tiles) -> int:
+    """Return the bytes of the components of the weights."""
+    length = it.taps * -(-_channels(it) // SIDE)
     return it.groups * -(-it.outputs // SIDE) * (HEAD + length * 2 * TILE * tiles.components)
 
 
 def _blocks(
     it: Convolution, tiles: Tiles, lie: tuple[DimLike, ...], fixed: bool
 ) -> tuple[Storage, list[Step]]:
-    """Return the parts of the kernels, and what makes them where they change from run to run."""
-    memory = Temp(float32, _kernel_bytes(it, tiles) // 4, "parts of kernels")
+    """Return the components of the weights, and the steps if they change from run to run."""
+    memory = Temp(float32, _weight_bytes(it, tiles) // 4, "components of weights")
     step = Step(
         it.nodes,
         WeightComponentsCode(it.shape, len(it.dims), tiles),
         (it.weight.storage, memory),
         (False, True),
-        (it.outputs, it.kernel, *lie),
+        (it.outputs, it.taps, *lie),
         it.groups * -(-it.outputs // SIDE),
         ROWS,
     )
     if fixed:
         return memory, [replace(step, prepacks=True)]
-    # They could be made long before they are needed: they would fill memory until then.
+    # Not before x: made earlier, they would fill memory until they are needed.
     return memory, [replace(step, after=(it.x.storage,))]

@@ -1,8 +1,8 @@
-"""Kernels of convolutions that matrix tiles compute: their parts, and they themselves in rows.
+"""Weights of convolutions that matrix tiles compute: their components, and themselves in rows.
 
-32 outputs are a block: 64 bytes, of which the first 8 are 0 if a number is out of the range that
-can be split, else 1; then their parts, as `matmul.components` lays them out. k is [*K, C], the
-channels filled up with zeros to whole tiles.
+A block has 32 outputs: a head of 64 bytes, of which the first 8 are 0 if a number is out of the
+range that can be split, else 1; then the components, as `matmul.components` lays them out. k is
+[*K, C], with channels padded with zeros to whole tiles.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 DEPTH = 256
-"""How many positions of k are split, or multiplied by vectors, at a time; whole tiles."""
+"""The positions of k that are split, or multiplied by vectors, at a time; whole tiles."""
 
 HEAD = 64
-"""The bytes of a block before its parts."""
+"""The bytes of a block before its components."""
 
 ROWS = SIDE * DEPTH * 4
-"""The bytes that `RowsCode` writes at most, for one block."""
+"""The most bytes that `RowsCode` writes for a block."""
 
 
 class AmxWeightParams(ParamBlock):
@@ -44,16 +44,16 @@ class AmxWeightParams(ParamBlock):
 
 @record
 class RowsCode(SharedFunction):
-    """The function that writes kernels as rows, in the dtype that is computed in.
+    """The function that writes weights as rows, in the dtype of the computation.
 
         @rows(ptr from, ptr numbers, i64 rows, i64 k, i64 n, ptr to)
 
-    writes n positions of k of some outputs, the first of which is at `from`; `DEPTH` elements lie
-    from row to row. `numbers` are those of `AmxWeightParams`.
+    writes n positions of k of some outputs, the first of which is at `from`. Rows are `DEPTH`
+    elements apart. `numbers` are those of `AmxWeightParams`.
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims the kernels have.
+        rank: How many spatial dims the weights have.
     """
 
     shape: TileShape
@@ -62,7 +62,7 @@ class RowsCode(SharedFunction):
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"rows of kernels {self.shape.stored} {self.rank}"
+        return f"rows of weights {self.shape.stored} {self.rank}"
 
     @property
     def types(self) -> str:
@@ -108,8 +108,8 @@ class WeightComponentsCode:
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims the kernels have.
-        tiles: What the parts are.
+        rank: How many spatial dims the weights have.
+        tiles: The tiles that read the components.
     """
 
     shape: TileShape
@@ -119,21 +119,21 @@ class WeightComponentsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"parts of {self.rows.key} {self.shape.lanes} {self.tiles.components}"
+        return f"components of {self.rows.key} {self.shape.lanes} {self.tiles.components}"
 
     @property
     def rows(self) -> RowsCode:
-        """The function that writes kernels as rows."""
+        """The function that writes weights as rows."""
         return RowsCode(self.shape, self.rank)
 
     @property
-    def parts(self) -> tuple[RowsCode]:
+    def callees(self) -> tuple[RowsCode]:
         """The functions that it calls by name."""
         return (self.rows,)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        # What is split are the rows.
+        # The rows are split into components.
         body, split = FunctionBody(), self.shape._replace(stored=self.shape.dtype)
         outputs, taps = (body.array("%params", i) for i in range(2))
         numbers = body.at("%params", 16)
@@ -144,7 +144,7 @@ class WeightComponentsCode:
             body.mul(body.rem("%work_item", blocks), SIDE),
         )
         output = body.add(body.mul(group, outputs), first)
-        source = kernels_at(body, self.shape, numbers, output, 0)
+        source = weights_at(body, self.shape, numbers, output, 0)
         count = body.min(body.sub(outputs, first), SIDE)
         tap_bytes = body.mul(body.ceil(channels, SIDE), side)
         step = body.add(body.mul(tap_bytes, taps), HEAD)
@@ -171,10 +171,10 @@ class WeightComponentsCode:
         return module([FunctionText(text, known, ())])
 
 
-def kernels_at(
+def weights_at(
     body: FunctionBody, shape: TileShape, numbers: str, output: str, operand: int
 ) -> str:
-    """Return where the kernels of an output, counted over all groups, begin in an operand."""
+    """Return the address of the weights of an output, counted over all groups."""
     offset = body.mul(output, body.array(numbers, AmxWeightParams.OUTPUT))
     offset = body.mul(
         body.add(offset, body.array(numbers, AmxWeightParams.OFFSET)), shape.stored.itemsize

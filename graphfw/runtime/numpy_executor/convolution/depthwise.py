@@ -1,4 +1,4 @@
-"""`DepthwiseCode`: the gradient of kernels that each see one channel, row by row of the image."""
+"""`DepthwiseCode`: the gradient of weights that see one channel each, row by row of the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 MOST = 32
-"""So many elements of a kernel at most are written out: each has a vector of sums."""
+"""So many taps at most are written out: each has a vector of sums."""
 
 
 class DepthwiseParams(ParamBlock):
@@ -35,26 +35,26 @@ class DepthwiseParams(ParamBlock):
 
 @record
 class DepthwiseCode:
-    """A work item: the gradient of one output's kernel, summed up over all positions of all images.
+    """A work item: the gradient of one output's weights, a sum over all positions of all images.
 
     Operands: x, y, the gradient. In y a plane is contiguous.
 
     Attributes:
         shape: The vectors.
         step: See `window_bounds`; not 0.
-        kernel: Its size along each spatial dim.
+        window: The window's size along each spatial dim.
         target: The processor.
     """
 
     shape: TileShape
     step: DenseStride
-    kernel: tuple[int, ...]
+    window: tuple[int, ...]
     target: Processor
 
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        what = f"{self.step} {self.kernel} for {self.target.name}"
+        what = f"{self.step} {self.window} for {self.target.name}"
         return f"depthwise gradient {self.shape.stored} {what}\n"
 
     def llvm(self, symbol: str) -> str:
@@ -66,7 +66,7 @@ class _Depthwise(WindowBounds):
     """Writes the function."""
 
     def __init__(self, code: DepthwiseCode) -> None:
-        super().__init__(code.shape, len(code.kernel), code.step, DepthwiseParams.COUNT)
+        super().__init__(code.shape, len(code.window), code.step, DepthwiseParams.COUNT)
         self.code = code
         self.item = code.shape.stored.itemsize
 
@@ -89,7 +89,7 @@ class _Depthwise(WindowBounds):
             body.at(y, self.bytes_of(DepthwiseParams.Y)),
             body.mul("%work_item", self.bytes_of(DepthwiseParams.Y_OUTPUT)),
         )
-        taps = list(itertools.product(*map(range, self.code.kernel)))
+        taps = list(itertools.product(*map(range, self.code.window)))
         totals = {tap: body.slot(shape.vector) for tap in taps}
         for total in totals.values():
             body.set(total, "zeroinitializer", shape.vector)
@@ -100,7 +100,7 @@ class _Depthwise(WindowBounds):
             with body.loop(0, positions, shape.lanes) as position:
                 run = body.min(body.sub(positions, position), shape.lanes)
                 along = []
-                for k in range(self.code.kernel[-1]):
+                for k in range(self.code.window[-1]):
                     offset, low, high = self.seen_along(position, str(k))
                     along.append((offset, self.masks(low, body.min(high, run), 1)))
                 kept = self.stored.mask(run)
@@ -122,10 +122,10 @@ class _Depthwise(WindowBounds):
         along: list[tuple[str, list[str]]],
         totals: dict[tuple[int, ...], str],
     ) -> None:
-        """Add what a vector of positions in a row sees, times `factor`."""
+        """Add the elements that a vector of positions in a row sees, times `factor`."""
         body, vector = self.body, self.shape.vector
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
-        for tap in itertools.product(*map(range, self.code.kernel[:-1])):
+        for tap in itertools.product(*map(range, self.code.window[:-1])):
             here, is_outside = self.row_seen(source, outer, [str(k) for k in tap])
             with body.where(body.opposite(is_outside)):
                 for k, (offset, masks) in enumerate(along):

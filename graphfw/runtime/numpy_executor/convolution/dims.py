@@ -15,19 +15,19 @@ class SpatialDim(NamedTuple):
     """A spatial dim, in the order of `window_bounds.Spatial`.
 
     Attributes:
-        size: Of the image.
-        in_memory: How far apart its elements are, in elements.
+        size: The size of the image.
+        in_memory: The distance of its elements in memory, in elements.
         output_size: The size of the result.
-        kernel: That of the window.
-        stride: How far the window moves.
-        dilation: How far the window's elements are apart.
-        before: How many zeros it sees before the image.
+        taps: The number of the window's taps.
+        stride: The distance of neighbouring windows.
+        dilation: The distance of neighbouring taps.
+        before: The zeros before the image.
     """
 
     size: DimLike
     in_memory: DimLike
     output_size: DimLike
-    kernel: int
+    taps: int
     stride: int
     dilation: DimLike
     before: DimLike
@@ -35,13 +35,11 @@ class SpatialDim(NamedTuple):
     @property
     def is_still(self) -> bool:
         """Whether each position sees the element of the same number."""
-        return (
-            self.kernel == self.stride == 1 and self.before == 0 and self.output_size == self.size
-        )
+        return self.taps == self.stride == 1 and self.before == 0 and self.output_size == self.size
 
     @property
     def step(self) -> DenseStride:
-        """Its stride if what neighbouring positions see can be read as vectors, else 0."""
+        """Its stride if neighbouring positions' elements can be read as vectors, else 0."""
         is_dense = self.in_memory == 1 or self.size == 1
         return 1 if is_dense and self.stride == 1 else 2 if is_dense and self.stride == 2 else 0
 
@@ -61,7 +59,7 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
                 last.size * width,
                 dim.in_memory,
                 last.output_size * width,
-                last.kernel,
+                last.taps,
                 1,
                 last.dilation * width,
                 last.before * width,
@@ -74,14 +72,14 @@ def joined(dims: Iterable[SpatialDim]) -> list[SpatialDim]:
 def numbers(dims: Iterable[SpatialDim]) -> list[DimLike]:
     """Return the run-time integers of dims.
 
-    Of one element none is any distance apart; it is read as a part of a vector.
+    A dim of one element counts as contiguous: its element is read as one lane of a vector.
 
     Raises:
         OverflowError: The number of an element that a window sees may have more than 64 bits.
     """
     dims = list(dims)
     for dim in dims:
-        far = dim.kernel * dim.dilation
+        far = dim.taps * dim.dilation
         if any([isinstance(n, int) and n >= _FAR for n in (dim.stride, far, dim.before)]):
             raise OverflowError
     dense = [dim._replace(in_memory=1) if dim.size == 1 else dim for dim in dims]

@@ -1,9 +1,8 @@
-"""`DirectWindowCode`: what each channel alone sees through a window, along the width of the image.
+"""`DirectWindowCode`: depthwise convolutions, and copies of windows' elements.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-Depthwise convolutions, and copies of what windows see: vectors are positions in a row of the
-result; each element of the window is read as such a vector.
+Vectors are positions in a row of the result. Each tap of the window is read as such a vector.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.utils.records import record
 
 Kind: TypeAlias = Literal["products", "elements"]
-"""The terms that are added up of what a window sees: products with a kernel, or the elements."""
+"""The terms of the sum over a window: products with weights, or the elements."""
 
 
 _WORK_ITEM = 1 << 18
-"""About how many elements a work item reads, all that each position sees counted."""
+"""About the number of elements that a work item reads, counted for each position."""
 
 
 def rows_together(width: DimLike, window: int) -> DimLike:
     """Return the number of rows of the result that a work item computes.
 
     Args:
-        width: How many positions a row has.
-        window: How many elements each of them sees.
+        width: The number of positions of a row.
+        window: The number of elements that a position sees.
     """
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(width, 16) * window))
 
@@ -48,9 +47,9 @@ _WIDEST = 8
 """Windows of such a width at most are written out along a row."""
 
 
-def written_width(kernel: int) -> int:
+def written_width(taps: int) -> int:
     """Return the `width` of a `DirectWindowCode` for a window's width."""
-    return kernel if kernel <= _WIDEST else 0
+    return taps if taps <= _WIDEST else 0
 
 
 class DirectWindowParams(ParamBlock):
@@ -73,16 +72,16 @@ class DirectWindowParams(ParamBlock):
 
 @record
 class DirectWindowCode(SharedFunction):
-    """How a work item is computed: some rows of the result, counted over all images and outputs.
+    """A work item: some rows of the result, counted over all images and outputs.
 
-    Operands: x; the kernels, for products.
+    Operands: x; the weights, for products.
 
     Attributes:
         shape: The vectors.
         rank: How many spatial dims there are.
         step: See `window_bounds`.
         kind: What is computed.
-        width: That of the window, along the last dim, where it is small; else 0.
+        width: The window's width along the last dim if it is small; else 0.
     """
 
     shape: TileShape
@@ -112,10 +111,10 @@ class DirectWindowCode(SharedFunction):
 
 
 class _Reading(NamedTuple):
-    """How a strip is read.
+    """The way in which a strip is read.
 
     Attributes:
-        vectors: How many it is wide; 0 for one position only.
+        vectors: The width in vectors; 0 for one position only.
         masked: Whether it may reach beyond the image, or beyond a row of the result.
     """
 
@@ -175,7 +174,7 @@ class _DirectWindow(WindowBounds):
         )
 
     def operands(self, plane: str) -> tuple[str, str]:
-        """Where the channel is that a plane of the result sees, and its kernel."""
+        """Return the addresses of the channel that a result's plane sees, and of its weights."""
         body, outputs = self.body, self.param(DirectWindowParams.OUTPUTS)
         image, output = body.div(plane, outputs), body.rem(plane, outputs)
         channel = body.div(output, self.param(DirectWindowParams.MULTIPLE))
@@ -192,7 +191,7 @@ class _DirectWindow(WindowBounds):
         return x, body.at(body.array("%buffers", 1, "ptr"), body.mul(offset, self.item))
 
     def plane(self, operands: tuple[str, str], rows: tuple[str, str], to: str, line: str) -> None:
-        """Compute some rows of a plane, two vectors wide; one by one where elements lie apart."""
+        """Compute some rows of a plane, two vectors wide, or one by one if elements lie apart."""
         body, positions = self.body, self.dims[-1][Spatial.POSITIONS]
         if not self.step:
             with body.loop(0, positions) as position:
@@ -213,7 +212,7 @@ class _DirectWindow(WindowBounds):
                     self.strip(operands, rows, (position, run), (there, line), reading)
 
     def is_whole(self, position: str, run: str) -> str:
-        """Whether a strip sees elements only, in all lanes of the vectors that it reads."""
+        """Return whether a strip sees elements only, in all lanes of the vectors that it reads."""
         body, dim, width = self.body, self.dims[-1], self.shape.columns
         first, _ = self.index(dim, position, "0")
         last, _ = self.index(dim, position, str(self.code.width - 1))
@@ -236,9 +235,9 @@ class _DirectWindow(WindowBounds):
     ) -> None:
         """Compute the same positions of some rows.
 
-        Where the window's width is known, what it sees along a row is found once for all rows.
+        If the window's width is known, the elements along a row are found once for all rows.
         """
-        body, (image, kernel), vectors = self.body, operands, reading.vectors
+        body, (image, weight), vectors = self.body, operands, reading.vectors
         known = [self.along(run, str(k), reading) for k in range(self.code.width)]
         kind = self.shape.vector if vectors else self.shape.element
         with body.loop(*rows) as row:
@@ -254,19 +253,19 @@ class _DirectWindow(WindowBounds):
                 loops.enter_context(body.where(body.opposite(is_outside)))
                 if known:
                     for k, (offset, masks) in enumerate(known):
-                        factor = self.factor(kernel, [*tap, str(k)], vectors)
+                        factor = self.factor(weight, [*tap, str(k)], vectors)
                         self.add(totals, body.at(here, offset), masks, factor)
                 else:
                     along = loops.enter_context(body.loop(0, self.dims[-1][Spatial.TAPS]))
                     offset, masks = self.along(run, along, reading)
-                    factor = self.factor(kernel, [*tap, along], vectors)
+                    factor = self.factor(weight, [*tap, along], vectors)
                     self.add(totals, body.at(here, offset), masks, factor)
             there = body.at(to[0], body.mul(row, to[1]))
             for n, total in enumerate(totals):
                 self.store(body.get(total, kind), there, run[1], n, vectors)
 
     def along(self, run: tuple[str, str], tap: str, reading: _Reading) -> tuple[str, list[str]]:
-        """The offset of what a run sees along a row, and which lanes see it; one bit where 0."""
+        """Return the offset of a run's elements along a row, and the mask of its lanes."""
         position, count = run
         offset, low, high = self.seen_along(position, tap)
         if not reading.vectors:
@@ -283,17 +282,17 @@ class _DirectWindow(WindowBounds):
         mask = self.stored.mask(run, n)
         self.stored.store_some(value, body.at(to, n * shape.lanes * self.item), mask)
 
-    def factor(self, kernel: str, tap: list[str], vectors: int) -> str:
-        """An element of the kernel, in all lanes of a vector; "" where there is none."""
-        if not kernel:
+    def factor(self, weight: str, tap: list[str], vectors: int) -> str:
+        """Return a weight in all lanes of a vector; "" if there are no weights."""
+        if not weight:
             return ""
         body = self.body
         for k, gap in zip(tap, self.gaps, strict=True):
-            kernel = body.at(kernel, body.mul(body.mul(k, gap), self.item))
-        return self.stored.spread(kernel) if vectors else self.stored.load(kernel, 1)
+            weight = body.at(weight, body.mul(body.mul(k, gap), self.item))
+        return self.stored.spread(weight) if vectors else self.stored.load(weight, 1)
 
     def add(self, totals: list[str], here: str, masks: list[str], factor: str) -> None:
-        """Take one more element of the window into the results."""
+        """Add one more tap to the results."""
         if self.step:
             for slot, value in zip(totals, self.read(here, masks), strict=True):
                 self.add_one(slot, value, factor, self.shape.vector)

@@ -1,4 +1,4 @@
-"""`conv_weight_steps`: the steps of the gradient of kernels, sums over positions and images."""
+"""`conv_weight_steps`: the steps of the gradient of weights, sums over positions and images."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.convolution.depthwise import MOST, DepthwiseCode
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined, numbers
-from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.gradient_sums import fits, winograd_gradient_steps
+from graphfw.runtime.numpy_executor.convolution.partial_sums import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.work_item import WindowsCode, depth, image_at
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -26,7 +26,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 15
-"""About how many elements a work item lays out."""
+"""About the number of elements that a work item lays out."""
 
 _WORK_ITEMS = 16
 """With fewer work items than that, sums over all positions are cut."""
@@ -35,7 +35,7 @@ _CHUNK = 1 << 10
 """Sums over so many positions are not cut."""
 
 _SUMS = 1 << 17
-"""About so many sums are under way in a work item: the L2 cache holds them."""
+"""About the number of sums of a work item: the L2 cache holds them."""
 
 
 class GradientParams(ParamBlock):
@@ -76,7 +76,7 @@ class PackParams(ParamBlock):
 
 @record
 class CotangentPanelsCode:
-    """A work item: what a panel of outputs of a group has, at all positions of some images.
+    """A work item: a panel of outputs of a group, at all positions of some images.
 
     Operands: y, the panels: [groups, panels, images, positions, outputs of a panel].
 
@@ -101,7 +101,7 @@ class CotangentPanelsCode:
         return Piece("pack", self.shape, (self.layout,))
 
     @property
-    def parts(self) -> tuple[Piece]:
+    def callees(self) -> tuple[Piece]:
         """The functions that it calls."""
         return (self.pack,)
 
@@ -134,21 +134,21 @@ class CotangentPanelsCode:
                 f"{body.at(body.array('%buffers', 1, 'ptr'), to)}"
                 f", i64 0, i64 {positions}, i64 {count})"
             )
-        return calling(body.work_item(symbol), shape, self.parts)
+        return calling(body.work_item(symbol), shape, self.callees)
 
 
 @record
 class GradientCode:
-    """An item: for some outputs of a group a panel of channels, with all elements of the kernel.
+    """A work item: for some outputs of a group a panel of channels, with all taps.
 
-    Or, where there are few channels, a panel of all that a window sees. Windows are laid out as for
-    a convolution, and transposed: here sums go over positions. Operands: x, what
-    `CotangentPanelsCode` has made of y, the gradient, or one for each part of the positions.
+    If there are few channels, it has a panel of all elements that a window sees. Windows are laid
+    out as for a convolution, and transposed, since sums go over positions. Operands: x, the panels
+    of `CotangentPanelsCode`, the gradient, or one for each chunk of the positions.
 
     Attributes:
-        windows: What lays out windows.
+        windows: The code that lays out windows.
         results: The panels of results.
-        is_whole: Whether there is one part, which is rounded to the dtype of x.
+        is_whole: Whether there is one chunk, which is rounded to the dtype of x.
         target: The processor.
     """
 
@@ -169,13 +169,13 @@ class GradientCode:
         return f"gradient of {self.windows.key} {what}\n"
 
     @property
-    def parts(self) -> tuple[Piece | WindowsCode, ...]:
+    def callees(self) -> tuple[Piece | WindowsCode, ...]:
         """The functions that it calls."""
         return (self.windows, self.transpose, *panel_tiles(self.shape, self.results.columns))
 
     @property
     def transpose(self) -> Piece:
-        """The function that transposes windows; they are of the dtype that is computed in."""
+        """The function that transposes windows, in the dtype of the computation."""
         shape = self.shape
         return Piece("pack", shape._replace(stored=shape.dtype), ("columns",))
 
@@ -240,12 +240,12 @@ class GradientCode:
         member = body.add(body.mul(number, groups), group)
         result = body.add(body.mul(member, m), row)
         self.store(body, (totals, plane), body.mul(result, k), rows, (first, count))
-        return calling(body.work_item(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.callees)
 
     def multiply(
         self, body: FunctionBody, left: str, gap: str, totals: str, sizes: tuple[str, str]
     ) -> None:
-        """Multiply what results have at some positions with what windows see, panel by panel."""
+        """Multiply the cotangent at some positions with the windows there, panel by panel."""
         (rows, length), width, size = sizes, self.shape.columns, self.shape.size
         with body.loop(0, rows, width) as row:
             panel = body.at(left, body.mul(body.div(row, width), gap))
@@ -268,7 +268,7 @@ class GradientCode:
         positions: tuple[str, str],
         to: str,
     ) -> None:
-        """Lay out what windows see at some positions, one row each, square by square."""
+        """Lay out the windows at some positions, one row each, square by square."""
         width, size = self.shape.columns, self.shape.size
         square = body.at("%scratch", depth(self.shape) * self.line)
         with body.loop(*positions, width) as position:
@@ -291,7 +291,7 @@ class GradientCode:
         rows: str,
         wanted: tuple[str, str],
     ) -> None:
-        """Write sums where they belong: in the result the window's elements are the fastest."""
+        """Write sums to the result, in which the taps are the fastest dims."""
         shape, (first, count) = self.shape, wanted
         kind = shape.stored if self.is_whole else shape.dtype
         channels, k, together = (
@@ -325,8 +325,8 @@ def conv_weight_steps(
     """Return the steps of a `conv_weight`; none where `why_not_weight` says why.
 
     Args:
-        node: It.
-        inputs: x and y, in any way; of y all positions lie evenly.
+        node: The node.
+        inputs: x with any strides, and y with one stride for all positions.
         outputs: The gradient.
         winograd: Whether Winograd's algorithm may be used.
     """
@@ -376,12 +376,12 @@ def conv_weight_steps(
     rows = min(rows, -(-m // width) * width)
     work_items = groups * -(-m // max(rows, 1)) * -(-span // width)
     chunk: DimLike = total
-    parts: DimLike = 1
+    chunks: DimLike = 1
     to = result.storage
     if work_items < _WORK_ITEMS:
         chunk = dim_max(_CHUNK, (total * work_items + _WORK_ITEMS - 1) // _WORK_ITEMS)
-        parts = dim_max(1, (total + chunk - 1) // chunk)
-        to = Temp(shape.dtype, parts * outputs_ * k, "gradients of weights in parts")
+        chunks = dim_max(1, (total + chunk - 1) // chunk)
+        to = Temp(shape.dtype, chunks * outputs_ * k, "gradients of weights in chunks")
     windows = WindowsCode(shape, len(dims), dims[-1].step)
     code = GradientCode(windows, results, to is result.storage, target)
     params = (
@@ -393,21 +393,21 @@ def conv_weight_steps(
     )
     operands, written = (x.storage, laid_out, to), (False, False, True)
     scratch = code.panel_bytes + turns * rows * code.line
-    steps = [first, Step((node,), code, operands, written, params, work_items * parts, scratch)]
+    steps = [first, Step((node,), code, operands, written, params, work_items * chunks, scratch)]
     if to is not result.storage:
-        steps.append(added(node, shape, target, [to], parts, result.storage))
+        steps.append(added(node, shape, target, [to], chunks, result.storage))
     return steps
 
 
 def _narrowed(shape: TileShape, m: int) -> TileShape:
-    """Return panels with room for m columns, or with all that there can be."""
+    """Return panels no wider than m columns need."""
     while m <= shape.lanes and shape.lanes * shape.size > 16:
         shape = shape._replace(lanes=shape.lanes // 2)
     return shape
 
 
 def _by_channel(channels: int, k: int, width: int) -> bool:
-    """Whether panels of channels are full, or most of them: then an item writes whole kernels."""
+    """Return whether most panels of channels are full: then a work item writes whole weights."""
     is_full = channels >= 4 * width or (channels > 0 and channels % width == 0)
     return is_full and k // channels * width**2 <= _SUMS
 
@@ -415,14 +415,14 @@ def _by_channel(channels: int, k: int, width: int) -> bool:
 def _depthwise_step(
     node: Node, x: View, y: View, result: View, dims: list[SpatialDim]
 ) -> Step | None:
-    """Return the step for kernels that see one channel each; None for others, and large ones."""
-    outputs, each, *kernel = result.shape
-    is_small = all([isinstance(size, int) for size in kernel]) and size_of(kernel) <= MOST
+    """Return the step for weights that see one channel each; None for others, and large ones."""
+    outputs, each, *window = result.shape
+    is_small = all([isinstance(size, int) for size in window]) and size_of(window) <= MOST
     if each != 1 or not is_small or x.shape[1] == 1 or not dims[-1].step:
         return None
     target = host()
     shape = shape_for(x.storage.dtype, target)
-    code = DepthwiseCode(shape, dims[-1].step, tuple([dim.kernel for dim in dims]), target)
+    code = DepthwiseCode(shape, dims[-1].step, tuple([dim.taps for dim in dims]), target)
     params = (
         *(x.shape[0], size_of([dim.output_size for dim in dims[:-1]]), outputs // x.shape[1]),
         *(x.offset, *x.strides[:2], y.offset, *y.strides[:2]),
@@ -433,15 +433,15 @@ def _depthwise_step(
 
 
 def why_not_weight(node: Node) -> str:
-    """Return why there is no native code for a gradient of kernels; "" if there is."""
+    """Return why there is no native code for a gradient of weights; "" if there is."""
     op, x = node.op, node.inputs[0]
     assert isinstance(op, ConvWeight)
     if not supported(x.dtype):
         return f"there is no native sum over positions of {x.dtype}"
     if any(spread != 1 for spread in op.input_dilations):
-        return "the elements of x are spread"
+        return "x is dilated"
     if not all(isinstance(size, int) for size in (*node.types[0].shape, op.groups)):
-        return "the sizes of the kernels are not known"
+        return "the sizes of the weights are not known"
     return ""
 
 

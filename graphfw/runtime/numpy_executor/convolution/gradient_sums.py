@@ -1,9 +1,9 @@
-"""The gradient of 3 x 3 kernels by Winograd's algorithm, tile by tile of the positions.
+"""The gradient of 3 x 3 weights by Winograd's algorithm, tile by tile of the positions.
 
-What `winograd.algorithm` says of a convolution, turned around: of the positions of a tile and what
-these see of the image,
+The formula of `winograd.algorithm` is reversed: for the positions of a tile and the elements that
+they see,
 
-    kernel = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
+    weight = G.T @ sum over tiles of ((At.T @ positions @ At) * (Bt @ image @ Bt.T)) @ G
 
 So there is a matrix product for each element of a transformed tile, with sums over all tiles of all
 images; a quarter of the multiplications is left, if the positions fill the tiles.
@@ -22,12 +22,12 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.numpy_executor.codegen import Processor, host
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
-from graphfw.runtime.numpy_executor.convolution.gradient_parts import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.gradient_tiles import (
     GAP,
     TilesCode,
     matrix_transpose,
 )
+from graphfw.runtime.numpy_executor.convolution.partial_sums import added, panel_tiles, tiles_of
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, TAPS
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, transposed
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
@@ -67,11 +67,11 @@ class SumParams(ParamBlock):
 
 
 @record
-class KernelSumsCode:
+class WeightSumsCode:
     """A work item: some outputs, a panel of channels, and some tiles.
 
     Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
-    each part of the tiles.
+    each chunk of the tiles.
 
     Attributes:
         shape: The micro-kernels' tiles.
@@ -84,32 +84,32 @@ class KernelSumsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"kernel sums {self.shape.stored} for {self.target.name}\n"
+        return f"weight sums {self.shape.stored} for {self.target.name}\n"
 
     @property
-    def parts(self) -> tuple[Piece, ...]:
+    def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls."""
         return panel_tiles(self.shape, self.shape.columns)
 
     @property
     def plane(self) -> int:
-        """The elements between the sums for one element of a tile, and the next."""
+        """The distance between the sums for one element of a tile and the next, in elements."""
         return (_PANELS * self.shape.columns) ** 2 + GAP
 
     @property
     def scratch(self) -> int:
-        """How many bytes of scratch memory it takes."""
+        """The bytes of its scratch memory."""
         return F4.products * self.plane * self.shape.size
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_Sums(self).text(symbol), self.shape, self.parts)
+        return calling(_Sums(self).text(symbol), self.shape, self.callees)
 
 
 class _Sums:
     """Writes the function."""
 
-    def __init__(self, code: KernelSumsCode) -> None:
+    def __init__(self, code: WeightSumsCode) -> None:
         self.code = code
         self.shape = code.shape
         self.body = body = FunctionBody()
@@ -126,13 +126,13 @@ class _Sums:
         panels = [body.ceil(n, width) for n in (self.outputs, self.channels)]
         blocks = [body.ceil(count, _PANELS) for count in panels]
         # Neighbouring work items share their tiles.
-        part = "%work_item"
+        chunk_number = "%work_item"
         firsts: list[str] = []
         for count in blocks:
-            firsts.append(body.mul(body.rem(part, count), _PANELS))
-            part = body.div(part, count)
+            firsts.append(body.mul(body.rem(chunk_number, count), _PANELS))
+            chunk_number = body.div(chunk_number, count)
         chunk = body.array("%params", SumParams.CHUNK)
-        begin = body.mul(part, chunk)
+        begin = body.mul(chunk_number, chunk)
         tiles = body.max(body.min(body.sub(self.tiles, begin), chunk), "0")
         ends = [
             body.min(body.add(n, _PANELS), count) for n, count in zip(firsts, panels, strict=True)
@@ -155,11 +155,11 @@ class _Sums:
                 operands = body.at(left, body.mul(down, gap)), body.at(right, body.mul(across, gap))
                 left_rows = body.sub(self.outputs, body.mul(down, width))
                 self.multiply(operands, there, (piece, pieces, tiles), left_rows)
-        self.transform(body.mul(firsts[0], width), body.mul(firsts[1], width), part)
+        self.transform(body.mul(firsts[0], width), body.mul(firsts[1], width), chunk_number)
         return body.work_item(symbol)
 
     def matrix(self, operand: int, product: str, panels: str, tile: str) -> str:
-        """Where the first panel of an operand begins, for one element of a tile."""
+        """Return the address of an operand's first panel, for one element of a tile."""
         body = self.body
         whole = body.mul(panels, body.mul(self.tiles, self.shape.columns))
         plane = body.mul(body.add(whole, GAP), self.shape.size)
@@ -167,10 +167,10 @@ class _Sums:
         return body.at(at, body.mul(tile, self.line))
 
     def multiply(
-        self, operands: tuple[str, str], to: str, part: tuple[str, str, str], rows: str
+        self, operands: tuple[str, str], to: str, counts: tuple[str, str, str], rows: str
     ) -> None:
         """Multiply a panel of outputs with one of channels, over a piece of the tiles."""
-        body, (left, right), (piece, pieces, tiles) = self.body, operands, part
+        body, (left, right), (piece, pieces, tiles) = self.body, operands, counts
         begin = body.div(body.mul(tiles, piece), pieces)
         end = body.div(body.mul(tiles, body.add(piece, 1)), pieces)
         offset, more = body.mul(begin, self.line), body.test("ne", piece, 0)
@@ -186,30 +186,30 @@ class _Sums:
                     f"i64 0)"
                 )
 
-    def transform(self, first: str, channel: str, part: str) -> None:
-        """Make kernels of the sums, output by output."""
+    def transform(self, first: str, channel: str, chunk_number: str) -> None:
+        """Write the weights' gradients from the sums, output by output."""
         body, size, lanes = self.body, self.shape.size, self.shape.lanes
         item, taps = self.shape.stored.itemsize, TAPS * TAPS
         whole = body.mul(body.mul(self.outputs, self.channels), taps * item)
-        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(part, whole))
+        result = body.at(body.array("%buffers", 2, "ptr"), body.mul(chunk_number, whole))
         end = body.min(body.add(first, _PANELS * self.shape.columns), self.outputs)
         count = body.min(body.sub(self.channels, channel), _PANELS * self.shape.columns)
         with body.loop(first, end) as output, body.loop(0, count, lanes) as lane:
             here = body.at("%scratch", body.mul(body.sub(output, first), _PANELS * self.line))
             here = body.at(here, body.mul(lane, size))
-            matrix = matrix_transpose(F4.of_kernel)
+            matrix = matrix_transpose(F4.of_weight)
             rows = []
             for i in range(F4.size):
                 offsets = [(i * F4.size + j) * self.code.plane * size for j in range(F4.size)]
                 values = [self.elements.load(body.at(here, offset)) for offset in offsets]
                 rows.append(mapped(body, self.shape, matrix, values))
             columns = [mapped(body, self.shape, matrix, list(c)) for c in zip(*rows, strict=True)]
-            kernel = [columns[j][i] for i in range(TAPS) for j in range(TAPS)]
+            weight = [columns[j][i] for i in range(TAPS) for j in range(TAPS)]
             begin = body.add(channel, lane)
             number = body.add(body.mul(output, self.channels), begin)
             to = body.at(result, body.mul(number, taps * item))
             for tap in range(0, taps, lanes):
-                some = kernel[tap : tap + lanes]
+                some = weight[tap : tap + lanes]
                 vectors = transposed(
                     body, self.shape, [*some, *["zeroinitializer"] * (lanes - len(some))]
                 )
@@ -221,20 +221,20 @@ class _Sums:
 
 
 def fits(x: View, y: View, dims: list[SpatialDim], groups: int) -> bool:
-    """Whether the algorithm is for such a gradient."""
+    """Return whether the algorithm serves for a gradient."""
     return (
         (x.storage.dtype is float32 or x.storage.dtype.is_low_precision)
         and groups == 1
         and len(dims) == 2
         and min(_count(x), _count(y)) >= _LEAST
-        and all([(dim.kernel, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in dims])
+        and all([(dim.taps, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in dims])
         and dims[-1].step == 1
         and y.strides[-1] == 1
     )
 
 
 def _count(view: View) -> int:
-    """Return how many channels there are; with the kernels' sizes these are known."""
+    """Return the number of channels, which is known like the weights' sizes."""
     channels = view.shape[1]
     assert isinstance(channels, int)
     return channels
@@ -255,10 +255,10 @@ class _Tiling(NamedTuple):
 def winograd_gradient_steps(
     node: Node, x: View, y: View, result: Storage, dims: list[SpatialDim]
 ) -> list[Step]:
-    """Return the steps of the gradient of kernels; see `fits`.
+    """Return the steps of the gradient of weights; see `fits`.
 
-    Where there are few channels, and so many tiles beside them, these are done in rounds: the L3
-    cache holds the transformed tiles of one.
+    If there are few channels and many tiles, the tiles are done in rounds, so that the L3 cache
+    holds the transformed tiles of a round.
     """
     target = host()
     shape = shape_for(x.storage.dtype, target)
@@ -273,15 +273,15 @@ def winograd_gradient_steps(
         rounds = max(min(rounds, images), 1)
     most = (images + rounds - 1) // rounds
     chunk = total = most * down * across
-    parts: DimLike = 1
+    chunks: DimLike = 1
     if not is_whole:
         chunk = dim_max(_DEPTH, (total * blocks + _WORK_ITEMS - 1) // _WORK_ITEMS)
-        parts = dim_max(1, (total + chunk - 1) // chunk)
-    code = KernelSumsCode(shape if is_whole else shape._replace(stored=shape.dtype), target)
+        chunks = dim_max(1, (total + chunk - 1) // chunk)
+    code = WeightSumsCode(shape if is_whole else shape._replace(stored=shape.dtype), target)
     before = [dim.before for dim in dims]
     steps: list[Step] = []
     sums: list[Storage] = []
-    # The image is there long before its tiles are needed: they would fill memory until then.
+    # Not before y, the cotangent: made earlier, the image's tiles would fill memory until then.
     after: Storage = y.storage
     for number in range(rounds):
         first = number * most
@@ -291,19 +291,19 @@ def winograd_gradient_steps(
         image = _transformed(node, TilesCode(shape, "image", target), x, first, tiling, before)
         to = result
         if not is_whole:
-            size = parts * outputs * channels * TAPS * TAPS
-            to = Temp(shape.dtype, size, "gradients of kernels for parts of the images")
+            size = chunks * outputs * channels * TAPS * TAPS
+            to = Temp(shape.dtype, size, "gradients of weights for chunks of the images")
         operands = (positions.operands[1], image.operands[1], to)
         params = (outputs, channels, tiling.total, chunk)
         steps += [replace(step, after=(after,)) for step in (positions, image)]
         steps.append(
             Step(
-                (node,), code, operands, (False, False, True), params, blocks * parts, code.scratch
+                (node,), code, operands, (False, False, True), params, blocks * chunks, code.scratch
             )
         )
         sums.append(to)
         after = to
-    return steps if is_whole else [*steps, added(node, shape, target, sums, parts, result)]
+    return steps if is_whole else [*steps, added(node, shape, target, sums, chunks, result)]
 
 
 def _transformed(

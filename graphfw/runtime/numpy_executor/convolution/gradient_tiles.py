@@ -1,4 +1,4 @@
-"""`TilesCode`: tiles of images and of positions, transformed for the gradient of 3 x 3 kernels."""
+"""`TilesCode`: transformed tiles of images and of positions, for gradients of 3 x 3 weights."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class TilesCode:
     """A work item: some rows of tiles of a panel of channels, transformed.
 
     Operands: an image, the result: for each element of a transformed tile and each panel of
-    channels a matrix [tiles][channels]. What follows the last channel is any numbers.
+    channels a matrix [tiles][channels], padded with any numbers.
 
     Attributes:
         shape: The vectors and panels.
-        side: What is transformed.
+        side: The operand that is transformed.
         target: The processor.
     """
 
@@ -75,7 +75,7 @@ class TilesCode:
         return F4.of_image if self.side == "image" else matrix_transpose(F4.of_result)
 
     def scratch(self, across: DimLike) -> DimLike:
-        """Return how many bytes a strip of tiles takes: as it is, and with columns transformed."""
+        """Return the bytes of a strip of tiles, and of the strip with columns transformed."""
         lanes, seen = self.shape.lanes, len(self.matrix[0])
         columns = (across * F4.positions + 2 + lanes - 1) // lanes * lanes
         return columns * (seen + F4.size) * lanes * self.shape.size
@@ -137,7 +137,7 @@ class _Tiles:
         return body.work_item(symbol)
 
     def strip(self, image: str, channel: str, row: str) -> None:
-        """Lay out what a row of tiles sees of a group of channels: `[line][column][channel]`."""
+        """Pack a row of tiles of a group of channels: `[line][column][channel]`."""
         body, lanes, item = self.body, self.shape.lanes, self.shape.stored.itemsize
         left = body.sub(body.sub(self.param(TransformParams.CHANNELS), channel), 1)
         sources = [
@@ -154,7 +154,7 @@ class _Tiles:
         before = self.param(TransformParams.PADDING_ACROSS)
         with body.loop(0, str(self.seen)) as line:
             y = body.add(top, line)
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             is_inside = body.test("ult", y, self.param(TransformParams.HEIGHT))
             width = body.select(is_inside, self.param(TransformParams.WIDTH), "0")
             here = body.mul(y, self.distance(TransformParams.ROW))

@@ -1,8 +1,7 @@
-"""`input_dilation_steps`: the steps of convolutions of spread elements: gradients of strided ones.
+"""`input_dilation_steps`: the steps of convolutions with input dilation, gradients of strided ones.
 
-Of the positions of the result, those with the same remainder by the spread see the same elements of
-the kernel, and x without gaps: each such phase is a convolution, and the last step puts the phases
-together.
+Positions of the result with the same remainder by the input dilation see the same taps, and x
+without gaps. Each such phase is a convolution, and the last step interleaves the phases.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.utils.records import record
 
 _MOST = 16
-"""So many phases at most: the code that puts them together grows with them."""
+"""The most phases: the code that interleaves them grows with their number."""
 
 _WORK_ITEM = 1 << 14
-"""About how many elements a work item puts together."""
+"""About the number of elements of a work item."""
 
 
 class _Phase(NamedTuple):
-    """Along one dim: which elements of the kernel the positions of a phase see.
+    """The taps that the positions of a phase see along one dim.
 
     Attributes:
-        first: The first of them.
-        step: How far they are apart.
-        taps: How many there are.
-        dilation: How far they are apart in x.
-        before: How many elements before x the first position begins to see.
+        first: The first tap.
+        step: The distance of the taps.
+        taps: The number of taps.
+        dilation: The distance of the taps in x.
+        before: The zeros that the first position sees before x.
     """
 
     first: int
@@ -54,7 +53,7 @@ class _Phase(NamedTuple):
 
 
 def why_not_input_dilation(node: Node) -> str:
-    """Return why there is no native code for a convolution of spread elements; "" if there is."""
+    """Return why there is no native code for a convolution with input dilation; "" if there is."""
     op = node.op
     assert isinstance(op, Conv)
     reason = why_never(node)
@@ -62,8 +61,8 @@ def why_not_input_dilation(node: Node) -> str:
         return reason
     for spread, stride, before in zip(op.input_dilations, op.strides, op.before, strict=True):
         if spread != 1 and (stride != 1 or not isinstance(before, int)):
-            return "the elements of x are spread, and the window moves by more than 1"
-    return "" if math.prod(op.input_dilations) <= _MOST else "the elements of x are spread far"
+            return "x is dilated, and the stride is not 1"
+    return "" if math.prod(op.input_dilations) <= _MOST else "x is dilated too far"
 
 
 def input_dilation_steps(
@@ -76,9 +75,9 @@ def input_dilation_steps(
     tiles: Form | None,
     choose: Choose,
 ) -> list[Step]:
-    """Return the steps of a convolution of spread elements; none where there is a reason not to.
+    """Return the steps of a convolution with input dilation; none where there is a reason not to.
 
-    The phases are computed as `conv_steps` says.
+    The phases are steps of `conv_steps`.
     """
     if why_not_input_dilation(node):
         return []
@@ -100,13 +99,13 @@ def input_dilation_steps(
         before = tuple([one.before for one in seen])
         dilations = tuple([one.dilation for one in seen])
         rank = len(phase_sizes)
-        part = Conv(phase_sizes, before, op.strides, dilations, (1,) * rank, op.groups)
+        phase_conv = Conv(phase_sizes, before, op.strides, dilations, (1,) * rank, op.groups)
         temp = Temp(x.storage.dtype, size_of((*lead, *phase_sizes)), "a phase of a convolution")
         steps += conv_steps(
             (node,),
-            part,
+            phase_conv,
             x,
-            _part(weight, seen),
+            _phase_weight(weight, seen),
             temp,
             None,
             winograd=winograd,
@@ -130,22 +129,22 @@ def _phase_size(size: DimLike, spread: int, phase: int) -> DimLike:
     return (size - phase + spread - 1) // spread
 
 
-def _phase(phase: int, spread: int, dilation: int, before: DimLike, kernel: DimLike) -> _Phase:
-    """Return what the positions `spread * q + phase` see: x at q + t * dilation - before."""
+def _phase(phase: int, spread: int, dilation: int, before: DimLike, taps: DimLike) -> _Phase:
+    """Return the taps t that positions `spread * q + phase` see: x at q + t * dilation - before."""
     if spread == 1:
-        assert isinstance(kernel, int)
-        return _Phase(0, 1, kernel, dilation, before)
+        assert isinstance(taps, int)
+        return _Phase(0, 1, taps, dilation, before)
     assert isinstance(before, int)
-    assert isinstance(kernel, int)
+    assert isinstance(taps, int)
     step = spread // math.gcd(spread, dilation)
-    seen = [k for k in range(kernel) if (phase + k * dilation - before) % spread == 0]
+    seen = [k for k in range(taps) if (phase + k * dilation - before) % spread == 0]
     first = seen[0] if seen else 0
     begin = (phase + first * dilation - before) // spread
     return _Phase(first, step, len(seen), step * dilation // spread, -begin)
 
 
-def _part(weight: View, seen: Sequence[_Phase]) -> View:
-    """Return a view of the elements of the kernels that a phase sees."""
+def _phase_weight(weight: View, seen: Sequence[_Phase]) -> View:
+    """Return a view of the weights of a phase's taps."""
     offset = weight.offset
     for one, stride in zip(seen, weight.strides[2:], strict=True):
         offset = offset + one.first * stride
@@ -160,14 +159,14 @@ def _part(weight: View, seen: Sequence[_Phase]) -> View:
 
 @record
 class PhasesCode:
-    """A work item: some planes of the result, put together from the phases.
+    """A work item: some planes of the result, interleaved from the phases.
 
     Operands: the phases that are not 0 everywhere, the result. Integers: how many planes there are,
     how many a work item has, the sizes of a plane.
 
     Attributes:
-        dtype: Of the elements.
-        input_dilations: Into how many phases each dim is divided.
+        dtype: The dtype of the elements.
+        input_dilations: The number of phases along each dim.
         is_there: For each phase whether it is an operand; else it is 0.
         target: The processor.
     """

@@ -41,13 +41,13 @@ _LAID_OUT: Mapping[SpatialStep, int] = {1: 8, 2: 15, 0: 40}
 """The time of laying out a panel on average, in rows, by the step along the last dim."""
 
 _TAP = 40
-"""The cycles that each element of the window takes in each run of a panel, besides."""
+"""The further cycles of each tap in each run of a panel."""
 
 _BEFORE = 26
-"""As many rows more it takes to have written it before."""
+"""The time of a panel that is written in advance, in rows more."""
 
-_RESULT, _KERNEL = 0.5, 2.5
-"""The cycles for an element of the result, and of the kernels where each run lays these out."""
+_RESULT, _WEIGHT = 0.5, 2.5
+"""The cycles for an element of the result, and of the weights where each run lays these out."""
 
 _COPIED = 16
 """Copying an element takes as long as multiplying so many."""
@@ -59,47 +59,47 @@ _AHEAD = 16 << 20
 """The most bytes of panels that are laid out before they are needed: caches hold them."""
 
 _CHUNK = 1 << 16
-"""About how many elements of a work item are done at a time: they stay in the L2 cache."""
+"""About the number of elements that are done at a time: they stay in the L2 cache."""
 
 _FEW = 256
-"""Up to so many positions of an image, its last panel would leave much empty: images are joined."""
+"""Images of up to so many positions are joined, as most of their last panel would be empty."""
 
 _MULTIPLE = 4
 """Up to so many outputs for each channel are computed channel by channel."""
 
 
 def why_not(node: Node) -> str:
-    """Return why a convolution is no native product of x as it lies; "" if it is."""
+    """Return why a convolution is no native product of x itself; "" if it is."""
     op = node.op
     assert isinstance(op, Conv)
     is_spread = any([spread != 1 for spread in op.input_dilations])
-    return "the elements of x are spread" if is_spread else why_never(node)
+    return "x is dilated" if is_spread else why_never(node)
 
 
 def why_never(node: Node) -> str:
-    """Return why there is no native code for a convolution, its elements spread or not."""
+    """Return why there is no native code for a convolution, with or without input dilation."""
     op, (x, weight) = node.op, node.inputs
     assert isinstance(op, Conv)
     if not supported(x.dtype):
         return f"there are no native products of {x.dtype}"
     if not all(isinstance(size, int) for size in (*weight.shape, op.groups)):
-        return "the sizes of the kernels are not known"
+        return "the sizes of the weights are not known"
     return ""
 
 
 class Convolution(NamedTuple):
-    """The convolution that is computed; see `strategies.conv_steps`.
+    """A convolution; see `strategies.conv_steps`.
 
     Attributes:
         nodes: For reports.
         dims: The spatial dims.
         x: The images.
-        weight: The kernels.
-        groups: How many there are.
-        images: How many there are.
+        weight: The weights.
+        groups: The number of groups.
+        images: The number of images.
         target: The processor.
-        likely: How many images there may be, where that is not known: for estimates.
-        is_near: Whether caches hold the kernels from run to run: for estimates.
+        likely: The number of images that estimates assume if it is not known.
+        is_near: Whether caches hold the weights from run to run: for estimates.
         is_whole: Whether a work item must have all positions of its outputs, for the epilogue.
     """
 
@@ -116,12 +116,12 @@ class Convolution(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """How many there are in each group."""
+        """The number of outputs of a group."""
         return _known(self.weight.shape[0]) // max(self.groups, 1)
 
     @property
-    def kernel(self) -> int:
-        """How many elements a window sees of each channel."""
+    def taps(self) -> int:
+        """The number of taps of a window, all dims together."""
         return _known(size_of(self.weight.shape[2:]))
 
     @property
@@ -131,17 +131,17 @@ class Convolution(NamedTuple):
 
     @property
     def output_size(self) -> DimLike:
-        """How many there are."""
+        """The number of output positions."""
         return size_of([dim.output_size for dim in self.dims])
 
     @property
     def members(self) -> DimLike:
-        """How many products there are: one for each group of each image, or of all."""
+        """The number of products: one for each group of each image, or of all."""
         return self.images * self.groups
 
     @property
     def assumed(self) -> tuple[int, int, int]:
-        """Outputs of a group, positions of all images, and what a window sees: for estimates.
+        """Outputs of a group, positions of all images, and elements of a window: for estimates.
 
         Positions that are not known are taken for some in each dim.
         """
@@ -151,7 +151,7 @@ class Convolution(NamedTuple):
         ]
         images = self.images if isinstance(self.images, int) else self.likely
         channels = _known(self.weight.shape[1])
-        return self.outputs, images * math.prod(positions), channels * self.kernel
+        return self.outputs, images * math.prod(positions), channels * self.taps
 
     @property
     def is_depthwise(self) -> bool:
@@ -172,13 +172,13 @@ def _known(size: DimLike) -> int:
 def multiply(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Step]:
-    """Return the steps of matrix products, whose right operand is what windows see."""
+    """Return the steps of matrix products whose right operand is the windows' elements."""
     shape, x, positions = it.shape, it.x, it.output_size
     channels = _known(it.weight.shape[1])
     it, is_joined, how, is_ahead = _planned(it)
-    m, n, k = it.outputs, it.output_size, channels * it.kernel
+    m, n, k = it.outputs, it.output_size, channels * it.taps
     work_item = ConvItemCode(shape, len(it.dims), it.dims[-1].step, is_ahead, is_joined)
-    tiles, steps = kernels_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
+    tiles, steps = weights_as_tiles(it, how.heights[0], _known(how.row_blocks), fixed)
     params: tuple[DimLike, ...] = (
         *(m, n, k, it.groups, channels),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
@@ -214,7 +214,7 @@ def multiply(
 
 
 def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
-    """Return how long `multiply`'s steps take, on one core."""
+    """Return the time of `multiply`'s steps on one core."""
     m, n, k = it.assumed
     it, _, how, is_ahead = _planned(it)
     shape, step = it.shape, it.dims[-1].step
@@ -224,34 +224,34 @@ def multiply_seconds(it: Convolution, *, fixed: bool) -> float:
     times = 1 if is_ahead else _known(how.row_blocks)
     rows += times * _LAID_OUT[step]
     cycles: float = rows * columns * k / (2 * shape.lanes)
-    cycles += _TAP * times * it.kernel * columns // shape.columns * _runs(it)
+    cycles += _TAP * times * it.taps * columns // shape.columns * _runs(it)
     cycles += _RESULT * m * n
     if not fixed:
-        cycles += _KERNEL * m * k
+        cycles += _WEIGHT * m * k
     return cycles * it.groups / CLOCK
 
 
 def _planned(it: Convolution) -> tuple[Convolution, bool, ProductCut, bool]:
-    """Return how `multiply` sees a convolution: whether images are joined, and as of `_cut`."""
+    """Return the convolution for `multiply`, with images joined or not, and its `_cut`."""
     it = it._replace(dims=joined(it.dims))
     few = isinstance(it.output_size, int) and it.output_size <= _FEW
     is_joined = it.groups == 1 != it.x.shape[0] and few and not it.is_whole
     if is_joined:
         it = it.with_images_joined()
-    sizes = it.outputs, it.output_size, _known(it.weight.shape[1]) * it.kernel
+    sizes = it.outputs, it.output_size, _known(it.weight.shape[1]) * it.taps
     return it, is_joined, *_cut(it, sizes)
 
 
 def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, bool]:
     """Return how a convolution is cut, and whether panels are laid out before.
 
-    That pays where several work items need the same ones, as with small images.
+    That pays if several work items need the same panels, as with small images.
     """
     (m, n, k), shape = sizes, it.shape
     costs = Costs(speed=1, a=0, b=_PANEL + _RUN * _runs(it))
     nbytes = it.members * _panels(shape, n) * shape.columns * k * shape.size
     if it.is_whole:
-        # As much work in one panel: so the columns are not cut.
+        # The plan is for as much work in one panel, so that the columns are not cut.
         panels = _known(_panels(shape, n))
         sizes = m, shape.columns, k * panels
     how = cut(shape, costs, sizes, it.members, may_split=False)
@@ -268,7 +268,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
 
 
 def _runs(it: Convolution) -> int:
-    """Return how many rows of positions a panel has parts of."""
+    """Return how many rows of positions a panel overlaps."""
     positions = it.dims[-1].output_size
     positions = positions if isinstance(positions, int) else _ASSUMED_POSITIONS
     return 1 + (it.shape.columns - 1) // max(positions, 1)
@@ -278,18 +278,18 @@ def _panels(shape: TileShape, n: DimLike) -> DimLike:
     return (n + shape.columns - 1) // shape.columns
 
 
-def kernels_as_tiles(
+def weights_as_tiles(
     it: Convolution, height: int, blocks: int, fixed: bool, *, by_channel: bool = False
 ) -> tuple[Storage, list[Step]]:
-    """Return the kernels as tiles of so many outputs, and what makes these: see `WeightsCode`.
+    """Return the weights as tiles of some outputs, and the steps: see `WeightsCode`.
 
     k is [*K, C], or [C, *K] with `by_channel`.
     """
     weight, shape = it.weight, it.shape
     channels = _known(weight.shape[1])
     tiles = -(-it.outputs // height)
-    size = it.groups * tiles * height * channels * it.kernel
-    memory = Temp(shape.dtype, size, "kernels as tiles")
+    size = it.groups * tiles * height * channels * it.taps
+    memory = Temp(shape.dtype, size, "weights as tiles")
     channel, *dims = zip(weight.shape[1:], weight.strides[1:], strict=True)
     *slow, fast = (channel, *dims) if by_channel else (*dims, channel)
     step = Step(
@@ -307,12 +307,12 @@ def kernels_as_tiles(
     )
     if fixed:
         return memory, [replace(step, prepacks=True)]
-    # They could be made long before they are needed: they would fill memory until then.
+    # Not before x: made earlier, they would fill memory until they are needed.
     return memory, [replace(step, after=(it.x.storage,))]
 
 
 def copied(it: Convolution, to: Storage) -> Step:
-    """Return the step that copies what windows of one element see, 0 where that is outside."""
+    """Return the step that copies the elements of windows of one tap, 0 outside of the image."""
     rows, width = size_of([dim.output_size for dim in it.dims[:-1]]), it.dims[-1].output_size
     images, channels = it.x.shape[:2]
     together = rows_together(width, _COPIED)
@@ -334,7 +334,7 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
     outputs = it.groups * multiple
     rows = size_of([dim.output_size for dim in it.dims[:-1]])
     width, item = it.dims[-1].output_size, it.shape.stored.itemsize
-    together = rows_together(width, it.kernel)
+    together = rows_together(width, it.taps)
     params: tuple[DimLike, ...] = (
         *(x.shape[0] * outputs, rows, together, outputs, multiple),
         *(x.offset, *x.strides[:2], weight.offset, weight.strides[0]),
@@ -347,7 +347,7 @@ def slide(it: Convolution, product: Storage | None, epilogue: Epilogue | None) -
         params += epilogue.params_with(it.output_size if product is not None else 0)
         scratch = dim_min(together, rows) * width * item
     work_item = DirectWindowCode(
-        it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].kernel)
+        it.shape, len(it.dims), it.dims[-1].step, "products", written_width(it.dims[-1].taps)
     )
     target = with_stores(it.target, x.shape[0] * outputs * it.output_size)
     code = MatmulCode(work_item, target, (1,), False, (1,), product is not None, operands.region)

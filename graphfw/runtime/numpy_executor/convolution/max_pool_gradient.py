@@ -1,7 +1,7 @@
-"""Gradients of maxima of windows side by side, in one pass over the image.
+"""Gradients of maxima over windows that don't overlap, in one pass over the image.
 
-Windows that don't overlap, two elements wide: rows that a window sees are read as pairs of vectors,
-whose even and odd lanes are its elements. Each element of the image is read once, compared with the
+Windows are two elements wide: their rows are read as pairs of vectors, whose even and odd lanes are
+the elements. Each element of the image is read once, compared with the
 others of its window, and gets the gradient or 0.
 """
 
@@ -29,13 +29,13 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 14
-"""About how many elements of the image a work item goes through."""
+"""About the number of elements of the image of a work item."""
 
 _ROWS = 4
-"""So many rows at most that a window sees: all that it sees is in registers."""
+"""The most rows of a window: all its elements are in registers."""
 
 _FEWEST = 4
-"""So many lanes a vector has at least: shorter rows are masked."""
+"""The least lanes of a vector: shorter rows are masked."""
 
 
 class PoolGradParams(ParamBlock):
@@ -54,7 +54,7 @@ class PoolGradParams(ParamBlock):
     COTANGENT_OUTER: int
     COTANGENT_PLANE: int
     COTANGENT_ROW: int
-    """Where the first operand begins, its strides of the two leading dims and of rows."""
+    """The offset of the first operand, and its strides along the two leading dims and rows."""
     IMAGE: int
     IMAGE_OUTER: int
     IMAGE_PLANE: int
@@ -63,11 +63,11 @@ class PoolGradParams(ParamBlock):
 
 @record
 class MaxPoolGradientCode:
-    """A work item: some planes. Operands: what is given for each position, the image, the result.
+    """A work item: some planes. Operands: the cotangent of each position, the image, the result.
 
     Attributes:
         shape: The vectors.
-        rows: How many rows a window sees.
+        rows: The number of rows of a window.
         target: The processor.
     """
 
@@ -88,7 +88,7 @@ class MaxPoolGradientCode:
 
 
 class _Row(NamedTuple):
-    """Where a row of positions begins, and the first of the rows that its windows see."""
+    """The addresses of a row of positions, and of the first row that its windows see."""
 
     cotangent: str
     seen: str
@@ -124,7 +124,7 @@ class _MaxPoolGradient:
         return body.work_item(symbol)
 
     def plane(self, plane: str) -> None:
-        """Go through a plane row by row of positions; what no window sees is 0."""
+        """Go through a plane row by row of positions; elements that no window sees are 0."""
         body, rows = self.body, self.code.rows
         cotangent, seen = (
             self.start(n, at, plane)
@@ -144,7 +144,7 @@ class _MaxPoolGradient:
         self.clear(body.at(result, done), body.sub(size, done))
 
     def start(self, number: int, first: int, plane: str) -> str:
-        """Where a plane of an operand begins."""
+        """Return the address of a plane of an operand."""
         body, each = self.body, self.body.max(self.param(PoolGradParams.EACH), 1)
         at = body.at(body.array("%buffers", number, "ptr"), self.bytes(first))
         at = body.at(at, body.mul(body.div(plane, each), self.bytes(first + 1)))
@@ -156,7 +156,7 @@ class _MaxPoolGradient:
         )
 
     def row(self, row: _Row) -> None:
-        """Do a row of positions, vector by vector; the last one may do some once more."""
+        """Compute a row of positions, vector by vector; the last one may repeat some."""
         body, lanes, positions = (
             self.body,
             self.code.shape.lanes,
@@ -176,7 +176,7 @@ class _MaxPoolGradient:
                 self.clear(body.at(here, done), body.sub(self.line, done))
 
     def strip(self, row: _Row, position: str, count: str) -> None:
-        """Do a vector of positions, or some of one."""
+        """Compute a vector of positions, or some lanes of it."""
         body, memory, lanes = self.body, self.memory, self.code.shape.lanes
         kept, masks = "", ["", ""]
         if count:
@@ -194,7 +194,7 @@ class _MaxPoolGradient:
         chosen = self.chosen(taps)
         cotangent = self.load(body.at(row.cotangent, body.mul(position, self.item)), kept)
         kind, bits = self.code.shape.vector, f"<{lanes} x i1>"
-        # What is added to 0 is never -0.
+        # A number added to 0 is never -0.
         cotangent = body.let(f"fadd {kind} {cotangent}, zeroinitializer")
         numbers = f"<{lanes} x i32>"
         sent = []
@@ -220,7 +220,7 @@ class _MaxPoolGradient:
         return self.memory.load_some(address, mask) if mask else self.memory.load(address)
 
     def shuffled(self, pair: Sequence[str], order: Sequence[int]) -> str:
-        """A vector of lanes of two."""
+        """Return a vector of lanes of two vectors."""
         kind, lanes = self.code.shape.vector, self.code.shape.lanes
         text = ", ".join([f"i32 {i}" for i in order])
         return self.body.let(
@@ -228,7 +228,7 @@ class _MaxPoolGradient:
         )
 
     def chosen(self, taps: list[str]) -> str:
-        """Return the numbers of the largest, of those that tie the first, of NaNs the last."""
+        """Return the indices of the largest elements: of equal ones the first, of NaNs the last."""
         body, shape = self.body, self.code.shape
         kind, bits, numbers = shape.vector, f"<{shape.lanes} x i1>", f"<{shape.lanes} x i32>"
         best, choice = taps[0], "zeroinitializer"
@@ -243,7 +243,7 @@ class _MaxPoolGradient:
 
 
 def has_max_pool_gradient(node: Node) -> bool:
-    """Whether a `window_put` of `window_argmax` has native code as one `window_route`."""
+    """Return whether a `window_put` of `window_argmax` has native code as one `window_route`."""
     op = node.op
     assert isinstance(op, Padded)
     if op.reaches or set(op.dilations) != {1} or op.window != op.strides:
@@ -257,8 +257,8 @@ def max_pool_gradient_steps(
 ) -> list[Step]:
     """Return the steps of a `window_route`; none where that is not native.
 
-    There is one, if leading dims lie in memory as one or two, and rows without gaps; else the
-    elements' numbers are found first.
+    There is one step if leading dims have one or two strides, and rows no gaps; else a step finds
+    the elements' indices first.
     """
     op, (cotangent, seen), (result,) = node.op, inputs, outputs
     assert isinstance(op, Padded)
@@ -287,7 +287,7 @@ def max_pool_gradient_steps(
 
 
 def _in_two(op: Padded, node: Node, cotangent: View, seen: View, result: View) -> list[Step]:
-    """Return the steps that find the numbers of the largest, and then send what is given there."""
+    """Return the steps that find the indices of the largest, and then scatter the cotangents."""
     memory = Temp(int64, size_of(cotangent.shape), "which elements are the largest")
     numbers = View(memory, 0, cotangent.shape, contiguous(cotangent.shape))
     dims = seen.shape[len(seen.shape) - len(op.window) :]
@@ -297,7 +297,7 @@ def _in_two(op: Padded, node: Node, cotangent: View, seen: View, result: View) -
 
 
 def _narrow(shape: TileShape, positions: DimLike) -> TileShape:
-    """Return vectors that are not wider than a row of positions, where that is known."""
+    """Return vectors no wider than a row of positions, if its width is known."""
     lanes = shape.lanes
     while isinstance(positions, int) and lanes > max(positions, _FEWEST):
         lanes //= 2

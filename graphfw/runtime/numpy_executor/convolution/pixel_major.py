@@ -2,10 +2,10 @@
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-The left operand of the product is the image as it lies: what is seen lies equally far apart for all
-positions in a row of the result, and a list says how far apart for what the window sees. So
-nothing is laid out, and no columns are wasted where rows are short. The right operand is panels of
-kernels. What is computed, `[positions][outputs]`, is transposed at last.
+The left operand of the product is the image itself: the elements that positions in a row of the
+result see have one stride, and a list has the offsets of the taps. So nothing is packed, and no
+columns are wasted where rows are short. The right operand is panels of weights. The result,
+`[positions][outputs]`, is transposed at last.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TransposeCode(SharedFunction):
         @turn(ptr block, ptr to, i64 gap, i64 positions, i64 outputs)
 
     The block is `[positions][two vectors]`, with room for positions up to a multiple of the lanes;
-    `gap` is how many bytes the outputs are apart where it goes.
+    `gap` is the distance of outputs at the destination, in bytes.
     """
 
     shape: TileShape
@@ -102,9 +102,10 @@ class TransposeCode(SharedFunction):
 
 @record
 class PixelMajorCode(SharedFunction):
-    """How a work item is computed: some outputs of a group, some rows of positions of all images.
+    """A work item: some outputs of a group, some rows of positions of all images.
 
-    Operands: x, in the dtype that is computed in, with all that windows see; the panels of kernels.
+    Operands: x, in the dtype of the computation, with all elements that windows see; the panels of
+        weights.
 
     Attributes:
         shape: The tiles.
@@ -123,7 +124,7 @@ class PixelMajorCode(SharedFunction):
 
     @property
     def inputs(self) -> int:
-        """How many operands come before the result."""
+        """The number of operands before the result."""
         return 2
 
     @property
@@ -132,23 +133,23 @@ class PixelMajorCode(SharedFunction):
         return TransposeCode(self.shape)
 
     @property
-    def parts(self) -> tuple[TransposeCode]:
+    def callees(self) -> tuple[TransposeCode]:
         """The functions that it calls by name."""
         return (self.turn,)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(PixelMajorWriter(self).text(symbol), self.shape, self.parts)
+        return calling(PixelMajorWriter(self).text(symbol), self.shape, self.callees)
 
 
 class Result(NamedTuple):
     """The result of a work item, before it is transposed.
 
     Attributes:
-        rows: How many rows of positions an image has.
-        width: How many positions a row has.
-        block: Where it is.
-        params: How many run-time integers there are before the epilogue's.
+        rows: The number of an image's rows of positions.
+        width: The number of positions of a row.
+        block: Its address.
+        params: The number of run-time integers before the epilogue's.
     """
 
     rows: str
@@ -192,7 +193,7 @@ class PixelMajorWriter:
         return self.body.array("%params", index)
 
     def result_block(self) -> Result:
-        """Return what is transposed at last."""
+        """Return the block that is transposed at last."""
         return Result(
             self.rows,
             self.width,
@@ -239,7 +240,7 @@ class PixelMajorWriter:
                 self.finish(image, group, panel, (row, stop))
 
     def offsets(self) -> None:
-        """List where what the window sees lies, in bytes: of each channel all elements."""
+        """List the offsets of the window's elements in bytes: of each channel all taps."""
         body, channels = self.body, self.param(PixelMajor.CHANNELS)
         gap = body.mul(self.param(PixelMajor.X_CHANNEL), self.size)
         taps = body.div(self.k, body.max(channels, 1))
@@ -252,7 +253,7 @@ class PixelMajorWriter:
                 body.line(f"store i64 {offset}, ptr {there}")
 
     def address_of(self, index: str, size: int, gap: int, dims: list[list[str]]) -> str:
-        """How many bytes an index of several dims joined lies after the first."""
+        """Return the offset in bytes of an index along joined dims."""
         body, total = self.body, "0"
         for number, dim in reversed(list(enumerate(dims))):
             along = index if number == 0 else body.rem(index, dim[size])
@@ -261,11 +262,11 @@ class PixelMajorWriter:
         return body.mul(total, self.size)
 
     def compute(self, x: str, group: str, panel: str, rows: tuple[str, str]) -> None:
-        """Compute what a panel of outputs is in some rows of positions, piece by piece of k."""
+        """Compute a panel of outputs in some rows of positions, piece by piece of k."""
         body, width = self.body, self.shape.columns
         panels = body.mul(group, body.ceil(self.m, width))
-        kernels = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
-        kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
+        weights = body.mul(body.mul(body.add(panels, panel), self.k), self.line)
+        weights = body.at(body.array("%buffers", 1, "ptr"), weights)
         left = body.min(body.sub(self.m, body.mul(panel, width)), width)
         narrow = body.test("sle", left, self.shape.lanes)
         gap = body.mul(self.dims[-1][PixelMajorDim.POSITION_STRIDE], self.size)
@@ -274,11 +275,11 @@ class PixelMajorWriter:
             begin = body.div(body.mul(self.k, piece), pieces)
             end = body.div(body.mul(self.k, body.add(piece, 1)), pieces)
             more = body.test("ne", piece, 0)
-            b = body.at(kernels, body.mul(begin, self.line))
+            b = body.at(weights, body.mul(begin, self.line))
             length = body.sub(end, begin)
             offsets = body.let(f"ptrtoint ptr {body.at(self.list, body.mul(begin, 8))} to i64")
-            # The first tiles ask for the next kernels, a line for each position of k; the others
-            # for what is there.
+            # The first tiles prefetch the next weights, a line for each position of k; the others
+            # prefetch memory that is read already.
             ahead, nbytes = body.slot("ptr"), body.mul(length, self.line)
             body.set(ahead, body.at(b, nbytes), "ptr")
             last = body.at(b, body.mul(nbytes, 2))
@@ -304,12 +305,12 @@ class PixelMajorWriter:
                     body.set(ahead, body.select(is_left, following, b, "ptr"), "ptr")
 
     def row_block(self, row: str, first: str) -> str:
-        """Where a row of positions lies in the block, of which one is the first."""
+        """Return the address of a row of positions in the block, given the block's first row."""
         before = self.body.mul(self.body.sub(row, first), self.width)
         return self.body.at(self.block, self.body.mul(before, self.line))
 
     def finish(self, image: str, group: str, panel: str, rows: tuple[str, str]) -> None:
-        """Transpose what has been computed; then do to its elements what is to be done."""
+        """Transpose the results; then run the epilogue."""
         body, kept = self.body, self.calls.kept
         height, width, block, params_before = self.result
         member = body.add(body.mul(image, self.param(PixelMajor.GROUPS)), group)

@@ -1,9 +1,9 @@
 """`PixelMajorPoolCode`: pixel-major convolutions with a pooling of their results.
 
-Positions of the convolution are rows in a block in cache, vectors of outputs side by side: so what
-a window sees is reduced vector by vector, and only that is transposed and leaves the work item. The
-block holds as many rows of positions as the windows of a chunk see; where the next chunk's windows
-see some of them again, these are still there.
+Positions of the convolution are rows of a block in cache, and neighbouring outputs are vectors. A
+pooling window is reduced vector by vector, and only its result is transposed and leaves the work
+item. The block holds as many rows of positions as the windows of a chunk see. If the next chunk's
+windows see some of them again, they are still there.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class PoolWindow(ParamBlock):
 
 @record
 class PixelMajorPoolCode(PixelMajorCode):
-    """How a work item is computed: some outputs of a group, some rows of positions of windows.
+    """A work item: some outputs of a group, some rows of pooled positions.
 
     Attributes:
-        window: How many rows of positions a window sees, and how many of each.
-        is_sum: Whether the result is the sum of what windows see, after a third operand with a
-            number for each output was added, and what is negative became 0; else the largest.
+        window: The rows of positions of a window, and the positions of each row.
+        is_sum: Whether the result is the sum over windows of ReLUs, of results to which a third
+            operand, with a number for each output, was added; else the maximum over windows.
     """
 
     window: tuple[int, int]
@@ -57,7 +57,7 @@ class PixelMajorPoolCode(PixelMajorCode):
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         code = _PixelMajorPool(self, self.window, self.is_sum)
-        return calling(code.text(symbol), self.shape, self.parts)
+        return calling(code.text(symbol), self.shape, self.callees)
 
 
 class _PixelMajorPool(PixelMajorWriter):
@@ -80,7 +80,7 @@ class _PixelMajorPool(PixelMajorWriter):
     def result_block(self) -> Result:
         body = self.body
         rows, width = (self.window_param(axis, PoolWindow.POSITIONS) for axis in range(2))
-        # So many rows of positions the windows of a chunk see.
+        # The number of rows of positions that the windows of a chunk see.
         more = body.mul(body.sub(self.together, 1), self.window_param(0, PoolWindow.STRIDE))
         self.depth = body.add(more, self.window[0])
         nbytes = body.mul(body.mul(self.depth, self.width), self.line)
@@ -109,12 +109,12 @@ class _PixelMajorPool(PixelMajorWriter):
                 self.finish(image, group, panel, (row, stop))
 
     def row_block(self, row: str, first: str) -> str:
-        """Where a row of positions lies in the block, which is a ring."""
+        """Return the address of a row of positions in the block, which is a ring."""
         before = self.body.mul(self.body.rem(row, self.depth), self.width)
         return self.body.at(self.block, self.body.mul(before, self.line))
 
     def added(self, group: str, panel: str) -> list[str]:
-        """Read what is added to a panel of outputs."""
+        """Read the numbers that are added to a panel of outputs."""
         body, lanes, columns = self.body, self.shape.lanes, self.shape.columns
         first = body.mul(panel, columns)
         left = body.sub(self.m, first)
@@ -128,7 +128,7 @@ class _PixelMajorPool(PixelMajorWriter):
         ]
 
     def pool(self, rows: tuple[str, str], added: list[str]) -> None:
-        """Reduce what windows see, in some rows of their positions."""
+        """Reduce the windows of some rows of pooled positions."""
         body, lanes = self.body, self.shape.lanes
         with body.loop(*rows) as row:
             seen = [self.row_block(index, "0") for index in self.seen(0, row, self.rows)]
@@ -147,8 +147,8 @@ class _PixelMajorPool(PixelMajorWriter):
     def seen(self, axis: int, position: str, size: str) -> list[str]:
         """Return the elements that a window sees along an axis.
 
-        Beyond the positions of the convolution it sees nothing. The last one there is, it sees
-        anyhow: that may as well be taken twice.
+        Beyond the positions of the convolution it sees nothing. There the last position is taken
+        again, which changes no maximum.
         """
         body = self.body
         stride, before = (
@@ -177,7 +177,7 @@ class _PixelMajorPool(PixelMajorWriter):
         for value in values[1:]:
             larger = body.let(f"fcmp ogt {v} {result}, {value}")
             result = body.let(f"select {bits} {larger}, {v} {result}, {v} {value}")
-        # A NaN is lost on the way; one comparison finds it in two values.
+        # The maximum loses NaN; one comparison finds it in two values.
         ordered = ""
         for first, second in zip(values[::2], [*values[1::2], values[-1]], strict=False):
             both = body.let(f"fcmp ord {v} {first}, {second}")

@@ -15,7 +15,7 @@ from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim, joined
 from graphfw.runtime.numpy_executor.convolution.lowering import (
     Convolution,
     copied,
-    kernels_as_tiles,
+    weights_as_tiles,
 )
 from graphfw.runtime.numpy_executor.convolution.pixel_major import PixelMajorCode
 from graphfw.runtime.numpy_executor.convolution.pixel_major_pools import PixelMajorPoolCode
@@ -30,22 +30,21 @@ _LONGEST = 4 * _TOGETHER
 """Rows of more positions are not computed at a time: the caches don't hold them."""
 
 _TILE, _LEAST = 0.3, 3.5
-"""The time of a tile besides its rows, in rows, and that of the least."""
+"""The time of a tile besides its rows, in rows, and the least time of a tile."""
 
 _NARROW = 0.65
-"""The time of a panel of which one vector is used, as a part of that of a whole one."""
+"""The time of a panel of which one vector is used, as a fraction of that of a whole one."""
 
-_RESULT, _COPY, _KERNEL = 0.8, 0.2, 2.5
-"""The cycles for an element of the result, of what is copied, and of kernels that each run lays
+_RESULT, _COPY, _WEIGHT = 0.8, 0.2, 2.5
+"""The cycles for an element of the result, of what is copied, and of weights that each run lays
 out."""
 
 _NEAR = 5 << 18
 """The bytes that an L2 cache holds beside others."""
 
 _FAR_COPY, _AGAIN = 1.0, 48
-"""The cycles for an element of a copy that it does not hold, as rows are then read one by one from
-farther away; and the bytes of kernels in a cycle, where each chunk of positions reads them
-again."""
+"""The cycles for an element of a copy beyond the L2 cache, where rows are read one by one; and the
+bytes of weights that arrive in a cycle, if each chunk of positions reads them again."""
 
 _STEP = 8000
 """The cycles for a step more."""
@@ -74,24 +73,24 @@ def pixel_major_strategies(
 
 
 def can_be_pixel_major(it: Convolution) -> bool:
-    """Whether the strategy serves: the dtype is computed in, spatial sizes are known."""
+    """Return whether the strategy serves: the dtype is computed in, spatial sizes are known."""
     sizes = [(dim.size, dim.output_size, dim.before, dim.dilation) for dim in it.dims]
     known = all([isinstance(number, int) for numbers in sizes for number in numbers])
     return not it.shape.converts and known and _width(it.dims) <= _LONGEST
 
 
 def pooled_seconds(it: Convolution, windows: Sequence[SpatialDim], *, fixed: bool) -> float:
-    """Return how long the steps of `pooled_steps` take, on one core."""
+    """Return the time of the steps of `pooled_steps` on one core."""
     m, n, _ = it.assumed
-    seen = math.prod([dim.kernel for dim in windows])
-    positions, again = _pooled_positions(windows), (windows[0].kernel - windows[0].stride) / _STRIP
+    seen = math.prod([dim.taps for dim in windows])
+    positions, again = _pooled_positions(windows), (windows[0].taps - windows[0].stride) / _STRIP
     cycles = n * m * (_RESULT * positions + _MAXIMUM * seen * positions)
     times = 1 + max(again, 0) / windows[0].stride
     return times * (_seconds(it, fixed=fixed) - _RESULT * m * n / CLOCK) + cycles / CLOCK
 
 
 def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
-    """Return how many positions windows have for each of what they see."""
+    """Return the number of pooled positions for each position of the convolution."""
     positions, size = size_of([d.output_size for d in windows]), size_of([d.size for d in windows])
     assert isinstance(positions, int)
     assert isinstance(size, int)
@@ -99,24 +98,24 @@ def _pooled_positions(windows: Sequence[SpatialDim]) -> float:
 
 
 def _seconds(it: Convolution, *, fixed: bool) -> float:
-    """Return how long the steps take, on one core."""
+    """Return the time of the steps on one core."""
     (m, n, k), shape = it.assumed, it.shape
     whole, rest = divmod(m, shape.columns)
     panels = whole + (0 if not rest else _NARROW if rest <= shape.lanes else 1)
     cycles = n * _slack(shape, _seen(it)) * panels * k + _RESULT * m * n
     if _is_copied(it):
-        copied = n * k / it.kernel * math.prod([dim.stride for dim in it.dims])
+        copied = n * k / it.taps * math.prod([dim.stride for dim in it.dims])
         is_near = copied * it.groups * shape.size <= _NEAR
         cycles += (_COPY if is_near else _FAR_COPY) * copied + _STEP
     if m * k * shape.size > _NEAR:
         cycles += (_chunks(it, n) - 1) * m * k * shape.size / _AGAIN
     if not fixed:
-        cycles += _KERNEL * m * k
+        cycles += _WEIGHT * m * k
     return cycles * it.groups / CLOCK
 
 
 def _chunks(it: Convolution, indices: int) -> int:
-    """Return in how many chunks so many positions, of all images, are computed."""
+    """Return the number of chunks of some positions of all images."""
     dims = _seen(it)
     rows, width = size_of([dim.output_size for dim in dims[:-1]]), _width(dims)
     assert isinstance(rows, int)
@@ -125,18 +124,18 @@ def _chunks(it: Convolution, indices: int) -> int:
 
 
 def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
-    """Return the dims of what is multiplied: of x, or of a copy of what windows see of it.
+    """Return the dims of the left operand: of x, or of a copy of the elements that windows see.
 
-    They are joined where that makes better tiles, and they need not be separate; else work items
-    may have some of the rows.
+    They are joined if that makes better tiles and they need not be separate. Else work items may
+    have some of the rows.
     """
     dims = it.dims
     if _is_copied(it):
         dims = []
         gap: DimLike = 1
         for dim in reversed(it.dims):
-            size = _extent(dim) if dim.kernel != 1 else dim.output_size
-            stride = dim.stride if dim.kernel != 1 else 1
+            size = _extent(dim) if dim.taps != 1 else dim.output_size
+            stride = dim.stride if dim.taps != 1 else 1
             dims.insert(0, dim._replace(size=size, in_memory=gap, stride=stride, before=0))
             gap = gap * size
     if is_apart:
@@ -147,7 +146,7 @@ def _seen(it: Convolution, *, is_apart: bool = False) -> list[SpatialDim]:
 
 
 def _slack(shape: TileShape, dims: list[SpatialDim]) -> float:
-    """Return the time per position of rows cut into tiles, where one in a large tile takes 1."""
+    """Return the time per position of rows cut into tiles, relative to that in a large tile."""
     width = _width(dims)
     height = heights_for(shape, width)[0]
     tiles, rest = divmod(width, height)
@@ -162,8 +161,8 @@ def _width(dims: Sequence[SpatialDim]) -> int:
 
 
 def _is_copied(it: Convolution) -> bool:
-    """Whether windows see zeros beyond x; or rows would be longer with what they see in one."""
-    is_apart = it.kernel == 1 and any([dim.stride != 1 for dim in it.dims])
+    """Return whether x is copied: windows see zeros beyond it, or a copy has longer rows."""
+    is_apart = it.taps == 1 and any([dim.stride != 1 for dim in it.dims])
     is_short = _width(it.dims) < it.shape.rows
     return (is_apart and is_short) or not all(map(_is_inside, it.dims))
 
@@ -173,15 +172,15 @@ def _is_inside(dim: SpatialDim) -> bool:
 
 
 def _extent(dim: SpatialDim) -> DimLike:
-    """How many elements all windows together see."""
-    return dim_max((dim.output_size - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1, 0)
+    """Return the number of elements that all windows together see."""
+    return dim_max((dim.output_size - 1) * dim.stride + (dim.taps - 1) * dim.dilation + 1, 0)
 
 
 def _copied(it: Convolution) -> tuple[View, Step]:
-    """Return a copy of what windows see, 0 where that is outside of x, and what makes it."""
+    """Return a copy of the elements that windows see, padded with 0, and the step that makes it."""
     ways = [
-        dim._replace(output_size=_extent(dim), kernel=1, stride=1, dilation=1)
-        if dim.kernel != 1
+        dim._replace(output_size=_extent(dim), taps=1, stride=1, dilation=1)
+        if dim.taps != 1
         else dim
         for dim in it.dims
     ]
@@ -193,11 +192,11 @@ def _copied(it: Convolution) -> tuple[View, Step]:
 
 
 def _cut(it: Convolution, positions: DimLike, k: int) -> tuple[DimLike, DimLike]:
-    """Return into how many blocks outputs and rows of positions are cut."""
+    """Return the numbers of blocks of outputs and of rows of positions."""
     shape, m = it.shape, it.outputs
     if it.is_whole:
         assert isinstance(positions, int)
-        # Work items have all positions of one image. One tile that is as much work can't be cut.
+        # Work items have all positions of one image, planned as one tile of as much work.
         sizes = shape.rows, m, k * -(-positions // shape.rows)
         how = cut(shape, Costs(1, 1, 1), sizes, it.members, may_split=False)
         return how.column_blocks, it.images
@@ -217,12 +216,12 @@ def pixel_major_steps(
 
     Args:
         it: The convolution.
-        product: Where the result goes; None where only the epilogue needs it.
-        epilogue: What is done to its elements.
-        fixed: Whether the kernels stay the same.
-        windows: Of what windows see of the convolution the result is the largest, if it is that:
-            its two dims. They are not dilated, and all see something.
-        added: What is added for each output where the result is the sum of ReLUs instead.
+        product: The storage of the result; None where only the epilogue needs it.
+        epilogue: The function of its elements.
+        fixed: Whether the weights stay the same.
+        windows: The two dims of a max pooling of the convolution, if there is one. Its windows are
+            not dilated, and each sees an element.
+        added: The numbers that are added to each output, if the pooling is a sum of ReLUs instead.
     """
     steps: list[Step] = []
     x, dims, shape = it.x, _seen(it, is_apart=bool(windows)), it.shape
@@ -231,12 +230,12 @@ def pixel_major_steps(
         steps.append(step)
     channels = it.weight.shape[1]
     assert isinstance(channels, int)
-    m, k = it.outputs, channels * it.kernel
+    m, k = it.outputs, channels * it.taps
     width, rows = _width(dims), size_of([dim.output_size for dim in dims[:-1]])
     panels = -(-m // shape.columns)
     outputs, row_blocks = _cut(it, rows * width, k)
     row_blocks = dim_min(row_blocks, it.images * rows)
-    tiles, made = kernels_as_tiles(it, shape.columns, panels, fixed, by_channel=True)
+    tiles, made = weights_as_tiles(it, shape.columns, panels, fixed, by_channel=True)
     seen = windows or dims
     together = max(_TOGETHER // max(_width(seen), 1), 1)
     if it.is_whole:
@@ -253,8 +252,8 @@ def pixel_major_steps(
         )
         row_blocks = dim_min(dim_min(row_blocks, strips), it.images * down.output_size)
         is_sum = added is not None
-        work_item = PixelMajorPoolCode(shape, len(dims), (down.kernel, along.kernel), is_sum)
-        scratch += ((together - 1) * down.stride + down.kernel) * width * line
+        work_item = PixelMajorPoolCode(shape, len(dims), (down.taps, along.taps), is_sum)
+        scratch += ((together - 1) * down.stride + down.taps) * width * line
     params: tuple[DimLike, ...] = (
         *(m, k, it.groups, channels, it.images, rows, width),
         *(x.offset, x.strides[0], channels * x.strides[1], x.strides[1]),
@@ -263,7 +262,7 @@ def pixel_major_steps(
     for dim in dims:
         params += (
             dim.output_size,
-            dim.kernel,
+            dim.taps,
             dim.stride * dim.in_memory,
             dim.dilation * dim.in_memory,
         )

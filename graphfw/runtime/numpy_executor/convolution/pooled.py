@@ -1,9 +1,9 @@
-"""Convolutions whose results are pooled: what is computed first, and what in one step.
+"""Convolutions whose results are pooled: in one step, or with the pooling first.
 
-`pooled_steps`: windows see the largest results, and the image that is pooled never goes to memory.
-That serves where laying out and pooling it takes as long as computing it does: after the first
-layers of networks, which see few channels. What is reduced over all positions, after the last
-ones, is the epilogue of any strategy whose work items have all positions of an output.
+`pooled_steps` computes and pools a convolution in one step, so that the image that is pooled never
+goes to memory. This serves where storing and pooling it takes as long as computing it: after the
+first layers of networks, which see few channels. A reduction over all positions, after the last
+layers, is the epilogue of any strategy whose work items have all positions of an output.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from graphfw.runtime.numpy_executor.convolution.strategies import convolution, s
 from graphfw.runtime.numpy_executor.matmul.amx import Tiles
 
 _SEEN = 16
-"""The most elements that a window sees: each of them is code."""
+"""The most taps of a window: each of them is code."""
 
 _ASSUMED_POSITIONS = 256
-"""The most positions of what is reduced while it is computed: all of them stay in the L1 cache."""
+"""The most positions of a result that is reduced while computed: they stay in the L1 cache."""
 
 _POOLS = (WindowMax, WindowSum, WindowReluSum)
 
@@ -41,14 +41,13 @@ _POOLING = 0.7
 def pools_while_computed(
     conv: Node, pool: Node, *, winograd: bool = True, tiles: Tiles | None = None
 ) -> bool:
-    """Whether a convolution is computed with what pools it: it can be, and is faster.
+    """Return whether a convolution and its pooling are one step: it is possible, and faster.
 
     Args:
         conv: The convolution.
-        pool: What pools it: a `window_max`, or a `window_relu_sum`, or a `window_sum` that becomes
-            one.
+        pool: The pooling: a `window_max`, a `window_relu_sum`, or a `window_sum` that becomes one.
         winograd: Whether it may be computed by Winograd's algorithms otherwise.
-        tiles: The matrix tiles that it may be computed by.
+        tiles: The matrix tiles that may compute it.
     """
     if not may_be_pooled(conv, pool):
         return False
@@ -60,7 +59,7 @@ def pools_while_computed(
 
 
 def may_be_pooled(conv: Node, pool: Node) -> bool:
-    """Whether a convolution can be computed with what pools it."""
+    """Return whether a convolution and its pooling can be one step."""
     op, rule, (x, weight) = conv.op, pool.op, conv.inputs
     if not isinstance(op, Conv) or not isinstance(rule, _POOLS) or why_not(conv):
         return False
@@ -82,7 +81,7 @@ def may_be_pooled(conv: Node, pool: Node) -> bool:
 def reduced_while_computed(
     conv: Node, *, winograd: bool = True, tiles: Tiles | None = None
 ) -> bool:
-    """Whether what reduces a convolution over all positions is computed with it, if it can be.
+    """Return whether a reduction over all positions is computed with its convolution, if possible.
 
     Arguments are those of `pools_while_computed`.
     """
@@ -102,9 +101,9 @@ def reduced_while_computed(
 
 
 def sums_first(conv: Node, pool: Node) -> bool:
-    """Whether a `window_sum` takes less time before a convolution whose kernels have one element.
+    """Return whether a `window_sum` should come before a convolution with windows of one tap.
 
-    What is rounded to 16 bits stays where it is: sums may leave the range that these have.
+    Values that are rounded to 16 bits are not summed first: sums may leave their range.
     """
     op, rule, (x, weight) = conv.op, pool.op, conv.inputs
     if not isinstance(op, Conv) or not isinstance(rule, WindowSum) or why_not(conv):
@@ -124,7 +123,7 @@ def sums_first(conv: Node, pool: Node) -> bool:
 
 
 def _least_seconds(it: Convolution, winograd: bool = True, tiles: Tiles | None = None) -> float:
-    """Return how long the steps of a convolution take on one core, with fixed kernels."""
+    """Return the time of a convolution's steps on one core, with fixed weights."""
     found = strategies_of(it, None, None, fixed_weight=True, winograd=winograd, tiles=tiles)
     return min([one.seconds for one in found])
 
@@ -141,16 +140,16 @@ def pooled_steps(
     fixed_weight: bool = False,
     target: Processor | None = None,
 ) -> list[Step]:
-    """Return the steps of a convolution with what pools it: see `strategies.conv_steps`.
+    """Return the steps of a convolution and its pooling: see `strategies.conv_steps`.
 
     Args:
-        nodes: What is computed, for reports.
+        nodes: The nodes that are computed, for reports.
         conv: The convolution.
-        pool: What pools it; see `pools_while_computed`.
+        pool: The pooling; see `pools_while_computed`.
         x: The images.
-        weight: The kernels.
-        product: Where the results go, contiguous; None where only the epilogue needs them.
-        epilogue: What is done to them.
+        weight: The weights.
+        product: The storage of the results, contiguous; None where only the epilogue needs them.
+        epilogue: The function of the results.
         fixed_weight: Whether the weight stays the same from run to run.
         target: The processor; this machine's by default.
     """
@@ -168,7 +167,7 @@ def pooled_steps(
 
 
 def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
-    """Return the dims of what pools a convolution."""
+    """Return the dims of a pooling."""
     rule = pool.op
     assert isinstance(rule, _POOLS)
     sizes = conv.types[0].shape[2:]
@@ -181,9 +180,9 @@ def _windows(conv: Node, pool: Node) -> list[SpatialDim]:
 
 
 def _sees_something(dim: SpatialDim) -> bool:
-    """Whether each window sees an element."""
+    """Return whether each window sees an element."""
     first, last = -dim.before, (dim.output_size - 1) * dim.stride - dim.before
-    return first + dim.kernel > 0 and last < dim.size
+    return first + dim.taps > 0 and last < dim.size
 
 
 def _as_made(tensor: Tensor) -> View:

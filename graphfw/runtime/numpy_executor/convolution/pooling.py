@@ -1,4 +1,4 @@
-"""`pool_steps`: the steps of the sums and maxima of what windows see."""
+"""`pool_steps`: the steps of sums and maxima over windows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _KINDS: dict[type[Op], pools.Kind] = {WindowMax: "maxima", WindowSum: "sums"}
 def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of a `window_max` or a `window_sum`; none where that is not native.
 
-    Floats are, whose leading dims lie in memory as one or two, if the result's planes are dense.
+    There is native code for floats whose leading dims have one or two strides, if the result's
+    planes are dense.
     """
     op, (x,), (result,) = node.op, inputs, outputs
     assert isinstance(op, WindowReduction)
@@ -45,12 +46,13 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     )
     dims = [SpatialDim(*fact) for fact in facts]
     (images, *image_gaps), (planes, *gaps) = [(1, 0, 0)] * (2 - len(lead)) + lead
-    rows, parts = size_of([dim.output_size for dim in dims[:-1]]), pools.parts_of_row(dims[-1])
-    shape, last, together = shape_for(x.storage.dtype, host()), dims[-1], pools.parts_together(dims)
-    room, depth = pools.vectors_of_part(last, shape), pools.deep(rows * parts)
+    rows, last = size_of([dim.output_size for dim in dims[:-1]]), dims[-1]
+    segments, together = pools.segments_of_row(last), pools.segments_together(dims)
+    shape = shape_for(x.storage.dtype, host())
+    room, depth = pools.vectors_of_segment(last, shape), pools.deep(rows * segments)
     stride: SpatialStep = 1 if last.stride == 1 else 2 if last.stride == 2 else 0
     params = (
-        *(images * planes, rows, parts, together, planes),
+        *(images * planes, rows, segments, together, planes),
         *(x.offset, image_gaps[0], gaps[0], result.offset, image_gaps[1], gaps[1]),
         *(depth, room, *numbers(dims)),
     )
@@ -58,17 +60,17 @@ def pool_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     is_written = dense and math.prod(rows_seen) <= pools.MOST_ROWS
     code = pools.PoolCode(
         *(shape, rank, stride, dense, rows_seen if is_written else None),
-        *(0 if parts == 1 else pools.PART, _KINDS[type(op)], written_width(last.kernel)),
+        *(0 if segments == 1 else pools.SEGMENT, _KINDS[type(op)], written_width(last.taps)),
         is_long(op.window),
         host(),
     )
-    work_items = (images * planes * rows * parts + together - 1) // together
+    work_items = (images * planes * rows * segments + together - 1) // together
     operands, scratch = (x.storage, result.storage), pools.scratch_bytes(depth, room, shape)
     return [Step((node,), code, operands, (False, True), params, work_items, scratch)]
 
 
 def leading(x: View, y: View, count: int) -> list[tuple[DimLike, DimLike, DimLike]]:
-    """Return the leading dims' extents, and strides in x and y, those that lie as one joined."""
+    """Return the leading dims' extents, and strides in x and y, joined as far as possible."""
     found: list[tuple[DimLike, DimLike, DimLike]] = []
     for extent, from_, to in zip(
         x.shape[:count], x.strides[:count], y.strides[:count], strict=True

@@ -1,9 +1,9 @@
-"""`PoolCode`: the sums and maxima of what windows see, row by row of the result.
+"""`PoolCode`: sums and maxima over windows, row by row of the result.
 
-Rows, or parts of long ones, are made in two passes: first the rows of the image that they see are
-reduced to one, in scratch memory, with what changes nothing before and after it; then what windows
-see along that row. So no element is read more often than rows of windows overlap, and only the
-first pass needs masks.
+Rows, or segments of long ones, are made in two passes. The first reduces
+the rows of the image that they see to one row in scratch memory, padded with the identity element;
+the second reduces windows along that row. So no element is read more often than rows of windows
+overlap, and only the first pass needs masks.
 """
 
 from __future__ import annotations
@@ -31,50 +31,49 @@ from graphfw.utils.records import record
 Kind: TypeAlias = Literal["sums", "maxima"]
 
 _WORK_ITEM = 1 << 16
-"""About how many elements of the image a work item reads, as often as it does."""
+"""About the number of elements of the image that a work item reads, counted each time."""
 
 
-PART = 2048
-"""So many positions of a row at most are done at a time: multiples of a vector, caches hold "
-"them."""
+SEGMENT = 2048
+"""The most positions of a row that are done at a time: whole vectors that caches hold."""
 
 MOST_ROWS = 9
-"""So many rows at most that a window sees are written out."""
+"""The most rows of a window for which the code has no loop."""
 
 _DEEP = 8
 """So many rows at most are done at a time: what has just been stored can't be read any way at once.
 """
 
 
-def parts_together(dims: list[SpatialDim]) -> DimLike:
-    """Return the number of parts of rows of the result that a work item computes."""
-    rows = math.prod([dim.kernel for dim in dims[:-1]])
-    size = dim_min(dims[-1].size, PART * dims[-1].stride)
+def segments_together(dims: list[SpatialDim]) -> DimLike:
+    """Return the number of segments of the result's rows that a work item computes."""
+    rows = math.prod([dim.taps for dim in dims[:-1]])
+    size = dim_min(dims[-1].size, SEGMENT * dims[-1].stride)
     return dim_max(1, _WORK_ITEM // dim_max(1, dim_max(size, 64) * rows))
 
 
-def parts_of_row(dim: SpatialDim) -> DimLike:
-    """Return into how many parts a row is cut."""
-    return dim_max((dim.output_size + PART - 1) // PART, 1)
+def segments_of_row(dim: SpatialDim) -> DimLike:
+    """Return the number of segments of a row."""
+    return dim_max((dim.output_size + SEGMENT - 1) // SEGMENT, 1)
 
 
-def vectors_of_part(dim: SpatialDim, shape: TileShape) -> DimLike:
-    """Return how many vectors hold what windows see of a row, for whole vectors of positions.
+def vectors_of_segment(dim: SpatialDim, shape: TileShape) -> DimLike:
+    """Return the number of vectors of a row that whole vectors of positions see.
 
     They are scratch memory, `scratch_bytes` in all.
     """
-    positions = dim_min(dim.output_size, PART) + shape.columns
-    return (positions * dim.stride + dim.kernel * dim.dilation + shape.columns) // shape.lanes + 1
+    positions = dim_min(dim.output_size, SEGMENT) + shape.columns
+    return (positions * dim.stride + dim.taps * dim.dilation + shape.columns) // shape.lanes + 1
 
 
-def deep(parts: DimLike) -> DimLike:
-    """Return how many parts of rows are done at a time, of those of a plane."""
-    return dim_min(_DEEP, dim_max(parts, 1))
+def deep(segments: DimLike) -> DimLike:
+    """Return the number of segments of a plane's rows that are done at a time."""
+    return dim_min(_DEEP, dim_max(segments, 1))
 
 
-def scratch_bytes(parts: DimLike, vectors: DimLike, shape: TileShape) -> DimLike:
-    """Return how many bytes a thread needs, for so many parts and one of nothing."""
-    return (parts + 1) * vectors * (shape.lanes * shape.size)
+def scratch_bytes(segments: DimLike, vectors: DimLike, shape: TileShape) -> DimLike:
+    """Return the bytes of a thread's scratch memory, for some segments and one of the identity."""
+    return (segments + 1) * vectors * (shape.lanes * shape.size)
 
 
 class PoolParams(ParamBlock):
@@ -82,10 +81,10 @@ class PoolParams(ParamBlock):
 
     PLANES: int
     ROWS: int
-    PARTS: int
+    SEGMENTS: int
     TOGETHER: int
     EACH: int
-    """All planes, the rows of one, the parts of a row, those of a work item; the planes of an
+    """All planes, the rows of one, the segments of a row, those of a work item; the planes of an
     image."""
     X: int
     X_BATCH: int
@@ -95,23 +94,25 @@ class PoolParams(ParamBlock):
     Y_CHANNEL: int
     DEEP: int
     ROOM: int
-    """See `deep`; how many vectors of workspace a part has."""
+    """See `deep`; how many vectors of workspace a segment has."""
 
 
 @record
 class PoolCode:
-    """An item: some parts of rows of the result, counted over all planes. Operands: x, the result.
+    """A work item: some segments of rows of the result, counted over all planes.
+
+    Operands: x, the result.
 
     Attributes:
         shape: The vectors.
         rank: How many spatial dims there are.
-        stride: How far windows move along a row: 1, 2, or 0 for all others.
+        stride: The stride along a row: 1, 2, or 0 for all others.
         dense: Whether rows of the image are contiguous in memory.
         rows: The window's size along all dims but the last, where these rows are few and
             contiguous; else None.
-        part: How many positions of a row are done at a time; 0 for all.
-        kind: What is computed.
-        width: That of the window, where it is small; else 0.
+        segment: The number of positions of a row that are done at a time; 0 for all.
+        kind: The reduction.
+        width: The window's width if it is small; else 0.
         is_long: Whether the window is long, see `window_bounds`.
         target: The processor.
     """
@@ -121,7 +122,7 @@ class PoolCode:
     stride: DenseStride
     dense: bool
     rows: tuple[int, ...] | None
-    part: int
+    segment: int
     kind: Kind
     width: int
     is_long: bool
@@ -130,7 +131,7 @@ class PoolCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.part}"
+        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.segment}"
         what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width} {self.is_long}"
         return f"pooling {how} {what} for {self.target.name}\n"
 
@@ -140,7 +141,7 @@ class PoolCode:
 
 
 class _Total(NamedTuple):
-    """Variables: results, and whether all that has been seen are numbers; their LLVM types."""
+    """Variables: results, and whether no NaN has been seen; their LLVM types."""
 
     kind: str
     bits: str
@@ -167,36 +168,36 @@ class _Pool(WindowBounds):
         return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
-        body, count = self.body, self.param(PoolParams.PARTS)
+        body, count = self.body, self.param(PoolParams.SEGMENTS)
         together, each = self.param(PoolParams.TOGETHER), self.param(PoolParams.EACH)
-        parts = body.mul(self.param(PoolParams.ROWS), count)
+        segments = body.mul(self.param(PoolParams.ROWS), count)
         begin = body.mul("%work_item", together)
-        end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), parts))
+        end = body.min(body.add(begin, together), body.mul(self.param(PoolParams.PLANES), segments))
         line = body.mul(self.dims[-1][Spatial.POSITIONS], self.item)
         x, y = (body.array("%buffers", i, "ptr") for i in range(2))
         with body.loop(0, self.param(PoolParams.ROOM)) as n:
             offset = body.mul(n, self.shape.lanes * self.item)
             self.stored.store(self.neutral_vector, body.at(self.nothing, offset))
-        with body.loop(body.div(begin, parts), body.ceil(end, parts)) as plane:
-            before = body.mul(plane, parts)
+        with body.loop(body.div(begin, segments), body.ceil(end, segments)) as plane:
+            before = body.mul(plane, segments)
             at = body.div(plane, each), body.rem(plane, each)
             image = self.plane(x, (PoolParams.X, PoolParams.X_BATCH, PoolParams.X_CHANNEL), at)
             result = self.plane(y, (PoolParams.Y, PoolParams.Y_BATCH, PoolParams.Y_CHANNEL), at)
             first = body.max(body.sub(begin, before), "0")
-            last = body.min(body.sub(end, before), parts)
+            last = body.min(body.sub(end, before), segments)
             with body.loop(first, last, self.deep) as begun:
                 stop = body.min(body.add(begun, self.deep), last)
                 for is_second in (False, True):
-                    with body.loop(begun, stop) as part:
-                        row, offset = part, "0"
-                        if self.code.part:
-                            row = body.div(part, count)
-                            offset = body.mul(body.rem(part, count), self.code.part)
-                        here = body.mul(body.sub(part, begun), self.room)
+                    with body.loop(begun, stop) as segment:
+                        row, offset = segment, "0"
+                        if self.code.segment:
+                            row = body.div(segment, count)
+                            offset = body.mul(body.rem(segment, count), self.code.segment)
+                        here = body.mul(body.sub(segment, begun), self.room)
                         here = body.at("%scratch", here)
                         run = self.dims[-1][Spatial.POSITIONS]
-                        if self.code.part:
-                            run = body.min(body.sub(run, offset), self.code.part)
+                        if self.code.segment:
+                            run = body.min(body.sub(run, offset), self.code.segment)
                         if is_second:
                             there = body.at(result, body.mul(row, line))
                             there = body.at(there, body.mul(offset, self.item))
@@ -210,14 +211,14 @@ class _Pool(WindowBounds):
         return body.work_item(symbol)
 
     def plane(self, operand: str, positions: tuple[int, int, int], at: tuple[str, str]) -> str:
-        """Where a plane of an image begins."""
+        """Return the address of a plane of an image."""
         offset, *gaps = map(self.param, positions)
         for index, gap in zip(at, gaps, strict=True):
             offset = self.body.add(offset, self.body.mul(index, gap))
         return self.body.at(operand, self.body.mul(offset, self.item))
 
     def number(self, value: float) -> str:
-        """A constant."""
+        """Return a constant."""
         return literal(value, self.shape.dtype)
 
     def rows(self, image: str, position: list[str], run: str, to: str) -> None:
@@ -230,7 +231,7 @@ class _Pool(WindowBounds):
         begin = body.max(start, "0")
         count = body.max(body.sub(body.min(end, dim[Spatial.SIZE]), begin), "0")
         before = body.sub(body.min(begin, end), start)
-        # What lies around the image first: vectors may reach into what is written then.
+        # The padding first: its vectors may reach into elements that are written afterwards.
         for first, stop in (("0", before), (body.add(before, count), body.sub(end, start))):
             with body.loop(first, stop, self.shape.lanes) as n:
                 self.computed.store(self.neutral_vector, body.at(to, body.mul(n, self.size)))
@@ -287,7 +288,7 @@ class _Pool(WindowBounds):
             make(whole, self.stored.mask(rest))
 
     def windows(self, row: str, to: str, run: str) -> None:
-        """Reduce what windows see along a row in scratch memory, in a run of positions."""
+        """Reduce the windows of a run of positions along a row in scratch memory."""
         body, dim = self.body, self.dims[-1]
 
         def strip(position: str, mask: str) -> None:
@@ -308,7 +309,7 @@ class _Pool(WindowBounds):
             strip(position, "")
 
     def strip(self, here: str, lanes: int) -> str:
-        """Reduce what a vector of positions sees, or one position: the first lane."""
+        """Reduce the windows of a vector of positions, or of one position in the first lane."""
         body, total = self.body, self.start(lanes)
         gap = body.mul(self.dims[-1][Spatial.DILATION], self.size)
         if self.code.width:
@@ -325,7 +326,7 @@ class _Pool(WindowBounds):
         return value
 
     def seen_from(self, here: str, lanes: int) -> str:
-        """Read what a vector of positions sees of a row in scratch memory, or one position."""
+        """Read the elements of a row in scratch memory that a vector of positions, or one, sees."""
         if lanes == 1:
             return self.computed.load(here, 1)
         starts = [self.body.at(here, n * lanes * self.size) for n in range(self.step)]
@@ -333,7 +334,7 @@ class _Pool(WindowBounds):
         return values[0] if self.step == 1 else self.every_second(values)[0]
 
     def start(self, lanes: int) -> _Total:
-        """Variables for results in so many lanes: of nothing."""
+        """Return variables for results in some lanes, set to the identity element."""
         body, shape = self.body, self.shape
         kind, bits = (shape.vector, f"<{lanes} x i1>") if lanes > 1 else (shape.element, "i1")
         total = _Total(kind, bits, body.slot(kind), body.slot(bits))
@@ -342,7 +343,7 @@ class _Pool(WindowBounds):
         return total
 
     def add(self, total: _Total, values: list[str]) -> None:
-        """Take more elements into results."""
+        """Add more elements to the results."""
         body, (kind, bits, slot, ordered) = self.body, total
         result = body.get(slot, kind)
         for value in values:
@@ -353,7 +354,7 @@ class _Pool(WindowBounds):
                 result = body.let(f"select {bits} {larger}, {kind} {result}, {kind} {value}")
         body.set(slot, result, kind)
         if self.code.kind == "maxima":
-            # A NaN is lost on the way; one comparison finds it in two values.
+            # The maximum loses NaN; one comparison finds it in two values.
             are = body.get(ordered, bits)
             for first, second in zip(values[::2], [*values[1::2], values[-1]], strict=False):
                 both = body.let(f"fcmp ord {kind} {first}, {second}")
@@ -361,7 +362,7 @@ class _Pool(WindowBounds):
             body.set(ordered, are, bits)
 
     def result(self, total: _Total) -> str:
-        """Return the result: NaN where one has been seen."""
+        """Return the result: NaN if a NaN has been seen."""
         body, (kind, bits, slot, ordered) = self.body, total
         value = body.get(slot, kind)
         if self.code.kind == "sums":

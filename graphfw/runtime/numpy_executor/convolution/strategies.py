@@ -1,7 +1,7 @@
-"""`conv_steps`: from views of an image and of kernels to steps, by one of several strategies.
+"""`conv_steps`: the steps of a convolution, by one of several strategies.
 
-Each strategy is an entry of `strategies_of`: a name, an estimate, and a function that makes steps
-from the same arguments as the others: they write `product` where it is not None, and end with
+Each strategy is an entry of `strategies_of`: a name, an estimate, and a function that makes steps.
+The functions take the same arguments. Their steps write `product` if it is not None, and end with
 `epilogue`.
 """
 
@@ -28,7 +28,7 @@ from graphfw.runtime.numpy_executor.convolution.winograd import winograd_strateg
 from graphfw.runtime.numpy_executor.matmul.amx import Form, Tiles, tiles_for
 
 _BATCH = 16
-"""How many images a batch is taken for, where that is not known, if the weights are trained."""
+"""The number of images that is assumed if it is not known and the weights are trained."""
 
 
 def conv_steps(
@@ -52,19 +52,19 @@ def conv_steps(
     The views may have any strides; N, S and the positions may be symbolic.
 
     Args:
-        nodes: What is computed, for reports.
-        op: How it convolves; see `why_not`.
+        nodes: The nodes that are computed, for reports.
+        op: The convolution's options; see `why_not`.
         x: The images: float32, float64, or a float of 16 bits, as matrix products.
-        weight: The kernels, of the same dtype; all sizes are known.
-        product: Where the result goes, contiguous; None where only the epilogue needs it.
-        epilogue: What is done to its elements: rows are images and outputs, joined or not, columns
+        weight: The weights, of the same dtype; all sizes are known.
+        product: The storage of the result, contiguous; None where only the epilogue needs it.
+        epilogue: The function of its elements: rows are images and outputs, joined or not, columns
             positions.
         fixed_weight: Whether the weight stays the same from run to run: then it is laid out once.
         is_near: Whether caches hold the weights of all that runs until this does again.
         winograd: Whether Winograd's algorithms may be used.
         precision: How exact a convolution of float32 must be, where there are tiles.
         tiles: What matrix tiles there are; None for none.
-        choose: What chooses among the strategies that fit.
+        choose: The function that chooses among the strategies that fit.
         target: The processor; this machine's by default.
     """
     it = convolution(nodes, op, x, weight, fixed_weight=fixed_weight, target=target)
@@ -91,7 +91,7 @@ def convolution(
     fixed_weight: bool = True,
     target: Processor | None = None,
 ) -> Convolution:
-    """Return what is computed; arguments are those of `conv_steps`."""
+    """Return a convolution; arguments are those of `conv_steps`."""
     facts = zip(
         *(x.shape[2:], x.strides[2:], op.output_sizes, weight.shape[2:]),
         *(op.strides, op.dilations, op.before),

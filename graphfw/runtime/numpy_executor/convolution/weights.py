@@ -1,4 +1,4 @@
-"""`WeightsCode`: the native function that lays out kernels as the left operand of a product."""
+"""`WeightsCode`: the native function that lays out weights as the left operand of a product."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class WeightParams(ParamBlock):
 
 @record
 class WeightsCode:
-    """A work item: the kernels of one tile of outputs, `[k][outputs]`, where k is [*K, C].
+    """A work item: the weights of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 
-    They lie in the order in which `ConvItemCode` reads them: block by block of outputs, piece by
+    They have the order in which `ConvItemCode` reads them: block by block of outputs, piece by
     piece of k, then tile by tile. A group's last tile may have fewer outputs than it has room.
 
     Operands: the weight, the tiles.
@@ -47,7 +47,7 @@ class WeightsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"kernels {self.shape.stored} {self.rank} for {self.target.name}\n"
+        return f"weights {self.shape.stored} {self.rank} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -65,7 +65,7 @@ class WeightsCode:
         source = body.at(body.array("%buffers", 0, "ptr"), body.mul(offset, item))
         source = body.at(source, body.mul(body.add(body.mul(group, outputs), first), output))
         k = body.mul(channels, taps)
-        # The block of the tile: where it begins and ends, in tiles.
+        # The begin and the end of the tile's block, in tiles.
         block = body.div(body.sub(body.mul(body.add(number, 1), blocks), 1), tiles)
         begin = body.div(body.mul(tiles, block), blocks)
         end = body.div(body.mul(tiles, body.add(block, 1)), blocks)

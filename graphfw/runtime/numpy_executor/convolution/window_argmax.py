@@ -1,9 +1,9 @@
-"""The steps of what gradients of pooling take: which element is chosen, and sums where they are.
+"""The steps of gradients of pooling: the numbers of the chosen elements, and sums at these.
 
-window_argmax  x -> the number of the largest element that a window sees
+window_argmax  x -> the number of a window's largest element
 window_take    x, number -> that element
-window_put     y, number -> y added up where these elements are
-fold           y of each element of the window -> added up where they are
+window_put     y, number -> y added to these elements
+fold           y of each tap -> added to the elements of the windows
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 14
-"""About how many elements of the image a work item goes through."""
+"""About the number of elements of the image of a work item."""
 
 _ADDS = ("window_put", "fold")
 """The codes that add to an image; the others read one."""
@@ -44,8 +44,8 @@ _ADDS = ("window_put", "fold")
 class ArgmaxParams(ParamBlock):
     """The integers of a work item.
 
-    `Spatial` of each dim follow; then of each operand that is read its first element and its
-    strides, dim by dim.
+    `Spatial` of each dim follow; then for each operand that is read its offset and its strides, dim
+    by dim.
     """
 
     PLANES: int
@@ -64,7 +64,7 @@ class WindowArgmaxCode:
         name: The op's.
         shape: The vectors.
         rank: How many spatial dims there are.
-        step: See `window_bounds`; 0, too, where another operand has positions apart.
+        step: See `window_bounds`; 0, too, if positions of another operand are not contiguous.
         width: See `DirectWindowCode`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in
             the image.
@@ -101,7 +101,7 @@ class WindowArgmaxCode:
 
 
 class _Operand(NamedTuple):
-    """Where an operand begins, and the distances of its dims, in bytes."""
+    """The address of an operand, and the strides of its dims in bytes."""
 
     start: str
     lead: list[str]
@@ -110,12 +110,12 @@ class _Operand(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """The elements that a strip sees along a row, of one of the window or of two neighbours.
+    """The elements that a strip sees along a row, of one tap or of two neighbouring taps.
 
     Attributes:
-        taps: Which elements.
-        offset: Where the first position sees the first of them, in bytes.
-        masks: Which lanes of the vectors in memory do.
+        taps: The indices of the taps.
+        offset: The offset of the first element that the first position sees, in bytes.
+        masks: The lanes of the vectors in memory that see elements.
     """
 
     taps: tuple[str, ...]
@@ -124,13 +124,13 @@ class _Along(NamedTuple):
 
 
 class _Tap(NamedTuple):
-    """The same, in one row of the window.
+    """The elements that a strip sees in one row of the window.
 
     Attributes:
-        here: Where the first position sees the first element.
-        masks: Which lanes of the vectors in memory do.
-        numbers: The elements' numbers.
-        indices: What they are along each dim of the window.
+        here: The address of the first element that the first position sees.
+        masks: The lanes of the vectors in memory that see elements.
+        numbers: The taps' numbers.
+        indices: The taps' indices along each dim of the window.
     """
 
     here: str
@@ -143,7 +143,7 @@ class _WindowArgmax(WindowBounds):
     """Writes the function."""
 
     def __init__(self, code: WindowArgmaxCode) -> None:
-        # An image that is added to holds what is computed with.
+        # An image that is added to has the dtype of the computation.
         shape, self.adds = code.shape, code.name in _ADDS
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
         super().__init__(seen, code.rank, code.step or 1, ArgmaxParams.COUNT, is_long=code.is_long)
@@ -153,7 +153,7 @@ class _WindowArgmax(WindowBounds):
         self.operands = self._operands()
 
     def _operands(self) -> list[_Operand]:
-        """Read where the operands are."""
+        """Read the operands' addresses and strides."""
         name, rank, body = self.code.name, self.code.rank, self.body
         positions = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
@@ -207,10 +207,10 @@ class _WindowArgmax(WindowBounds):
             self.rounded(result, size)
 
     def groups(self, position: str, run: str) -> list[list[_Along]]:
-        """Return what a strip sees along a row: what is done at a time for all rows of a plane.
+        """Return the groups of taps along a row: each is done for all rows of a plane at once.
 
-        An image that is added to is read soon after it was written, which is slow where the vectors
-        lie apart by less than their width: so all rows come before the next element.
+        Adding to an image reads it soon after it was written, which is slow if the vectors overlap.
+        So all rows come before the next tap.
         """
         width = self.code.width
         if not self.adds or not width:
@@ -222,7 +222,7 @@ class _WindowArgmax(WindowBounds):
         return [[self.along(position, run, some)] for some in taps]
 
     def along(self, position: str, run: str, taps: tuple[str, ...]) -> _Along:
-        """Find what a strip sees along a row."""
+        """Find the elements that a strip sees along a row."""
         body, size = self.body, self.dims[-1][Spatial.SIZE]
         offset, low, high = self.seen_along(position, taps[0])
         if len(taps) == 1:
@@ -241,7 +241,7 @@ class _WindowArgmax(WindowBounds):
         where: tuple[str, str, str],
         known: Sequence[_Along],
     ) -> None:
-        """Do the positions of a strip, in one row."""
+        """Compute the positions of a strip in one row."""
         body, name, (row, position, run) = self.body, self.code.name, where
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
@@ -276,7 +276,7 @@ class _WindowArgmax(WindowBounds):
         run: tuple[str, str],
         known: Sequence[_Along],
     ) -> Iterator[_Tap]:
-        """Go through the elements of the window of which there are any."""
+        """Go through the taps of the window that see elements."""
         body, last = self.body, self.dims[-1][Spatial.TAPS]
         with ExitStack() as loops:
             tap = [
@@ -302,7 +302,7 @@ class _WindowArgmax(WindowBounds):
                 )
 
     def largest(self, taps: Iterator[_Tap]) -> str:
-        """Return the numbers of the largest, of NaNs that of the last."""
+        """Return the numbers of the largest elements, of NaNs the last one's."""
         body, shape = self.body, self.shape
         chosen, bits = f"<{shape.lanes} x i32>", f"<{shape.lanes} x i1>"
         best, choice = body.slot(self.kind), body.slot(chosen)
@@ -333,27 +333,27 @@ class _WindowArgmax(WindowBounds):
         return body.get(total, kind)
 
     def offset(self, start: str, gaps: list[str], indices: Sequence[str]) -> str:
-        """Where an element is."""
+        """Return the offset of an element."""
         for index, gap in zip(indices, gaps, strict=True):
             start = self.body.at(start, self.body.mul(index, gap))
         return start
 
     def spread(self, number: str) -> str:
-        """A number in all lanes, as i32."""
+        """Return a number in all lanes, as i32."""
         body, kind = self.body, f"<{self.shape.lanes} x i32>"
         small = body.let(f"trunc i64 {number} to i32")
         one = body.let(f"insertelement {kind} poison, i32 {small}, i32 0")
         return body.let(f"shufflevector {kind} {one}, {kind} poison, {kind} zeroinitializer")
 
     def numbers(self, at: str, kept: str) -> str:
-        """Read chosen numbers, as i32; what is no element's number stays none."""
+        """Read chosen numbers, as i32; numbers of no element stay so."""
         lanes, body = self.shape.lanes, self.body
         kind, most = f"<{lanes} x i64>", splat("i64", str(2**31 - 1), lanes)
         value = body.let(
             f"call {kind} @llvm.masked.load.v{lanes}i64.p0(ptr {at}, i32 8, <{lanes} x i1> {kept}, "
             f"{kind} zeroinitializer)"
         )
-        # As an unsigned number a negative one is large.
+        # A negative number is large as an unsigned one.
         fits = body.let(f"icmp ult {kind} {value}, {most}")
         value = body.let(f"select <{lanes} x i1> {fits}, {kind} {value}, {kind} {most}")
         return body.let(f"trunc {kind} {value} to <{lanes} x i32>")
@@ -368,7 +368,7 @@ class _WindowArgmax(WindowBounds):
         )
 
     def only(self, value: str, number: str, tap: str) -> str:
-        """Return values where their number is that of an element of the window, else 0."""
+        """Return values whose number is that of a tap, and 0 in other lanes."""
         body, lanes = self.body, self.shape.lanes
         is_it = body.let(f"icmp eq <{lanes} x i32> {number}, {self.spread(tap)}")
         return body.let(
@@ -376,19 +376,19 @@ class _WindowArgmax(WindowBounds):
         )
 
     def add(self, tap: _Tap, values: list[str]) -> None:
-        """Add vectors, one for each element of the window, to what the positions of a strip see."""
+        """Add vectors, one for each tap, to the elements that a strip's positions see."""
         body, lanes, kind = self.body, self.shape.lanes, self.kind
         first, second = [*values, "zeroinitializer"][:2]
         for n, mask in enumerate(tap.masks):
-            part = first
+            masked = first
             if self.step == 2:
                 order = [n * lanes // 2 + i // 2 + i % 2 * lanes for i in range(lanes)]
                 text = ", ".join([f"i32 {i}" for i in order])
-                part = body.let(
+                masked = body.let(
                     f"shufflevector {kind} {first}, {kind} {second}, <{lanes} x i32> <{text}>"
                 )
             to = body.at(tap.here, n * lanes * self.shape.size)
-            total = body.let(f"fadd {kind} {self.stored.load_some(to, mask)}, {part}")
+            total = body.let(f"fadd {kind} {self.stored.load_some(to, mask)}, {masked}")
             self.stored.store_some(total, to, mask)
 
     def rounded(self, result: str, size: str) -> None:
@@ -406,7 +406,8 @@ class _WindowArgmax(WindowBounds):
 def window_argmax_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of one of the ops; none where that is not native.
 
-    Floats are, with numbers of int64, whose leading dims lie in memory as one or two.
+    There is native code for floats, with numbers of int64, whose leading dims have one or two
+    strides.
     """
     assert isinstance(node.op, Windowed)
     return steps_of(node.op, node, inputs, outputs)
@@ -415,7 +416,7 @@ def window_argmax_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vi
 def steps_of(
     op: Windowed, node: Node, inputs: Sequence[View], outputs: Sequence[View]
 ) -> list[Step]:
-    """Return the step of one of the ops, as a part of what a node computes."""
+    """Return the step of one of the ops that a node computes."""
     (result,), first = outputs, inputs[0]
     if not supported(first.storage.dtype):
         return []
@@ -449,7 +450,7 @@ def steps_of(
         params += [view.offset, slow, fast]
         params += [0] * rank if view is image else view.strides[lead:]
     step = dims[-1].step if is_dense else 0
-    width, is_near = written_width(dims[-1].kernel), op.dilations[-1] == 1
+    width, is_near = written_width(dims[-1].taps), op.dilations[-1] == 1
     is_long = window_bounds.is_long(op.window)
     code = WindowArgmaxCode(op.name, shape, rank, step, width, is_near, is_long, host())
     operands = (*[view.storage for view in inputs], result.storage)
@@ -460,7 +461,7 @@ def steps_of(
 
 
 def _cut(views: Sequence[View], lead: int) -> int | None:
-    """Return where the leading dims can be cut in two, each part of which all views have as one."""
+    """Return the index that cuts the leading dims in two groups, each joined in all views."""
     for cut in range(lead + 1):
         if all([None not in _gaps(view, cut, lead) for view in views]):
             return cut
@@ -468,12 +469,12 @@ def _cut(views: Sequence[View], lead: int) -> int | None:
 
 
 def _gaps(view: View, cut: int, lead: int) -> list[DimLike | None]:
-    """Return the distances of the two parts of the leading dims; None where one has several."""
+    """Return the strides of the two groups of leading dims; None where one has several."""
     return [_gap(view, range(cut)), _gap(view, range(cut, lead))]
 
 
 def _gap(view: View, axes: range) -> DimLike | None:
-    """Return the distance between the elements of dims taken as one; None if that varies."""
+    """Return the stride of joined dims; None if it varies."""
     gap: DimLike = 0
     following: DimLike | None = None
     for axis in reversed(axes):

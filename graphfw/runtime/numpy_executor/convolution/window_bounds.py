@@ -1,4 +1,4 @@
-"""`WindowBounds`: which elements of an image the positions in a row of the result see."""
+"""`WindowBounds`: the elements of an image that positions in a row of the result see."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def is_long(window: Sequence[int]) -> bool:
 
 
 class WindowBounds:
-    """Writes what finds and reads elements, into a function with `%params`.
+    """Writes code that finds and reads elements, into a function with `%params`.
 
     Args:
         shape: The vectors, and the dtype in memory.
         rank: How many spatial dims there are.
         step: See `DenseStride`.
-        first: Where the run-time integers of the dims begin.
+        first: The index of the dims' first run-time integer.
         is_long: See `is_long`.
     """
 
@@ -66,7 +66,7 @@ class WindowBounds:
         ]
 
     def split(self, index: str, which: int, dims: list[list[str]]) -> list[str]:
-        """An index of several dims joined, as one of each."""
+        """Return the indices along each dim of an index along joined dims."""
         found: list[str] = []
         for dim in reversed(dims[1:]):
             found.insert(0, self.body.rem(index, dim[which]))
@@ -74,7 +74,7 @@ class WindowBounds:
         return [index, *found] if dims else []
 
     def seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str, str]:
-        """Where the element is that the first position of a run sees, and which positions see any.
+        """Return the address of the first position's element, and the positions that see one.
 
         The address may be one that is not in memory; `high` is not above the positions of the
         image.
@@ -84,18 +84,18 @@ class WindowBounds:
         return self.body.at(row, offset), low, self.body.select(is_outside, "0", high)
 
     def row_seen(self, image: str, position: list[str], tap: list[str]) -> tuple[str, str]:
-        """Where the row of the image begins that a row of positions sees; whether there is none."""
+        """Return the offset of the row that a row of positions sees, and whether there is none."""
         body, is_outside = self.body, "false"
         for dim, p, k in zip(self.dims, position, tap, strict=False):
             index, offset = self.index(dim, p, k)
             image = body.at(image, offset)
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             off = body.test("uge", index, dim[Spatial.SIZE])
             is_outside = body.let(f"or i1 {is_outside}, {off}")
         return image, is_outside
 
     def taps(self, dim: list[str], positions: tuple[str, str]) -> AbstractContextManager[str]:
-        """Repeat for the taps of a window along a dim; gives the tap.
+        """Repeat for the taps of a window along a dim; yield the tap.
 
         Args:
             dim: Its run-time integers.
@@ -112,7 +112,7 @@ class WindowBounds:
         return body.long_loop(begin, body.min(end, dim[Spatial.TAPS]))
 
     def seen_along(self, position: str, tap: str) -> tuple[str, str, str]:
-        """The same along a row, in bytes: position l of a run reads index + l * stride."""
+        """Return `seen` along a row, in bytes: position l of a run reads index + l * stride."""
         body, dim = self.body, self.dims[-1]
         index, offset = self.index(dim, position, tap)
         stride = self.step or dim[Spatial.STRIDE]
@@ -130,17 +130,17 @@ class WindowBounds:
         return index, body.mul(index, distance)
 
     def distance(self) -> str:
-        """The bytes between elements that neighbouring positions see."""
+        """Return the bytes between elements that neighbouring positions see."""
         stride, in_memory = self.dims[-1][Spatial.STRIDE], self.dims[-1][Spatial.ELEMENT_STRIDE]
         return self.body.mul(self.body.mul(stride, in_memory), self.shape.stored.itemsize)
 
     def is_inside(self, low: str, high: str, run: str) -> str:
-        """Whether all positions of a run see an element."""
+        """Return whether all positions of a run see an element."""
         body = self.body
         return body.let(f"and i1 {body.test('sle', low, 0)}, {body.test('sge', high, run)}")
 
     def masks(self, low: str, high: str, vectors: int) -> list[str]:
-        """Which lanes to read, of the vectors in memory, for positions from `low` up to `high`."""
+        """Return masks of the lanes to read, for positions from `low` up to `high`."""
         body, lanes = self.body, self.shape.lanes
         if self.step == 2:
             # Nothing after the last position is read: it may not be in memory.
@@ -148,9 +148,9 @@ class WindowBounds:
         return [self.between(low, high, n * lanes) for n in range(self.step * vectors)]
 
     def read(self, here: str, masks: list[str], others: float = 0.0) -> list[str]:
-        """Read vectors of what positions see: those that see nothing have a number.
+        """Read vectors of the elements that positions see; lanes that see none get a number.
 
-        Where a mask is "", all of a vector is read.
+        If a mask is "", all lanes are read.
         """
         shape, item = self.shape, self.shape.stored.itemsize
         addresses = [self.body.at(here, n * shape.lanes * item) for n in range(len(masks))]
@@ -161,7 +161,7 @@ class WindowBounds:
         return values if self.step == 1 else self.every_second(values)
 
     def every_second(self, values: list[str]) -> list[str]:
-        """Put vectors together of every second lane of pairs."""
+        """Return vectors of every second lane of pairs of vectors."""
         shape = self.shape
         order = ", ".join([f"i32 {2 * i}" for i in range(shape.lanes)])
         return [
@@ -173,7 +173,7 @@ class WindowBounds:
         ]
 
     def between(self, low: str, high: str, first: int) -> str:
-        """Which lanes, the first of which counts as `first`, lie from `low` up to `high`."""
+        """Return a mask of the lanes from `low` up to `high`, where the first lane is `first`."""
         body, lanes = self.body, self.shape.lanes
         kind = f"<{lanes} x i64>"
         bits = []

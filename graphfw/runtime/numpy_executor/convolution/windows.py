@@ -1,10 +1,10 @@
-"""The elements that windows see, laid out as a panel of a product's right operand.
+"""Packing of windows' elements into a panel, a product's right operand.
 
     @windows(ptr image, ptr params, i64 k, i64 n, i64 column, i64 columns, ptr to)
 
-A column is a position of the window, all spatial dims joined; k counts the window's elements, the
-slowest, and the channels. It lays out n positions of k for a number of columns, at most as many as
-a panel has. What follows the last column are any numbers: what is computed from them is not stored.
+packs n positions of k for a number of columns, at most as many as a panel has. A column is an
+output position, all spatial dims joined; k counts taps, the slowest, and channels. The panel is
+padded with any numbers, since results of them are not stored.
 
 A panel consists of runs: positions in one row of the result, which see elements of one row of the
 image for each element of the window. So a run needs a mask for the zeros at both ends, and then
@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.convolution.window_bounds import (
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _AHEAD = 8
-"""How many channels in advance memory is asked for: they lie too far apart to be guessed."""
+"""The channels by which memory is prefetched: they lie too far apart for hardware prefetches."""
 
 
 class ConvParams(ParamBlock):
@@ -80,7 +80,7 @@ class _Windows(WindowBounds):
         )
 
     def run(self, position: list[str], run: str, to: str, vectors: int) -> None:
-        """Lay out a run: for each element of the window that is wanted, all channels wanted."""
+        """Pack a run: for each tap that is wanted, all channels that are wanted."""
         body = self.body
         last = body.add("%k", "%n")
         channels = body.max(self.channels, 1)
@@ -110,7 +110,7 @@ class _Windows(WindowBounds):
     def channel_by_channel(
         self, source: str, there: str, count: str, read: list[str], kept: list[str]
     ) -> None:
-        """Copy vectors of what is seen of each channel; positions that see nothing are 0."""
+        """Copy vectors of each channel; positions that see nothing are 0."""
         body, shape, item = self.body, self.shape, self.shape.stored.itemsize
         line = shape.columns * shape.size
         ahead = body.mul(self.plane, _AHEAD)
@@ -128,7 +128,7 @@ class _Windows(WindowBounds):
                 self.computed.store_some(value, body.at(to, n * shape.lanes * shape.size), mask)
 
     def one_by_one(self, source: str, there: str, count: str, ends: tuple[str, str, str]) -> None:
-        """Copy the elements from `low` up to `high`, which lie apart; the others are 0."""
+        """Copy the elements from `low` up to `high`, which are not contiguous; the others are 0."""
         body, shape, (low, high, run) = self.body, self.shape, ends
         distance = self.distance()
         first = body.min(low, run)

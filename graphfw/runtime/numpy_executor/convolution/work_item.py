@@ -1,11 +1,11 @@
-"""`ConvItemCode`: how the work items of convolutions are computed, the same for many of them.
+"""`ConvItemCode`: the work items of convolutions, the same for many of them.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A convolution is a matrix product: rows are outputs, columns positions of the window, and k counts
-what a window sees. Panels of the right operand, which exist nowhere as a whole, are laid out in
-scratch memory when they are needed. What differs between the convolutions that share a work item
-lies at `calls`, see `matmul.call_table.CallTable`.
+A convolution is a matrix product: rows are outputs, columns are output positions, and k counts the
+elements of a window. The right operand exists nowhere as a whole: its panels are packed in scratch
+memory when they are needed. `calls` is the address of what differs between the convolutions that
+share a work item: see `matmul.call_table.CallTable`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.utils.records import record
 
 PANEL = 32 << 10
-"""The bytes of a panel, which the L1 cache holds beside a tile of kernels."""
+"""The bytes of a panel, which the L1 cache holds beside a tile of weights."""
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many positions of k are done at a time."""
+    """Return the number of positions of k that are done at a time."""
     return PANEL // (shape.columns * shape.size)
 
 
@@ -58,12 +58,12 @@ class WindowsCode(SharedFunction):
 
 
 AT_ONCE = 1024
-"""How many positions of k a work item of `PanelsCode` lays out."""
+"""The number of positions of k that a work item of `PanelsCode` packs."""
 
 
 @record
 class WithWindows:
-    """The base of work items that call the function which lays out panels.
+    """The base of work items that call the function that packs panels.
 
     Attributes:
         shape: The tiles.
@@ -94,7 +94,7 @@ class PanelsCode(WithWindows):
         return f"panels {self.windows.key}"
 
     @property
-    def parts(self) -> tuple[WindowsCode]:
+    def callees(self) -> tuple[WindowsCode]:
         """The functions that it calls by name."""
         return (self.windows,)
 
@@ -116,11 +116,11 @@ class PanelsCode(WithWindows):
             f"i64 {body.min(body.sub(k, begin), AT_ONCE)}, i64 {column}, "
             f"i64 {body.min(body.sub(n, column), width)}, ptr {to})"
         )
-        return calling(body.work_item(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.callees)
 
 
 def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> str:
-    """Where the channels of one group of one image begin."""
+    """Return the address of the channels of one group of one image."""
     image, group = body.div(member, groups), body.rem(member, groups)
     offset, image_gap, group_gap = (
         body.array("%params", i) for i in (ConvParams.X, ConvParams.X_BATCH, ConvParams.X_GROUP)
@@ -132,12 +132,12 @@ def image_at(body: FunctionBody, shape: TileShape, groups: str, member: str) -> 
 
 @record
 class ConvItemCode(WithWindows, SharedFunction):
-    """How a work item is computed: some outputs and positions, of images and groups.
+    """A work item: some outputs and positions, of images and groups.
 
-    Operands: x, or what `PanelsCode` has made of it; the tiles of kernels, see `weights`.
+    Operands: x, or the panels of `PanelsCode`; the tiles of weights, see `weights`.
 
     Attributes:
-        is_ahead: Whether panels have been laid out before.
+        is_ahead: Whether panels are prepacked.
         is_joined: Whether the images are the first spatial dim, so that positions of several of
             them are columns side by side.
     """
@@ -155,7 +155,7 @@ class ConvItemCode(WithWindows, SharedFunction):
 
     @property
     def rounds(self) -> bool:
-        """Whether the result is of another dtype than the one that is computed in."""
+        """Whether the result has another dtype than the computation."""
         return self.shape.converts
 
     @property
@@ -164,19 +164,19 @@ class ConvItemCode(WithWindows, SharedFunction):
         return Piece("round", self.shape, ())
 
     @property
-    def parts(self) -> tuple[Piece | WindowsCode, ...]:
+    def callees(self) -> tuple[Piece | WindowsCode, ...]:
         """The functions that it calls by name."""
         windows = () if self.is_ahead else (self.windows,)
         return (*windows, self.round) if self.rounds or self.is_joined else windows
 
     @property
     def panel_bytes(self) -> int:
-        """How much scratch memory a panel takes; a chunk of the result lies after it."""
+        """The bytes of a panel in scratch memory; a chunk of the result follows."""
         return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_ConvItem(self).text(symbol), self.shape, self.parts)
+        return calling(_ConvItem(self).text(symbol), self.shape, self.callees)
 
 
 class _ConvItem:
@@ -199,36 +199,32 @@ class _ConvItem:
         return self.body.array("%params", index)
 
     def text(self, symbol: str) -> str:
-        """Find the work item's part of the result; go through it in chunks of columns."""
+        """Find the work item's block of the result; go through it in chunks of columns."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
-        row_blocks, column_blocks = (
-            self.param(ConvParams.ROW_BLOCKS),
-            self.param(ConvParams.COLUMN_BLOCKS),
+        # Neighbouring work items differ in their columns: they read the same weights.
+        rows, columns, group = body.block(
+            "%work_item",
+            (self.m, height, self.param(ConvParams.ROW_BLOCKS)),
+            (self.n, width, self.param(ConvParams.COLUMN_BLOCKS)),
         )
-        # Neighbouring work items differ in their columns: they read the same kernels.
-        first, last = body.share(body.ceil(self.n, width), "%work_item", column_blocks)
-        columns = body.mul(first, width), body.min(body.mul(last, width), self.n)
-        rest = body.div("%work_item", column_blocks)
-        first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
-        rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         together = self.param(ConvParams.TOGETHER)
-        begin = body.mul(body.div(rest, row_blocks), together)
+        begin = body.mul(group, together)
         end = body.min(body.add(begin, together), self.param(ConvParams.MEMBERS))
         with body.loop(begin, end) as member:
-            image, kernels = self.operands(member)
-            kernels = body.at(kernels, body.mul(body.mul(rows[0], self.k), self.size))
+            image, weights = self.operands(member)
+            weights = body.at(weights, body.mul(body.mul(rows[0], self.k), self.size))
             row = body.add(body.mul(member, self.m), rows[0])
             with body.loop(*columns, self.param(ConvParams.CHUNK_COLUMNS)) as column:
                 most = self.param(ConvParams.CHUNK_COLUMNS)
                 count = body.min(body.sub(columns[1], column), most)
-                self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, kernels))
+                self.chunk(row, body.sub(rows[1], rows[0]), column, count, (image, weights))
         return body.function(
             f"define fastcc void @{symbol}(ptr %buffers, ptr %params, i64 %work_item, "
             "ptr %scratch, ptr %calls)"
         )
 
     def operands(self, member: str) -> tuple[str, str]:
-        """Where the channels of one group of one image begin, and its kernels."""
+        """Return the addresses of the channels of one group of one image, and of its weights."""
         body, groups = self.body, self.param(ConvParams.GROUPS)
         if self.code.is_ahead:
             panels = body.mul(member, body.ceil(self.n, self.shape.columns))
@@ -243,7 +239,7 @@ class _ConvItem:
     def chunk(
         self, row: str, rows: str, column: str, columns: str, operands: tuple[str, str]
     ) -> None:
-        """Compute a chunk, then what is done to its elements; `row` counts over all members."""
+        """Compute a chunk and its epilogue; `row` counts over all members."""
         body, code = self.body, self.code
         block_row = body.mul(self.param(ConvParams.CHUNK_COLUMNS), self.size)
         if code.is_joined:
@@ -260,27 +256,27 @@ class _ConvItem:
             self.follow(to, row, rows, column, columns)
 
     def images(self, block_row: str, row: str, rows: str, column: str, columns: str) -> None:
-        """Take a chunk with positions of several images apart; `row` counts over one image."""
+        """Split a chunk with positions of several images by image; `row` counts over one image."""
         body, positions = self.body, self.param(ConvParams.POSITIONS)
         end = body.add(column, columns)
         with body.loop(body.div(column, positions), body.ceil(end, positions)) as image:
             before = body.mul(image, positions)
             begin = body.max(before, column)
             count = body.sub(body.min(body.add(before, positions), end), begin)
-            part = body.at(self.block, body.mul(body.sub(begin, column), self.size))
+            start = body.at(self.block, body.mul(body.sub(begin, column), self.size))
             here = body.add(body.mul(image, self.m), row)
             first = body.sub(begin, before)
-            to = self.address_of(block_row, here, first, part)
+            to = self.address_of(block_row, here, first, start)
             is_moved = body.let(
                 f"or i1 {self.calls.kept}, {'true' if self.code.rounds else 'false'}"
             )
             with body.where(is_moved):
-                self.copy((part, block_row), to, rows, count)
+                self.copy((start, block_row), to, rows, count)
             with body.where(self.calls.has_epilogue):
                 self.follow(to, here, rows, first, count)
 
     def address_of(self, block_row: str, row: str, column: str, block: str) -> tuple[str, str]:
-        """Where a part of the result goes, to a block if not kept; the bytes from row to row."""
+        """Return the address of a chunk of the result, a block if not kept, and its row stride."""
         body, kept = self.body, self.calls.kept
         gap = body.mul(self.param(ConvParams.POSITIONS), self.out_size)
         whole = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, gap))
@@ -288,14 +284,14 @@ class _ConvItem:
         return body.select(kept, whole, block, "ptr"), body.select(kept, gap, block_row)
 
     def copy(self, block: tuple[str, str], to: tuple[str, str], rows: str, columns: str) -> None:
-        """Copy a part of the result from a block, rounded to its dtype."""
+        """Copy a chunk of the result from a block, rounded to its dtype."""
         self.body.line(
             f"call fastcc void @{self.code.round.name}(ptr {block[0]}, i64 {block[1]}, "
             f"ptr {to[0]}, i64 {to[1]}, i64 {rows}, i64 {columns})"
         )
 
     def follow(self, to: tuple[str, str], row: str, rows: str, column: str, columns: str) -> None:
-        """Run the epilogue, with an address from which it finds this part of the result."""
+        """Run the epilogue, with an address from which it finds this chunk of the result."""
         body, (c, c_row) = self.body, to
         before = body.add(body.mul(row, c_row), body.mul(column, self.out_size))
         begin = body.at(c, body.sub("0", before))
@@ -315,7 +311,7 @@ class _ConvItem:
         to: tuple[str, str],
     ) -> None:
         """Compute a chunk piece by piece of k, panel by panel."""
-        body, (image, kernels), (c, c_row) = self.body, operands, to
+        body, (image, weights), (c, c_row) = self.body, operands, to
         unit = self.calls.unit
         line = body.mul(unit, self.size)
         # All tiles of a piece of k lie one after the other.
@@ -326,7 +322,7 @@ class _ConvItem:
             end = body.div(body.mul(self.k, body.add(piece, 1)), pieces)
             length = body.sub(end, begin)
             more = body.test("ne", piece, 0)
-            kernels_here = body.at(kernels, body.mul(begin, room))
+            weights_here = body.at(weights, body.mul(begin, room))
             with body.loop(0, columns, self.shape.columns) as within:
                 left = body.min(body.sub(columns, within), self.shape.columns)
                 panel = "%scratch"
@@ -344,7 +340,7 @@ class _ConvItem:
                 narrow = body.test("sle", left, self.shape.lanes)
                 with self.calls.tiles(rows, narrow) as (tile, row):
                     offset = body.mul(body.mul(row, length), self.size)
-                    tile_begin = body.at(kernels_here, offset)
+                    tile_begin = body.at(weights_here, offset)
                     body.line(
                         f"call fastcc void {tile}(ptr {tile_begin}, i64 {self.size}, i64 {line}, "
                         f"ptr {panel}, i64 {self.line}, "

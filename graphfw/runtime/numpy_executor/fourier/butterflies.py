@@ -1,7 +1,7 @@
 """The Fourier transforms of a few numbers, written out: the arithmetic of one stage.
 
 Complex numbers are pairs of expressions. Where a number is turned by a multiple of an eighth of the
-circle, only signs change, parts change places, or both are multiplied by the same root.
+circle, only signs change, components are exchanged, or both are multiplied by the same root.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-from graphfw.runtime.kernels.complex_numbers import Parts
+from graphfw.runtime.kernels.complex_numbers import Components
 from graphfw.runtime.kernels.ir import Const, Expr
 from graphfw.runtime.kernels.primitives import PrimitiveCalls
 from graphfw.runtime.numpy_executor.fourier.roots import roots
@@ -21,7 +21,7 @@ _K = PrimitiveCalls()
 _ROOT_HALF = sqrt(0.5)
 
 
-def butterfly(x: Sequence[Parts]) -> list[Parts]:
+def butterfly(x: Sequence[Components]) -> list[Components]:
     """Return the transform of some numbers, as many as a radix says."""
     n = len(x)
     if n == 1:
@@ -42,44 +42,44 @@ def butterfly(x: Sequence[Parts]) -> list[Parts]:
     return result
 
 
-def multiplied(x: Parts, y: Parts) -> Parts:
+def multiplied(x: Components, y: Components) -> Components:
     """Return the product of two complex numbers."""
     real = _K.sub(_K.mul(x.real, y.real), _K.mul(x.imag, y.imag))
-    return Parts(real, _K.add(_K.mul(x.real, y.imag), _K.mul(x.imag, y.real)))
+    return Components(real, _K.add(_K.mul(x.real, y.imag), _K.mul(x.imag, y.real)))
 
 
-def scaled(x: Parts, factor: Expr) -> Parts:
+def scaled(x: Components, factor: Expr) -> Components:
     """Return a complex number times a real one."""
-    return Parts(_K.mul(x.real, factor), _K.mul(x.imag, factor))
+    return Components(_K.mul(x.real, factor), _K.mul(x.imag, factor))
 
 
-def plus(x: Parts, y: Parts) -> Parts:
+def plus(x: Components, y: Components) -> Components:
     """Return x + y."""
-    return Parts(_K.add(x.real, y.real), _K.add(x.imag, y.imag))
+    return Components(_K.add(x.real, y.real), _K.add(x.imag, y.imag))
 
 
-def minus(x: Parts, y: Parts) -> Parts:
+def minus(x: Components, y: Components) -> Components:
     """Return x - y."""
-    return Parts(_K.sub(x.real, y.real), _K.sub(x.imag, y.imag))
+    return Components(_K.sub(x.real, y.real), _K.sub(x.imag, y.imag))
 
 
-def plus_rotated(x: Parts, y: Parts) -> Parts:
+def plus_rotated(x: Components, y: Components) -> Components:
     """Return x + i y."""
-    return Parts(_K.sub(x.real, y.imag), _K.add(x.imag, y.real))
+    return Components(_K.sub(x.real, y.imag), _K.add(x.imag, y.real))
 
 
-def minus_rotated(x: Parts, y: Parts) -> Parts:
+def minus_rotated(x: Components, y: Components) -> Components:
     """Return x - i y."""
-    return Parts(_K.add(x.real, y.imag), _K.sub(x.imag, y.real))
+    return Components(_K.add(x.real, y.imag), _K.sub(x.imag, y.real))
 
 
-def _four(x: Sequence[Parts]) -> list[Parts]:
+def _four(x: Sequence[Components]) -> list[Components]:
     a, b = plus(x[0], x[2]), minus(x[0], x[2])
     c, d = plus(x[1], x[3]), minus(x[1], x[3])
     return [plus(a, c), minus_rotated(b, d), minus(a, c), plus_rotated(b, d)]
 
 
-def _odd(x: Sequence[Parts]) -> list[Parts]:
+def _odd(x: Sequence[Components]) -> list[Components]:
     """Return the transform of an odd count: of sums, and of differences, of opposite numbers."""
     n, half = len(x), len(x) // 2
     sums = [plus(x[j], x[n - j]) for j in range(1, half + 1)]
@@ -97,7 +97,7 @@ def _odd(x: Sequence[Parts]) -> list[Parts]:
     return result
 
 
-def _combined(terms: Sequence[Parts], factors: Sequence[float]) -> Parts:
+def _combined(terms: Sequence[Components], factors: Sequence[float]) -> Components:
     first, *others = [
         scaled(term, _constant(term, factor)) for term, factor in zip(terms, factors, strict=True)
     ]
@@ -106,20 +106,20 @@ def _combined(terms: Sequence[Parts], factors: Sequence[float]) -> Parts:
     return first
 
 
-def _rotated(x: Parts, number: int, n: int) -> Parts:
+def _rotated(x: Components, number: int, n: int) -> Components:
     """Return a number times exp(-2 pi i number / n)."""
     eighth, rest = divmod(8 * (number % n), n)
     if rest:
         turn = roots(number, n)
-        factor = Parts(_constant(x, float(turn.real)), _constant(x, float(turn.imag)))
+        factor = Components(_constant(x, float(turn.real)), _constant(x, float(turn.imag)))
         return multiplied(x, factor)
     if eighth % 2:
         root = _constant(x, _ROOT_HALF)
-        x = scaled(Parts(_K.add(x.real, x.imag), _K.sub(x.imag, x.real)), root)
+        x = scaled(Components(_K.add(x.real, x.imag), _K.sub(x.imag, x.real)), root)
     for _ in range(eighth // 2):
-        x = Parts(x.imag, _K.neg(x.real))
+        x = Components(x.imag, _K.neg(x.real))
     return x
 
 
-def _constant(like: Parts, value: float) -> Expr:
+def _constant(like: Components, value: float) -> Expr:
     return Const(like.real.dtype, value)

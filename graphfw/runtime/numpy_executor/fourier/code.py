@@ -75,19 +75,19 @@ class TransformCode:
     """The function.
 
     Attributes:
-        parts: The kernels of the stages, in order.
+        callees: The kernels of the stages, in order.
         operands: Of each stage, the operands that its buffers lie in.
         counts: Of each stage, how many params its kernel has.
     """
 
-    parts: tuple[Code, ...]
+    callees: tuple[Code, ...]
     operands: tuple[tuple[int, ...], ...]
     counts: tuple[int, ...]
 
     @cached_property
     def key(self) -> str:
         """All that the code depends on."""
-        called = [part.key for part in self.parts]
+        called = [callee.key for callee in self.callees]
         return f"transform {self.operands} {self.counts}\n{''.join(called)}"
 
     def llvm(self, symbol: str) -> str:
@@ -99,7 +99,9 @@ class TransformCode:
         known = declared("i64 @llvm.smin.i64(i64, i64)")
         with body.loop(begin, end, asks=True) as group:
             number, index = body.rem(group, turn), len(_HEAD)
-            for part, operands, count in zip(self.parts, self.operands, self.counts, strict=True):
+            for callee, operands, count in zip(
+                self.callees, self.operands, self.counts, strict=True
+            ):
                 params = body.at("%params", 8 * index)
                 items = [
                     body.array("%params", index + count + n) for n in range(len(WorkItems._fields))
@@ -107,7 +109,7 @@ class TransformCode:
                 index += count + len(items)
                 buffers = self._buffers(body, operands, number, index)
                 index += 2 * len(operands)
-                first, name = body.mul(group, items[1]), name_of(part)
+                first, name = body.mul(group, items[1]), name_of(callee)
                 with body.loop(0, items[0]) as nth:
                     item = body.add(first, body.mul(nth, items[2]))
                     body.line(
@@ -133,7 +135,7 @@ class TransformCode:
 def code_of(calls: list[StageCall]) -> TransformCode:
     """Return the function of some stages."""
     return TransformCode(
-        parts=tuple([call.code for call in calls]),
+        callees=tuple([call.code for call in calls]),
         operands=tuple([tuple([address.operand for address in call.addresses]) for call in calls]),
         counts=tuple([len(call.params) for call in calls]),
     )

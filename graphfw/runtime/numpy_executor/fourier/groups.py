@@ -32,7 +32,7 @@ class End(NamedTuple):
     Attributes:
         way: How its numbers lie, along vectors.
         addresses: Of the real and the imaginary parts.
-        strides: Of the three dims, in elements of parts; None for scratch memory of a group in
+        strides: Of the three dims, in elements of components; None for scratch memory of a group in
             the order in which stages leave it.
         is_inside: Whether it is scratch memory, which has the numbers of one group.
     """
@@ -44,7 +44,7 @@ class End(NamedTuple):
 
 
 class StagePlace(NamedTuple):
-    """Which stage it is.
+    """A stage of a transform, by its radix and those of the others.
 
     Attributes:
         radix: Its radix.
@@ -108,9 +108,11 @@ class Groups(abc.ABC):
 
         Args:
             half: Which.
-            plane: How many bytes the parts of a group have.
+            plane: How many bytes the components of a group have.
         """
-        addresses = [BufferAddress(SCRATCH, (2 * half + part) * plane) for part in range(2)]
+        addresses = [
+            BufferAddress(SCRATCH, (2 * half + component) * plane) for component in range(2)
+        ]
         return End("planes", (addresses[0], addresses[1]), is_inside=True)
 
 
@@ -186,7 +188,7 @@ class Columns(Groups):
         Args:
             half: Which half of it.
             plane: See `scratch`.
-            itemsize: Of a part.
+            itemsize: Of a component.
         """
         begin = 2 * half * plane
         addresses = (

@@ -1,4 +1,4 @@
-"""Transforms of n real numbers by those of n/2 complex ones, whose parts are neighbours.
+"""Transforms of n real numbers by those of n/2 complex ones, whose components are neighbours.
 
 With z_j = x_2j + i x_(2j+1), Z its transform, h = n/2, and w = exp(-2 pi i / n), the transform of x
 at k, 0 < k < h, is E + w^k D, where E = (Z_k + Z*_(h-k)) / 2 and D = (Z_k - Z*_(h-k)) / 2i. Both
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
-from graphfw.runtime.kernels.complex_numbers import Parts
+from graphfw.runtime.kernels.complex_numbers import Components
 from graphfw.runtime.kernels.ir import (
     Access,
     Const,
@@ -49,14 +49,14 @@ class HalvesKind(NamedTuple):
     """All that the code of a kernel depends on.
 
     Attributes:
-        dtype: Of the parts.
+        dtype: Of the components.
         makes: The transform of real numbers of that of half as many complex ones, or the other way
             around.
         ends: Whether it computes what is at 0 and h, else the others.
         reads: How the numbers lie that it reads, along vectors, and
         writes: those that it writes.
         across: Whether vectors run across the axis: then one row of them has one k.
-        cut: Whether a work item has a part of them.
+        cut: Whether a work item has a range of them.
     """
 
     dtype: DType
@@ -69,7 +69,7 @@ class HalvesKind(NamedTuple):
 
 
 class HalvesSizes(NamedTuple):
-    """The loops of a kernel and how its arrays lie, in elements of parts.
+    """The loops of a kernel and how its arrays lie, in elements of components.
 
     Attributes:
         loops: The loops.
@@ -93,7 +93,7 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
         _read(kind, sizes, params, name, offset, sign)
         for name, offset, sign in (("near", offsets[0], 1), ("far", offsets[1], -1))
     ]
-    far = Parts(far.real, _K.neg(far.imag))
+    far = Components(far.real, _K.neg(far.imag))
     if kind.ends:
         results = _ends(kind, near, far)
     else:
@@ -102,15 +102,15 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
     strides = line_strides(params, "write", sizes.writes, kind.writes, across=kind.across)
     if kind.writes == "planes":
         stores = [
-            Store(FACTORS + 1 + 2 * number + part, Access(0, strides), result[part])
+            Store(FACTORS + 1 + 2 * number + component, Access(0, strides), result[component])
             for number, result in enumerate(results)
-            for part in (REAL, IMAG)
+            for component in (REAL, IMAG)
         ]
     else:
         stores = [
-            Store(FACTORS + 1 + number, Access(part, strides), result[part])
+            Store(FACTORS + 1 + number, Access(component, strides), result[component])
             for number, result in enumerate(results)
-            for part in (REAL, IMAG)
+            for component in (REAL, IMAG)
         ]
     written = len({store.buffer for store in stores})
     return line_kernel(params, kind.dtype, sizes.loops, stores, written, cut=kind.cut)
@@ -118,23 +118,23 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
 
 def _read(
     kind: HalvesKind, sizes: HalvesSizes, params: StageParams, name: str, offset: DimLike, sign: int
-) -> Parts:
+) -> Components:
     strides = line_strides(params, name, sizes.reads, kind.reads, sign, across=kind.across)
     access = Access(params(f"{name} begin", offset), strides)
-    return Parts(*[Load(kind.dtype, part, access) for part in (REAL, IMAG)])
+    return Components(*[Load(kind.dtype, component, access) for component in (REAL, IMAG)])
 
 
-def _between(kind: HalvesKind, near: Parts, far: Parts, factor: Parts) -> Parts:
+def _between(kind: HalvesKind, near: Components, far: Components, factor: Components) -> Components:
     even, odd = plus(near, far), minus(near, far)
     if kind.makes == "joined":
         return minus_rotated(even, multiplied(odd, factor))
-    return plus_rotated(even, multiplied(odd, Parts(factor.real, _K.neg(factor.imag))))
+    return plus_rotated(even, multiplied(odd, Components(factor.real, _K.neg(factor.imag))))
 
 
-def _ends(kind: HalvesKind, near: Parts, far: Parts) -> list[Parts]:
+def _ends(kind: HalvesKind, near: Components, far: Components) -> list[Components]:
     """Return the numbers at 0 and at h, which are one end of Z, or that of these."""
     if kind.makes == "parted":
-        return [Parts(_K.add(near.real, far.real), _K.sub(near.real, far.real))]
+        return [Components(_K.add(near.real, far.real), _K.sub(near.real, far.real))]
     total, difference = _K.add(near.real, near.imag), _K.sub(near.real, near.imag)
     nothing = Const(kind.dtype, 0.0)
-    return [Parts(_K.add(x, x), nothing) for x in (total, difference)]
+    return [Components(_K.add(x, x), nothing) for x in (total, difference)]

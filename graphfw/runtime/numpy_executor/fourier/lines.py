@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
-from graphfw.runtime.kernels.complex_numbers import Parts
+from graphfw.runtime.kernels.complex_numbers import Components
 from graphfw.runtime.kernels.ir import (
     Access,
     Axis,
@@ -42,11 +42,11 @@ class LineKind(NamedTuple):
     """All that the code of a kernel depends on.
 
     Attributes:
-        dtype: Of the parts.
+        dtype: Of the components.
         reads: How the numbers lie that it reads, along vectors; None where it writes zeros.
         writes: How those lie that it writes.
         across: Whether vectors run across the axis: then a row of them has one place.
-        cut: Whether a work item has a part of a row.
+        cut: Whether a work item has a range of a row.
         swapped: Whether it writes the imaginary part first.
         factors: Whether numbers are multiplied.
         mirrored: Whether it reads from the end, and conjugates.
@@ -67,7 +67,7 @@ class LineKind(NamedTuple):
 
 
 class LineSizes(NamedTuple):
-    """The loops of a kernel and how its arrays lie, in elements of parts.
+    """The loops of a kernel and how its arrays lie, in elements of components.
 
     Attributes:
         loops: The loops.
@@ -86,7 +86,7 @@ def lines(kind: LineKind, sizes: LineSizes) -> StageKernel:
     """Return the kernel."""
     params = StageParams()
     nothing = Const(kind.dtype, 0.0)
-    result = Parts(nothing, nothing)
+    result = Components(nothing, nothing)
     if kind.reads:
         result = _read(kind, kind.reads, sizes, params)
     if kind.factors:
@@ -97,23 +97,26 @@ def lines(kind: LineKind, sizes: LineSizes) -> StageKernel:
     if kind.writes_real:
         stores = [Store(FACTORS + 1, Access(0, strides), result.real)]
     elif kind.writes == "planes":
-        stores = [Store(FACTORS + 1 + part, Access(0, strides), result[part]) for part in order]
+        stores = [
+            Store(FACTORS + 1 + component, Access(0, strides), result[component])
+            for component in order
+        ]
     else:
         stores = [
-            Store(FACTORS + 1, Access(number, strides), result[part])
-            for number, part in enumerate(order)
+            Store(FACTORS + 1, Access(number, strides), result[component])
+            for number, component in enumerate(order)
         ]
     written = len({store.buffer for store in stores})
     return line_kernel(params, kind.dtype, sizes.loops, stores, written, cut=kind.cut)
 
 
-def _read(kind: LineKind, way: Way, sizes: LineSizes, params: StageParams) -> Parts:
+def _read(kind: LineKind, way: Way, sizes: LineSizes, params: StageParams) -> Components:
     sign = -1 if kind.mirrored else 1
     strides = line_strides(params, "read", sizes.reads, way, sign, across=kind.across)
-    real, imag = [Load(kind.dtype, part, Access(0, strides)) for part in (REAL, IMAG)]
+    real, imag = [Load(kind.dtype, component, Access(0, strides)) for component in (REAL, IMAG)]
     if kind.reads_real:
-        return Parts(real, Const(kind.dtype, 0.0))
-    return Parts(real, PrimitiveCalls().neg(imag) if kind.mirrored else imag)
+        return Components(real, Const(kind.dtype, 0.0))
+    return Components(real, PrimitiveCalls().neg(imag) if kind.mirrored else imag)
 
 
 def line_kernel(
@@ -169,10 +172,13 @@ def line_strides(
     return tuple(found)
 
 
-def factor_of_line(params: StageParams, dtype: DType, length: int, *, across: bool) -> Parts:
+def factor_of_line(params: StageParams, dtype: DType, length: int, *, across: bool) -> Components:
     """Return the number of a table: of pairs or, along vectors, of all real parts before others."""
     if across:
-        at = [Access(part, (("p", 2),)) for part in (REAL, IMAG)]
+        at = [Access(component, (("p", 2),)) for component in (REAL, IMAG)]
     else:
-        at = [Access(params(f"factor {part}", part * length), (("q", 1),)) for part in (REAL, IMAG)]
-    return Parts(*[Load(dtype, FACTORS, access) for access in at])
+        at = [
+            Access(params(f"factor {component}", component * length), (("q", 1),))
+            for component in (REAL, IMAG)
+        ]
+    return Components(*[Load(dtype, FACTORS, access) for access in at])

@@ -26,7 +26,7 @@ from graphfw.runtime.planning.collapse import collapsed_to_3d
 from graphfw.runtime.planning.copies import in_a_row
 
 _LONG = 1 << 15
-"""Numbers of a row of which several threads have a part."""
+"""Numbers of a row that several threads divide among them."""
 
 
 def fourier_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
@@ -150,8 +150,8 @@ class _Axis:
             spectrum = transform(source, sequence.scratch)
             result = sequence.halves(spectrum, target or sequence.beside(), n)
         else:
-            parts = sequence.halves(source, None, n)
-            result = transform(parts, target or sequence.beside)
+            halved = sequence.halves(source, None, n)
+            result = transform(halved, target or sequence.beside)
         if is_beside:
             sequence.rows_out(result, _across(self._target))
         return [*self._copies, sequence.step(self._node, self._source, self._target)]
@@ -160,7 +160,7 @@ class _Axis:
         """Return the steps of rows that are taken as matrices of so many rows and columns.
 
         The columns are transformed, and their results turned; then the columns of the transposed
-        matrix, which are the rows. So several threads have a part of one row.
+        matrix, which are the rows. So several threads divide one row among them.
         """
         (before, n, _), (row, along, _) = self._source.shape, self._source.strides
         matrix = View(
@@ -226,7 +226,7 @@ def _end(view: View, operand: int, vectors: int, *, pairs: bool = True) -> End:
         view: The view.
         operand: Of the step.
         vectors: The dim that vectors run along.
-        pairs: Whether of real numbers those at odd places are imaginary parts.
+        pairs: Whether of real numbers those at odd positions are imaginary parts.
     """
     size, width = view.storage.dtype.real.itemsize, 2 if view.storage.dtype.is_complex else 1
     begin = size * width * view.offset

@@ -65,7 +65,7 @@ class Factors:
     """The table of a transform: what its stages multiply by, one after the other.
 
     Args:
-        dtype: Of the parts.
+        dtype: Of the components.
         scale: What results are multiplied by: the first number of the table.
     """
 

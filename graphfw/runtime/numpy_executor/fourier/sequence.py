@@ -54,10 +54,10 @@ _WORK_ITEMS = 8
 
 
 class Direction(NamedTuple):
-    """Which transform it is.
+    """The options of a transform.
 
     Attributes:
-        inverse: Whether it is the inverse one: it exchanges the parts before and after.
+        inverse: Whether it is the inverse one: it exchanges the components before and after.
         scale: What the results are multiplied by.
     """
 
@@ -70,7 +70,7 @@ class StageSequence:
 
     Args:
         groups: What goes through them together.
-        dtype: Of the parts of numbers.
+        dtype: Of the components of numbers.
         processor: Whose vectors they use.
         direction: Which transform it is.
     """
@@ -183,7 +183,7 @@ class StageSequence:
         """Return the half of scratch memory that was not written last, for rows side by side.
 
         Args:
-            pairs: Whether numbers are pairs of parts, else real ones.
+            pairs: Whether numbers are pairs of components, else real ones.
         """
         assert isinstance(self._groups, Columns)
         self.scratch()
@@ -417,7 +417,7 @@ class StageSequence:
         return address._replace(begin=address.begin + self._dtype.itemsize * step)
 
     def _addresses(self, end: End, *, is_inside: bool) -> list[BufferAddress]:
-        """Return the places of both parts; of a group's own memory, back by the groups before."""
+        """Return the addresses of both components; in a group's memory, less the groups before."""
         if is_inside or not end.is_inside:
             return list(end.addresses)
         apart = self._groups.apart * self._dtype.itemsize
@@ -442,5 +442,5 @@ class StageSequence:
 
 
 def _exchanged(end: End) -> End:
-    """Return an array with its parts exchanged."""
+    """Return an array with its components exchanged."""
     return end._replace(addresses=(end.addresses[1], end.addresses[0]))

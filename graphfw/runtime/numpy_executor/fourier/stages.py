@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DType
-from graphfw.runtime.kernels.complex_numbers import Parts
+from graphfw.runtime.kernels.complex_numbers import Components
 from graphfw.runtime.kernels.ir import (
     Access,
     Axis,
@@ -30,8 +30,8 @@ from graphfw.runtime.kernels.ir import (
 from graphfw.runtime.numpy_executor.fourier.butterflies import butterfly, multiplied, scaled
 
 REAL, IMAG, FACTORS = 0, 1, 2
-"""The buffers that a stage reads: the parts of the numbers, and what numbers are multiplied by.
-Those that it writes follow: the parts, or what lies at each k, both parts in turn."""
+"""The buffers that a stage reads: the components of the numbers, and their factors. The buffers
+that it writes follow: the components, or the results at each k, both components in turn."""
 
 
 Turns: TypeAlias = Literal["no", "rows", "positions", "each", "lines"]
@@ -39,23 +39,22 @@ Turns: TypeAlias = Literal["no", "rows", "positions", "each", "lines"]
 each row, position and k, or for each row and k."""
 
 Way: TypeAlias = Literal["complex", "apart", "planes"]
-"""How numbers lie that are beside one another: the parts in turn, far apart, or the parts for
-themselves."""
+"""How neighbouring numbers lie: the components in turn, far apart, or each component by itself."""
 
 
 class StageKind(NamedTuple):
     """All that the code of a stage depends on.
 
     Attributes:
-        dtype: Of the parts.
+        dtype: Of the components.
         radix: How many numbers it transforms at a time.
         reads: How the numbers lie that it reads.
-        writes: Likewise those that it writes; "woven": the parts for themselves, the results of
-            each p side by side.
+        writes: Likewise those that it writes; "woven": the components for themselves, the results
+            of each p side by side.
         turns: What the results are multiplied by.
         scaled: Whether results are multiplied by a real number, before all.
         swapped: Whether it writes the imaginary part first.
-        cut: Whether a work item has a part of the positions.
+        cut: Whether a work item has a range of the positions.
     """
 
     dtype: DType
@@ -69,7 +68,7 @@ class StageKind(NamedTuple):
 
 
 class Strides(NamedTuple):
-    """How far numbers lie apart, in elements of parts."""
+    """How far numbers lie apart, in elements of components."""
 
     batch: DimLike
     row: DimLike
@@ -79,7 +78,7 @@ class Strides(NamedTuple):
 
 
 class StageSizes(NamedTuple):
-    """The loops of a stage and how its arrays lie, in elements of parts.
+    """The loops of a stage and how its arrays lie, in elements of components.
 
     Attributes:
         batch: How many transforms there are, rows of the first axis.
@@ -88,9 +87,10 @@ class StageSizes(NamedTuple):
         per_item: How many rows a work item has, and
         split: of how many positions.
         reads: The strides of `batch`, `rows`, positions and k of what is read.
-        writes: Likewise what is written; where the parts lie in turn, each k has a buffer of its
-            own.
-        turns: The strides of `rows`, k and parts of the table, where these are no fixed numbers.
+        writes: Likewise what is written; where the components lie in turn, each k has a buffer of
+            its own.
+        turns: The strides of `rows`, k and components of the table, where these are no fixed
+            numbers.
     """
 
     batch: DimLike
@@ -150,7 +150,7 @@ def stage(kind: StageKind, sizes: StageSizes) -> StageKernel:
     return StageKernel(kernel, tuple(params.values.values()))
 
 
-def _read(kind: StageKind, sizes: StageSizes, params: StageParams) -> list[Parts]:
+def _read(kind: StageKind, sizes: StageSizes, params: StageParams) -> list[Components]:
     batch, rows, position, step = sizes.reads
     strides = (
         ("b", params("read batch", batch)),
@@ -159,7 +159,9 @@ def _read(kind: StageKind, sizes: StageSizes, params: StageParams) -> list[Parts
     )
     offsets = [params(f"read {k}", k * step) if k else 0 for k in range(kind.radix)]
     return [
-        Parts(*[Load(kind.dtype, part, Access(at, strides)) for part in (REAL, IMAG)])
+        Components(
+            *[Load(kind.dtype, component, Access(at, strides)) for component in (REAL, IMAG)]
+        )
         for at in offsets
     ]
 
@@ -168,27 +170,30 @@ def _lane(way: str, params: StageParams, name: str, value: DimLike) -> Size:
     return {"complex": 2, "planes": 1}.get(way) or params(name, value)
 
 
-def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Parts:
+def _turn(kind: StageKind, sizes: StageSizes, params: StageParams, k: int) -> Components:
     """Return the factor of the k-th result.
 
-    In the table of "rows" the numbers of a row lie in a row, the parts in turn; in others the parts
-    are for themselves.
+    In the table of "rows" the numbers of a row lie in a row, the components in turn; in others the
+    components are for themselves.
     """
     if kind.turns == "rows":
         width = 2 * (kind.radix - 1)
-        at = [Access(2 * k - 2 + part, (("p", width),)) for part in (REAL, IMAG)]
+        at = [Access(2 * k - 2 + component, (("p", width),)) for component in (REAL, IMAG)]
     else:
         row, step, apart = sizes.turns
         strides: list[tuple[str, Size]] = [] if kind.turns == "lines" else [("q", 1)]
         if kind.turns != "positions":
             strides.insert(0, ("p", params("turn row", row)))
-        offsets = [params(f"turn {k} {part}", k * step + part * apart) for part in (REAL, IMAG)]
+        offsets = [
+            params(f"turn {k} {component}", k * step + component * apart)
+            for component in (REAL, IMAG)
+        ]
         at = [Access(offset, tuple(strides)) for offset in offsets]
-    return Parts(*[Load(kind.dtype, FACTORS, access) for access in at])
+    return Components(*[Load(kind.dtype, FACTORS, access) for access in at])
 
 
 def _written(
-    kind: StageKind, sizes: StageSizes, params: StageParams, results: Sequence[Parts]
+    kind: StageKind, sizes: StageSizes, params: StageParams, results: Sequence[Components]
 ) -> list[Store]:
     batch, rows, position, step = sizes.writes
     lane = (
@@ -203,15 +208,15 @@ def _written(
     )
     if kind.writes in ("planes", "woven"):
         return [
-            Store(FACTORS + 1 + part, Access(_offset(kind, params, k, step), strides), value)
-            for part in (REAL, IMAG)
-            for k, value in enumerate([parts[part] for parts in results])
+            Store(FACTORS + 1 + component, Access(_offset(kind, params, k, step), strides), value)
+            for component in (REAL, IMAG)
+            for k, value in enumerate([result[component] for result in results])
         ]
     order = (IMAG, REAL) if kind.swapped else (REAL, IMAG)
     return [
-        Store(FACTORS + 1 + k, Access(offset, strides), parts[part])
-        for k, parts in enumerate(results)
-        for offset, part in enumerate(order)
+        Store(FACTORS + 1 + k, Access(offset, strides), result[component])
+        for k, result in enumerate(results)
+        for offset, component in enumerate(order)
     ]
 
 

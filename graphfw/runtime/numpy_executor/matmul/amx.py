@@ -10,9 +10,9 @@ computes 32 rows and 32 columns, as float32 with 128 bytes from row to row, from
 
     @tiles_of(ptr a, ptr b, ptr list, i64 blocks, i64 gap, i64 component, ptr to, i64 row, i1 more)
 
-is the same for a `b` that lies in a larger array: a list says how many bytes from `b` each 32
-positions of k begin, rows are `gap` bytes apart and components `component`. The result's are `row`
-bytes apart; with `more` it is added to what is there.
+is the same for a `b` in a larger array: a list has the offset in bytes from `b` of each 32
+positions of k, rows are `gap` bytes apart and components `component` bytes. The result's rows are
+`row` bytes apart; with `more` the product is added to the values there.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Form: TypeAlias = Literal["amx", "emulated"]
 
 
 class Tiles(NamedTuple):
-    """How products are made of products of components.
+    """The tiles that multiply, and the products of components that make up a product.
 
     Attributes:
-        form: What the operations on tiles are.
+        form: The instructions on tiles.
         pairs: Which component of `a` is multiplied with which of `b`; from one pair to the next
             only one of them changes, so that only that one is loaded.
     """
@@ -52,7 +52,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_for(form: Form, dtype: DType, precision: Precision) -> Tiles:
-    """Return how products of a dtype are made.
+    """Return the tiles and the products of components for a dtype.
 
     A component holds 8 bits: bfloat16 is one, float16 exactly two, float32 exactly three, each at
     most 2^-8 of the one before. Six products of these leave out 2^-23 of |a b| at most, as much as
@@ -192,7 +192,7 @@ def _emulated_dot() -> str:
             )
             right = body.let(f"load {bits}, ptr {body.at('%b', body.mul(pair, 64))}")
             for slot, x, y in zip(sums, halves(spread), halves(right), strict=True):
-                # Exact, since both factors have 8 bits: so this is what a fused one gives.
+                # Exact, since both factors have 8 bits: so the result is that of an FMA.
                 product = body.let(f"fmul {v} {x}, {y}")
                 total = body.let(f"fadd {v} {body.get(slot, v)}, {product}")
                 body.set(slot, flushed(total), v)
@@ -204,7 +204,7 @@ def _emulated_dot() -> str:
 
 
 def is_configured(tiles: Tiles | None) -> bool:
-    """Whether work items begin and end the use of tiles."""
+    """Return whether work items switch the tiles on and off."""
     return tiles is not None and tiles.form == "amx"
 
 
@@ -256,7 +256,7 @@ def _operations(tiles: Tiles) -> _Operations:
 
 
 def _quarter(body: FunctionBody, c: int, row: str | int) -> str:
-    """Where one of the four sums goes."""
+    """The address of one of the four sums."""
     return body.at(body.at("%to", body.mul(str(c // 2 * 16), row)), c % 2 * 64)
 
 

@@ -1,4 +1,4 @@
-"""`passes_self_test`: whether the matrix tiles of this machine compute what they should."""
+"""`passes_self_test`: whether the matrix tiles of this machine compute correct products."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FUNCTION = ctypes.CFUNCTYPE(
 
 
 def passes_self_test(form: Form) -> bool:
-    """Return whether tiles give what vectors give; warn where they don't.
+    """Return whether tiles give the same products as vectors; warn if they don't.
 
     Generated code is tested with emulated tiles. Whether the processor's do the same can be known
     only where there is one.

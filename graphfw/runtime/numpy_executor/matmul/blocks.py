@@ -1,4 +1,4 @@
-"""How a chunk of a matrix product is computed: as dot products, row by row, or in blocks."""
+"""The ways to compute a chunk of a matrix product: as dot products, row by row, or in blocks."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ CHUNK_ROWS = 256
 
 
 def depth(shape: TileShape) -> int:
-    """Return how many positions of k are done at a time: a strip fits into the L2 cache."""
+    """Return the number of positions of k for which a strip fits into the L2 cache."""
     return 1024 // shape.size * shape.k_pack
 
 
-def part_of(
-    body: FunctionBody, shape: TileShape, length: str, number: str, parts: str
+def slice_of(
+    body: FunctionBody, shape: TileShape, length: str, number: str, splits: str
 ) -> tuple[str, str]:
-    """Where one of several equal parts of k begins and ends; they cut no pair."""
+    """Return the begin and the end of one of several equal slices of k; they cut no pair."""
     pairs = body.ceil(length, shape.k_pack) if shape.k_pack > 1 else length
-    begin = body.div(body.mul(pairs, number), parts)
-    end = body.div(body.mul(pairs, body.add(number, 1)), parts)
+    begin = body.div(body.mul(pairs, number), splits)
+    end = body.div(body.mul(pairs, body.add(number, 1)), splits)
     if shape.k_pack == 1:
         return begin, end
     return body.mul(begin, shape.k_pack), body.min(body.mul(end, shape.k_pack), length)
 
 
 class Scratch(NamedTuple):
-    """Where the pieces of a work item's scratch memory begin, in bytes.
+    """The offsets of the areas of a work item's scratch memory, in bytes.
 
     Attributes:
         strip: Packed panels of b.
         left: A piece of a, converted.
-        left_parts: Its parts, as tiles.
-        right_parts: Those of the panels.
-        square: What `@tiles` computes.
-        block: A chunk of the product, where it has no other position.
+        left_components: Its components, as tiles.
+        right_components: Those of the panels.
+        square: The result of `@tiles`.
+        block: A chunk of the product, where it goes nowhere else yet.
     """
 
     strip: int
     left: int
-    left_parts: int
-    right_parts: int
+    left_components: int
+    right_components: int
     square: int
     block: int
 
     @staticmethod
     def of(code: MatMulItem) -> Scratch:
-        """Return what a work item needs."""
+        """Return the scratch memory of a work item."""
         if code.few == "always":
             return Scratch(0, 0, 0, 0, 0, 0)
         shape, length = code.shape, depth(code.shape)
@@ -89,7 +89,7 @@ _MATRIX = ("ptr", "i64", "i64")
 
 
 class Chunk(NamedTuple):
-    """A part of a product.
+    """A block of a product.
 
     Attributes:
         a: Its rows of the left operand.
@@ -98,10 +98,10 @@ class Chunk(NamedTuple):
         column: The first column.
         columns: How many.
         length: Of the sums.
-        c: Where the results go.
+        c: The address of the results.
         c_row: The bytes from row to row there.
-        computed_from: Where the right operand begins in the tensor of what computes it in
-            registers: a row, and a position in that; None where it is read.
+        computed_from: Where the right operand begins in its tensor, if it is computed in
+            registers: a row, and a position in it; None if it is read.
     """
 
     a: Matrix
@@ -116,7 +116,7 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """Writes the ways to compute a chunk.
+    """Writes the code that computes a chunk, in one of several ways.
 
     Args:
         code: Of the work item.
@@ -173,7 +173,7 @@ class Chunks:
                 )
 
     def computed(self, row: str, column: str) -> str:
-        """Return a piece's arguments for a right operand that it computes."""
+        """Return a function's arguments for a right operand that it computes."""
         return f"ptr {self.calls.operands}, ptr {self.calls.params}, i64 {row}, i64 {column}"
 
     def streams(self, chunk: Chunk) -> None:
@@ -206,7 +206,7 @@ class Chunks:
             most = body.select(in_place, str(depth(self.shape) // 2), most)
         pieces = body.max(body.ceil(chunk.length, most), "1")
         with body.loop(0, pieces) as piece:
-            begin, end = part_of(body, self.shape, chunk.length, piece, pieces)
+            begin, end = slice_of(body, self.shape, chunk.length, piece, pieces)
             length = body.sub(end, begin)
             more = body.test("ne", piece, 0)
             here = chunk._replace(a=self.from_k(chunk.a, begin), length=length)
@@ -234,20 +234,20 @@ class Chunks:
 
     @property
     def _most_in_place(self) -> int:
-        """Up to how many rows panels are used where they are."""
+        """Return the number of rows up to which panels are not packed."""
         is_narrow = self.shape.columns * self.shape.size <= LINE
         return _IN_PLACE_NARROW if is_narrow else _IN_PLACE
 
     def from_k(self, a: Matrix, begin: str) -> Matrix:
-        """The left operand from a position of k on."""
+        """Return the left operand from a position of k on."""
         return a._replace(address=self.body.at(a.address, self.body.mul(begin, a.step)))
 
     def widened(self, chunk: Chunk) -> Matrix:
-        """A piece of a, in the dtype that is computed in."""
+        """Return a piece of a, in the dtype of the computation."""
         body, (address, row, step) = self.body, chunk.a
         if not self.shape.converts:
             return chunk.a
-        # In the order in which it lies there, as far as that is known.
+        # In the order of memory, as far as it is known.
         along = body.test("eq", step, self.shape.stored.itemsize)
         outer = body.select(along, chunk.rows, chunk.length)
         inner = body.select(along, chunk.length, chunk.rows)
@@ -261,7 +261,7 @@ class Chunks:
         return Matrix(to, body.select(along, gap, size), body.select(along, size, gap))
 
     def paired(self, chunk: Chunk) -> Matrix:
-        """A piece of a, as pairs: where it is if these are there."""
+        """Return a piece of a as pairs: a itself if it has them."""
         body, (address, row, step) = self.body, chunk.a
         dense = body.test("eq", step, self.shape.stored.itemsize)
         even = body.test("eq", body.rem(chunk.length, 2), 0)
@@ -281,7 +281,7 @@ class Chunks:
         )
 
     def from_row(self, chunk: Chunk, begin: str, column: str) -> str:
-        """Where the right operand begins for a position of k and a column, or its panel."""
+        """Return the right operand from a position of k and a column on, or its panel."""
         body, b, column = self.body, chunk.b, self.body.add(chunk.column, column)
         if self.code.layout == "packed":
             panel = body.mul(body.div(column, self.shape.columns), self.gap(self.k))
@@ -289,11 +289,11 @@ class Chunks:
         return body.at(body.at(b.address, body.mul(begin, b.row)), body.mul(column, b.step))
 
     def gap(self, length: str) -> str:
-        """The bytes from panel to panel."""
+        """Return the bytes from panel to panel."""
         return self.body.mul(self.steps(length), self.shape.columns * self.shape.size)
 
     def steps(self, length: str) -> str:
-        """In how many steps a tile goes through positions of k."""
+        """Return the number of steps in which a tile goes through positions of k."""
         return length if self.shape.k_pack == 1 else self.body.ceil(length, self.shape.k_pack)
 
     def by_vectors(self, strip: Chunk, in_place: str, more: str) -> None:
@@ -308,7 +308,7 @@ class Chunks:
             self.rows(strip._replace(c=to, columns=left), panel, more)
 
     def packed(self, strip: Chunk, in_place: str) -> tuple[str, str]:
-        """The panels of a strip: the first, and the bytes from one to the next."""
+        """Return the panels of a strip: the first, and the bytes from one to the next."""
         body, source = self.body, strip.b.address
         if self.code.layout == "packed":
             return source, self.gap(self.k)
@@ -327,7 +327,7 @@ class Chunks:
         )
 
     def panel(self, chunk: Chunk, here: str, left: str, in_place: str) -> tuple[str, str]:
-        """One panel of a strip and the bytes between its rows; a narrow one is packed."""
+        """Return a panel of a strip and the bytes between its rows; a narrow one is packed."""
         body, width = self.body, self.shape.columns
         packed_row = str(width * self.shape.size)
         if not self.code.may_be_in_place:
@@ -359,7 +359,7 @@ class Chunks:
     # Matrix tiles.
 
     def split_left(self, chunk: Chunk) -> str:
-        """Split a piece of a into parts; whether its numbers are in range."""
+        """Split a piece of a into components; return whether its numbers are in range."""
         body, a = self.body, chunk.a
         dense = body.test("eq", a.step, self.shape.stored.itemsize)
         slots = [body.slot(kind) for kind in _MATRIX]
@@ -373,15 +373,15 @@ class Chunks:
         )
         return body.let(
             f"call fastcc i1 @split_a(ptr {address}, i64 {row}, i64 {step}, "
-            f"ptr {self.area(self.scratch.left_parts)}, i64 {chunk.rows}, i64 {chunk.length}, "
+            f"ptr {self.area(self.scratch.left_components)}, i64 {chunk.rows}, i64 {chunk.length}, "
             f"i1 {dense})"
         )
 
     def split_right(self, strip: Chunk, can_split: str) -> str:
-        """Split the panels of a strip into parts; whether the numbers of both are in range."""
+        """Split the panels of a strip into components; return whether both operands fit."""
         body, fits, b = self.body, self.body.slot("i1"), strip.b
         body.set(fits, can_split, "i1")
-        to = self.area(self.scratch.right_parts)
+        to = self.area(self.scratch.right_components)
         with body.where(can_split):
             if self.code.layout == "rows":
                 first, row, gap = b.address, b.row, str(amx.SIDE * self.shape.stored.itemsize)
@@ -400,18 +400,18 @@ class Chunks:
         return body.get(fits, "i1")
 
     def side_bytes(self, length: str) -> str:
-        """The bytes of the parts of one row of a, or column of b."""
+        """Return the bytes of the components of one row of a, or column of b."""
         assert self.code.tiles is not None
         blocks = self.body.ceil(length, amx.SIDE)
         return self.body.mul(blocks, 2 * amx.SIDE * self.code.tiles.components)
 
     def by_tiles(self, chunk: Chunk, more: str) -> None:
-        """Compute a strip from parts, 32 rows and columns at a time."""
+        """Compute a strip from components, 32 rows and columns at a time."""
         body, side = self.body, amx.SIDE
         square, gap = self.area(self.scratch.square), self.side_bytes(chunk.length)
         with body.loop(0, chunk.columns, side) as column, body.loop(0, chunk.rows, side) as row:
-            left = body.at(self.area(self.scratch.left_parts), body.mul(row, gap))
-            right = body.at(self.area(self.scratch.right_parts), body.mul(column, gap))
+            left = body.at(self.area(self.scratch.left_components), body.mul(row, gap))
+            right = body.at(self.area(self.scratch.right_components), body.mul(column, gap))
             body.line(
                 f"call fastcc void @tiles(ptr {left}, ptr {right}, "
                 f"i64 {body.ceil(chunk.length, side)}, ptr {square})"

@@ -7,7 +7,7 @@
 | 2 | of how many rows the blocks of rows are multiples |
 | 3 | how many heights of tiles follow |
 | 4 | the function that computes pieces of an operand, for work items that have one |
-| 5 | how many of the run-time integers are that one's: they come before those of word 0 |
+| 5 | the number of its run-time integers: they come before those of word 0 |
 | 6, 10, … | a `TileFunctions`, those of the most rows first |
 """
 
@@ -23,13 +23,13 @@ _FIRST, _EACH = 6, 4
 
 
 class TileFunctions(NamedTuple):
-    """The functions that compute a number of rows: they are names with an `@`.
+    """The functions that compute a number of rows, as names with an `@`.
 
     Attributes:
         rows: How many at a time.
-        least: For how many it is used.
+        least: The least number of rows for which it is used.
         narrow: The function for one vector of columns.
-        wide: That for two.
+        wide: The function for two vectors of columns.
     """
 
     rows: int
@@ -56,7 +56,7 @@ def constant(
 
 
 class CallTable:
-    """Reads the words, which lie at `%calls`.
+    """Reads the words at `%calls`.
 
     Attributes:
         follow: The function that follows.
@@ -64,10 +64,10 @@ class CallTable:
         kept: Whether the product is an operand.
         unit: Of how many rows the blocks of rows are multiples.
         before: The function that computes pieces of an operand.
-        before_params: How many run-time integers that has.
-        operands: Where the addresses of the buffers are of what computes the right operand in
-            registers; set by a work item that has it.
-        params: Its run-time integers; likewise.
+        before_params: The number of its run-time integers.
+        operands: The address of the buffers of a prologue that computes the right operand in
+            registers; set by a work item that has one.
+        params: The prologue's run-time integers; likewise.
     """
 
     operands = "null"
@@ -85,7 +85,7 @@ class CallTable:
 
     @contextmanager
     def tiles(self, rows: str, narrow: str) -> Iterator[tuple[str, str]]:
-        """Go through a number of rows tile by tile: gives the function, and the tile's first row.
+        """Go through a number of rows tile by tile; yield the function and the tile's first row.
 
         Args:
             rows: How many.

@@ -25,7 +25,7 @@ class Operands(NamedTuple):
     """The operands of a step: see `steps.Step`.
 
     Attributes:
-        storages: What it reads, the product where that is kept, what the epilogue reads and writes.
+        storages: The inputs, the product if it is kept, the epilogue's operands.
         written: Which of them are written.
         region: The epilogue.
         in_place: Pairs of those that may be one array.
@@ -44,7 +44,7 @@ class Operands(NamedTuple):
         work_items: DimLike,
         scratch: DimLike,
     ) -> Step:
-        """Return the step that is given these."""
+        """Return the step with these operands."""
         storages, written, _, in_place = self
         return Step(nodes, code, storages, written, params, work_items, scratch, in_place)
 
@@ -52,7 +52,7 @@ class Operands(NamedTuple):
 def operands_of(
     inputs: Sequence[Storage], product: Storage | None, epilogue: Epilogue | None
 ) -> Operands:
-    """Return the operands of a step that reads some inputs; without a product it is not kept."""
+    """Return the operands of a step with some inputs; a product of None is not kept."""
     storages = [*inputs, *([] if product is None else [product])]
     written = [False] * len(inputs) + [True] * (len(storages) - len(inputs))
     if epilogue is None:
@@ -71,7 +71,7 @@ def operands_of(
 
 
 class WorkItemCode(Code, Protocol):
-    """How items are computed, the same for many products: a `MatMulItemCode` or one of its kind."""
+    """The code of a work item, the same for many products: a `MatMulItemCode` or the like."""
 
     @property
     def shape(self) -> TileShape:
@@ -85,7 +85,7 @@ class WorkItemCode(Code, Protocol):
 
     @property
     def ahead(self) -> Ahead:
-        """Which operand its tiles ask for."""
+        """The operand that its tiles prefetch."""
         ...
 
     @property
@@ -106,16 +106,16 @@ class MatmulCode:
     Operands: a, b (or its panels), then the product where it is kept, then the epilogue's.
 
     Attributes:
-        work_item: How it is computed.
+        work_item: The code that computes it.
         target: The processor.
         heights: The rows of the tiles in use, the largest first; they make up all rows. Those of
             `dots` or `streams` where these always serve.
-        ragged: Whether a tile may have fewer rows than its height, the number of all being unknown.
+        ragged: Whether a tile may have fewer rows than its height, as their number is unknown.
         vectors: The widths of the tiles in use, in vectors.
         kept: Whether the product is an operand.
         region: The epilogue.
-        before: What computes an operand, for a work item that has it computed.
-        before_params: How many run-time integers that has.
+        before: The prologue, for a work item that computes an operand.
+        before_params: The number of the prologue's run-time integers.
     """
 
     work_item: WorkItemCode
@@ -154,7 +154,7 @@ class MatmulCode:
         return () if self.work_item.few == "always" else self.heights
 
     @property
-    def parts(self) -> tuple[Code, ...]:
+    def callees(self) -> tuple[Code, ...]:
         """The functions that it calls."""
         tiles = [self.tile(h, v) for h in self.heights_of_tiles for v in self.vectors]
         called = [code for code in (self.first, self.follow) if code is not None]

@@ -7,8 +7,8 @@
 `a` is read as it is stored where it is `dense` along k, else as the float32 that `@widen` makes;
 `b` as it is stored where its rows are contiguous, else as packed panels.
 
-The components lie as [32 rows of a, or columns of b][32 positions of k][component][tile]; what is
-missing is 0. Before it is split a number is multiplied by 2^30, and the product by 2^-60. The
+The layout of components is [32 rows of a, or columns of b][32 positions of k][component][tile],
+padded with 0. Before it is split a number is multiplied by 2^30, and the product by 2^-60. The
 functions return whether all numbers are 0 or from 2^-70 up to 2^28. Then every component of one,
 scaled, is a multiple of 2^-63, hence all products and sums are of 2^-126: none is subnormal,
 which tiles would take for 0. And the sum of 512 products stays below 2^126: nothing overflows.
@@ -40,7 +40,7 @@ class Splitter:
     """Splits vectors of 32 elements, and notes which are out of range.
 
     Args:
-        body: Where to.
+        body: The function's body.
         components: How many components there are.
         end: The exponent of the first numbers that are too large.
     """
@@ -74,7 +74,7 @@ class Splitter:
         components = []
         for number in range(self.components):
             bits = body.let(f"bitcast {_V} {rest} to {_BITS}")
-            # Of two that are as near, the larger one: numbers in range are all finite.
+            # Halfway cases are rounded up in magnitude; numbers in range are all finite.
             above = body.let(f"add {_BITS} {bits}, splat (i32 32768)")
             component = body.let(f"and {_BITS} {above}, splat (i32 -65536)")
             components.append(component)
@@ -100,7 +100,7 @@ class Splitter:
         return body.let(f"or {_BITS} {low}, {odd}")
 
     def _check(self, bits: str, width: int) -> None:
-        """Note what is not 0 and out of range, of float32 or of bfloat16: its upper half."""
+        """Note numbers out of range that are not 0: of float32, or bfloat16, its upper half."""
         body, kind = self.body, f"<{SIDE} x i{width}>"
         lowest = _exponent(_SMALLEST) >> 32 - width
         count = (_exponent(self._end) >> 32 - width) - lowest
@@ -134,14 +134,14 @@ class SplitSource:
         return self._elements.mask(count)
 
     def components(self, address: str, mask: str) -> list[str]:
-        """Return the components of what lies under a mask, else zeros: see `Splitter.split`."""
+        """Return the components of a mask's lanes, zeros elsewhere: see `Splitter.split`."""
         if self._dtype is bfloat16:
             return self._splitter.scaled(self._elements.moved(address, mask))
         return self._splitter.split(self._elements.load_some(address, mask))
 
 
 def splitting(shape: TileShape) -> dict[str, str]:
-    """Return the declarations of what `@split_a` and `@split_b` call."""
+    """Return the declarations of the functions that `@split_a` and `@split_b` call."""
     wide, body = shape._replace(lanes=SIDE), FunctionBody()
     known = declared(
         f"{_V} @llvm.masked.gather.v32f32.v32p0(<{SIDE} x ptr>, i32, {_MASK}, {_V})",
@@ -222,7 +222,7 @@ def unscaling(shape: TileShape) -> str:
 
 
 def unload(shape: TileShape) -> str:
-    """Return `@unload`: what `@tiles` has computed, scaled back, is stored or added."""
+    """Return `@unload`: it scales the result of `@tiles` back, and stores or adds it."""
     body, v = FunctionBody(), shape.vector
     elements = Elements(body, shape, shape.dtype)
     kept = [elements.mask("%columns", n) for n in range(2)]

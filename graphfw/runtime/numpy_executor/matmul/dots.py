@@ -32,7 +32,7 @@ _COLUMNS = 4
 
 
 class Way(NamedTuple):
-    """How the rows of a product are made up of heights, and how many columns are computed at once.
+    """The heights that make up the rows of a product, and the number of columns at once.
 
     The first of several ways is for as many rows as its first height or more.
     """
@@ -55,10 +55,10 @@ def dots(
 
     Args:
         symbol: The name.
-        shape: Whose vectors.
-        rows: Of the product.
-        columns: Likewise.
-        operand: What computes `b`, if it is not read.
+        shape: The shape of tiles, for its vectors.
+        rows: The number of rows of the product.
+        columns: The number of its columns.
+        operand: The prologue that computes `b`; None if it is read.
     """
     v, lanes, size = shape.vector, shape.lanes, shape.size
     body = FunctionBody()

@@ -11,11 +11,11 @@ from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, TileShape
 
 
 class Elements:
-    """Writes loads that convert to the dtype that is computed in, and stores that round.
+    """Writes loads that convert to the dtype of the computation, and stores that round.
 
     Args:
-        body: Where to.
-        shape: Whose vectors.
+        body: The function's body.
+        shape: The shape of tiles, for its vectors.
         dtype: Of the elements in memory.
         align: Their addresses are multiples of it; 0 for the bytes of an element.
     """
@@ -32,7 +32,7 @@ class Elements:
         self._suffix = f"v{shape.lanes}{suffix}.p0"
 
     def declarations(self) -> dict[str, str]:
-        """Return, by symbol, the declarations of what loads and stores under masks call."""
+        """Return, by symbol, the declarations of the functions for masked loads and stores."""
         v, mask = self._moved, self.mask_type
         return declared(
             f"{v} @llvm.masked.load.{self._suffix}(ptr, i32, {mask}, {v})",
@@ -40,7 +40,7 @@ class Elements:
         )
 
     def mask(self, count: str, n: int = 0) -> str:
-        """Which lanes of the n-th vector lie before `count`."""
+        """Return a mask of the lanes of the n-th vector that lie before `count`."""
         body, lanes = self.body, f"<{self.shape.lanes} x i64>"
         first = body.let(f"insertelement {lanes} poison, i64 {count}, i32 0")
         every = body.let(
@@ -63,7 +63,7 @@ class Elements:
         return self.body.primitives(self.shape.lanes).from_memory(self.dtype, value)
 
     def moved(self, address: str, mask: str, others: str = "zeroinitializer") -> str:
-        """The same without a conversion: 16-bit floats as their bits."""
+        """Read a vector without a conversion: 16-bit floats as their bits."""
         v = self._moved
         return self.body.let(
             f"call {v} @llvm.masked.load.{self._suffix}(ptr {address}, i32 {self.align}, "
@@ -71,7 +71,7 @@ class Elements:
         )
 
     def _splat(self, number: float) -> str:
-        """A vector of one number, as it is in memory."""
+        """Return a vector of one number, in the dtype of the memory."""
         if number == 0:
             return "zeroinitializer"
         if self.dtype.is_low_precision:
@@ -112,7 +112,7 @@ class Elements:
         self.move(content, address, mask)
 
     def move(self, content: str, address: str, mask: str) -> None:
-        """The same without a conversion."""
+        """Write a vector without a conversion."""
         self.body.line(
             f"call void @llvm.masked.store.{self._suffix}({self._moved} {content}, ptr {address}, "
             f"i32 {self.align}, {self.mask_type} {mask})"
@@ -120,7 +120,7 @@ class Elements:
 
 
 def declarations(shape: TileShape) -> dict[str, str]:
-    """Return, by symbol, the declarations of what the functions of this package call."""
+    """Return, by symbol, the declarations of the functions that this package's code calls."""
     v, element = shape.vector, shape.element
     result = declared(
         f"{v} @llvm.fmuladd.{shape.suffix}({v}, {v}, {v})",

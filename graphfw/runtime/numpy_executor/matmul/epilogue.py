@@ -3,9 +3,9 @@
     @follow(ptr buffers, ptr product, ptr params, i64 row0, i64 row1, i64 col0, i64 col1,
         ptr scratch)
 
-`product` is the address that its rows and columns are counted from. Products with equal epilogues
-share the function, whatever tiles they are made of. A prologue, which computes pieces of an
-operand, is such a function, too: there `product` is that operand.
+`product` is the address of row 0 and column 0. Products with equal epilogues share the function,
+whatever their tiles. A prologue, which computes pieces of an operand, is such a function, too:
+there `product` is that operand.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FusedKernel:
     operands: tuple[int, ...]
 
     def key(self, target: Processor) -> str:
-        """All that code of it depends on, but for the processor's name."""
+        """All that its code depends on, except the processor's name."""
         return f"then {self.operands} {target.large}\n{show(self.kernel)}"
 
 
@@ -70,7 +70,7 @@ class EpilogueFunction(SharedFunction):
         """Give the epilogue its own buffers."""
         body = FunctionBody()
         buffers = own_buffers(body, self.region.operands, "%product")
-        # It cannot fail: see `matmul_steps`.
+        # An epilogue can't fail: see `matmul_steps`.
         body.line(
             f"call i32 @epilogue(ptr {buffers}, ptr %params, i64 %row0, i64 %row1, i64 %col0, "
             "i64 %col1, ptr %scratch)"
@@ -82,10 +82,10 @@ class EpilogueFunction(SharedFunction):
 
 
 def own_buffers(body: FunctionBody, operands: tuple[int, ...], product: str) -> str:
-    """Write the addresses of a region's buffers into an array, and return where that is.
+    """Write the addresses of a region's buffers into an array, and return its address.
 
     Args:
-        body: Of the function, whose `%buffers` are those of the step.
+        body: The body of the function, whose `%buffers` are those of the step.
         operands: See `FusedKernel`.
         product: The address for -1.
     """

@@ -1,4 +1,4 @@
-"""`MatMulItem`: the choices of how the work items of products are computed, and what these call."""
+"""`MatMulItem`: how the work items of a product are computed, and the functions that they call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphfw.utils.records import record
 GemvPolicy: TypeAlias = Literal["never", "maybe", "always"]
 
 Computed: TypeAlias = Literal["no", "a", "b", "b across"]
-"""Which operand; "across" if k does not run along the rows of the tensor that is computed."""
+"""The operand that is computed; "across" if k does not run along the rows of its tensor."""
 
 FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
@@ -31,33 +31,33 @@ element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and 
 
 
 def few_rows(shape: TileShape, layout: Layout) -> tuple[int, int]:
-    """Return up to how many rows, and from which length of k on, `dots` or `streams` serve."""
-    # Short columns are quicker transposed.
+    """Return the most rows, and the least length of k, for which `dots` or `streams` serve."""
+    # Short columns are faster if they are transposed.
     return (dots.MOST, 2 * shape.lanes) if layout == "columns" else (streams.MOST, 1)
 
 
 def few_heights(rows: int) -> tuple[int, ...]:
-    """Return which of the heights of `dots` and `streams` make up a number of rows."""
+    """Return the heights of `dots` and `streams` that make up a number of rows."""
     largest = FEW_HEIGHTS[0]
     return tuple([h for h in FEW_HEIGHTS if (rows >= h if h == largest else rows % (2 * h) >= h)])
 
 
 @record
 class MatMulItem(SharedFunction):
-    """How a work item is computed: some rows and columns of the product, of members of the batch.
+    """A work item: some rows and columns of the product, of members of the batch.
 
     Attributes:
         shape: The tiles.
         layout: What is contiguous in b.
-        few: Whether there are few rows, for which `dots` or `streams` serve.
+        few: Whether there are few rows, so that `dots` or `streams` serve.
         few_heights: The heights that these are needed for.
         batch_dims: How many batch dims there are.
-        rounds: Whether the product is of another dtype than the one that is computed in.
+        rounds: Whether the product has another dtype than the computation.
         transposed: Whether this is the transposed product: a row of it is a column of the
             epilogue's.
         tiles: How blocks are computed by matrix tiles; None where they are not.
         computed: Which operand is computed, into scratch memory, rather than read.
-        inline: What computes the right operand in registers, where it is multiplied.
+        inline: The prologue that computes the right operand in registers, where it is multiplied.
     """
 
     shape: TileShape
@@ -78,7 +78,7 @@ class MatMulItem(SharedFunction):
 
     @property
     def ahead(self) -> Ahead:
-        """Which operand its tiles ask for."""
+        """The operand that its tiles prefetch."""
         return "b" if self.may_be_in_place else ""
 
     @cached_property
@@ -94,11 +94,11 @@ class MatMulItem(SharedFunction):
         )
 
     def dots(self, rows: int, columns: int, is_computed: bool) -> Piece:
-        """Return what computes a number of rows and columns as dot products."""
+        """Return the function for a number of rows and columns as dot products."""
         return Piece("dots", self.shape, (rows, columns), self._operand(is_computed))
 
     def stream(self, rows: int, k_steps: int, is_computed: bool) -> Piece:
-        """Return what adds to a number of rows that of positions of k."""
+        """Return the function that adds the products of some positions of k to some rows."""
         return Piece("stream", self.shape, (rows, k_steps), self._operand(is_computed))
 
     def _operand(self, is_computed: bool) -> Kernel | None:
@@ -120,7 +120,7 @@ class MatMulItem(SharedFunction):
         return Piece("round", self.shape, ())
 
     @property
-    def parts(self) -> tuple[Piece, ...]:
+    def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls by name."""
         found: list[Piece] = []
         if self.few != "always":

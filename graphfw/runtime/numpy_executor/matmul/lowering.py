@@ -1,4 +1,4 @@
-"""`matmul_steps`: from views of two tensors to the steps that compute their product."""
+"""`matmul_steps`: the steps that compute the product of two tensors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _TILE_ROWS = 9
 """From so many rows on matrix tiles are used, of which each has 16."""
 
 _COMBINED = 1 << 14
-"""How many elements a work item of `SplitKReduceCode` adds up."""
+"""The elements that a work item of `SplitKReduceCode` adds up."""
 
 
 class _Batch(NamedTuple):
@@ -85,7 +85,7 @@ class _Batch(NamedTuple):
 class _Product(NamedTuple):
     """A product in the form that the code computes.
 
-    `a` and `b` are views of the last two dims only; `transposed` where it is the transposed
+    `a` and `b` are views of the last two dims only. `transposed` says whether it is the transposed
     product.
     """
 
@@ -126,22 +126,23 @@ def matmul_steps(
 ) -> list[Step]:
     """Return the steps of a (batched) matrix product, [*B, M, K] @ [*B, K, N] -> [*B, M, N].
 
-    One step; two where a short product of long sums is computed in parts that a second step adds.
+    One step; two where k of a small product is split, and a second step adds the partial products.
     The views may have any strides. All sizes may be symbolic.
 
     Args:
-        nodes: What is computed, for reports.
+        nodes: The nodes that are computed, for reports.
         a: The left operand, float32, float64, or a float of 16 bits: these are computed in float32
             and rounded once.
         b: The right operand, of the same dtype, its batch dims those of `a`.
-        product: Where the product goes, contiguous; None where only the epilogue needs it.
-        epilogue: What is done to its elements. Its kernel has nothing that can fail.
+        product: The storage of the product, contiguous; None where only the epilogue needs it.
+        epilogue: The function of its elements. Its kernel can't fail.
         fixed_b: Whether `b` stays the same from run to run: it is then packed once.
         precision: How exact a product of float32 must be, where there are tiles.
         target: The processor; this machine's by default.
         tiles: What matrix tiles there are; None for none.
         pairs: Whether there are dot products of pairs of bfloat16, which serve where tiles don't.
-        prologue: What computes `a` or `b`, which is in no memory then: see `computes_operand`.
+        prologue: The kernel that computes `a` or `b`, which then has no memory: see
+            `computes_operand`.
     """
     target = target or host()
     shape = shape_for(a.storage.dtype, target, pairs=pairs and tiles is None)
@@ -175,15 +176,15 @@ def matmul_steps(
             else:
                 how = how._replace(chunk_columns=how.filled)
     right_view, steps = it.b, list[Step]()
-    # Few rows of 16-bit floats are read as they are: panels are twice as large. So is what tiles
-    # are made of where that is as quick.
+    # Few rows of 16-bit floats are not packed, since panels are twice as large. Nor are operands of
+    # tiles where that is as fast.
     is_sized = all([isinstance(size, int) for size in it.b.shape])  # else each run has its own
     is_packed = is_sized and fixed_b and not it.transposed and computed in ("no", "a")
     is_packed = is_packed and not ((shape.converts or _is_read_once(shape, it)) and few == "always")
     is_packed = is_packed and not (by_tiles and layout == "rows")
-    part = n // sections if isinstance(n, int) else n
+    section = n // sections if isinstance(n, int) else n
     # Sections begin with a panel of their own.
-    is_packed = is_packed and (sections == 1 or part % shape.columns == 0)
+    is_packed = is_packed and (sections == 1 or section % shape.columns == 0)
     if is_packed and all([dim.b == 0 for dim in it.batch]):
         steps = [prepacked(nodes, shape, target, it.b, layout)]
         right = steps[0].operands[1]
@@ -192,13 +193,13 @@ def matmul_steps(
         few, heights = _few(shape, layout, it)
     if few == "always" and isinstance(m, int) and m <= CHUNK_ROWS:
         how = how._replace(chunk_rows=max(m, 1))  # the heights make up all rows, not some
-    parts: Storage | None = None
+    partials: Storage | None = None
     if how.splits > 1:
-        parts = Temp(shape.dtype, how.splits * it.members * m * n, "parts of a matrix product")
-    target_storage = product if parts is None else parts
-    own = epilogue if parts is None else None
+        partials = Temp(shape.dtype, how.splits * it.members * m * n, "partial matrix products")
+    target_storage = product if partials is None else partials
+    own = epilogue if partials is None else None
     operands = operands_of([left, right], target_storage, own)
-    rounds = shape.converts and parts is None
+    rounds = shape.converts and partials is None
     before: FusedKernel | None = None
     if prologue is not None:
         operands, before = with_prologue(operands, prologue)
@@ -219,7 +220,7 @@ def matmul_steps(
     tall = heights or how.heights
     own_target = with_stores(target, it.members * m * n)
     code = MatmulCode(
-        work_item, own_target, tall, ragged, vectors(shape, part), kept, operands.region
+        work_item, own_target, tall, ragged, vectors(shape, section), kept, operands.region
     )
     params = _params(it, right_view, how, sections)
     scratch: DimLike = Scratch.of(work_item).block
@@ -243,12 +244,12 @@ def matmul_steps(
         elif product is None:
             params += own.params_with(sections * gap, gap)
         else:
-            params += own.params_with(n, part)
+            params += own.params_with(n, section)
     groups = (it.members * how.splits + how.group - 1) // how.group
     work_items = groups * how.row_blocks * how.column_blocks
     steps.append(operands.step(nodes, code, params, work_items, scratch))
-    if parts is not None:
-        steps.append(_combine(nodes, shape, target, it, how.splits, parts, product, epilogue))
+    if partials is not None:
+        steps.append(_combine(nodes, shape, target, it, how.splits, partials, product, epilogue))
     return steps
 
 
@@ -259,12 +260,12 @@ def computes_operand(
     *,
     pairs: bool = False,
 ) -> bool:
-    """Whether the items of a product had better compute the operand that its prologue computes.
+    """Return whether work items should compute the prologue's operand themselves.
 
-    They do where each element is computed once, whatever that takes: of the left operand where all
-    columns of a row of the product are one work item's, of the right one where all rows of a column
-    are. With several blocks of columns the rows would be computed for each; and with blocks of rows
-    instead all of `b` is packed for each, which is no gain for wide products.
+    They do if each element is computed once: of the left operand if a work item has all columns of
+    its rows of the product, of the right one if it has all rows of its columns. With several blocks
+    of columns the rows would be computed for each. With blocks of rows instead, all of `b` is
+    packed for each, which is no gain for wide products.
     """
     prologue, a, b = product.prologue, product.left, product.right
     it = _normal(a, b)
@@ -288,7 +289,7 @@ def computes_operand(
 
 
 def _computed(it: _Product, prologue: Prologue | None) -> Computed:
-    """Return which operand of the form that the code computes is a prologue's, and how it lies."""
+    """Return the operand that a prologue computes, in the code's form, and its layout."""
     if prologue is None:
         return "no"
     if not prologue.is_right and not it.transposed:
@@ -297,7 +298,7 @@ def _computed(it: _Product, prologue: Prologue | None) -> Computed:
 
 
 def _is_computable(prologue: Prologue | None, computed: Computed) -> bool:
-    """Whether the right operand can be computed in registers, where it is multiplied."""
+    """Return whether the right operand can be computed in registers, where it is multiplied."""
     if prologue is None or computed not in ("b", "b across"):
         return False
     return is_computed_inline(prologue.kernel)
@@ -306,7 +307,7 @@ def _is_computable(prologue: Prologue | None, computed: Computed) -> bool:
 def _is_inline(
     it: _Product, few: GemvPolicy, prologue: Prologue | None, computed: Computed
 ) -> bool:
-    """Whether it is computed there, because there are few rows."""
+    """Return whether it is computed there, because there are few rows."""
     m = it.sizes[0]
     is_few = few == "always" and isinstance(m, int) and m <= INLINE_ROWS
     return is_few and _is_computable(prologue, computed)
@@ -315,7 +316,7 @@ def _is_inline(
 def _may_be_inline(
     it: _Product, few: GemvPolicy, prologue: Prologue | None, computed: Computed
 ) -> bool:
-    """Whether it is where the rows, whose number is not known, turn out to be few."""
+    """Return whether it is computed there if the rows, of unknown number, turn out to be few."""
     is_open = not isinstance(it.sizes[0], int) and isinstance(it.sizes[2], int)
     return few == "maybe" and is_open and _is_computable(prologue, computed)
 
@@ -325,7 +326,7 @@ def _own_cut(
 ) -> ProductCut:
     """Return the cut of a product whose work items compute an operand.
 
-    That of the left one sees to no epilogue: whether there is one is not known at first.
+    The cut for the left operand is made before it is known whether there is an epilogue.
     """
     how = _cut(shape, it, by_tiles=by_tiles)
     if computed == "a":
@@ -334,7 +335,7 @@ def _own_cut(
 
 
 def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
-    """Whether the operand is what a prologue computes, in the same order or transposed."""
+    """Return whether the operand is a prologue's result, in the same order or transposed."""
     m, n, k = it.sizes
     if it.transposed and prologue.is_right:  # the column is its one row
         return False
@@ -355,7 +356,7 @@ def _is_whole(it: _Product, prologue: Prologue, computed: Computed) -> bool:
 
 
 def _is_read_once(shape: TileShape, it: _Product) -> bool:
-    """Whether it is a row times a matrix that no cache holds: reading that is all that counts."""
+    """Return whether it is a row times a matrix that no cache holds, so that reading dominates."""
     m, n, k = it.sizes
     if not (m == 1 and it.members == 1 and isinstance(n, int) and isinstance(k, int)):
         return False
@@ -386,7 +387,7 @@ def _normal(a: View, b: View) -> _Product:
     right = View(b.storage, b.offset, b.shape[-2:], b.strides[-2:])
     if right.shape[1] != 1 or rows == 1:
         return _Product(left, right, tuple(joined), False)
-    # One column: the transposed product has one row, for which there are quick ways.
+    # One column: the transposed product has one row, for which there is faster code.
     return _Product(
         _transposed(right),
         _transposed(left),
@@ -412,7 +413,7 @@ def _few(
     prologue: Prologue | None = None,
     computed: Computed = "no",
 ) -> tuple[GemvPolicy, tuple[int, ...]]:
-    """Whether `dots` or `streams` compute the product; the heights they need if always."""
+    """Return whether `dots` or `streams` compute the product, and the heights if always."""
     m, n, k = it.sizes
     wide = isinstance(n, int) and n >= _WIDE
     if layout == "rows" and wide and isinstance(k, int) and 0 < k <= _THIN:
@@ -429,13 +430,13 @@ def _few(
 
 
 def _suits(shape: TileShape, few: GemvPolicy, m: DimLike) -> bool:
-    """Whether matrix tiles serve: panels are as wide as they, and rows enough to pay."""
+    """Return whether matrix tiles serve: panels are as wide as tiles, and rows enough to pay."""
     enough = few != "always" and not (isinstance(m, int) and m < _TILE_ROWS)
     return enough and shape.dtype is float32 and shape.columns == SIDE
 
 
 def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
-    """Return what the parts of the work take."""
+    """Return the costs of the kinds of work."""
     if by_tiles or shape.k_pack == 2:
         return BY_TILES if by_tiles else BY_PAIRS
     return CONVERTED if shape.converts else PLAIN
@@ -444,7 +445,7 @@ def _costs(shape: TileShape, *, by_tiles: bool) -> Costs:
 def _cut(shape: TileShape, it: _Product, *, by_tiles: bool, sections: int = 1) -> ProductCut:
     """Return how a product is cut whose operands are read."""
     row, step = it.a.strides
-    # What is converted lies closer together.
+    # Converted elements are closer together.
     gap = row * shape.size if step == 1 and not shape.converts else 0
     costs = _costs(shape, by_tiles=by_tiles)
     return cut(shape, costs, it.sizes, it.members, sections, gap=gap)
@@ -470,15 +471,15 @@ def _combine(
     target: Processor,
     it: _Product,
     splits: int,
-    parts: Storage,
+    partials: Storage,
     product: Storage | None,
     epilogue: Epilogue | None,
 ) -> Step:
-    """The step that adds up the parts of a product."""
+    """Return the step that adds the partial products."""
     m, n, _ = it.sizes
-    operands = operands_of([parts], product, epilogue)
+    operands = operands_of([partials], product, epilogue)
     rows = it.members * m
-    # Parts are made only where n is known.
+    # k is split only where n is known.
     per_item = max(_COMBINED // max(n, 1), 1) if isinstance(n, int) else 1
     params: tuple[DimLike, ...] = (rows, n, splits, per_item)
     if epilogue is not None:

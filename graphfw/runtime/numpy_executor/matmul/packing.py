@@ -3,9 +3,9 @@
     @pack(ptr b, i64 ks, i64 ns, ptr to, i64 gap, i64 n, i64 columns)
 
 copies n positions of k of a number of columns; `ks` and `ns` are the bytes from position to
-position and from column to column, `gap` those from panel to panel. There is one for each way in
-which `b` may lie: with its rows contiguous, its columns, or neither. What follows the last column
-in its panel is any numbers: what is computed from them is not stored.
+position and from column to column, `gap` those from panel to panel. There is one function for each
+layout of `b`: with contiguous rows, contiguous columns, or neither. The last panel is padded with
+any numbers, since results of them are not stored.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
 
 
 def ahead(body: FunctionBody, position: str, gap: str) -> None:
-    """Ask for memory that lies some rows after a position."""
+    """Prefetch memory some rows after a position."""
     there = body.at(position, body.mul(gap, _AHEAD))
     body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
 
@@ -135,7 +135,7 @@ def transposed_pieces(
 
 
 def address_of_column(body: FunctionBody, shape: TileShape, column: str) -> str:
-    """Where the first position of a column goes."""
+    """Return the address of a column's first element in its panel."""
     panel = body.div(column, shape.columns)
     within = body.mul(body.rem(column, shape.columns), shape.size)
     return body.at(body.at("%to", body.mul(panel, "%gap")), within)
@@ -158,8 +158,8 @@ def widening(symbol: str, shape: TileShape) -> str:
 
         @widen(ptr from, i64 os, i64 is, ptr to, i64 outer, i64 inner)
 
-    `os` and `is` are the bytes between the outer and between the inner elements of its memory; it
-    becomes contiguous, in the same order.
+    `os` and `is` are the bytes between outer and between inner elements. The result is contiguous,
+    in the same order.
     """
     body = FunctionBody()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)

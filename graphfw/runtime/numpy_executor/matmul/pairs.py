@@ -1,8 +1,8 @@
 """Operands of dot products of pairs: two positions of k side by side in one word of four bytes.
 
 `vdpbf16ps` adds to each lane of float32 the products of two pairs of bfloat16. Panels of `b` are
-`[panel][pair][two vectors of words]`, see `packing`; an `a` whose rows are contiguous is read where
-it lies, any other becomes words. Where k is odd the last pair has a 0.
+`[panel][pair][two vectors of words]`, see `packing`; an `a` with contiguous rows is read
+directly, any other is copied to words. Where k is odd the last pair has a 0.
 
 The instruction takes subnormal numbers for 0 and makes none.
 """
@@ -40,7 +40,7 @@ class _Rows:
         self._kind = f"<{self.lanes} x i16>"
 
     def mixed(self, address: str, gap: str, both: str, mask: str) -> list[str]:
-        """Return two vectors of words, of what lies under a mask; 0 is the second unless `both`."""
+        """Return two vectors of words, of a mask's lanes; the second row is 0 unless `both`."""
         body, bits = self.body, self.elements.mask_type
         second = body.let(f"select i1 {both}, {bits} {mask}, {bits} zeroinitializer")
         addresses = address, body.at(address, gap)
@@ -60,7 +60,7 @@ class _Rows:
 
 
 def _rows(body: FunctionBody, shape: TileShape) -> None:
-    """Two rows at a time, panel by panel; what follows the last column is 0."""
+    """Pack two rows at a time, panel by panel; panels are padded with 0."""
     rows, width = _Rows(body, shape), shape.columns
     with body.loop(0, body.ceil("%n", 2)) as pair:
         row = body.at("%b", body.mul(pair, body.mul("%ks", 2)))
@@ -75,7 +75,7 @@ def _rows(body: FunctionBody, shape: TileShape) -> None:
 
 
 def _columns(body: FunctionBody, shape: TileShape) -> None:
-    """Pairs lie there as words: these are transposed; then what is left of an odd k."""
+    """Transpose pairs, which are words in memory; then pack the last row of an odd k."""
     pairs = body.div("%n", 2)
     columns(body, shape, Elements(body, shape, float32, align=_ITEM), pairs)
     with body.where(body.test("ne", body.rem("%n", 2), 0)), body.loop(0, "%columns") as column:
@@ -91,7 +91,7 @@ def _single(body: FunctionBody, source: str, to: str) -> None:
 
 
 def _elements(body: FunctionBody, shape: TileShape) -> None:
-    """Column by column."""
+    """Pack column by column."""
     with body.loop(0, "%columns") as column:
         start = body.at("%b", body.mul(column, "%ns"))
         _spread(
@@ -155,7 +155,7 @@ def _padded(body: FunctionBody, shape: TileShape) -> None:
 
 
 def _rows_of_a(body: FunctionBody, shape: TileShape) -> None:
-    """Mix two positions of k, of which each lies side by side for all rows."""
+    """Mix two positions of k; the rows' elements of a position are neighbours."""
     rows = _Rows(body, shape)
     with body.loop(0, body.ceil("%n", 2)) as pair:
         both = body.test("slt", body.add(body.mul(pair, 2), 1), "%n")

@@ -18,7 +18,7 @@ _PACK_COLUMNS = 4
 
 @record
 class PackPanelsCode:
-    """A work item: some panels of a `b` that is prepacked, over all of k.
+    """A work item: some panels of a prepacked `b`, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
     columns in a work item (a multiple of those of a panel).
@@ -34,14 +34,14 @@ class PackPanelsCode:
         return f"pack {self.shape.key} {self.layout} for {self.target.name}\n"
 
     @property
-    def parts(self) -> tuple[Piece, ...]:
+    def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls."""
         return (packs(self.shape, self.layout),)
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, size = FunctionBody(), self.shape.stored.itemsize
-        (pack,) = self.parts
+        (pack,) = self.callees
         k, n, offset, k_stride, n_stride, per_item = (body.array("%params", i) for i in range(6))
         column = body.mul("%work_item", per_item)
         columns = body.min(body.sub(n, column), per_item)

@@ -59,8 +59,8 @@ class Piece(SharedFunction):
     Attributes:
         kind: What it does; see the modules that write the text.
         shape: The tiles.
-        choices: Which of its kind it is.
-        operand: What computes the right operand where it multiplies it, if that is not read.
+        choices: The options that select one of its kind.
+        operand: The prologue that computes the right operand in registers; None if it is read.
     """
 
     kind: Kind
@@ -89,5 +89,5 @@ class Piece(SharedFunction):
 
 
 def packs(shape: TileShape, layout: Layout) -> Piece:
-    """Return what packs panels of a right operand."""
+    """Return the functions that pack panels of a right operand."""
     return Piece("pack" if shape.k_pack == 1 else "pair_right", shape, (layout,))

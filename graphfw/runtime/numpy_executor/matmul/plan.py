@@ -1,4 +1,4 @@
-"""How a product is cut into items. It depends on sizes only, never on the number of threads."""
+"""How a product is cut into work items: by its sizes only, not by the number of threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ interrupted."""
 
 
 class Costs(NamedTuple):
-    """The costs of the parts of the work.
+    """The costs of the kinds of work.
 
     Attributes:
         speed: How many multiplications are done in the time of one of float32 vectors.
@@ -38,7 +38,7 @@ class Costs(NamedTuple):
     b: int
 
     def work(self, m: int, n: int, k: int) -> int:
-        """Return how long a product takes, in multiplications at speed 1."""
+        """Return the time of a product, in multiplications at speed 1."""
         return (m * n // self.speed + self.a * m + self.b * n) * k
 
 
@@ -47,14 +47,14 @@ CONVERTED = Costs(speed=1, a=4, b=6)
 BY_PAIRS = Costs(speed=2, a=0, b=8)
 BY_TILES = Costs(speed=2, a=6, b=6)
 
-_PART = 1024
-"""The least length of a part, where the sums are split."""
+_SLICE = 1024
+"""The least length of a slice, where k is split."""
 
-_LONGEST_PART = 1 << 20
-"""The greatest length of a part: with few columns each position takes some 15 ns."""
+_LONGEST_SLICE = 1 << 20
+"""The greatest length of a slice: with few columns each position takes some 15 ns."""
 
 _SPLIT = 1 << 19
-"""The most elements of a product whose parts are kept apart: up to 16 of them."""
+"""The most elements of a product whose partial products are kept: up to 16 of them."""
 
 _CHUNK = 1 << 16
 """The elements of a chunk of a work item, which stays in the L2 cache."""
@@ -86,14 +86,14 @@ class ProductCut(NamedTuple):
 
     Attributes:
         heights: The rows of the tiles, the largest first.
-        row_blocks: Into how many blocks the rows are cut.
-        column_blocks: Into how many blocks the columns are cut.
-        group: How many members of the batch a work item has.
-        splits: Into how many parts k is cut.
+        row_blocks: The number of blocks of rows.
+        column_blocks: The number of blocks of columns.
+        group: The number of a work item's members of the batch.
+        splits: The number of slices that k is cut into.
         chunk_rows: The rows of a work item that are done at a time.
         chunk_columns: The columns of a work item that are done at a time.
-        filled: How many of these are computed at a time, where work items compute the right
-        operand.
+        filled: The number of columns of the right operand that are computed at a time, where work
+            items compute it.
     """
 
     heights: tuple[int, ...]
@@ -120,11 +120,11 @@ def cut(
 
     Args:
         shape: The tiles.
-        costs: What the parts of the work take.
+        costs: What the kinds of work take.
         sizes: Rows, columns, length of the sums.
         batch: How many products there are.
-        sections: Of how many parts of its columns a work item has the same ones. The cut is that of
-            a part; all of them make as much work as one with longer sums.
+        sections: In how many sections of its columns a work item has the same ones. The cut is that
+            of a section; all of them make as much work as one with longer sums.
         may_split: Whether k may be cut.
         gap: See `heights_for`.
     """
@@ -146,7 +146,7 @@ def cut(
 
 
 def _chunk_rows(height: int, m: DimLike, blocks: DimLike) -> int:
-    """How many rows of a block are done at a time: of several pieces none is much shorter.
+    """Return the rows of a chunk; none of several chunks is much shorter than the others.
 
     The right operand is packed for each piece.
     """
@@ -196,7 +196,7 @@ def heights_for(shape: TileShape, m: DimLike, gap: DimLike = 0) -> tuple[int, ..
 
 
 def _time(shape: TileShape, height: int) -> float:
-    """About how long a tile takes, in rows: it has a cost of its own, and waits for few sums."""
+    """Return the time of a tile, in rows: a cost of its own, and more if it has few sums."""
     sums = chains_for(shape, height, 2) * height * 2
     return height + 0.2 + (0.3 if sums < _ENOUGH else 0)
 
@@ -211,15 +211,15 @@ def _fixed(
     *,
     may_split: bool,
 ) -> tuple[int, int, int, int]:
-    """Blocks of rows, of columns, members of the batch in a work item, parts of k."""
+    """Return the blocks of rows and columns, the members in a work item, and the slices of k."""
     m, n, k, batch = sizes
     work_items = _work_items(costs.work(m, n, k) * batch)
-    if may_split and k >= 4 * _PART and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8):
+    if may_split and k >= 4 * _SLICE and -(-m // 64) * -(-n // 128) * batch < min(work_items, 8):
         # Smaller blocks of the product would spend their time on packing.
-        return 1, 1, 1, _parts(shape, costs, _PART, sizes)
-    if may_split and k >= 8 * _PART and m * n * batch <= _SPLIT:
+        return 1, 1, 1, _slices(shape, costs, _SLICE, sizes)
+    if may_split and k >= 8 * _SLICE and m * n * batch <= _SPLIT:
         # Panels of a long k leave the cache before they are used again.
-        return 1, 1, 1, _parts(shape, costs, 2 * _PART, sizes)
+        return 1, 1, 1, _slices(shape, costs, 2 * _SLICE, sizes)
     members = min(batch // work_items, _longest(shape) // max(costs.work(m, n, k), 1))
     if members:
         return 1, 1, members, 1
@@ -228,26 +228,26 @@ def _fixed(
 
 
 def _work_items(work: int) -> int:
-    """How many work items are good for some work."""
+    """Return the number of work items for an amount of work."""
     return max(1, min(_MOST_WORK_ITEMS, max(work // _WORK_ITEM, min(8, work // _SMALLEST))))
 
 
 def _longest(shape: TileShape) -> int:
-    """How much work of a work item takes some 10 ms, in multiplications."""
+    """Return the work that takes some 10 ms, in multiplications."""
     return _LONGEST * shape.lanes
 
 
-def _parts(shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
-    """Into how many parts of some least length k is cut: 16, or what makes none too long."""
+def _slices(shape: TileShape, costs: Costs, least: int, sizes: tuple[int, int, int, int]) -> int:
+    """Return the number of slices of k: 16, or so many that none is too long."""
     m, n, k, _ = sizes
-    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_PART), least)
+    longest = max(min(_longest(shape) * k // max(costs.work(m, n, k), 1), _LONGEST_SLICE), least)
     return max(min(k // least, 16), -(-k // longest))
 
 
 def _blocks(
     shape: TileShape, costs: Costs, height: int, sizes: tuple[int, int, int, int], wanted: int
 ) -> tuple[int, int]:
-    """Blocks of rows and of columns such that 2, 4 or 8 threads finish soon."""
+    """Return the numbers of blocks of rows and of columns with which 2, 4 or 8 threads end soon."""
     m, n, _, batch = sizes
     units, panels = -(-m // height), -(-n // shape.columns)
     if m <= _FEW:
@@ -258,7 +258,7 @@ def _blocks(
             if rows * columns < wanted // 2:
                 continue
             largest = _largest(shape, costs, height, sizes, (rows, columns))
-            # 1 << 16: what claiming a work item costs.
+            # 1 << 16: the cost of claiming a work item.
             work_items, largest = rows * columns * batch, largest + (1 << 16)
             time = sum([-(-work_items // threads) * largest * threads for threads in (2, 4, 8)])
             if time < least:
@@ -273,10 +273,11 @@ def _brief(
     sizes: tuple[int, int, int, int],
     blocks: tuple[int, int],
 ) -> tuple[int, int]:
-    """As many blocks, or more where these would take too long.
+    """Return as many blocks, or more if one would take too long.
 
-    Of columns as long as a block has a strip of panels, for all of its rows are multiplied by the
-    same ones; then of rows, for rows are read again for each block of columns; then of columns.
+    First blocks of columns become narrower, down to a strip of panels, since all rows of a block
+    are multiplied by the same panels; then blocks of rows lower, since rows are read again for each
+    block of columns; then blocks of columns again.
     """
     rows, columns = blocks
     units, panels = _ceil(sizes[0], height), _ceil(sizes[1], shape.columns)
@@ -297,7 +298,7 @@ def _largest(
     sizes: tuple[int, int, int, int],
     blocks: tuple[int, int],
 ) -> int:
-    """How long the largest of some blocks of rows and of columns takes."""
+    """Return the time of the largest of some blocks of rows and of columns."""
     m, n, k, _ = sizes
     rows = _ceil(_ceil(m, height), blocks[0]) * height
     columns = _ceil(_ceil(n, shape.columns), blocks[1]) * shape.columns
@@ -305,19 +306,19 @@ def _largest(
 
 
 def _ceil(number: int, step: int) -> int:
-    """How many steps a number takes, and at least one."""
+    """Return a quotient rounded up, at least 1."""
     return max(-(-number // step), 1)
 
 
 def _counts(units: int, most: int) -> list[int]:
-    """Into how many blocks a number of units may be cut."""
+    """Return the numbers of blocks that a number of units may be cut into."""
     return [n for n in range(1, min(units, most) + 1) if n <= 8 or n % 4 == 0]
 
 
 def _symbolic(
     costs: Costs, m: DimLike, n: DimLike, k: DimLike, batch: DimLike
 ) -> tuple[DimLike, DimLike, DimLike, int]:
-    """Blocks of about the right work, whatever the sizes turn out to be."""
+    """Return blocks of about the right work for unknown sizes."""
     rows = m if isinstance(m, int) else 128
     columns = n if isinstance(n, int) else _ASSUMED
     length = k if isinstance(k, int) else _ASSUMED
@@ -330,8 +331,7 @@ def _symbolic(
     height = max(_WORK_ITEM // costs.work(1, max(min(width, columns), 1), max(length, 1)), 128)
     row_blocks = dim_max(1, (m + height - 1) // height)
     column_blocks = dim_max(1, (n + width - 1) // width)
-    # As `_work_items` does: small ones where there are few, and several members where they are
-    # many.
+    # As in `_work_items`: small work items if there are few, several members if there are many.
     all_of_it = (m * n // costs.speed + costs.a * m + costs.b * n) * length * batch
     work_items = dim_max(1, dim_max(all_of_it // _WORK_ITEM, dim_min(8, all_of_it // _SMALLEST)))
     blocks = work_items // dim_max(1, batch * row_blocks)

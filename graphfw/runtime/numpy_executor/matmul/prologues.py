@@ -1,4 +1,4 @@
-"""Operands that work items compute, some rows or columns at a time, before they multiply them."""
+"""Operands that work items compute themselves, some rows or columns at a time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ _ELEMENTS, _COLUMNS = 1 << 16, 64
 def by_rows(how: ProductCut, m: DimLike) -> ProductCut:
     """Return a cut for work items that compute rows of the left operand.
 
-    Where the rows are not known, work items have few: threads that wait could compute elements. So
-    small sizes need no other way.
+    If the number of rows is not known, work items have few, so that no thread waits at small sizes.
     """
     if isinstance(m, int) or isinstance(how.row_blocks, int):
         return how
@@ -45,10 +44,10 @@ def by_rows(how: ProductCut, m: DimLike) -> ProductCut:
 def by_columns(
     how: ProductCut, shape: TileShape, sizes: tuple[DimLike, DimLike, DimLike], sections: int
 ) -> ProductCut:
-    """Return a cut for work items that compute columns of the right operand: with these, all rows.
+    """Return a cut for work items that compute columns of the right operand, and have all rows.
 
     Args:
-        how: The cut without that, of columns and sums of known sizes.
+        how: The cut if the operand is read; the columns and k have known sizes.
         shape: The tiles.
         sizes: Rows, columns, length of the sums.
         sections: See `plan.cut`.
@@ -68,12 +67,12 @@ def by_columns(
 
 
 def for_few_rows(how: ProductCut, m: DimLike, row: ProductCut) -> ProductCut:
-    """Return a cut of `by_columns` that is one of a single row where there are few rows.
+    """Return a cut of `by_columns` that becomes the cut of a single row if there are few rows.
 
     Args:
         how: The cut.
-        m: How many rows there are.
-        row: That of a row.
+        m: The number of rows.
+        row: The cut of a single row.
     """
     if not (isinstance(row.column_blocks, int) and isinstance(how.column_blocks, int)):
         return how
@@ -85,7 +84,7 @@ def for_few_rows(how: ProductCut, m: DimLike, row: ProductCut) -> ProductCut:
 
 
 def pays_by_rows(how: ProductCut, members: DimLike, k: DimLike, itemsize: int) -> bool:
-    """Whether work items had better compute the left operand: see `lowering.computes_operand`."""
+    """Return whether work items should compute the left operand: see `computes_operand`."""
     if how.splits != 1 or how.column_blocks != 1 or not isinstance(k, int):
         return False
     work_items = _work_items(how, members)
@@ -96,10 +95,10 @@ def pays_by_rows(how: ProductCut, members: DimLike, k: DimLike, itemsize: int) -
 def pays_by_columns(
     how: ProductCut, members: DimLike, m: DimLike, k: int, itemsize: int, *, is_across: bool
 ) -> bool:
-    """Whether work items had better compute the right operand: see `lowering.computes_operand`.
+    """Return whether work items should compute the right operand: see `computes_operand`.
 
     Where k does not run along the rows of its tensor, narrow pieces of many rows would be read:
-    parts of cache lines, which are gone before the others are wanted.
+    pieces of cache lines, which are gone before the others are wanted.
     """
     work_items = _work_items(how, members)
     least = LEAST_WORK_ITEMS if isinstance(m, int) and m <= _SOON else MANY_WORK_ITEMS
@@ -114,17 +113,17 @@ def _work_items(how: ProductCut, members: DimLike) -> DimLike:
 
 
 def scratch_of(count: DimLike, k: DimLike, itemsize: int) -> DimLike:
-    """Return how many bytes rows or columns take that are computed at a time."""
+    """Return the bytes of the rows or columns that are computed at a time."""
     return (count * k * itemsize + 63) // 64 * 64
 
 
 def source_of(prologue: Prologue) -> Storage:
-    """Return what stands for the operand, which has no memory: the first that is read."""
+    """Return the storage that stands for the operand, which has none: the first that is read."""
     return next(storage for storage in prologue.operands if storage is not None)
 
 
 def apart(epilogue: Epilogue | None, prologue: Prologue) -> Epilogue | None:
-    """Return an epilogue that writes over nothing that a prologue reads."""
+    """Return an epilogue that overwrites no operand of a prologue."""
     if epilogue is None:
         return None
     read = {storage for storage in prologue.operands if storage is not None}
@@ -133,7 +132,7 @@ def apart(epilogue: Epilogue | None, prologue: Prologue) -> Epilogue | None:
 
 
 def with_prologue(operands: Operands, prologue: Prologue) -> tuple[Operands, FusedKernel]:
-    """Return the operands of a step with those of a prologue, and that for its work items."""
+    """Return the operands of a step with those of a prologue, and the prologue for its items."""
     storages, written, region, in_place = operands
     numbers = []
     for storage in prologue.operands:

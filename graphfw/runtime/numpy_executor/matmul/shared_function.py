@@ -12,7 +12,7 @@ from graphfw.runtime.numpy_executor.names import name_of
 
 
 class SharedFunction(abc.ABC):
-    """A `Code` that is known by a symbol which says what it is made from."""
+    """A `Code` whose symbol is a digest of its key."""
 
     tidy = True
 
@@ -41,9 +41,9 @@ class SharedFunction(abc.ABC):
         return {self.name: f"declare fastcc void @{self.name}({self.types})"}
 
 
-def calling(text: str, shape: TileShape, parts: Iterable[SharedFunction]) -> str:
-    """Return the module of a function that calls others, and what `declarations` has."""
+def calling(text: str, shape: TileShape, callees: Iterable[SharedFunction]) -> str:
+    """Return the module of a function that calls others and the functions of `declarations`."""
     known = declarations(shape)
-    for part in parts:
-        known |= part.declaration
+    for callee in callees:
+        known |= callee.declaration
     return module([FunctionText(text, known, ())])

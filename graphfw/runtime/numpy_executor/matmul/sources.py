@@ -1,7 +1,7 @@
 """Rows of a right operand, as vectors: read from memory, or computed in registers.
 
-Products of few rows read each element of `b` once. So what a prologue makes of it, such as floats
-of weights in 8 bits, need not be written anywhere: it is computed where it is multiplied.
+Products of few rows read each element of `b` once. So the result of a prologue, such as floats of
+weights in 8 bits, need not be written anywhere: it is computed where it is multiplied.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _MOST_CALLS = 32
 
 
 class RowSource(Protocol):
-    """Some rows of the right operand, or of its transpose, in which vectors lie along."""
+    """Some rows of the right operand, or of its transpose; vectors run along them."""
 
     def forms(self) -> Iterator[None]:
-        """Go through the forms that loads have; what is written for each happens in one of them."""
+        """Go through the forms of loads: there is code for each form, and one of them runs."""
         ...
 
     def load(self, address: str, mask: str = "") -> list[str]:
-        """Return a vector of each row, from a position on; where there is a mask, its lanes."""
+        """Return a vector of each row, from a position on; only the lanes of the mask, if any."""
         ...
 
 
 class InMemory:
-    """Rows that are read, converted to the dtype that is computed in."""
+    """Rows that are read and converted to the dtype of the computation."""
 
     def __init__(self, elements: Elements, rows: Sequence[str]) -> None:
         self._elements = elements
@@ -69,7 +69,7 @@ class InMemory:
 
 
 def is_computed_inline(kernel: Kernel) -> bool:
-    """Whether a prologue's elements can be computed in registers, each from what lies there."""
+    """Return whether a prologue's elements can be computed in registers, each from its inputs."""
     exprs = list(postorder([_root(kernel)]))
     calls = [expr for expr in exprs if isinstance(expr, Call)]
     if len(calls) > _MOST_CALLS or any(map(_needs_library, calls)):
@@ -96,14 +96,14 @@ def _root(kernel: Kernel) -> Expr:
 
 
 class _Varies(NamedTuple):
-    """Along what a value differs."""
+    """The axes along which a value differs."""
 
     rows: bool
     columns: bool
 
 
 class _Start(NamedTuple):
-    """Where a row begins.
+    """The begin of a row.
 
     Attributes:
         address: Of the first element, or of the byte in which that begins.
@@ -120,13 +120,13 @@ class ComputedRows:
     Its buffers' addresses lie at `%operands`, its run-time integers at `%params_of_b`.
 
     Args:
-        body: Of the function.
-        shape: Whose vectors.
+        body: The function's body.
+        shape: The shape of tiles, for its vectors.
         kernel: The prologue's.
         first: The number of the first row in its tensor.
-        count: How many rows.
-        column: Where in its rows position 0 lies.
-        ahead: Whether memory is asked for before it is needed.
+        count: The number of rows.
+        column: The column of position 0.
+        ahead: Whether memory is prefetched.
         long: Whether so many vectors are loaded that `forms` pay.
     """
 
@@ -154,7 +154,7 @@ class ComputedRows:
             self._varies[expr] = self._varying(expr)
         used = dict.fromkeys([expr.buffer for expr in self._exprs if isinstance(expr, Load)])
         self._buffers = {number: body.array("%operands", number, "ptr") for number in used}
-        # What is the same in all of a row, or everywhere, is computed before the loops.
+        # Values that are the same in a whole row, or everywhere, are computed before the loops.
         fixed: dict[Expr, str] = {}
         self._write(fixed, _Varies(rows=False, columns=False), {}, "", "")
         self._rows: list[tuple[dict[Load, _Start], dict[Expr, str]]] = []
@@ -211,7 +211,7 @@ class ComputedRows:
         return _Varies(any(a.rows for a in args), any(a.columns for a in args))
 
     def _starts(self, row: str) -> dict[Load, _Start]:
-        """Write where a row of each access begins."""
+        """Write the address of the row of each access."""
         body, found = self._body, {}
         for expr in self._exprs:
             if not isinstance(expr, Load):
@@ -237,7 +237,7 @@ class ComputedRows:
         position: str,
         mask: str,
     ) -> None:
-        """Write the values that vary in one way, after those that they are made of."""
+        """Write the values that vary along some axes, after their operands."""
         p = self._body.primitives(self._shape.lanes)
         for expr in self._exprs:
             if expr in values or self._varies[expr] != which:
@@ -266,7 +266,7 @@ class ComputedRows:
         return load(expr.dtype, start, position, mask)
 
     def _of_all(self, expr: Load, start: _Start) -> str:
-        """Write what is the same in all columns."""
+        """Write the values that are the same in all columns."""
         body, lanes, dtype = self._body, self._shape.lanes, expr.dtype
         if self._kernel.is_packed(expr):
             one = body.packed(dtype).one_at(*start)
@@ -309,7 +309,7 @@ class ComputedRows:
         return packed.row_at(address, bit, lanes)
 
     def _ask(self, address: str) -> None:
-        """Write that memory is asked for that is read later, where that is wanted."""
+        """Write prefetches of memory that is read later, if wanted."""
         if self._ahead:
             there = self._body.at(address, _AHEAD)
             self._body.line(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")

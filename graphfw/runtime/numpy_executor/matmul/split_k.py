@@ -1,4 +1,4 @@
-"""`SplitKReduceCode`: adds up the parts of a product whose k was split."""
+"""`SplitKReduceCode`: adds the partial products of a product whose k was split."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class SplitKParams(ParamBlock):
 
 @record
 class SplitKReduceCode:
-    """A work item: some rows of the product, the sums of those of the parts, then the epilogue.
+    """A work item: the sums of some rows of the partial products, and the epilogue.
 
-    Operands: the parts, [splits, rows, n], then the product where it is kept, then the epilogue's.
+    Operands: the partials, [splits, rows, n], then the product where it is kept, then the
+        epilogue's.
     """
 
     shape: TileShape
@@ -61,13 +62,13 @@ class SplitKReduceCode:
         first = body.mul("%work_item", per_item)
         last = body.min(body.add(first, per_item), rows)
         begin = body.mul(first, n)
-        parts = body.at(body.array("%buffers", 0, "ptr"), body.mul(begin, size))
+        partials = body.at(body.array("%buffers", 0, "ptr"), body.mul(begin, size))
         before = body.mul(begin, self.shape.stored.itemsize)
         to = "%scratch"
         if self.kept:
             to = body.at(body.array("%buffers", 1, "ptr"), before)
         gap = body.mul(body.mul(rows, n), size)
-        self._sum(body, parts, to, (splits, gap), body.mul(body.sub(last, first), n))
+        self._sum(body, partials, to, (splits, gap), body.mul(body.sub(last, first), n))
         if self.region is not None:
             # The kernel counts from the product's first row.
             product = body.at(to, body.sub("0", before))
@@ -83,18 +84,18 @@ class SplitKReduceCode:
         return body.work_item(symbol)
 
     def _sum(
-        self, body: FunctionBody, parts: str, to: str, splits: tuple[str, str], count: str
+        self, body: FunctionBody, partials: str, to: str, splits: tuple[str, str], count: str
     ) -> None:
-        """Add up the parts of some elements in a row, vector by vector, in the order of k."""
+        """Add the partial products of some elements, vector by vector, in the order of k."""
         shape, v = self.shape, self.shape.vector
         computed, stored = Elements(body, shape, shape.dtype), Elements(body, shape, shape.stored)
         with body.loop(0, count, shape.lanes) as index:
             kept = computed.mask(body.sub(count, index))
-            here = body.at(parts, body.mul(index, shape.size))
+            here = body.at(partials, body.mul(index, shape.size))
             total = body.slot(v)
             body.set(total, "zeroinitializer", v)
-            with body.loop(0, splits[0]) as part:
-                value = computed.load_some(body.at(here, body.mul(part, splits[1])), kept)
+            with body.loop(0, splits[0]) as split:
+                value = computed.load_some(body.at(here, body.mul(split, splits[1])), kept)
                 body.set(total, body.let(f"fadd {v} {body.get(total, v)}, {value}"), v)
             address = body.at(to, body.mul(index, shape.stored.itemsize))
             stored.store_some(body.get(total, v), address, kept)

@@ -4,8 +4,8 @@
 
 adds to r rows of the product what p positions of k contribute, or with `more` = 0 sets them to it;
 the strides are those of `tile`. Where a prologue computes `b`, `ptr operands, ptr params_of_b,
-i64 row, i64 column` stand for `b` and `bs`: see `sources.Computed`. Each of the p rows of `b` has
-load instructions of its own: so the processor sees p streams, and guesses what comes next.
+i64 row, i64 column` stand for `b` and `bs`: see `sources.ComputedRows`. Each of the p rows of `b`
+has load instructions of its own: so the processor sees p streams, and guesses what comes next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST = 4
 """Up to so many rows."""
 
 K_STEPS = {4: 4, 2: 8, 1: 8}
-"""For each height how many rows of `b` stream at once; what is left of them, one by one."""
+"""For each height the number of rows of `b` that stream at once; the rest, one by one."""
 
 
 def stream(
@@ -38,10 +38,10 @@ def stream(
 
     Args:
         symbol: The name.
-        shape: Whose vectors.
-        rows: Of the product.
-        k_steps: Of k.
-        operand: What computes `b`, if it is not read.
+        shape: The shape of tiles, for its vectors.
+        rows: The number of rows of the product.
+        k_steps: The number of positions of k.
+        operand: The prologue that computes `b`; None if it is read.
     """
     v, body = shape.vector, FunctionBody()
     stored, computed = Elements(body, shape, shape.stored), Elements(body, shape, shape.dtype)
@@ -54,12 +54,12 @@ def stream(
     if operand is None:
         source = InMemory(stored, [body.at("%b", body.mul("%bs", p)) for p in range(k_steps)])
     else:
-        # Of several rows fewer columns are multiplied at a time.
+        # With several rows, fewer columns are multiplied at a time.
         source = ComputedRows(body, shape, operand, "%row", k_steps, "%column", long=rows == 1)
     targets = [body.at("%c", body.mul("%cs", r)) for r in range(rows)]
 
     def multiply(column: str, mask: str, old: Callable[[str], str]) -> list[tuple[str, str]]:
-        """The new elements of each row, and where they go."""
+        """Return the new elements of each row, and their addresses."""
         to, right = body.mul(column, shape.size), source.load(column, mask)
         results = []
         for r, target in enumerate(targets):

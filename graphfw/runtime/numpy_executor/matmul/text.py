@@ -26,11 +26,11 @@ class FunctionBody:
         return self._writer.let(text, self._writer.depth)
 
     def primitives(self, lanes: int) -> Primitives:
-        """Return what converts vectors between memory and registers."""
+        """Return the writer of conversions between memory and registers."""
         return Primitives(self._writer, lanes, self._writer.depth)
 
     def packed(self, dtype: DType) -> Packed:
-        """Return what loads elements of which a byte holds several."""
+        """Return the writer of loads of elements smaller than a byte."""
         return Packed(self._writer, self._writer.depth, dtype)
 
     @property
@@ -71,7 +71,7 @@ class FunctionBody:
         return self.let(f"call i64 @llvm.smax.i64(i64 {x}, i64 {y})")
 
     def ceil(self, x: str, y: str | int) -> str:
-        """Return how many pieces of at most y elements there are in x."""
+        """Return x / y, rounded up."""
         return self.div(self.sub(self.add(x, y), 1), y)
 
     def share(self, units: str, number: str, blocks: str) -> tuple[str, str]:
@@ -79,6 +79,20 @@ class FunctionBody:
         block = self.rem(number, blocks)
         first = self.div(self.mul(units, block), blocks)
         return first, self.div(self.mul(units, self.add(block, 1)), blocks)
+
+    def block(
+        self, number: str, rows: tuple[str, str | int, str], columns: tuple[str, str | int, str]
+    ) -> tuple[tuple[str, str], tuple[str, str], str]:
+        """Return the rows and the columns of a matrix' block, and the number of the matrix.
+
+        Rows and columns are three numbers: all, the unit of a block, the blocks.
+        """
+        found = []
+        for count, unit, blocks in (columns, rows):
+            first, last = self.share(self.ceil(count, unit), number, blocks)
+            found.append((self.mul(first, unit), self.min(self.mul(last, unit), count)))
+            number = self.div(number, blocks)
+        return found[1], found[0], number
 
     def test(self, how: str, x: str, y: str | int) -> str:
         """Return the bit of a comparison."""
@@ -115,7 +129,7 @@ class FunctionBody:
     def loop(
         self, begin: str | int, end: str, step: str | int = 1, *, asks: bool = False
     ) -> Iterator[str]:
-        """Repeat for `begin, begin + step, ...` below `end`; gives the index.
+        """Repeat for `begin, begin + step, ...` below `end`; yield the index.
 
         With `asks`, in a function that computes a work item, it asks before each iteration but the
         first if the run should end.
@@ -127,7 +141,7 @@ class FunctionBody:
             yield index
 
     def long_loop(self, begin: str, end: str) -> AbstractContextManager[str]:
-        """Repeat for `begin` up to `end`, which may take long; gives the index.
+        """Repeat for `begin` up to `end`, which may take long; yield the index.
 
         In a function that computes a work item, it asks now and then if the run should end.
         """
@@ -136,18 +150,18 @@ class FunctionBody:
     def whole(
         self, slot: str, end: str, step: str | int, least: str | int | None = None
     ) -> AbstractContextManager[str]:
-        """Go on from where a variable stands as long as a whole step fits; gives its value.
+        """Repeat from a variable's value as long as a whole step fits; yield its value.
 
-        With `least`, as long as there is so much of a step.
+        With `least`, as long as at least so much of a step is left.
         """
         least = step if least is None else least
         last = end if least == 1 else self.add(self.sub(end, least), 1)
         return self._writer.loop_on(slot, last, str(step))
 
     def pieces(self, sizes: tuple[int, ...], end: str) -> Iterator[tuple[int, str]]:
-        """Go through 0 to `end` in steps of the first size, then of the next; give size and begin.
+        """Go from 0 to `end` in steps of the first size, then of the next; yield size and begin.
 
-        What is written for one goes into its loop.
+        The code that is written for a size goes into its loop.
         """
         slot = self.slot()
         self.set(slot, 0)
@@ -157,7 +171,7 @@ class FunctionBody:
 
     @contextmanager
     def where(self, bit: str) -> Iterator[None]:
-        """Do what follows only where the bit is set."""
+        """Open a branch that runs if the bit is set."""
         name = self._writer.fresh("if")
         self.line(f"br i1 {bit}, label %{name}, label %{name}.end")
         self.line(f"{name}:")

@@ -5,13 +5,12 @@
 
 computes r rows and v vectors of columns, of which only `columns` are stored: the sum over n
 positions of the elements of `a` (`rs` bytes from row to row, `ks` from position to position) times
-the rows of `b` (`bs` bytes apart, all v vectors readable), stored to `c` (`cs` bytes from row to
-row), or added to what is there with `more`. All are of the dtype that is computed in; with dot
-products of pairs, a position is two of bfloat16 side by side, in `a` as well as in `b`. There are
-r rows or more; where a tile is ragged, one is enough: it computes the last of them several times,
-which changes nothing. Where positions of `a` do not lie equally far apart, `ks` is the address of n
-offsets, in bytes, and `rows` that of n lines of memory that are asked for: what is needed after
-this tile.
+the rows of `b` (`bs` bytes apart, all v vectors readable). It is stored to `c` (`cs` bytes from row
+to row), or with `more` added to the values there. All elements have the dtype of the computation;
+with dot products of pairs, a position is two neighbouring bfloat16, in `a` and in `b`. There are r
+rows or more. A ragged tile needs one row only: it computes the last row several times, which
+changes nothing. Where positions of `a` are not equally far apart, `ks` is the address of n offsets
+in bytes, and `rows` that of n lines of memory to prefetch for the next tile.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.writer import ATTRIBUTES
 
 _CHAINS = 8
-"""How many sums must be under way so that no addition waits for the one before it."""
+"""The number of sums in flight with which no addition waits for the one before it."""
 
 _AHEAD = {"a": 4096, "b": 512}
-"""How many bytes in advance memory of an operand is asked for."""
+"""The bytes in advance for which an operand is prefetched."""
 
 LINE = 64
-"""The bytes of a line of memory, which is asked for at a time."""
+"""The bytes of a cache line."""
 
 DOT_OF_PAIRS = "llvm.x86.avx512bf16.dpbf16ps.512"
 """Adds the products of two elements to each lane."""
 
 Ahead: TypeAlias = Literal["", "a", "b", "list"]
-"""Which operand's memory a tile asks for before it needs it; or a list says how `a` lies."""
+"""The operand that a tile prefetches; "list" where `a` is read by a list of offsets."""
 
 
 class TileShape(NamedTuple):
@@ -44,11 +43,11 @@ class TileShape(NamedTuple):
 
     Attributes:
         stored: The dtype of the operands and of the product.
-        dtype: The dtype that is computed in: float32 for floats of 16 bits.
+        dtype: The dtype of the computation: float32 for floats of 16 bits.
         lanes: How many elements a vector register holds.
         rows: The rows of the largest tile.
-        k_pack: How many positions of k a multiplication takes: two by dot products of pairs, of
-            bfloat16 as it is.
+        k_pack: The positions of k that a multiplication takes: two in dot products of pairs of
+            bfloat16.
     """
 
     stored: DType
@@ -59,17 +58,17 @@ class TileShape(NamedTuple):
 
     @property
     def key(self) -> str:
-        """All of it in one text."""
+        """Return all fields as a text."""
         return f"{self.stored} {self.lanes} {self.rows}{' in pairs' * (self.k_pack == 2)}"
 
     @property
     def words(self) -> str:
-        """The LLVM type of a vector of what is multiplied."""
+        """The LLVM type of a vector of factors."""
         return self.vector if self.k_pack == 1 else f"<{2 * self.lanes} x bfloat>"
 
     @property
     def sums(self) -> int:
-        """How many vectors of sums the registers hold, beside what is multiplied."""
+        """The number of vectors of sums that fit into registers, beside the factors."""
         return 2 * self.rows
 
     @property
@@ -89,24 +88,24 @@ class TileShape(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """How names of LLVM's functions of vectors end."""
+        """The suffix of the names of LLVM's vector functions."""
         return f"v{self.lanes}f{self.dtype.itemsize * 8}"
 
     @property
     def size(self) -> int:
-        """The bytes of an element, as it is computed with."""
+        """The bytes of an element in the dtype of the computation."""
         return self.dtype.itemsize
 
     @property
     def converts(self) -> bool:
-        """Whether elements in memory are of another dtype than those that are computed with."""
+        """Whether elements in memory have another dtype than the computation."""
         return self.stored is not self.dtype
 
 
 def shape_for(dtype: DType, target: Processor, *, pairs: bool = False) -> TileShape:
     """Return the tiles for a dtype: 28 sums of 32 registers, or 12 of 16.
 
-    With `pairs` those of bfloat16 are made of dot products of pairs, which AVX-512 has.
+    With `pairs`, tiles of bfloat16 use dot products of pairs, which AVX-512 has.
     """
     computed = float32 if dtype.is_low_precision else dtype
     lanes = target.vector_bytes // computed.itemsize
@@ -115,9 +114,10 @@ def shape_for(dtype: DType, target: Processor, *, pairs: bool = False) -> TileSh
 
 
 def chains_for(shape: TileShape, rows: int, vectors: int) -> int:
-    """Return how many sums a tile has for each element, over every position of k, second or fourth.
+    """Return the number of sums of each element of a tile.
 
-    With few rows there are several, as far as registers hold them.
+    Each sum is over every position of k, every second or every fourth. With few rows there are
+    several sums, as far as registers hold them.
     """
     most = min(2 * _CHAINS, shape.sums)
     return max([1, *(n for n in (2, 4) if rows * vectors * n <= most)])
@@ -126,8 +126,8 @@ def chains_for(shape: TileShape, rows: int, vectors: int) -> int:
 def tile(symbol: str, shape: TileShape, rows: int, vectors: int, ahead: Ahead, ragged: bool) -> str:
     """Return the micro-kernel of a number of rows and vectors, under a name.
 
-    It asks ahead for a `b` that is not packed, where what follows in memory is the next panel, and
-    for an `a` that is read once, position by position, and comes from memory.
+    It prefetches a `b` that is not packed, whose next panel follows in memory, and an `a` that is
+    read once, position by position, from memory.
     """
     return _Tile(shape, rows, vectors, ahead, ragged).text(symbol)
 
@@ -144,8 +144,8 @@ class _Tile:
         self.ahead = ahead
         self.ragged = ragged
         self.chains = chains_for(shape, rows, vectors)
-        # Three rows share a pointer: the next two lie rs and 2 * rs after it. In a ragged tile all
-        # share one, and have each a distance from it.
+        # Three rows share a pointer: the next two are rs and 2 * rs after it. In a ragged tile all
+        # rows share one pointer, and each has a distance from it.
         self.starts = [f"%a{row}" for row in range(0, 1 if ragged else rows, 3)]
         self.pointers = ["%b", *(["%list"] if ahead == "list" else self.starts)]
         self.names = [f"{r}.{v}" for r in range(rows) for v in range(vectors)]
@@ -177,7 +177,7 @@ class _Tile:
         return "\n".join([*lines, *self._stores(totals), "}", ""])
 
     def _list(self) -> list[str]:
-        """The list, and where lines of memory lie, counted from eight times its address."""
+        """Return the list, and the lines' address less eight times the list's."""
         return [
             "%list = inttoptr i64 %ks to ptr",
             "%eight = shl i64 %ks, 3",
@@ -185,7 +185,7 @@ class _Tile:
         ]
 
     def _rows(self) -> list[str]:
-        """Where rows of `a` begin, and how far from `c` those of the product do."""
+        """Return where rows of `a` begin, and the distances of the product's rows from `c`."""
         if self.ragged:
             lines = ["%last = sub i64 %rows, 1"]
             for row in range(self.rows):
@@ -211,7 +211,7 @@ class _Tile:
         start: dict[str, str],
         sums: dict[str, str],
     ) -> list[str]:
-        """The loop over k, `k_pack` at a time, each with sums of its own.
+        """Write the loop over k, `k_pack` positions at a time.
 
         Its values are named for it: `%acc0.1.0.many` when the loop is over.
         """
@@ -242,7 +242,7 @@ class _Tile:
         return [*head, f"%kn.{name} = sub i64 %k.{name}, 1", f"br label %{name}", f"{name}.end:"]
 
     def _add_product(self, name: str, index: int, current: dict[str, str]) -> list[str]:
-        """One position of k: load vectors of b, spread elements of a, multiply and add."""
+        """Write one position of k: load vectors of b, spread elements of a, multiply and add."""
         shape, lines = self.shape, []
         v, w, lanes = shape.vector, shape.words, shape.lanes
         # A pair is moved as one number.
@@ -260,7 +260,7 @@ class _Tile:
                 f"%asked.{end} = inttoptr i64 %line.{end} to ptr",
                 f"call void @llvm.prefetch.p0(ptr %asked.{end}, i32 0, i32 2, i32 1)",
             ]
-            # One after the other: registers are short.
+            # One after the other, since registers are scarce.
             before, gap = "%a0", f"%offset.{end}"
             for p in self.starts:
                 lines.append(f"{p}.{end} = getelementptr i8, ptr {before}, i64 {gap}")
@@ -300,7 +300,7 @@ class _Tile:
         return lines
 
     def _asked(self, name: str, pointer: str) -> list[str]:
-        """Ask for the memory that lies some way after an address."""
+        """Prefetch the memory some way after an address."""
         return [
             f"{name} = getelementptr i8, ptr {pointer}, i64 {_AHEAD[self.ahead]}",
             f"call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 3, i32 1)",
@@ -317,7 +317,7 @@ class _Tile:
         return totals
 
     def _stores(self, totals: dict[str, str]) -> list[str]:
-        """Whole vectors, as they are; or what is added to what is there, or masked, row by row."""
+        """Store whole vectors, or row by row where they are added to memory or masked."""
         v, lanes, align = self.shape.vector, self.shape.lanes, self.shape.size
         lines = [
             f"%whole = icmp sge i64 %columns, {self.vectors * lanes}",
@@ -330,7 +330,7 @@ class _Tile:
             if row:
                 gap = "%cs"
                 if self.ragged:
-                    # The last row is there several times.
+                    # The last row is stored several times.
                     gap = f"%gap{row}"
                     lines += [
                         f"%in{row} = icmp slt i64 {row}, %rows",
@@ -346,7 +346,7 @@ class _Tile:
         return [*lines, "ret void", "rest:", *self._rest(totals)]
 
     def _rest(self, totals: dict[str, str]) -> list[str]:
-        """By a loop over rows, of sums that are kept: code for each row would be most of it."""
+        """Store rows in a loop over sums in memory: code for each row would be most of it."""
         v, lanes, suffix = self.shape.vector, self.shape.lanes, self.shape.suffix
         align, mask, lines = self.shape.size, f"<{lanes} x i1>", []
         for n, name in enumerate(self.names):
@@ -384,15 +384,15 @@ class _Tile:
                 f"%from{i} = getelementptr {v}, ptr %row.s, i64 {i}",
                 f"%sum{i} = load {v}, ptr %from{i}",
             ]
-        # Stores under masks take some processors longer.
-        lines += ["br i1 %whole, label %row.whole, label %row.part", "row.whole:"]
+        # Masked stores are slower on some processors.
+        lines += ["br i1 %whole, label %row.whole, label %row.rest", "row.whole:"]
         for i in range(self.vectors):
             lines += [
                 f"%old{i} = load {v}, ptr %to{i}, align {align}",
                 f"%both{i} = fadd {v} %old{i}, %sum{i}",
                 f"store {v} %both{i}, ptr %to{i}, align {align}",
             ]
-        lines += ["br label %row.end", "row.part:"]
+        lines += ["br label %row.end", "row.rest:"]
         for i in range(self.vectors):
             lines += [
                 f"%was{i} = call {v} @llvm.masked.load.{suffix}.p0(ptr %to{i}, i32 {align}, "

@@ -1,9 +1,9 @@
-"""`MatMulItemCode`: how the work items of products are computed, the same for many products.
+"""`MatMulItemCode`: the function that computes work items, the same for many products.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-computes one work item; what differs between the products that share it lies at `calls`, as
-`code.MatmulCode` writes it: see `CallTable`.
+computes one work item. `calls` is the address of what differs between the products that share it:
+see `CallTable`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
 from graphfw.runtime.numpy_executor.matmul import components
 from graphfw.runtime.numpy_executor.matmul.amx import is_configured, micro_kernel
-from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, part_of
+from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, slice_of
 from graphfw.runtime.numpy_executor.matmul.call_table import CallTable
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.epilogue import own_buffers
@@ -55,7 +55,7 @@ class MatMulItemCode(MatMulItem):
                 components.unload(self.shape),
             ]
             declared |= its | components.splitting(self.shape)
-        for piece in self.parts:
+        for piece in self.callees:
             declared |= piece.declaration
         texts.append(_ItemText(self).text(symbol))
         return module([FunctionText("\n".join(texts), declared, ())])
@@ -83,7 +83,7 @@ class _ItemText:
         if code.layout == "packed":
             self.b = self.b._replace(row=str(code.shape.columns * self.size // code.shape.k_pack))
         self.sizes = a_size, b_size
-        # What is computed of an operand lies before the chunk of the product.
+        # Computed rows or columns of an operand come before the chunk of the product.
         self.begin = self.block = body.at("%scratch", Scratch.of(code).block)
         if code.computed != "no":
             most = self.param(MatMulParams.CHUNK_ROWS) if code.computed == "a" else self.filled
@@ -97,7 +97,7 @@ class _ItemText:
 
     @cached_property
     def filled(self) -> str:
-        """How many columns of b are computed at a time: see `FILLED`."""
+        """The number of columns of b that are computed at a time: see `FILLED`."""
         usual = self.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.inline is None:
             return usual
@@ -111,28 +111,24 @@ class _ItemText:
         return self.body.array("%params", index)
 
     def matrix(self, operand: int, index: int, size: int) -> Matrix:
-        """Where an operand is whose offset and strides are three run-time integers."""
+        """Return an operand whose offset and strides are three run-time integers."""
         body = self.body
         offset, row, step = (body.mul(self.param(index + i), size) for i in range(3))
         return Matrix(body.at(body.array("%buffers", operand, "ptr"), offset), row, step)
 
     def text(self, symbol: str) -> str:
-        """Find the work item's part of the product; go through it in chunks that L2 holds."""
+        """Find the work item's block of the product; go through it in chunks that L2 holds."""
         body, width, height = self.body, self.shape.columns, self.calls.unit
         if is_configured(self.code.tiles):
             body.line("call void @llvm.x86.ldtilecfg(ptr @tile_config)")
-        row_blocks, column_blocks = (
-            self.param(MatMulParams.ROW_BLOCKS),
-            self.param(MatMulParams.COLUMN_BLOCKS),
+        rows, columns, number = body.block(
+            "%work_item",
+            (self.m, height, self.param(MatMulParams.ROW_BLOCKS)),
+            (self.section, width, self.param(MatMulParams.COLUMN_BLOCKS)),
         )
-        first, last = body.share(body.ceil(self.section, width), "%work_item", column_blocks)
-        columns = body.mul(first, width), body.min(body.mul(last, width), self.section)
-        rest = body.div("%work_item", column_blocks)
-        first, last = body.share(body.ceil(self.m, height), rest, row_blocks)
-        rows = body.mul(first, height), body.min(body.mul(last, height), self.m)
         batch = self.param(MatMulParams.BATCH)
         group = self.param(MatMulParams.GROUP)
-        begin = body.mul(body.div(rest, row_blocks), group)
+        begin = body.mul(number, group)
         end = body.min(body.add(begin, group), body.mul(batch, self.param(MatMulParams.SPLITS)))
         with body.loop(begin, end) as member:
             a, b, count, computed_from = self.operands(member, batch)
@@ -157,15 +153,15 @@ class _ItemText:
         )
 
     def operands(self, member: str, batch: str) -> tuple[Matrix, Matrix, str, tuple[str, str]]:
-        """Where a and b begin for one member of the batch and one part of k, and k's length.
+        """Return a and b for one member of the batch and one slice of k, and the slice's length.
 
         At the end `Chunk.position`.
         """
         body = self.body
-        part, rest = body.div(member, batch), body.rem(member, batch)
+        split, rest = body.div(member, batch), body.rem(member, batch)
         splits = self.param(MatMulParams.SPLITS)
-        begin, end = part_of(body, self.shape, self.k, part, splits)
-        # Of `a` the positions of k are its columns, of `b` its rows.
+        begin, end = slice_of(body, self.shape, self.k, split, splits)
+        # Positions of k are columns of `a` and rows of `b`.
         a_offset, b_offset = body.mul(begin, self.a.step), body.mul(begin, self.b.row)
         start = body.mul(rest, self.n), begin
         if self.code.layout != "columns":
@@ -191,7 +187,7 @@ class _ItemText:
         one: Chunk,
         width: str,
     ) -> None:
-        """Go through the rows of an item, and for some of them its columns, `width` at a time."""
+        """Go through the work item's rows, and for some of them its columns, `width` at a time."""
         body, a = self.body, one.a
         with self.pieces(rows, self.param(MatMulParams.CHUNK_ROWS)) as (row, height):
             if self.code.computed == "a":
@@ -215,9 +211,9 @@ class _ItemText:
                 self.chunk(member, row, here)
 
     def columns_at_once(self) -> str:
-        """How many columns are done at a time: many of one row, which has no gaps.
+        """Return the number of columns of a chunk: many of one row, which has no gaps.
 
-        Likewise of few rows that nothing but the product itself has to hold.
+        Likewise of few rows that only the product itself holds.
         """
         body, usual = self.body, self.param(MatMulParams.CHUNK_COLUMNS)
         if self.code.few != "maybe" and self.code.inline is None:
@@ -232,11 +228,11 @@ class _ItemText:
 
     @contextmanager
     def pieces(self, whole: tuple[str, str], step: str) -> Iterator[tuple[str, str]]:
-        """Go through rows or columns in chunks: gives the first of each, and how many.
+        """Go through rows or columns in chunks; yield the first of each, and the number.
 
         Args:
             whole: The work item's first, and the one after its last.
-            step: How many a chunk has at most.
+            step: The most that a chunk has.
         """
         body = self.body
         with body.loop(*whole, step) as first:
@@ -272,7 +268,7 @@ class _ItemText:
         """Have the prologue write a piece of its tensor.
 
         Args:
-            to: Where the piece goes.
+            to: The address of the piece.
             row_bytes: The bytes from row to row there.
             rows: The first, and how many.
             columns: The first, and how many.
@@ -289,13 +285,13 @@ class _ItemText:
         )
 
     def chunk(self, member: str, first: str, chunk: Chunk) -> None:
-        """Compute a chunk, then what is done to its elements."""
+        """Compute a chunk, and its epilogue."""
         body, code, kept = self.body, self.code, self.calls.kept
-        # The row of the product with the batch joined.
+        # The row in the product with the batch joined.
         row = body.add(body.mul(member, self.m), first)
         block_gap = body.mul(self.param(MatMulParams.CHUNK_COLUMNS), self.size)
         block_row = body.mul(block_gap, self.sections)
-        # What is rounded in the block stays where it was computed.
+        # Results that are rounded in the block stay there.
         gap = body.select(kept, body.mul(self.section, self.out_size), block_gap)
         c_row = body.select(kept, body.mul(self.n, self.out_size), block_row)
         c = body.at(body.array("%buffers", 2, "ptr"), body.mul(row, c_row))
@@ -320,7 +316,7 @@ class _ItemText:
             self.follow(member, (c, c_row), (row, chunk.rows), (chunk.column, chunk.columns))
 
     def b_of(self, section: str, b: Matrix) -> Matrix:
-        """Return b, of which columns are computed, as from its first column on for a section."""
+        """Return b as if from a section's first column on; some columns of it are computed."""
         body = self.body
         before = body.mul(body.mul(section, self.section), b.step)
         away = body.sub(body.mul(section, self.area), before)
@@ -350,7 +346,7 @@ class _ItemText:
         rows: tuple[str, str],
         columns: tuple[str, str],
     ) -> None:
-        """Run the epilogue on a chunk, with the product's address such that it finds the chunk."""
+        """Run the epilogue on a chunk, with the address that row 0 and column 0 would have."""
         body = self.body
         if self.code.transposed:
             # The product is one row here; there it is one column, its batch all the rows.

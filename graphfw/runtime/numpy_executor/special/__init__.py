@@ -1,1 +1,1 @@
-"""Native code for ops that are no loop nests: what is joined, scattered, scanned and drawn."""
+"""Native code for ops that are no loop nests: copies, scatters, scans and draws."""

@@ -11,7 +11,7 @@ from graphfw.runtime.planning.boxes import moves_of
 
 
 def copy_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the step of such a node; none where it would be made of too many parts."""
+    """Return the step of a node that copies; none if it had too many boxes."""
     (output,) = outputs
     moves = moves_of(node, inputs, output)
     if moves is None:

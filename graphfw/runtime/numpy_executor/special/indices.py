@@ -1,4 +1,4 @@
-"""Which elements integer tensors name: the native code that checks and joins them."""
+"""Native code that checks indices along several axes, and joins them to positions."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.common import in_common
 
 _WORK_ITEM = 2048
-"""Positions that are computed by one claim."""
+"""The positions of a work item."""
 
 SCAN = 8
-"""How many positions are read at once: there is room for so many after the last."""
+"""The number of positions that are read at once: there is room for so many after the last."""
 
 
 class IndexCode:
-    """Joins indices along axes to positions along all of these.
+    """Joins indices along axes to positions along all of the axes.
 
     Params: the dims of the indices' common shape; then for each of them the size of its axis, the
     offset and the strides. Operands: positions, indices.
 
     Args:
-        dtypes: Of the indices.
-        rank: How many dims they have together.
+        dtypes: The dtypes of the indices.
+        rank: The number of dims of their common shape.
         from_end: Whether negative signed indices count from the end.
     """
 
@@ -79,7 +79,7 @@ class IndexCode:
                 for index, stride in zip(at, reversed(strides), strict=True):
                     element = f.add(element, f.mul(index, stride))
                 value = load_index(f, dtype, x, element, size, from_end=self._from_end)
-                # As unsigned numbers those below 0 are large.
+                # Negative numbers are large as unsigned ones.
                 outside = f.let(f"icmp uge i64 {value}, {size}")
                 wrong = f.let(f"or i1 {wrong}, {outside}")
                 position = f.add(f.mul(position, size) if position != "0" else "0", value)
@@ -98,9 +98,9 @@ class IndexCode:
         begin: str,
         end: str,
     ) -> tuple[str, str]:
-        """Write what vectors compute of an index that is contiguous.
+        """Write the vectorised loop over an index that is contiguous.
 
-        Returns where that ends, and whether one is wrong.
+        Returns the position at which it ends, and whether an index is wrong.
         """
         x, size, offset, (stride,) = index
         in_row = f.let(f"icmp eq i64 {stride}, 1")
@@ -129,7 +129,7 @@ def load_index(
     from_end: bool,
     lanes: int = 1,
 ) -> str:
-    """Write the load of indices; what is negative counts from the end of `size`, if it may."""
+    """Write the load of indices; negative ones count from the end of `size`, if allowed."""
     kind, wide = [vector(f"i{bits}", lanes) for bits in (8 * dtype.itemsize, 64)]
     address = f.at(f"i{8 * dtype.itemsize}", x, element)
     value = f.let(f"load {kind}, ptr {address}, align {dtype.itemsize}")
@@ -151,13 +151,14 @@ def all_lanes(f: BranchWriter, value: str) -> str:
 
 
 class BatchedIndices(NamedTuple):
-    """Indices of which the first ones only count: each batch is indexed by itself.
+    """Indices of which the first only count up: each batch is indexed by itself.
 
     Attributes:
-        counting: How many of the first ones count, each along a dim of its own, in order.
-        share: So many batches in a row have the same indices.
-        sets: How many there are that differ.
-        indices: The others; the dims of the sets come first in their common shape.
+        counting: The number of the first indices that count up, each along a dim of its own, in
+            order.
+        share: The number of consecutive batches with the same indices.
+        sets: The number of sets of indices that differ.
+        indices: The other indices; the dims of the sets come first in their common shape.
     """
 
     counting: int
@@ -171,7 +172,7 @@ def batched(indices: Sequence[View], sizes: Sequence[DimLike]) -> BatchedIndices
 
     Args:
         indices: The indices; they broadcast to [*I].
-        sizes: Of the axes that they index.
+        sizes: The sizes of the axes that they index.
     """
     dims = broadcast(*[view.shape for view in indices])
     counting = 0
@@ -199,7 +200,7 @@ def _of_rank(view: View, rank: int) -> View:
 
 
 def _counts(view: View, dim: int) -> bool:
-    """Whether an index is 0, 1, 2, … along one dim, counted from the last, and has no other."""
+    """Return whether an index is 0, 1, 2, … along one dim, counted from the last, its only one."""
     root = view.storage
     axis = len(view.shape) - dim
     if axis < 0 or not isinstance(root, Tensor) or view.offset != 0:
@@ -218,14 +219,14 @@ def _counts(view: View, dim: int) -> bool:
 def index_step(
     node: Node, indices: Sequence[View], sizes: Sequence[DimLike], *, from_end: bool
 ) -> tuple[Step, Temp]:
-    """Return a step that finds what indices name, and where it says so: int64, [*I].
+    """Return a step that joins indices to positions, and the storage of these: int64, [*I].
 
     The run fails where an index is out of range.
 
     Args:
-        node: What it is for.
+        node: The node that needs it.
         indices: They broadcast to [*I].
-        sizes: Of the axes that they index, one after the other in memory.
+        sizes: The sizes of the axes that they index, one after the other in memory.
         from_end: Whether negative indices count from the end.
     """
     named = broadcast(*[view.shape for view in indices])

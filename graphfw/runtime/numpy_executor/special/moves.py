@@ -1,7 +1,7 @@
-"""Copying boxes: the parts of one array from parts of others, whatever their strides.
+"""Copying boxes: ranges of one array from ranges of others, whatever their strides.
 
-A box is a part of the output that has one regular source. An op whose output is made of boxes that
-do not overlap, and leave nothing out, is one step: its work items are pieces of the boxes.
+A box is a range of the output that has one regular source. An op whose output is made of boxes that
+do not overlap, and leave nothing out, is one step, whose work items are pieces of the boxes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.boxes import Box, merged
 
 _WORK_ITEM = 1 << 16
-"""Bytes that are copied by one claim."""
+"""The bytes that a work item copies."""
 
 _TRANSPOSED = 64
 """Bytes in a row that are written from as many positions: cache lines that are read again."""
@@ -98,7 +98,7 @@ class MoveCode:
         outer_end = f.low(f.add(outer, n["outer_chunk"]), n["outer"])
         source = f.add(n["source"], f.mul(column, n[f"from{along}"]))
         target = f.add(n["target"], f.mul(column, n[f"to{along}"]))
-        # Where the output is written over a source, its elements are there.
+        # If the output is written over a source, the source's elements are in place.
         stays = f.let(f"icmp eq ptr {f.at(kind, x, source)}, {f.at(kind, y, target)}")
         for axis in range(rank):
             same = f.let(f"icmp eq i64 {n[f'from{axis}']}, {n[f'to{axis}']}")
@@ -132,24 +132,24 @@ def moved(
     """Return a step that fills an output from boxes.
 
     Args:
-        node: What it computes.
-        boxes: They don't overlap, and fill the output, or a part of it that is a view.
-        output: What is written.
-        wrong: Not 0 at run time where the run must fail.
+        node: The node that it computes.
+        boxes: They don't overlap, and fill the output, or a view of some of it.
+        output: The view that is written.
+        wrong: Not 0 at run time if the run must fail.
         over: A storage that the output may be written over: its elements stay where they are.
     """
     sources = dict.fromkeys([box.source.storage for box in boxes])
     operands = {storage: number for number, storage in enumerate(sources, 1)}
-    parts = [merged(box) for box in boxes]
-    rank = max([2, *[len(dims) for dims, _, _ in parts]])
+    merged_boxes = [merged(box) for box in boxes]
+    rank = max([2, *[len(dims) for dims, _, _ in merged_boxes]])
     params: list[DimLike] = [len(boxes), wrong]
     work_items: DimLike = 0
-    for box, (dims, source, target) in zip(boxes, parts, strict=True):
+    for box, (dims, source, target) in zip(boxes, merged_boxes, strict=True):
         missing = rank - len(dims)
         dims = (*[1] * missing, *dims)
         most = _WORK_ITEM // output.dtype.itemsize
         *outer, rows, run = dims
-        # Where the source is transposed, what one turn reads is beside what the turn before has.
+        # If the source is transposed, an iteration reads the neighbours of the elements before.
         is_transposed = len(source) > 1 and source[-2] == 1
         run_chunk = _TRANSPOSED // output.dtype.itemsize if is_transposed else most
         row_chunk = dim_max(1, most // dim_max(1, dim_min(run, run_chunk)))
@@ -175,7 +175,7 @@ def moved(
 
 
 def ceil(size: DimLike, of: DimLike) -> DimLike:
-    """Return how many pieces of a size there are, the last of which may be smaller."""
+    """Return a quotient of sizes, rounded up."""
     return -(-size // of)
 
 
@@ -188,14 +188,14 @@ def unit(dtype: DType) -> str:
 
 
 def alignment(dtype: DType) -> int:
-    """Return what the addresses of elements are multiples of."""
+    """Return the alignment of elements in bytes."""
     return min(8, dtype.itemsize)
 
 
 def add_run(module: LlvmModule, dtype: DType) -> str:
     """Add the function that copies elements along one dim; return its name.
 
-    Nothing is done where they lie there already.
+    It does nothing if source and target are the same.
     """
     kind, align, lanes = unit(dtype), alignment(dtype), 64 // dtype.itemsize
     f = BranchWriter(module)
@@ -262,5 +262,32 @@ def _move(f: BranchWriter, what: str, align: int, kind: str, index: str) -> None
 def call_run(
     f: BranchWriter, run: str, to: str, to_stride: str, x: str, stride: str, count: str
 ) -> None:
-    """Call what `add_run` has added."""
+    """Call the function of `add_run`."""
     f.do(f"call void {run}(ptr {to}, i64 {to_stride}, ptr {x}, i64 {stride}, i64 {count})")
+
+
+def copy_block(
+    f: BranchWriter,
+    run: str,
+    kind: str,
+    n: dict[str, str],
+    addresses: tuple[str, str],
+    size: tuple[str, str],
+) -> None:
+    """Copy a work item's block of x: at once where it is contiguous in both, or uniform.
+
+    The addresses are those in the output and in x, the size is in rows and elements of a row.
+    """
+    (out, base), (height, width) = addresses, size
+    flat = f.mul(n["x.last"], n["after"])
+    together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
+    full = f.let(f"icmp eq i64 {width}, {n['after']}")
+    at_once = f.let(f"and i1 {together}, {full}")
+    lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
+    in_place = f.let(f"icmp eq ptr {base}, {out}")
+    lines = f.let(f"select i1 {in_place}, i64 0, i64 {lines}")
+    wide = f.let(f"select i1 {at_once}, i64 {f.mul(width, height)}, i64 {width}")
+    with f.loop("0", lines) as line:
+        a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
+        b = f.at(kind, out, f.mul(line.index, n["after"]))
+        call_run(f, run, b, "1", a, n["x.last"], wide)

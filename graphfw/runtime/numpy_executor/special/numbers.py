@@ -15,11 +15,11 @@ class Number:
     """Values of a dtype, `lanes` at a time.
 
     Attributes:
-        dtype: What it is in memory.
-        stored: The type of one in memory, in LLVM's words.
-        single: The type of one in a register.
-        kind: The type of `lanes` in registers.
-        nbytes: How many bytes one has in a register.
+        dtype: The dtype in memory.
+        stored: The LLVM type of one in memory.
+        single: The LLVM type of one in a register.
+        kind: The LLVM type of `lanes` in registers.
+        nbytes: The bytes of one in a register.
     """
 
     def __init__(self, dtype: DType, lanes: int = 1) -> None:
@@ -46,18 +46,18 @@ class Number:
         f.do(f"store {vector(self.stored, self.lanes)} {value}, ptr {address}, align {align}")
 
     def add(self, f: BranchWriter, a: str, b: str) -> str:
-        """The sum; that of integers wraps around."""
+        """Return the sum; integers wrap around."""
         return f.let(f"{'fadd' if self._is_float else 'add'} {self.kind} {a}, {b}")
 
     def multiply(self, f: BranchWriter, a: str, b: str) -> str:
-        """The product."""
+        """Return the product."""
         return f.let(f"{'fmul' if self._is_float else 'mul'} {self.kind} {a}, {b}")
 
     def constant(self, value: float) -> str:
-        """The same small whole number, which may be -0.0, in all lanes."""
+        """Return a small whole number, which may be -0.0, in all lanes."""
         text = repr(float(value)) if self._is_float else str(int(value))
         return splat(self.single, text, self.lanes)
 
     def choose(self, f: BranchWriter, condition: str, a: str, b: str) -> str:
-        """One of two, by an i1."""
+        """Return one of two values, by an i1."""
         return f.let(f"select i1 {condition}, {self.kind} {a}, {self.kind} {b}")

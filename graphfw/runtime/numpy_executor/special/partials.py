@@ -1,7 +1,7 @@
-"""Scatters in which the order of values changes no bit: sums of integers, largest and smallest.
+"""Scatters in which the order of values changes no bit: sums of integers, maxima and minima.
 
-Work items go through parts of the indices, and leave partial results of all positions, each its
-own. A second step joins these with x. So each index is read once, however many positions there are.
+Each work item goes through a chunk of the indices, and leaves a partial result of all positions. A
+second step joins these with x. So each index is read once, however many positions there are.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from graphfw.runtime.numpy_executor.special.indices import index_step, load_inde
 from graphfw.runtime.numpy_executor.special.moves import (
     add_run,
     alignment,
-    call_run,
     ceil,
+    copy_block,
     unit,
 )
 from graphfw.runtime.numpy_executor.special.numbers import Number
@@ -37,7 +37,7 @@ _CHUNK = 1 << 14
 """Elements that a work item adds up at least, if there are so many."""
 
 _CHUNKS = 16
-"""Parts of the indices at most: each has a result for all positions."""
+"""Chunks of the indices at most: each has a result for all positions."""
 
 _JOINED = 1 << 14
 """Elements of the output that a work item joins, about."""
@@ -50,21 +50,21 @@ _LONG = 1 << 12
 
 _PARTIAL_NAMES = (
     *("size", "after", "count", "chunk", "chunks", "index.offset", "index.stride"),
-    *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"values.{field}" for field in ("offset", "before", "middle", "last")],
 )
 
 _JOIN_NAMES = (
     *("size", "after", "rows", "ranges", "chunks"),
-    *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"x.{field}" for field in ("offset", "before", "middle", "last")],
 )
 
 
 class _Choice:
-    """How two elements become one.
+    """The function that joins two elements.
 
     Args:
         kind: "sum", "max" or "min".
-        dtype: Of the elements.
+        dtype: The dtype of the elements.
     """
 
     def __init__(self, kind: str, dtype: DType) -> None:
@@ -73,7 +73,7 @@ class _Choice:
 
     @property
     def identity(self) -> bytes:
-        """The bytes of an element that changes no other."""
+        """Return the bytes of the identity element."""
         if self.kind == "sum":
             value: float = 0
         elif self.dtype.is_floating:
@@ -84,7 +84,7 @@ class _Choice:
         return np.asarray(value).astype(self.dtype.dtype).tobytes()
 
     def write(self, f: BranchWriter, to: str, more: str, lanes: int) -> None:
-        """Write the join of elements in memory with more of them; of equals the last counts."""
+        """Write the join of elements in memory with others; of equal ones the last counts."""
         x = Number(self.dtype, lanes)
         a, b = x.load(f, to), x.load(f, more)
         if self.kind == "sum":
@@ -102,7 +102,7 @@ class _Choice:
         x.store(f, f.let(f"select {condition} {better}, {x.kind} {a}, {x.kind} {b}"), to)
 
     def add_lines(self, module: LlvmModule) -> None:
-        """Add the function `join` of a line of elements with another one."""
+        """Add the function `join`, which joins a line of elements with another one."""
         f = BranchWriter(module)
         lanes = 64 // max(self.dtype.itemsize, 4)
         in_row = f.let("icmp eq i64 %stride, 1")
@@ -118,12 +118,12 @@ class _Choice:
 
 
 class PartialsCode:
-    """Joins the values of a part of the indices, row by row. Operands: parts, values, index.
+    """Joins the values of a chunk of the indices, row by row. Operands: partials, values, index.
 
     Args:
-        kind: How: "sum", "max" or "min".
-        dtype: Of the values.
-        index: Of the index.
+        kind: "sum", "max" or "min".
+        dtype: The dtype of the values.
+        index: The dtype of the index.
         from_end: Whether negative signed indices count from the end.
     """
 
@@ -145,12 +145,12 @@ class PartialsCode:
         n = {name: f.read("%params", i) for i, name in enumerate(_PARTIAL_NAMES)}
         y, values, index = (f.operand(i) for i in range(3))
         item = Number(choice.dtype).stored
-        part = f.rem("%work_item", n["chunks"])
+        chunk = f.rem("%work_item", n["chunks"])
         batch = f.div("%work_item", n["chunks"])
         length = f.mul(n["size"], n["after"])
         out = f.at(item, y, f.mul("%work_item", length))
         _fill(f, out, length, choice)
-        begin = f.mul(part, n["chunk"])
+        begin = f.mul(chunk, n["chunk"])
         count = f.high(f.low(n["chunk"], f.sub(n["count"], begin)), "0")
         offset = f.add(n["values.offset"], f.mul(batch, n["values.before"]))
         offset = f.at(item, values, f.add(offset, f.mul(begin, n["values.middle"])))
@@ -161,7 +161,7 @@ class PartialsCode:
                 b = f.at(item, out, f.mul(row, n["after"]))
                 lie = f"i64 {n['values.last']}, i64 {n['after']}"
                 f.do(f"call void @join(ptr {b}, ptr {a}, {lie})")
-        # A call would take longer than all else.
+        # A call would take longer than the join itself.
         with self._valid(f, n, index, first, count) as (number, row):
             a = f.at(item, offset, f.mul(number, n["values.middle"]))
             choice.write(f, f.at(item, out, row), a, 1)
@@ -179,7 +179,7 @@ class PartialsCode:
         with f.walk(count, carried=[("i1", "false")], asks=True) as loop:
             at = f.add(first, f.mul(loop.index, n["index.stride"]))
             row = load_index(f, self._index, index, at, n["size"], from_end=self._from_end)
-            # As unsigned numbers those below 0 are large.
+            # Negative numbers are large as unsigned ones.
             outside = f.let(f"icmp uge i64 {row}, {n['size']}")
             wrong = f.let(f"or i1 {loop.values[0]}, {outside}")
             with f.when(f.let(f"xor i1 {outside}, true")):
@@ -189,7 +189,7 @@ class PartialsCode:
 
 
 class JoinCode:
-    """Joins x with the parts.  Operands: output, x, parts."""
+    """Joins x with the partials.  Operands: output, x, partials."""
 
     def __init__(self, kind: str, dtype: DType) -> None:
         self._choice = _Choice(kind, dtype)
@@ -205,7 +205,7 @@ class JoinCode:
         choice.add_lines(module)
         f = BranchWriter(module)
         n = {name: f.read("%params", i) for i, name in enumerate(_JOIN_NAMES)}
-        y, x, parts = (f.operand(i) for i in range(3))
+        y, x, partials = (f.operand(i) for i in range(3))
         item = Number(choice.dtype).stored
         batch = f.div("%work_item", n["ranges"])
         row = f.mul(f.rem("%work_item", n["ranges"]), n["rows"])
@@ -216,26 +216,18 @@ class JoinCode:
         out = f.at(item, y, f.add(f.mul(batch, length), begin))
         base = f.add(n["x.offset"], f.mul(batch, n["x.before"]))
         base = f.at(item, x, f.add(base, f.mul(row, n["x.middle"])))
-        # At once where x is contiguous, or is uniform.
-        flat = f.mul(n["x.last"], n["after"])
-        at_once = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
-        lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
-        width = f.let(f"select i1 {at_once}, i64 {count}, i64 {n['after']}")
-        with f.loop("0", lines) as line:
-            a = f.at(item, base, f.mul(line.index, n["x.middle"]))
-            b = f.at(item, out, f.mul(line.index, n["after"]))
-            call_run(f, run, b, "1", a, n["x.last"], width)
+        copy_block(f, run, item, n, (out, base), (height, n["after"]))
         first = f.add(f.mul(f.mul(batch, n["chunks"]), length), begin)
         with f.loop("0", n["chunks"]) as loop:
-            part = f.at(item, parts, f.add(first, f.mul(loop.index, length)))
-            f.do(f"call void @join(ptr {out}, ptr {part}, i64 1, i64 {count})")
+            partial = f.at(item, partials, f.add(first, f.mul(loop.index, length)))
+            f.do(f"call void @join(ptr {out}, ptr {partial}, i64 1, i64 {count})")
         f.do("ret i32 0")
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
 
 def _fill(f: BranchWriter, out: str, length: str, choice: _Choice) -> None:
-    """Write elements that change no other."""
+    """Fill a line with identity elements."""
     kind = unit(choice.dtype)
     value = str(int.from_bytes(choice.identity, "little"))
     lanes = 64 // choice.dtype.itemsize
@@ -255,10 +247,10 @@ def _kind(node: Node) -> str:
 
 
 def suits(node: Node, x: View, values: View) -> bool:
-    """Whether partial results are what a node is computed by; x and values have three dims.
+    """Return whether a node is computed by partial results; x and values have three dims.
 
-    Sums of floats are added up in the order of their indices. Where an element of many is changed,
-    it is better found.
+    Floats must be added in the order of their indices. If few elements of many change, scattering
+    is faster.
     """
     if not isinstance(node.op, IndexAdd):
         return isinstance(node.op, IndexExtreme)
@@ -301,12 +293,12 @@ def partial_steps(
     least = dim_max(1, size_of(named) * after // _CHUNK)
     chunks = dim_max(1, dim_min(_CHUNKS, least, count // dim_max(1, size)))
     length = size * after
-    parts = Temp(dtype, before * chunks * length, "results of parts of the indices")
+    partials = Temp(dtype, before * chunks * length, "partial results of the indices")
     steps.append(
         Step(
             nodes=(node,),
             code=PartialsCode(kind, dtype, index.dtype, from_end=from_end),
-            operands=(parts, values.storage, index),
+            operands=(partials, values.storage, index),
             written=(True, False, False),
             params=(
                 *(size, after, count, ceil(count, chunks), chunks, offset, stride),
@@ -325,7 +317,7 @@ def partial_steps(
         Step(
             nodes=(node,),
             code=JoinCode(kind, dtype),
-            operands=(output.storage, x.storage, parts),
+            operands=(output.storage, x.storage, partials),
             written=(True, False, False),
             params=(size, after, rows, ranges, chunks, x.offset, *x.strides),
             work_items=before * ranges,

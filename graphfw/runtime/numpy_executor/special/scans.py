@@ -1,7 +1,7 @@
 """The native steps of `cumulative_sum`, `cumulative_prod` and `recurrence`.
 
-Arrays are taken as [before, size, after]. Lines along the middle are walked one element after the
-other, several lines at a time: those beside each other in memory, or those of several rows.
+Arrays have the shape [before, size, after]. A scan goes through lines along the middle one element
+after the other, several lines at a time: neighbours in memory, or several rows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import scan_layout_of
 
 _BLOCK = 256
-"""Lines beside each other that a work item has."""
+"""The neighbouring lines of a work item."""
 
 _ROWS = 4
-"""Rows that are walked at once, as an addition waits for the one before; a power of 2. More of
-them, a power of 2 apart, would drive each other out of the cache."""
+"""Rows that are scanned at once, since an addition waits for the one before; a power of 2. More
+rows, a power of 2 apart, would evict each other from the cache."""
 
 _WORK_ITEM = 1 << 13
 """Elements that a work item has at least, if there are so many."""
@@ -34,14 +34,14 @@ _NAMES = ("batches", "before", "size", "after", "block", "blocks")
 
 
 class ScanCode:
-    """Walks along the middle dim.
+    """A scan along the middle dim.
 
     Operands: output, inputs. Params: `_NAMES`, then offset and three strides of each input.
 
     Args:
-        dtype: Of all operands.
-        name: The op's.
-        reverse: Whether it walks from the end.
+        dtype: The dtype of all operands.
+        name: The op's name.
+        reverse: Whether it begins at the end.
         exclusive: Whether results leave the element itself out.
         rows: Whether the last dim has one element.
     """
@@ -101,7 +101,7 @@ class ScanCode:
         *,
         asks: bool,
     ) -> None:
-        """Walk along `count` rows at once."""
+        """Scan `count` rows at once."""
         number = Number(self._dtype)
         starts = []
         for i in range(count):
@@ -132,7 +132,7 @@ class ScanCode:
         *,
         asks: bool,
     ) -> None:
-        """Walk along lines beside each other; how far each has come is in scratch memory."""
+        """Scan neighbouring lines; the state of each is in scratch memory."""
         lanes = 64 // Number(self._dtype).nbytes
         whole = f.let(f"and i64 {width}, {-lanes}")
         for _, _, _, last in lying:
@@ -167,7 +167,7 @@ class ScanCode:
                     number.store(f, result, f.at(number.stored, addresses[0], element))
 
     def _position(self, f: BranchWriter, n: dict[str, str], index: str) -> str:
-        """Return where the walk is after some steps."""
+        """Return the position after some steps."""
         return f.sub(f.sub(n["size"], "1"), index) if self._reverse else index
 
     def _state(self, lanes: int) -> Number:
@@ -176,7 +176,7 @@ class ScanCode:
     def _identity(self, number: Number) -> str:
         if self._name == "cumulative_prod":
             return number.constant(1)
-        # -0.0 is what changes no sum; 0.0 would turn -0.0 into 0.0.
+        # -0.0 is the identity of sums; 0.0 would turn -0.0 into 0.0.
         return number.constant(-0.0 if self._name == "cumulative_sum" else 0.0)
 
     def _next(
@@ -197,7 +197,7 @@ class ScanCode:
 
 
 def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the steps of a node that walks along an axis; none for complex numbers."""
+    """Return the steps of a node that scans an axis; none for complex numbers."""
     (output,) = outputs
     dtype = output.storage.dtype
     if dtype.is_complex:

@@ -1,10 +1,9 @@
 """The native steps of `index_add` and `index_set`; those of other scatters are in `partials.py`.
 
-An array is taken as [before, size, after], with the indexed axes joined in the middle. Leading
-indices that only count, `x[arange(n)[:, None], columns]`, name what is before. Work items own
-parts of the output, ranges of the middle and blocks of the last dim, and look for the indices that
-name something there. So the values that one element is given come in the indices' order, whoever
-computes.
+An array has the shape [before, size, after], with the indexed axes joined in the middle. Leading
+indices that only count up, `x[arange(n)[:, None], columns]`, select a batch. A work item owns a
+block of the output, a range of the middle by a block of the last dim, and looks for the indices in
+it. So an element gets its values in the order of the indices, whatever thread computes.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from graphfw.runtime.numpy_executor.special.moves import (
     alignment,
     call_run,
     ceil,
+    copy_block,
 )
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.partials import partial_steps, suits
@@ -43,16 +43,16 @@ _WORK_ITEM = 1 << 14
 """Elements that a work item owns at least, if there are so many."""
 
 _RANGES = 64
-"""Parts that the middle has at most: each looks at all indices."""
+"""Ranges that the middle has at most: each looks at all indices."""
 
 _HALVES = 2
-"""The same of positions of one element each."""
+"""The most ranges of positions of one element each."""
 
 _FEW = 256
-"""So many indices are no work for several threads, where nothing else is to be done."""
+"""Up to so many indices, with nothing else to do, are no work for several threads."""
 
 _ASIDE = 64
-"""Bytes of scratch memory for what an item does not own."""
+"""The bytes of scratch memory for values that a work item does not own."""
 
 _NAMES = (
     "size",
@@ -66,20 +66,20 @@ _NAMES = (
     "group",  # positions along the first dim that a work item owns
     "share",  # so many of these in a row have the same indices
     "sets",  # of indices, which are taken in turn
-    *[f"x.{part}" for part in ("offset", "before", "middle", "last")],
-    *[f"values.{part}" for part in ("offset", "before", "middle", "last")],
+    *[f"x.{field}" for field in ("offset", "before", "middle", "last")],
+    *[f"values.{field}" for field in ("offset", "before", "middle", "last")],
 )
 
 
 class ScatterCode:
-    """Copies x, and adds values to what positions name, or puts them there.
+    """Copies x, and adds values at positions, or sets them.
 
     Operands: output, x, values, positions.
 
     Args:
-        dtype: Of the output.
-        adds: Whether values are added, or put.
-        once: Whether there is one value for an element at most: then it is rounded at once.
+        dtype: The dtype of the output.
+        adds: Whether values are added rather than set.
+        once: Whether an element gets one value at most: then it is rounded at once.
     """
 
     def __init__(self, dtype: DType, *, adds: bool, once: bool = False) -> None:
@@ -90,7 +90,7 @@ class ScatterCode:
 
     @property
     def key(self) -> str:
-        # To put something is to copy its bits.
+        # Elements that are set are copied as bits.
         kind = self._dtype.name if self._adds else f"{self._dtype.itemsize}"
         return f"scatter {kind}{' wide' if self.is_wide else ''}"
 
@@ -135,10 +135,10 @@ class ScatterCode:
                     f.do(f"call void @widened(ptr {b}, ptr {a}, i64 {n['x.last']}, i64 {width})")
             else:
                 single = kind
-                self._begin(f, run, n, out, base, width, height)
+                copy_block(f, run, kind, n, (out, base), (height, width))
             narrow = f.let(f"icmp eq i64 {width}, 1")
             with f.when(narrow), f.walk(n["count"], asks=True) as one:
-                # Those that are elsewhere go to scratch memory: to go round them takes longer.
+                # Values of other positions go to scratch memory: a branch would take longer.
                 position = f.let(f"load i64, ptr {f.at('i64', named, one.index)}, align 8")
                 at = f.sub(position, row)
                 here = f.let(f"icmp ult i64 {at}, {height}")
@@ -169,38 +169,13 @@ class ScatterCode:
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
 
-    def _begin(
-        self,
-        f: BranchWriter,
-        run: str,
-        n: dict[str, str],
-        out: str,
-        base: str,
-        width: str,
-        height: str,
-    ) -> None:
-        """Copy the item's part of x: at once where it is contiguous, in x too, or is uniform."""
-        kind = f"i{8 * self._dtype.itemsize}"
-        flat = f.mul(n["x.last"], n["after"])
-        together = f.let(f"icmp eq i64 {flat}, {n['x.middle']}")
-        full = f.let(f"icmp eq i64 {width}, {n['after']}")
-        at_once = f.let(f"and i1 {together}, {full}")
-        lines = f.let(f"select i1 {at_once}, i64 1, i64 {height}")
-        in_place = f.let(f"icmp eq ptr {base}, {out}")
-        lines = f.let(f"select i1 {in_place}, i64 0, i64 {lines}")
-        wide = f.let(f"select i1 {at_once}, i64 {f.mul(width, height)}, i64 {width}")
-        with f.loop("0", lines) as line:
-            a = f.at(kind, base, f.mul(line.index, n["x.middle"]))
-            b = f.at(kind, out, f.mul(line.index, n["after"]))
-            call_run(f, run, b, "1", a, n["x.last"], wide)
-
     @contextmanager
     def _named(
         self, f: BranchWriter, n: dict[str, str], positions: str, row: str, height: str
     ) -> Iterator[tuple[str, str]]:
-        """Open a loop over what is named in the work item's part of the middle.
+        """Open a loop over the indices in the work item's range of the middle.
 
-        Yields which of its rows that is, and the number of the index.
+        Yields the row in the range, and the number of the index.
         """
         kind = f"<{SCAN} x i64>"
         low, span = all_lanes(f, row), all_lanes(f, height)
@@ -209,7 +184,7 @@ class ScatterCode:
             inside = f.let(f"icmp ult {kind} {f.let(f'sub {kind} {some}, {low}')}, {span}")
             packed = f.let(f"bitcast <{SCAN} x i1> {inside} to i{SCAN}")
             found = f.let(f"zext i{SCAN} {packed} to i64")
-            # After the last position there is anything.
+            # Memory after the last position has any numbers.
             left = f.low(f.sub(n["count"], chunk.index), str(SCAN))
             valid = f.let(f"sub i64 {f.let(f'shl i64 1, {left}')}, 1")
             found = f.let(f"and i64 {found}, {valid}")
@@ -240,7 +215,7 @@ class ScatterCode:
         sums.store(f, x.add(f, sums.load(f, to), x.load(f, more)), to)
 
     def _add_turn(self, module: LlvmModule, name: str, *, widen: bool) -> None:
-        """Add the function that turns a line of elements into one of sums, or back."""
+        """Add the function that converts a line of elements to sums, or back."""
         f = BranchWriter(module)
         for begin, end, lanes in self._lines(f):
             source, target = Number(self._dtype, lanes), self._sums(lanes)
@@ -257,7 +232,7 @@ class ScatterCode:
         return Number(float32 if self.is_wide else self._dtype, lanes)
 
     def _lines(self, f: BranchWriter) -> list[tuple[str, str, int]]:
-        """Cut a line: what is done in vectors, if it is contiguous, and what one by one."""
+        """Return ranges of a line and the lanes of each: vectors if it is contiguous, then 1."""
         in_row = f.let("icmp eq i64 %stride, 1")
         found, begin = [], "0"
         for nbytes in (64, 16):  # many rows are short
@@ -270,7 +245,7 @@ class ScatterCode:
 
 
 def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
-    """Return the steps of a node that puts values where indices point, one after the other."""
+    """Return the steps of a node that scatters values, one after the other."""
     (output,), (x, values, *indices) = outputs, inputs
     adds, dtype = isinstance(node.op, IndexAdd), output.storage.dtype
     if dtype.is_complex or (dtype.is_storage and isinstance(node.op, IndexExtreme)):
@@ -304,10 +279,10 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
     block = dim_min(dim_max(1, after), _BLOCK)
 
     def divided(most: DimLike, least: DimLike) -> Step:
-        """Return the step with so many ranges of the middle at most, and so many rows at least."""
+        """Return the step with at most `most` ranges of the middle, of `least` elements or more."""
         rows = dim_max(1, least // block, ceil(size, most))
         ranges, blocks = ceil(size, rows), ceil(after, block)
-        # Of many short parts an item has some.
+        # Of many short ranges a work item has some.
         group = dim_max(1, _WORK_ITEM // dim_max(1, size * after)) if ranges == blocks == 1 else 1
         known = [size, after, count, rows, block, ranges, blocks, before, group, share, sets]
         return Step(
@@ -320,12 +295,12 @@ def scatter_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
             scratch=_ASIDE + (rows * block * 4 if code.is_wide else 0),
         )
 
-    # To look at an index takes as long as to add some elements, and of single ones as to add one.
+    # Reading an index takes as long as adding some elements, or one if values are single.
     most = _HALVES if after == 1 else dim_min(_RANGES, 8 * block)
     step = divided(most, _WORK_ITEM)
     own = x.storage not in {values.storage, *[view.storage for view in indices]}
     if own and isinstance(x.storage, Tensor) and is_whole(x):
-        # In place there is nothing to do but for the values.
+        # In place only the values are written.
         few = isinstance(count, int) and count <= _FEW and not code.is_wide
         values_only = divided(1, _WORK_ITEM) if few else None
         step = replace(step, in_place=((0, 1),), leaves_rest=True, when_in_place=values_only)

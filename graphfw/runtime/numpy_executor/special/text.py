@@ -17,7 +17,7 @@ class BranchWriter(AttentionBody):
         self._block = name
 
     def branch(self, condition: str, then: str, otherwise: str) -> None:
-        """End a block: go on at one of two labels."""
+        """End a block with a branch to one of two labels."""
         self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
 
     def read(self, base: str, index: int) -> str:
@@ -30,7 +30,7 @@ class BranchWriter(AttentionBody):
 
     @contextmanager
     def unless(self, failed: str) -> Iterator[None]:
-        """End a kernel: return 1 where a condition holds, else 0 after what is written inside."""
+        """End a kernel: return 1 if a condition holds, else 0 after the code written inside."""
         self.branch(failed, "refused", "accepted")
         self.label("accepted")
         yield

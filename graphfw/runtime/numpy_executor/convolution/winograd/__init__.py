@@ -1,4 +1,4 @@
-"""Convolutions with 3 x 3 kernels by Winograd's algorithms."""
+"""Convolutions with 3 x 3 windows by Winograd's algorithms."""
 
 from graphfw.runtime.numpy_executor.convolution.winograd.steps import winograd_strategies
 

@@ -2,7 +2,7 @@
 
 m x m positions of a correlation with 3 x 3 elements are, by Winograd's algorithm,
 
-    positions = At @ ((G @ kernel @ G.T) * (Bt @ image @ Bt.T)) @ At.T
+    positions = At @ ((G @ weight @ G.T) * (Bt @ image @ Bt.T)) @ At.T
 
 of an image's (m + 2) x (m + 2) elements: (m + 2)^2 multiplications for each channel instead of
 9 m^2. See Lavin, Gray: Fast algorithms for convolutional neural networks, 2015 (arXiv:1509.09308).
@@ -21,7 +21,7 @@ from graphfw.utils.records import record
 Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
 
 TAPS = 3
-"""The elements of a kernel along each dim."""
+"""The taps of a window along each dim."""
 
 
 @record
@@ -29,25 +29,25 @@ class Algorithm:
     """One algorithm, the same along both dims.
 
     Attributes:
-        points: Where polynomials are evaluated, beside infinity. Each is followed by its negative,
-            so that half of the products with powers of it serve for both.
+        points: The points at which polynomials are evaluated, besides infinity. Each is followed by
+            its negative, so that half of the products with its powers serve for both.
     """
 
     points: tuple[Fraction, ...]
 
     @property
     def size(self) -> int:
-        """How many elements of the image a tile sees, along each dim."""
+        """The number of elements of the image that a tile sees, along each dim."""
         return len(self.points) + 1
 
     @property
     def positions(self) -> int:
-        """How many positions of the result a tile has, along each dim."""
+        """The number of output positions of a tile, along each dim."""
         return self.size - TAPS + 1
 
     @property
     def products(self) -> int:
-        """How many multiplications a tile takes for each channel and output."""
+        """The number of multiplications of a tile for each channel and output."""
         return self.size**2
 
     @cached_property
@@ -60,8 +60,8 @@ class Algorithm:
         return (*rows, _polynomial(self.points))
 
     @cached_property
-    def of_kernel(self) -> Matrix:
-        """`G`: the kernel's polynomial at each point, divided by what `Bt` has there."""
+    def of_weight(self) -> Matrix:
+        """`G`: the weights' polynomial at each point, divided by the factor of `Bt` there."""
         rows = []
         for point in self.points:
             scale = Fraction(1)
@@ -80,7 +80,7 @@ class Algorithm:
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """The coefficients of the product of `x - root`, the lowest power first."""
+    """Return the coefficients of the product of `x - root`, the lowest power first."""
     found = [Fraction(1)]
     for root in roots:
         shifted, scaled = [Fraction(0), *found], [*[root * c for c in found], Fraction(0)]
@@ -89,7 +89,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 def _unit(size: int) -> tuple[Fraction, ...]:
-    """Zeros and a final one: the point at infinity sees the highest power."""
+    """Return zeros and a final one: the point at infinity sees the highest power."""
     return tuple([Fraction(int(i == size - 1)) for i in range(size)])
 
 

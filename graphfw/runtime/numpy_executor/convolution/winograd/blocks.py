@@ -1,4 +1,4 @@
-"""Blocks of tiles: which of them a work item has, and what transforms those of images."""
+"""Blocks of tiles: the block of a work item, and the transforms of images' tiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 
 class TileBlock(NamedTuple):
-    """A block of tiles: of which images, and which rows and columns of tiles of each."""
+    """A block of tiles: its images, and the rows and columns of tiles in each."""
 
     images: tuple[str, str]
     down: tuple[str, str]
@@ -42,7 +42,7 @@ def block_of(body: FunctionBody, algorithm: Algorithm, number: str) -> TileBlock
 
 
 def block_count(body: FunctionBody, algorithm: Algorithm) -> str:
-    """How many blocks of tiles there are."""
+    """Return the number of blocks of tiles."""
     count = body.ceil(
         body.array("%params", WinogradParams.IMAGES),
         body.array("%params", WinogradParams.BLOCK_IMAGES),

@@ -1,14 +1,14 @@
-"""`ImagesCode`: tiles of an image, transformed, as the left operands of products.
+"""`ImagesCode`: transformed tiles of an image, the left operands of products.
 
     @images(ptr image, ptr params, i64 down, i64 across, i64 rows, i64 columns, i64 first, i64 last,
         ptr scratch, ptr to, i64 gap, i64 plane)
 
-does `rows` times `columns` tiles, from the tile at `down` and `across` on, of the channels from
-`first`, a multiple of a vector's lanes, up to `last`. Element [product, tile, channel] goes to
-`to`, see `layout.Planes`; what follows the last channel in its vector is any numbers.
+transforms `rows` times `columns` tiles, from the tile at `down` and `across` on, of the channels
+from `first`, a multiple of a vector's lanes, up to `last`. Element [product, tile, channel] goes to
+`to`, see `layout.Planes`; the last vector is padded with any numbers.
 
-Vectors are channels. So a strip of the image is transposed first; what lies outside of the image is
-0 in it. Then columns are transformed, which neighbouring tiles share, then rows.
+Vectors are channels, so a strip of the image is transposed first, padded with 0. Then columns are
+transformed, which neighbouring tiles share, then rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ImagesCode(SharedFunction):
         return "ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
 
     def scratch(self, rows: int, columns: int) -> int:
-        """Return how many bytes of scratch memory it takes."""
+        """Return the bytes of its scratch memory."""
         here, lanes = self.algorithm, self.shape.lanes
         width = -(-(columns * here.positions + 2) // lanes) * lanes + 1
         return (rows * here.positions + 2 + here.size) * width * lanes * self.shape.size
@@ -70,11 +70,11 @@ class _Images:
         )
 
     def text(self, symbol: str) -> str:
-        """Group by group of channels."""
+        """Go through the channels group by group."""
         body, m, lanes = self.body, self.algorithm.positions, self.shape.lanes
         lines = body.add(body.mul("%rows", m), 2)
         seen = body.add(body.mul("%columns", m), 2)
-        # Another line between rows keeps positions below each other from one set of a cache.
+        # A further cache line between rows keeps a column's positions out of one set of a cache.
         room = body.add(body.mul(body.ceil(seen, lanes), self.line * lanes), self.line)
         columns = body.at("%scratch", body.mul(lines, room))
         with body.loop("%first", "%last", lanes) as channel:
@@ -91,7 +91,7 @@ class _Images:
         )
 
     def strip(self, channel: str, lines: str, room: str) -> None:
-        """Lay out what the tiles see of a group of channels: `[line][column][channel]`."""
+        """Pack the elements of tiles and of a group of channels: `[line][column][channel]`."""
         body, size, lanes, m = (
             self.body,
             self.shape.size,
@@ -113,7 +113,7 @@ class _Images:
         )
         with body.loop(0, lines) as line:
             y = body.add(top, line)
-            # As an unsigned number a negative one is large.
+            # A negative number is large as an unsigned one.
             width = body.select(body.test("ult", y, self.height), self.width, "0")
             row = body.mul(y, self.x_row)
             to = body.at("%scratch", body.mul(line, room))
@@ -154,7 +154,7 @@ class _Images:
                     self.elements.store(value, body.at(there, body.mul("%plane", j)))
 
     def loaded(self, first: str, gap: str) -> list[str]:
-        """Read what a tile sees, along one dim."""
+        """Read the elements that a tile sees, along one dim."""
         return [
             self.elements.load(self.body.at(first, self.body.mul(gap, i)))
             for i in range(self.algorithm.size)

@@ -38,7 +38,7 @@ class WinogradParams(ParamBlock):
     PRODUCTS: int
     ROWS: int
     LINE: int
-    """Where in scratch memory what follows the strips begins; the elements of a row of results."""
+    """The offset of the scratch memory after the strips; the elements of a row of results."""
     IS_AHEAD: int
     """Whether the tiles of images have been transformed before."""
 
@@ -47,9 +47,9 @@ class Planes(NamedTuple):
     """Matrices side by side, one for each product of a tile; rows are tiles.
 
     Attributes:
-        address: Where the first begins.
+        address: The address of the first matrix.
         gap: The bytes from row to row.
-        plane: Those from matrix to matrix.
+        plane: The bytes from matrix to matrix.
     """
 
     address: str
@@ -58,14 +58,14 @@ class Planes(NamedTuple):
 
 
 def planes(body: FunctionBody, shape: TileShape, address: str, columns: str, rows: str) -> Planes:
-    """Return matrices of so many columns and rows.
+    """Return matrices of some columns and rows.
 
-    Lines of 64 bytes between them keep equal positions of all from falling into one set of a cache.
+    A cache line between them keeps equal positions of the matrices out of one set of a cache.
     """
     gap = body.add(body.mul(columns, shape.size), 64)
     return Planes(address, gap, body.add(body.mul(gap, rows), 64))
 
 
 def planes_bytes(shape: TileShape, columns: int, rows: int, count: int) -> int:
-    """Return how much memory they take."""
+    """Return the bytes of matrices."""
     return count * ((columns * shape.size + 64) * rows + 64)

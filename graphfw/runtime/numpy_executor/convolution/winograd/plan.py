@@ -1,4 +1,4 @@
-"""How a convolution by Winograd's algorithms is cut, and about how long it takes.
+"""The cut of a convolution by Winograd's algorithms, and an estimate of its time.
 
 It depends on sizes only, never on the number of threads.
 """
@@ -16,13 +16,13 @@ from graphfw.runtime.numpy_executor.matmul.plan import heights_for
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TILES = 14, 112
-"""How many tiles a block should have at least, and may have: fewer read kernels too often."""
+"""The least and the most tiles of a block: smaller blocks read weights too often."""
 
 _SCRATCH = 16 << 20
 """The most bytes of the transformed tiles of a block."""
 
 _CHUNK = 2
-"""How many panels are done at a time: their products stay in the L2 cache."""
+"""The number of panels that are done at a time: their products stay in the L2 cache."""
 
 _AHEAD = 8 << 20
 """The most bytes of tiles that are transformed before they are needed: caches hold them."""
@@ -32,16 +32,16 @@ _STRIP, _IMAGES, _RESULTS = 9, 1.5, 2.2
 image or of the result, for each of its products."""
 
 _SEGMENT = 10
-"""Those that a piece of memory costs: of a channel, or of a row where blocks have parts of rows."""
+"""The cycles for a contiguous range: a channel's, or a row's where blocks have incomplete rows."""
 
-_KERNELS = 50
-"""Those for one channel of a panel of outputs, for each product."""
+_WEIGHTS = 50
+"""The cycles for transforming one channel of a panel of outputs, for each product."""
 
 _ASSUMED_POSITIONS = 2
 """A micro-kernel takes as long as for so many more positions: for its beginning and its end."""
 
 _FROM_MEMORY, _FROM_CACHE = 13, 64
-"""The bytes of kernels that arrive in a cycle: the first time, where they come from memory; and
+"""The bytes of weights that arrive in a cycle: the first time, where they come from memory; and
 again."""
 
 _LARGE, _TO_MEMORY = 8 << 20, 4
@@ -49,7 +49,7 @@ _LARGE, _TO_MEMORY = 8 << 20, 4
 cycle."""
 
 _WORK_ITEM, _STEP = 1000, 5000
-"""The cycles that claiming a work item costs, and a thread's waiting for the end of a step."""
+"""The cycles for claiming a work item, and for waiting for the end of a step."""
 
 
 class WinogradSizes(NamedTuple):
@@ -70,14 +70,14 @@ class WinogradPlan(NamedTuple):
     """How a convolution is cut.
 
     Attributes:
-        images: Of how many images a block has tiles: of several only whole ones.
-        down: How many rows of tiles it has.
-        across: How many columns of tiles it has.
-        output_blocks: Into how many blocks the outputs are cut.
-        chunk: How many panels of outputs are done at a time.
+        images: The number of images of a block; several images are whole ones.
+        down: The number of rows of tiles of a block.
+        across: The number of columns of tiles of a block.
+        output_blocks: The number of blocks of outputs.
+        chunk: The number of panels of outputs that are done at a time.
         is_ahead: Whether tiles of images are transformed by a step of their own.
         heights: The rows of the micro-kernels, the largest first; they make up those of a block.
-        cycles: How long it takes one core, about, if caches hold the kernels.
+        cycles: About the time on one core, if caches hold the weights.
     """
 
     images: int
@@ -116,7 +116,7 @@ def plan(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> Winogr
 
 
 def _blocks(sizes: WinogradSizes, most: int) -> Iterator[tuple[int, int, int]]:
-    """Images, rows and columns of tiles that a block may have; about `most` tiles at most."""
+    """Yield images, rows and columns of tiles of possible blocks, of about `most` tiles at most."""
     low, high = _TILES
     high = max(min(high, most), low)
     of_image = sizes.down * sizes.across
@@ -136,7 +136,7 @@ def _blocks(sizes: WinogradSizes, most: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _pieces(units: int) -> Iterator[int]:
-    """How long the pieces may be into which units are cut: about 2/3 or 3/4 of the one before."""
+    """Return lengths of pieces to cut units into, each about 2/3 or 3/4 of the one before."""
     last, count = 0, 1
     while last != 1 and units > 0:
         length = -(-units // count)
@@ -150,7 +150,7 @@ def _pieces(units: int) -> Iterator[int]:
 def _time(
     shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes, how: WinogradPlan
 ) -> tuple[float, float]:
-    """How long 2, 4 and 8 threads take in all, and how long one core."""
+    """Return the sum of the times of 2, 4 and 8 threads, and the time of one core."""
     n, m, lanes = algorithm.products, algorithm.positions, shape.lanes
     blocks = 1
     for total, each in zip((sizes.images, sizes.down, sizes.across), how[:3], strict=True):
@@ -167,9 +167,9 @@ def _time(
     # Half a panel is enough for few outputs.
     used = -(-sizes.outputs // lanes) / 2 / panels
     products = n * how.tiles * mine * used * (sizes.channels + _ASSUMED_POSITIONS)
-    kernels = n * mine * sizes.channels * shape.columns * shape.size
+    weights = n * mine * sizes.channels * shape.columns * shape.size
     results = (n * _RESULTS * how.tiles + segments * _SEGMENT) * 2 * mine
-    work_item = products + kernels / _FROM_CACHE + results + _WORK_ITEM
+    work_item = products + weights / _FROM_CACHE + results + _WORK_ITEM
     work_items, ahead, ahead_work_items, waiting = blocks * how.output_blocks, 0.0, 0, 0
     if how.is_ahead:
         seen = n * how.tiles * sizes.channels * shape.size
@@ -191,13 +191,13 @@ def _time(
 
 
 def memory_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
-    """Return how much longer it takes one core if no cache holds the kernels."""
+    """Return the further time on one core if no cache holds the weights."""
     panels = -(-sizes.outputs // shape.columns)
     nbytes = algorithm.products * panels * sizes.channels * shape.columns * shape.size
     return nbytes * (1 / _FROM_MEMORY - 1 / _FROM_CACHE)
 
 
-def kernel_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
-    """Return how long transforming the kernels takes one core."""
+def weight_cycles(shape: TileShape, algorithm: Algorithm, sizes: WinogradSizes) -> float:
+    """Return the time of transforming the weights on one core."""
     panels = -(-sizes.outputs // shape.columns)
-    return panels * sizes.channels * algorithm.products * _KERNELS
+    return panels * sizes.channels * algorithm.products * _WEIGHTS

@@ -1,4 +1,4 @@
-"""`PrepackCode`: tiles of images that are transformed before they are needed."""
+"""`PrepackCode`: tiles of images that a step of its own transforms in advance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphfw.utils.records import record
 
 @record
 class PrepackCode:
-    """A work item: a vector of channels of a block of tiles, transformed before they are needed.
+    """A work item: a vector of channels of a block of tiles, transformed in advance.
 
     Operands: x, the transformed tiles of all blocks. Integers: those of the work item that needs
         them.
@@ -38,7 +38,7 @@ class PrepackCode:
         return ImagesCode(self.shape, self.algorithm)
 
     @property
-    def parts(self) -> tuple[ImagesCode]:
+    def callees(self) -> tuple[ImagesCode]:
         """The functions that it calls by name."""
         return (self.images,)
 
@@ -57,4 +57,4 @@ class PrepackCode:
         here = body.at(body.array("%buffers", 1, "ptr"), before)
         block = block_of(body, self.algorithm, number)
         transform(body, self.images, block, bounds, seen._replace(address=here))
-        return calling(body.work_item(symbol), self.shape, self.parts)
+        return calling(body.work_item(symbol), self.shape, self.callees)

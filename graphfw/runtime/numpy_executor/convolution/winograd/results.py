@@ -1,11 +1,11 @@
-"""`WinogradResultsCode`: sums of products of tiles, transformed to positions of the result.
+"""`WinogradResultsCode`: the transform of sums of tiles' products to output positions.
 
     @results(ptr from, i64 gap, i64 plane, i64 rows, i64 columns, i64 height, i64 width,
         i64 outputs, ptr scratch, ptr to, i64 row, i64 line)
 
-does `rows` times `columns` tiles of some outputs, as many as a vector has lanes or fewer. Element
-[product, tile, output] is read from `from`, see `layout.Planes`; the first `height` times `width`
-positions go to `to`, `row` bytes from row to row, `line` bytes from output to output.
+transforms `rows` times `columns` tiles of some outputs, at most as many as a vector has lanes.
+Element [product, tile, output] is read from `from`, see `layout.Planes`; the first `height` times
+`width` positions go to `to`, `row` bytes from row to row, `line` bytes from output to output.
 
 Vectors are outputs; a strip of positions is then transposed.
 """
@@ -43,7 +43,7 @@ class WinogradResultsCode(SharedFunction):
         return "ptr, i64, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
 
     def scratch(self, rows: int, columns: int) -> int:
-        """Return how many bytes of scratch memory it takes."""
+        """Return the bytes of its scratch memory."""
         m, lanes = self.algorithm.positions, self.shape.lanes
         positions = rows * m * columns * m + max(m, lanes)
         return positions * lanes * self.shape.size
@@ -64,11 +64,11 @@ class _Results:
         self.line = self.shape.lanes * self.shape.size
 
     def text(self, symbol: str) -> str:
-        """All tiles, then all positions."""
+        """Transform all tiles, then write all positions."""
         body = self.body
         with body.loop(0, "%rows") as row, body.loop(0, "%columns") as number:
-            # What a tile has beyond the last column lies where the next row begins: all that
-            # belongs there is written later.
+            # A tile's positions beyond the last column are at the begin of the next row, which is
+            # written later.
             column = body.sub(body.sub("%columns", number), 1)
             self.tile(row, column)
         dense = body.test("eq", "%row", body.mul("%width", self.shape.size))

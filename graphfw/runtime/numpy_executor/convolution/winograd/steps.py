@@ -1,4 +1,4 @@
-"""`winograd_strategies`: convolutions by Winograd's algorithms, as strategies to choose from."""
+"""`winograd_strategies`: strategies that use Winograd's algorithms."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from graphfw.runtime.numpy_executor.convolution.winograd.layout import planes_by
 from graphfw.runtime.numpy_executor.convolution.winograd.plan import (
     WinogradPlan,
     WinogradSizes,
-    kernel_cycles,
     memory_cycles,
     plan,
+    weight_cycles,
 )
 from graphfw.runtime.numpy_executor.convolution.winograd.prepack import PrepackCode
 from graphfw.runtime.numpy_executor.convolution.winograd.weights import WinogradWeightsCode
@@ -36,20 +36,20 @@ _TILES = 14
 """The number of tiles along a dim that is assumed, where it is not known until the graph runs."""
 
 ALGORITHMS = {"winograd-4x4": F4, "winograd-2x2": F2}
-"""By the names of their strategies."""
+"""The algorithms by the names of their strategies."""
 
 
 def winograd_strategies(
     it: Convolution, product: Storage | None, epilogue: Epilogue | None, fixed: bool
 ) -> list[Strategy]:
-    """Return the strategies for a convolution; none where the algorithms are not for it."""
+    """Return the strategies for a convolution; none if the algorithms don't serve for it."""
     if not _suits(it):
         return []
     found = []
     for name, algorithm in ALGORITHMS.items():
         sizes = _sizes(it, algorithm)
         how = plan(it.shape, algorithm, sizes)
-        cycles = how.cycles + (0 if fixed else kernel_cycles(it.shape, algorithm, sizes))
+        cycles = how.cycles + (0 if fixed else weight_cycles(it.shape, algorithm, sizes))
         cycles += 0 if it.is_near else memory_cycles(it.shape, algorithm, sizes)
         make = partial(winograd_steps, it, algorithm, how, product, epilogue, fixed)
         found.append(Strategy(name, cycles / _CLOCK, make))
@@ -62,13 +62,13 @@ def _suits(it: Convolution) -> bool:
         and it.groups == 1
         and 0 not in it.weight.shape
         and len(it.dims) == 2
-        and all([(dim.kernel, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in it.dims])
+        and all([(dim.taps, dim.stride, dim.dilation) == (TAPS, 1, 1) for dim in it.dims])
         and it.dims[-1].step == 1
     )
 
 
 def _sizes(it: Convolution, algorithm: Algorithm) -> WinogradSizes:
-    """Return the sizes that are cut; likely ones for those that only a run knows."""
+    """Return the sizes that are cut; likely ones where they are unknown."""
     down, across = [
         -(-dim.output_size // algorithm.positions) if isinstance(dim.output_size, int) else _TILES
         for dim in it.dims
@@ -117,14 +117,14 @@ def winograd_steps(
         *(how.images, how.down, how.across, how.tiles, how.output_blocks, how.chunk),
         *(seen, products, rows, line, int(how.is_ahead)),
     )
-    kernels, steps = _kernels(it, algorithm, how, fixed)
+    weights, steps = _weights(it, algorithm, how, fixed)
     source = x.storage
     if how.is_ahead:
         source = Temp(shape.dtype, blocks * (seen_bytes // shape.size), "transformed tiles")
         ahead = PrepackCode(shape, algorithm)
         operands = (x.storage, source)
         steps.append(Step(it.nodes, ahead, operands, (False, True), params, blocks * groups, seen))
-    own = operands_of([source, kernels], product, epilogue)
+    own = operands_of([source, weights], product, epilogue)
     if epilogue is not None:
         params += epilogue.params_with(it.output_size if product is not None else line)
     code = WinogradCode(
@@ -139,15 +139,15 @@ def winograd_steps(
     return [*steps, own.step(it.nodes, code, params, blocks * how.output_blocks, scratch)]
 
 
-def _kernels(
+def _weights(
     it: Convolution, algorithm: Algorithm, how: WinogradPlan, fixed: bool
 ) -> tuple[Storage, list[Step]]:
-    """Return the transformed kernels, and what makes them where they change from run to run."""
+    """Return the transformed weights, and the step if they change from run to run."""
     weight, shape = it.weight, it.shape
     channels = weight.shape[1]
     panels = -(-it.outputs // shape.columns)
     size = algorithm.products * panels * channels * shape.columns
-    memory = Temp(shape.dtype, size, "transformed kernels")
+    memory = Temp(shape.dtype, size, "transformed weights")
     step = Step(
         it.nodes,
         WinogradWeightsCode(shape, algorithm, it.target),
@@ -158,5 +158,5 @@ def _kernels(
     )
     if fixed:
         return memory, [replace(step, prepacks=True)]
-    # They could be made long before they are needed: they would fill memory until then.
+    # Not before x: made earlier, they would fill memory until they are needed.
     return memory, [replace(step, after=(it.x.storage,))]

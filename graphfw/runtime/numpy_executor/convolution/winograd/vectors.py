@@ -1,4 +1,4 @@
-"""Writing what is done to vectors in registers: linear maps, and transposes."""
+"""Code for linear maps and transposes of vectors in registers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def mapped(
 ) -> list[str]:
     """Multiply a matrix with vectors.
 
-    Neighbouring columns that differ in signs only take the sum and the difference of their values;
-    neighbouring rows are the sum and the difference of what they share.
+    Neighbouring columns that differ in signs only use the sum and the difference of their values.
+    Neighbouring rows that do are the sum and the difference of their even and odd elements.
     """
     write = _Sums(body, shape)
     matrix, values = write.columns(matrix, list(values))
@@ -37,7 +37,7 @@ def mapped_twice(
 ) -> list[tuple[str, ...]]:
     """Multiply `matrix @ grid @ matrix.T`, of a grid of vectors by rows.
 
-    Each row is used before the next is asked for: so what reads vectors needs few registers.
+    Each row is used before the next is read, so few registers are needed.
     """
     rows = [mapped(body, shape, matrix, row) for row in grid]
     columns = [mapped(body, shape, matrix, column) for column in zip(*rows, strict=True)]
@@ -45,7 +45,7 @@ def mapped_twice(
 
 
 def _are_mirrored(one: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
-    """Whether they differ in some signs only, not in all."""
+    """Return whether two rows differ in some signs only, not in all."""
     pairs = [(x, y) for x, y in zip(one, other, strict=True) if x or y]
     same = [x == y for x, y in pairs]
     return any(same) and not all(same) and all([x in (y, -y) for x, y in pairs])
@@ -81,7 +81,7 @@ class _Sums:
     def rows(
         self, one: Sequence[Fraction], other: Sequence[Fraction], values: list[str]
     ) -> list[str]:
-        """The results of two mirrored rows: what is even, plus and minus what is odd."""
+        """Return the results of two mirrored rows: even elements plus and minus odd ones."""
         even, odd = _halves(one, other)
         factor = next(x for x in reversed(odd) if x)
         center = self.total(even, values)
@@ -89,7 +89,7 @@ class _Sums:
         return [self.plus(center, sign * factor, shift) for sign in (1, -1)]
 
     def total(self, row: Sequence[Fraction], values: list[str]) -> str:
-        """The sum of the values times a row."""
+        """Return the sum of the values times a row."""
         terms = [(c, value) for c, value in zip(row, values, strict=True) if c]
         terms.sort(key=lambda term: term[0] != 1)  # it begins with one that is taken as it is
         (factor, total), *rest = terms
@@ -100,7 +100,7 @@ class _Sums:
         return total
 
     def plus(self, total: str, factor: Fraction, value: str) -> str:
-        """A sum, and a multiple of a vector."""
+        """Return a sum plus a multiple of a vector."""
         v = self.shape.vector
         if abs(factor) == 1:
             return self.body.let(f"{'fadd' if factor == 1 else 'fsub'} {v} {total}, {value}")
@@ -110,13 +110,13 @@ class _Sums:
         )
 
     def constant(self, factor: Fraction) -> str:
-        """A number in all lanes."""
+        """Return a number in all lanes."""
         shape = self.shape
         return splat(shape.element, literal(float(factor), shape.dtype), shape.lanes)
 
 
 def transposed(body: FunctionBody, shape: TileShape, registers: Sequence[str]) -> list[str]:
-    """Transpose as many registers as each has lanes.
+    """Transpose as many registers as a register has lanes.
 
     First within pieces of 16 bytes, of neighbouring registers; then piece by piece.
     """

@@ -31,9 +31,8 @@ class WinogradWeightParams(ParamBlock):
 class WinogradWeightsCode:
     """A work item: one panel of outputs, for all products.
 
-    They lie in the order in which work items read them: chunk by chunk of panels, product by
-    product, then panel by panel, `[channel][outputs]`. What follows the last output in its panel is
-    0.
+    Panels have the order in which work items read them: chunk by chunk of panels, product by
+    product, then panel by panel, `[channel][outputs]`. The last panel is padded with 0.
 
     Operands: the weight, the panels.
     """
@@ -46,7 +45,7 @@ class WinogradWeightsCode:
     def key(self) -> str:
         """All that the code depends on."""
         return (
-            f"winograd kernels {self.shape.stored} {self.algorithm.positions} for "
+            f"winograd weights {self.shape.stored} {self.algorithm.positions} for "
             f"{self.target.name}\n"
         )
 
@@ -68,7 +67,7 @@ class WinogradWeightsCode:
         before = body.add(body.mul(begin, algorithm.products), body.sub("%work_item", begin))
         to = body.at(body.array("%buffers", 1, "ptr"), body.mul(before, panel))
         plane = body.mul(panels, panel)
-        # The elements of the kernels of one channel: [element][output].
+        # The elements of the weights of one channel: [element][output].
         taps = TAPS * TAPS
         block = body.slot(f"[{taps * width} x {shape.element}], align 64")
         for n in range(taps * 2):
@@ -91,7 +90,7 @@ class WinogradWeightsCode:
                 ]
                 rows = [values[tap : tap + TAPS] for tap in range(0, taps, TAPS)]
                 last = body.at(there, at)
-                products = mapped_twice(body, shape, algorithm.of_kernel, rows)
+                products = mapped_twice(body, shape, algorithm.of_weight, rows)
                 for product, value in enumerate(itertools.chain.from_iterable(products)):
                     elements.store(value, body.at(last, body.mul(plane, product)))
         return module([FunctionText(body.work_item(symbol), declarations(shape), ())])

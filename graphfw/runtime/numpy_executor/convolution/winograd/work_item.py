@@ -1,11 +1,11 @@
-"""`WinogradItemCode`: how the work items of convolutions by Winograd's algorithms are computed.
+"""`WinogradItemCode`: the work items of convolutions by Winograd's algorithms.
 
     @work_item(ptr buffers, ptr params, i64 work_item, ptr scratch, ptr calls)
 
-A work item is a block of tiles and a block of outputs. Its tiles are transformed, or have been
-before; then, for each of a tile's products, tiles times channels are multiplied with channels times
-outputs by the micro-kernels; what that gives is transformed to positions, and the epilogue follows.
-What differs between the convolutions that share a work item lies at `calls`, see
+A work item is a block of tiles and a block of outputs. It transforms its tiles, unless they are
+prepacked. Then for each product of a tile the micro-kernels multiply a matrix of tiles and channels
+with one of channels and outputs. The sums are transformed to positions, and the epilogue follows.
+`calls` is the address of what differs between the convolutions that share a work item: see
 `matmul.call_table.CallTable`.
 """
 
@@ -38,12 +38,12 @@ from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.utils.records import record
 
 _PANEL = 64 << 10
-"""The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache: with
-less, sums of long rows of channels would be read and written more often."""
+"""The most bytes of a panel that are multiplied with all tiles of a block, from the L2 cache. With
+smaller pieces, sums over many channels would be read and written more often."""
 
 
 class WinogradCode(MatmulCode):
-    """Code whose tiles have all rows: where a block has fewer, there is memory for the others."""
+    """Code whose tiles have all rows: if a block has fewer, there is memory for the others."""
 
     def tile(self, height: int, vectors: int) -> Piece:
         """Return the micro-kernel of a number of rows and vectors."""
@@ -52,14 +52,14 @@ class WinogradCode(MatmulCode):
 
 @record
 class WinogradItemCode(SharedFunction):
-    """How a work item is computed.
+    """The function of a work item.
 
-    Operands: x, or what `prepack.PrepackCode` has made of it; the kernels, see
+    Operands: x, or the transformed tiles of `prepack.PrepackCode`; the weights, see
         `weights.WinogradWeightsCode`.
 
     Attributes:
         shape: The micro-kernels' tiles.
-        algorithm: Which one.
+        algorithm: Winograd's algorithm.
     """
 
     shape: TileShape
@@ -83,13 +83,13 @@ class WinogradItemCode(SharedFunction):
         return WinogradResultsCode(self.shape, self.algorithm)
 
     @property
-    def parts(self) -> tuple[SharedFunction, ...]:
+    def callees(self) -> tuple[SharedFunction, ...]:
         """The functions that it calls by name."""
         return self.images, self.results
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
-        return calling(_WinogradItem(self).text(symbol), self.shape, self.parts)
+        return calling(_WinogradItem(self).text(symbol), self.shape, self.callees)
 
 
 class _WinogradItem:
@@ -116,7 +116,7 @@ class _WinogradItem:
         self.products = planes(body, self.shape, address, width, self.room)
 
     def scratch(self, index: int) -> str:
-        """A part of scratch memory."""
+        """A range of scratch memory."""
         return self.body.at("%scratch", self.body.array("%params", index))
 
     def text(self, symbol: str) -> str:
@@ -124,7 +124,7 @@ class _WinogradItem:
         body, code = self.body, self.code
         output_blocks = body.array("%params", WinogradParams.OUTPUT_BLOCKS)
         panels = body.ceil(self.outputs, self.shape.columns)
-        # Neighbouring work items differ in their tiles: they read the same kernels.
+        # Neighbouring work items differ in their tiles: they read the same weights.
         blocks = block_count(body, code.algorithm)
         number, rest = body.rem("%work_item", blocks), body.div("%work_item", blocks)
         block = block_of(body, code.algorithm, number)
@@ -144,7 +144,7 @@ class _WinogradItem:
         )
 
     def seen(self, number: str, is_ahead: str) -> Planes:
-        """Where the transformed tiles of a block lie."""
+        """Return the transformed tiles of a block."""
         body = self.body
         found = seen_planes(body, self.shape, self.scratch(WinogradParams.SEEN))
         before = body.mul(body.mul(number, found.plane), self.code.algorithm.products)
@@ -155,8 +155,8 @@ class _WinogradItem:
         """Multiply a block of tiles with a chunk of panels, product by product."""
         body, shape = self.body, self.shape
         products = self.code.algorithm.products
-        kernels = body.mul(body.mul(begin, products), self.panel)
-        kernels = body.at(body.array("%buffers", 1, "ptr"), kernels)
+        weights = body.mul(body.mul(begin, products), self.panel)
+        weights = body.at(body.array("%buffers", 1, "ptr"), weights)
         tiles = "1"
         for low, high in block:
             tiles = body.mul(body.sub(high, low), tiles)
@@ -166,7 +166,7 @@ class _WinogradItem:
             column = body.mul(body.add(begin, number), shape.columns)
             narrow = body.test("sle", body.sub(self.outputs, column), shape.lanes)
             panel = body.mul(body.add(body.mul(product, count), number), self.panel)
-            panel = body.at(kernels, panel)
+            panel = body.at(weights, panel)
             left = body.at(seen.address, body.mul(product, seen.plane))
             to = body.at(self.products.address, body.mul(product, self.products.plane))
             to = body.at(to, body.mul(number, shape.columns * self.size))
@@ -187,7 +187,7 @@ class _WinogradItem:
                     )
 
     def transform(self, block: TileBlock, begin: str, count: str) -> None:
-        """Make positions of the products of a chunk, and do what follows."""
+        """Transform the products of a chunk to positions, and run the epilogue."""
         body, m, lanes = self.body, self.code.algorithm.positions, self.shape.lanes
         across, down = (
             body.array("%params", param) for param in (WinogradParams.ACROSS, WinogradParams.DOWN)

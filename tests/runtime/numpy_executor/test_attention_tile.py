@@ -9,8 +9,8 @@ import pytest
 import graphfw as gf
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import HEAD, operands
-from graphfw.runtime.numpy_executor.attention.parts import AttentionTile, exp, folded
 from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.tile import AttentionTile, exp, folded
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave

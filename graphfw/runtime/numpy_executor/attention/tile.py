@@ -1,4 +1,4 @@
-"""The parts of the attention kernels: tiles of matrix products, packing, exp."""
+"""The tiles of attention kernels: matrix products, packing, exp."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from graphfw.utils.records import record
 
 @record
 class AttentionTile:
-    """The shape of the pieces that a kernel works on, and how they are written.
+    """The shape of a kernel's tiles, and the writer of their code.
 
-    A tile of a matrix product is `rows` rows of two vectors each: all of it stays in registers.
-    Scratch memory and what kernels hand to each other is of the dtype `wide`.
+    A tile of a matrix product is `rows` rows of two vectors, which stay in registers. Scratch
+    memory and partial results have the dtype `wide`.
 
     Attributes:
-        dtype: That of the operands and results: any float.
-        lanes: How many elements a vector has.
-        rows: How many rows a tile has.
+        dtype: The dtype of operands and results: any float.
+        lanes: The number of elements of a vector.
+        rows: The number of rows of a tile.
     """
 
     dtype: DType
@@ -44,17 +44,17 @@ class AttentionTile:
 
     @property
     def wide(self) -> DType:
-        """The dtype that is computed in: float32 for 16-bit floats."""
+        """The dtype of the computation: float32 for 16-bit floats."""
         return _wide(self.dtype)
 
     @property
     def columns(self) -> int:
-        """How many columns a tile has: two vectors."""
+        """The number of columns of a tile: two vectors."""
         return 2 * self.lanes
 
     @property
     def kind(self) -> str:
-        """The LLVM type of an element that is computed with."""
+        """The LLVM type of an element in the computation."""
         return register(self.dtype)
 
     @property
@@ -69,12 +69,12 @@ class AttentionTile:
 
     @property
     def bytes(self) -> int:
-        """The size of an element that is computed with."""
+        """The bytes of an element in the computation."""
         return self.wide.itemsize
 
     @property
     def suffix(self) -> str:
-        """How LLVM's names of functions of vectors end."""
+        """The suffix of the names of LLVM's vector functions."""
         return f"v{self.lanes}f{8 * self.bytes}"
 
     @property
@@ -103,11 +103,11 @@ class AttentionTile:
         return read(f, self.dtype, lanes or self.lanes, address)
 
     def write(self, f: AttentionBody, value: str, address: str, lanes: int = 0) -> None:
-        """Store a vector, or so many elements, in a result, rounded to its dtype."""
+        """Store a vector, or some of its elements, in a result, rounded to its dtype."""
         write(f, self.dtype, lanes or self.lanes, value, address)
 
     def splat(self, f: AttentionBody, scalar: str) -> str:
-        """Return a vector whose lanes are all the scalar."""
+        """Return a vector of a scalar in all lanes."""
         one = f.let(f"insertelement {self.vector} poison, {self.kind} {scalar}, i32 0")
         zeros = f"<{self.lanes} x i32> zeroinitializer"
         return f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
@@ -125,9 +125,9 @@ def _wide(dtype: DType) -> DType:
 def exp(f: AttentionBody, t: AttentionTile, x: str) -> str:
     """Write the exponential of a vector of numbers not above 88, as scores minus their maximum are.
 
-    Within 2 ULP, but for log2(e), which is rounded: so x is another one by 1.3e-8 x (2e-17 x where
-    it is a float64), and on processors without FMA for |x| ULP more. 0 where the result would be
-    below the normal numbers; NaN stays.
+    The error is 2 ULP, and that of log2(e), which is rounded: 1.3e-8 x for float32 and 2e-17 x for
+    float64, and on processors without FMA |x| ULP more. Results below the normal numbers are 0; NaN
+    stays.
     x log2(e) = n + r with n whole and |r| <= 1/2: 2^n is made from its bits, 2^r by the Taylor
     series of exp(r log 2).
     """
@@ -151,7 +151,7 @@ def exp(f: AttentionBody, t: AttentionTile, x: str) -> str:
     shifts = "<" + ", ".join([f"i{bits} {mantissa}"] * lanes) + ">"
     exponent = f.let(f"shl {whole} {biased}, {shifts}")
     scale = f.let(f"bitcast {whole} {exponent} to {kind}")
-    # A product, not a sum of bits: a NaN times whatever stays one.
+    # A product, not a sum of bits: a NaN times any number is NaN.
     value = f.let(f"fmul {kind} {power}, {scale}")
     small = f.let(f"fcmp olt {kind} {x}, {t.constant((1 - bias) * math.log(2))}")
     return f.let(f"select <{lanes} x i1> {small}, {kind} {t.constant(0.0)}, {kind} {value}")
@@ -202,7 +202,7 @@ class MatrixView(NamedTuple):
 def multiply(
     f: AttentionBody, name: str, a: MatrixView, b: MatrixView, count: str, c: MatrixView, width: str
 ) -> None:
-    """Call what `define_product` defined."""
+    """Call the function of `define_product`."""
     left = f"ptr {a.address}, i64 {a.row}, i64 {a.col}"
     right = f"ptr {b.address}, i64 {b.row}, i64 {count}"
     f.do(f"call void {name}({left}, {right}, ptr {c.address}, i64 {c.row}, i64 {width})")
@@ -238,10 +238,11 @@ def fill(f: AttentionBody, t: AttentionTile, begin: str, count: str, value: floa
 
 
 def define_stage(module: LlvmModule, t: AttentionTile) -> str:
-    """Define what copies rows with any strides to rows of a given length, padded with zeros.
+    """Define the function that copies rows with any strides to rows padded with zeros.
 
-    Its arguments: where to; from where; how many rows there are; how many rows to make; how many
-    columns there are; how many to make, a multiple of the lanes; the strides of rows and columns.
+    Its arguments: the addresses of the copy and of the rows; the number of rows; that of the copy;
+    the number of columns; that of the copy, a multiple of the lanes; the strides of rows and
+    columns.
     """
     f = AttentionBody(module)
     kind = t.kind
@@ -267,11 +268,11 @@ def define_stage(module: LlvmModule, t: AttentionTile) -> str:
 
 
 def define_panels(module: LlvmModule, t: AttentionTile) -> str:
-    """Define what transposes rows with any strides into panels of as many as a tile has columns.
+    """Define the function that transposes rows into panels of as many rows as a tile has columns.
 
     Row i, column d goes to panel i // n, there to row d, column i % n. Where the last panel is not
-    full, its last row is repeated. Its arguments: where to; from where; how many rows; how many
-    columns; the strides of rows and columns.
+    full, its last row is repeated. Its arguments: the addresses of the panels and of the
+    rows; the numbers of rows and columns; their strides.
     """
     f = AttentionBody(module)
     kind, lanes, n = t.kind, t.lanes, t.columns
@@ -319,10 +320,11 @@ def sums(f: AttentionBody, t: AttentionTile, rows: list[str]) -> str:
 
 
 def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
-    """Define what makes rows of a mask into what is added to scores.
+    """Define the function that turns rows of a mask into summands of scores.
 
-    Bools become 0 and -inf. Its arguments: where to; from where; how many rows and columns; how far
-    apart the rows made are; the strides of the mask's rows and columns.
+    Bools become 0 and -inf. Its arguments: the addresses of the summands and of the mask; the
+    numbers of rows and columns; the distance of the summands' rows; the strides of the mask's rows
+    and columns.
     """
     f = AttentionBody(module)
     kind = t.kind
@@ -355,10 +357,10 @@ def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
 
 
 def define_unstage(module: LlvmModule, t: AttentionTile) -> str:
-    """Define what copies padded rows to those of a result, with any stride.
+    """Define the function that copies padded rows to a result, with any stride.
 
-    Its arguments: where to; from where; how many rows and columns; the length of a padded row; the
-    stride of rows; a factor.
+    Its arguments: the addresses of the result and of the padded rows; the numbers of rows and
+    columns; the length of a padded row; the stride of rows; a factor.
     """
     f = AttentionBody(module)
     kind = t.kind

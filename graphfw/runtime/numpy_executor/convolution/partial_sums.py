@@ -1,4 +1,4 @@
-"""The parts of gradients of kernels: products of two panels, and sums that were cut into parts."""
+"""Gradients of weights: products of two panels, and the step that adds partial sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORK_ITEM = 1 << 12
 
 
 def tiles_of(shape: TileShape, rows: int) -> list[tuple[Piece, int]]:
-    """Return the micro-kernels that do so many rows, each with its first."""
+    """Return the micro-kernels for some rows, each with its first row."""
     height, *rest = heights_for(shape, rows)
     heights = [*[height] * (rows // height), *rest]
     return [
@@ -35,14 +35,15 @@ def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
 
 
 @record
-class PartsCode:
-    """A work item: some elements of a sum of parts.
+class PartialSumsCode:
+    """A work item: some elements of the sum of partial sums.
 
-    Operands: arrays in which parts lie one after the other, the sum. Integers: how many each array
+    Operands: arrays of partial sums, one after the other; the result. Integers: how many each array
     has, their elements.
 
     Attributes:
-        shape: The vectors, and the dtype of the sum; parts are of the one that is computed in.
+        shape: The vectors, and the dtype of the sum; the partial sums are of the one that is
+            computed in.
         arrays: How many there are.
         target: The processor.
     """
@@ -54,13 +55,13 @@ class PartsCode:
     @property
     def key(self) -> str:
         """All that the code depends on."""
-        return f"sum of parts {self.shape.stored} {self.arrays} for {self.target.name}\n"
+        return f"sum of partials {self.shape.stored} {self.arrays} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
-        parts, size = (body.array("%params", i) for i in range(2))
+        partials, size = (body.array("%params", i) for i in range(2))
         *arrays, to = (body.array("%buffers", i, "ptr") for i in range(self.arrays + 1))
         begin = body.mul("%work_item", _WORK_ITEM)
         end = body.min(body.add(begin, _WORK_ITEM), size)
@@ -69,8 +70,8 @@ class PartsCode:
             mask = stored.mask(body.sub(end, position))
             body.set(total, "zeroinitializer", shape.vector)
             for source in arrays:
-                with body.loop(0, parts) as part:
-                    number = body.add(body.mul(part, size), position)
+                with body.loop(0, partials) as partial:
+                    number = body.add(body.mul(partial, size), position)
                     value = computed.load_some(body.at(source, body.mul(number, shape.size)), mask)
                     before = body.get(total, shape.vector)
                     body.set(
@@ -86,12 +87,12 @@ def added(
     shape: TileShape,
     target: Processor,
     arrays: Sequence[Storage],
-    parts: DimLike,
+    partials: DimLike,
     result: Storage,
 ) -> Step:
-    """Return the step that adds up the parts in arrays, so many in each, to a result."""
+    """Return the step that adds the partial sums in arrays, so many in each, to a result."""
     size = result.size
     assert isinstance(size, int)
-    code = PartsCode(shape, len(arrays), target)
+    code = PartialSumsCode(shape, len(arrays), target)
     written = (*[False] * len(arrays), True)
-    return Step((node,), code, (*arrays, result), written, (parts, size), -(-size // _WORK_ITEM))
+    return Step((node,), code, (*arrays, result), written, (partials, size), -(-size // _WORK_ITEM))

@@ -1,4 +1,4 @@
-"""Parts of joins that are computed where they belong."""
+"""Inputs of concatenations that are computed where they belong."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_convolutions_write_their_channels(monkeypatch, rng, batch, has_epilogue
     assert "concat" not in names(plan)
 
 
-def test_a_join_in_a_join_and_a_reader_of_a_part(monkeypatch, rng):
+def test_a_concat_in_a_concat_and_a_reader_of_a_section(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder((2, 20, 33), name="x")
         a = gf.exp(gf.sin(x))
@@ -91,7 +91,7 @@ def test_layers_that_read_all_layers_before(monkeypatch, rng, nested):
     assert "concat" not in names(plan)
 
 
-def test_parts_that_must_be_copied(monkeypatch, rng):
+def test_inputs_that_must_be_copied(monkeypatch, rng):
     with gf.Graph() as g:
         x, y = gf.placeholder((4, 40), name="x"), gf.placeholder((4, 40), name="y")
         given, fetched, twice = x, gf.exp(x), gf.tanh(y) @ gf.asarray(drawn(rng, (40, 40)))
@@ -146,7 +146,7 @@ def test_sizes_that_are_known_later(monkeypatch, rng, sizes):
     compared(monkeypatch, g, fetches, {x: drawn(rng, (a, 19)), y: drawn(rng, (b, 19))})
 
 
-def test_gradients_of_parts(monkeypatch, rng):
+def test_gradients_of_sections(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 6, 8, 8), name="x")
         w = [gf.placeholder((8, 6, 3, 3), name=f"w{i}") for i in range(2)]

@@ -20,10 +20,10 @@ def compiling(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 
-@pytest.fixture(params=["whole", "in parts"])
+@pytest.fixture(params=["whole", "in chunks"])
 def cut(request, monkeypatch):
-    """Sums over few places are cut into parts, too."""
-    if request.param == "in parts":
+    """Sums over few positions are cut into chunks, too."""
+    if request.param == "in chunks":
         monkeypatch.setattr(gradient, "_CHUNK", 40)
         monkeypatch.setattr(gradient_sums, "_DEPTH", 3)
     else:
@@ -159,7 +159,7 @@ def test_a_batch_that_is_not_known_counts_as_many_images_where_weights_are_train
     assert chosen[0] == chosen[1] != set()
 
 
-def test_trained_kernels_are_laid_out_when_they_are_needed():
+def test_trained_weights_are_laid_out_when_they_are_needed():
     """Not all at once when a step begins: that would be the most memory of all."""
     with gf.Graph() as g:
         y = x = gf.placeholder((1, 128, 4, 4))
@@ -169,9 +169,9 @@ def test_trained_kernels_are_laid_out_when_they_are_needed():
         loss = gf.mean(y)
         step = gf.optim.SGD(0.1).minimize(loss)
     plan = gf.Session(g).compile([loss, step], feeds=[x])
-    kernels = [entry for entry in plan.memory().entries if "kernels" in entry.name.split()[:2]]
+    weights = [entry for entry in plan.memory().entries if "weights" in entry.name.split()[:2]]
     laid_out = [
-        entry for entry in kernels if entry.kind == "arena" and "gradients" not in entry.name
+        entry for entry in weights if entry.kind == "arena" and "gradients" not in entry.name
     ]
     assert len(laid_out) > 6
     assert all([entry.last == entry.first + 1 for entry in laid_out])
