@@ -108,9 +108,9 @@ def columns(others: DimLike, last: DimLike, inner: DimLike, nbytes: int) -> Work
     """Cut the last outer axis.
 
     Args:
-        others: How many combinations of positions along the other outer axes there are.
+        others: The number of combinations of positions along the other outer axes.
         last: The extent of the last outer axis.
-        inner: How many inner positions there are.
+        inner: The number of inner positions.
         nbytes: What is read and written at each position.
     """
     block = _block(inner, _positions(others * last * inner, nbytes))

@@ -21,7 +21,7 @@ from graphfw.runtime.kernels.steps import Step, Storage, View
 from graphfw.runtime.limits import Precision
 
 _MULTIPLE = 4
-"""Up to so many outputs for each channel are computed channel by channel."""
+"""The most outputs for each channel that are computed channel by channel."""
 
 _ENOUGH = 256
 """With so many blocks, sums are not cut into pieces."""

@@ -186,9 +186,9 @@ class _Backward(ScoresKernel):
 
         Args:
             row: The strip's first query in the block.
-            seen_keys: How many keys of the block it sees, if causal.
-            keys: How many keys the block has.
-            seen: How many of them the strip's last query sees.
+            seen_keys: The number of the block's keys that it sees, if causal.
+            keys: The number of keys of the block.
+            seen: The number of keys that the strip's last query sees.
         """
         f, t, n, kind = self.f, self.tile, self.n, self.tile.kind
         length, columns = block_length(t), str(t.columns)
@@ -243,7 +243,7 @@ class SumCode:
 
     Attributes:
         tile: The shape of the tiles that wrote the partial sums.
-        lead: How many leading dims there are.
+        lead: The number of leading dims.
         causal: Whether a partial sum has nothing for queries before its chunk.
         scale: As that of the op.
     """

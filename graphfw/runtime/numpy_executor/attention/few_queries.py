@@ -215,7 +215,7 @@ class MergeCode:
 
     Attributes:
         tile: The shape of the tiles.
-        lead: How many leading dims there are.
+        lead: The number of leading dims.
     """
 
     tile: AttentionTile

@@ -27,7 +27,7 @@ class ScoresCode(ABC):
 
     Attributes:
         tile: The shape of its tiles.
-        lead: How many leading dims there are.
+        lead: The number of leading dims.
         causal, scale: As those of the op.
         mask: The mask's dtype; None where there is none.
     """

@@ -15,7 +15,7 @@ class AttentionParams:
 
     Attributes:
         sizes: Names of single integers.
-        lead: How many leading dims there are.
+        lead: The number of leading dims.
         views: Names of operands that are read or written with strides. Each has an `offset`, the
             strides of the leading dims, and those of its last two dims, `row` and `col`.
     """

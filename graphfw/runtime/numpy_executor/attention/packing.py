@@ -23,7 +23,7 @@ class PackKeysCode:
 
     Attributes:
         tile: The shape of the tiles that read it.
-        lead: How many leading dims there are.
+        lead: The number of leading dims.
     """
 
     tile: AttentionTile

@@ -165,8 +165,8 @@ class AttentionBody:
         A walk that asks takes longer, also if it is too short to do so.
 
         Args:
-            end: Of the walk.
-            step: Likewise.
+            end: The limit of the walk.
+            step: The step of the walk.
 
         Yields:
             Whether the walk in this branch asks.

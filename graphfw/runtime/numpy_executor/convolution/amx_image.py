@@ -41,7 +41,7 @@ _WORK_ITEM = 1 << 14
 """A work item makes about so many words of a component."""
 
 SLACK = 64
-"""So many words are read after the last."""
+"""The words after the last that are read."""
 
 _WORDS, _MASK = f"<{SIDE} x i32>", f"<{SIDE} x i1>"
 
@@ -80,7 +80,7 @@ class Extent(NamedTuple):
 
     Attributes:
         size: The elements of a phase.
-        phases: How many phases there are.
+        phases: The number of phases.
         cycle: Elements of a window that are so many apart are of one phase.
     """
 
@@ -209,7 +209,7 @@ class ImageComponentsCode:
 
     Attributes:
         shape: The vectors, and the dtype of x.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         tiles: The tiles that read the components.
         step: See `window_bounds`; 0 for float32 only.
     """

@@ -53,7 +53,7 @@ class RowsCode(SharedFunction):
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims the weights have.
+        rank: The number of the weights' spatial dims.
     """
 
     shape: TileShape
@@ -108,7 +108,7 @@ class WeightComponentsCode:
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims the weights have.
+        rank: The number of the weights' spatial dims.
         tiles: The tiles that read the components.
     """
 

@@ -16,7 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 MOST = 32
-"""So many taps at most are written out: each has a vector of sums."""
+"""The most taps: each has a vector of sums."""
 
 
 class DepthwiseParams(ParamBlock):

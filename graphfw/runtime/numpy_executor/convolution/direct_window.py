@@ -78,9 +78,9 @@ class DirectWindowCode(SharedFunction):
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         step: See `window_bounds`.
-        kind: What is computed.
+        kind: The terms of the sum over a window.
         width: The window's width along the last dim if it is small; else 0.
     """
 
@@ -100,7 +100,7 @@ class DirectWindowCode(SharedFunction):
 
     @property
     def inputs(self) -> int:
-        """How many operands come before the result."""
+        """The number of operands before the result."""
         return 2 if self.kind == "products" else 1
 
     def llvm(self, symbol: str) -> str:

@@ -41,13 +41,13 @@ _LEAST = 16
 """With fewer channels or outputs most of a panel would be empty."""
 
 _STRIP = 1 << 15
-"""About how many elements a work item transforms."""
+"""About the number of elements that a work item transforms."""
 
 _DEPTH = 128
-"""So many tiles are multiplied at a time: the L1 cache holds a panel of both sides."""
+"""The tiles that are multiplied at a time: the L1 cache holds a panel of both sides."""
 
 _PANELS = 2
-"""So many panels of outputs and of channels are done by an item, whose sums the L2 cache holds."""
+"""The panels of outputs and of channels of a work item, whose sums the L2 cache holds."""
 
 _WORK_ITEMS = 16
 """With fewer work items than that, sums over all tiles are cut."""

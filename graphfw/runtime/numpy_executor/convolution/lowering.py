@@ -65,7 +65,7 @@ _FEW = 256
 """Images of up to so many positions are joined, as most of their last panel would be empty."""
 
 _MULTIPLE = 4
-"""Up to so many outputs for each channel are computed channel by channel."""
+"""The most outputs for each channel that are computed channel by channel."""
 
 
 def why_not(node: Node) -> str:

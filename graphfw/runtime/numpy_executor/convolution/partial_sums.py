@@ -16,7 +16,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 _WORK_ITEM = 1 << 12
-"""So many elements are done by a work item."""
+"""The elements of a work item."""
 
 
 def tiles_of(shape: TileShape, rows: int) -> list[tuple[Piece, int]]:
@@ -44,7 +44,7 @@ class PartialSumsCode:
     Attributes:
         shape: The vectors, and the dtype of the sum; the partial sums are of the one that is
             computed in.
-        arrays: How many there are.
+        arrays: The number of arrays.
         target: The processor.
     """
 

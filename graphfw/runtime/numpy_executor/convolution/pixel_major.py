@@ -109,7 +109,7 @@ class PixelMajorCode(SharedFunction):
 
     Attributes:
         shape: The tiles.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
     """
 
     shape: TileShape

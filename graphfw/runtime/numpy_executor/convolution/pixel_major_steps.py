@@ -24,7 +24,7 @@ from graphfw.runtime.numpy_executor.matmul.plan import Costs, cut, heights_for, 
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _TOGETHER = 256
-"""About how many positions of an image are computed before they are transposed: L1 holds them."""
+"""About the number of positions that are computed before they are transposed: L1 holds them."""
 
 _LONGEST = 4 * _TOGETHER
 """Rows of more positions are not computed at a time: the caches don't hold them."""

@@ -41,8 +41,7 @@ MOST_ROWS = 9
 """The most rows of a window for which the code has no loop."""
 
 _DEEP = 8
-"""So many rows at most are done at a time: what has just been stored can't be read any way at once.
-"""
+"""The most rows that are done at a time: a vector across recent stores can't be read at once."""
 
 
 def segments_together(dims: list[SpatialDim]) -> DimLike:
@@ -105,7 +104,7 @@ class PoolCode:
 
     Attributes:
         shape: The vectors.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         stride: The stride along a row: 1, 2, or 0 for all others.
         dense: Whether rows of the image are contiguous in memory.
         rows: The window's size along all dims but the last, where these rows are few and

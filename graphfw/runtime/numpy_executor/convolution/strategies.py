@@ -62,8 +62,8 @@ def conv_steps(
         fixed_weight: Whether the weight stays the same from run to run: then it is laid out once.
         is_near: Whether caches hold the weights of all that runs until this does again.
         winograd: Whether Winograd's algorithms may be used.
-        precision: How exact a convolution of float32 must be, where there are tiles.
-        tiles: What matrix tiles there are; None for none.
+        precision: The precision of a float32 convolution by tiles.
+        tiles: The matrix tiles; None for none.
         choose: The function that chooses among the strategies that fit.
         target: The processor; this machine's by default.
     """

@@ -36,7 +36,7 @@ class WeightsCode:
 
     Attributes:
         shape: The tiles.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         target: The processor.
     """
 

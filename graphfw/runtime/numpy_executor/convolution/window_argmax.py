@@ -63,7 +63,7 @@ class WindowArgmaxCode:
     Attributes:
         name: The op's.
         shape: The vectors.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         step: See `window_bounds`; 0, too, if positions of another operand are not contiguous.
         width: See `DirectWindowCode`.
         is_dense: Whether neighbouring elements of the window, along the last dim, are neighbours in

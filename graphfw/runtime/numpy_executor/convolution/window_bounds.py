@@ -45,7 +45,7 @@ class WindowBounds:
 
     Args:
         shape: The vectors, and the dtype in memory.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         step: See `DenseStride`.
         first: The index of the dims' first run-time integer.
         is_long: See `is_long`.

@@ -67,7 +67,7 @@ class WithWindows:
 
     Attributes:
         shape: The tiles.
-        rank: How many spatial dims there are.
+        rank: The number of spatial dims.
         step: See `windows`.
     """
 

@@ -78,7 +78,7 @@ class Groups(abc.ABC):
     Attributes:
         weaves: Whether the first stage does.
         numbers: How many numbers a group has.
-        count: How many groups there are.
+        count: The number of groups.
         turn: After how many the places in scratch memory begin anew.
         apart: By how many elements the places of groups in scratch memory are apart, if there were
             one memory for all.
@@ -161,7 +161,7 @@ class Columns(Groups):
     """Groups of columns.
 
     Args:
-        before: How many matrices there are.
+        before: The number of matrices.
         n: How many rows each has.
         after: How many columns.
         lanes: How many numbers are computed side by side.

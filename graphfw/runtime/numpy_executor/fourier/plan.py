@@ -19,7 +19,7 @@ def radices_of(n: int, registers: int) -> tuple[int, ...] | None:
 
     Args:
         n: The length.
-        registers: How many vector registers there are.
+        registers: The number of vector registers.
     """
     found = []
     for prime in _ODD:

@@ -200,7 +200,7 @@ class StageSequence:
         Args:
             source: What is read: scratch memory or, with no target, what lies outside.
             target: What is written; by default scratch memory.
-            n: How many real numbers there are.
+            n: The number of real numbers.
 
         Returns:
             Where the result lies.
@@ -240,7 +240,7 @@ class StageSequence:
             radices: Of that length.
             source: What is read.
             target: What is written, or what chooses it when all before is added.
-            n: How many numbers there are.
+            n: The number of numbers.
 
         Returns:
             Where the result lies.

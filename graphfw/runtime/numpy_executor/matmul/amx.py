@@ -38,7 +38,7 @@ class Tiles(NamedTuple):
 
     Attributes:
         form: The instructions on tiles.
-        pairs: Which component of `a` is multiplied with which of `b`; from one pair to the next
+        pairs: The components of `a` and `b` that are multiplied; from one pair to the next
             only one of them changes, so that only that one is loaded.
     """
 
@@ -47,7 +47,7 @@ class Tiles(NamedTuple):
 
     @property
     def components(self) -> int:
-        """How many components an element is split into."""
+        """The number of components of an element."""
         return max([i for i, _ in self.pairs]) + 1
 
 

@@ -12,11 +12,11 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import LINE, TileShape
 
 _IN_PLACE, _IN_PLACE_NARROW = 256, 24
-"""Up to so many rows of the product, a `b` whose rows are contiguous is not packed; and with panels
-of one line of memory, which are used up before the next line has come."""
+"""The most rows of the product for which a `b` with contiguous rows is not packed; and the most
+with panels of one cache line, which are used up before the next line has come."""
 
 STRIP = 4
-"""How many panels are packed at a time."""
+"""The panels that are packed at a time."""
 
 CHUNK_ROWS = 256
 """The most rows of a chunk."""
@@ -46,7 +46,7 @@ class Scratch(NamedTuple):
         strip: Packed panels of b.
         left: A piece of a, converted.
         left_components: Its components, as tiles.
-        right_components: Those of the panels.
+        right_components: The components of the panels.
         square: The result of `@tiles`.
         block: A chunk of the product, where it goes nowhere else yet.
     """
@@ -94,10 +94,10 @@ class Chunk(NamedTuple):
     Attributes:
         a: Its rows of the left operand.
         b: The right operand, all of its columns.
-        rows: How many rows.
+        rows: The number of rows.
         column: The first column.
-        columns: How many.
-        length: Of the sums.
+        columns: The number of columns.
+        length: The length of the sums.
         c: The address of the results.
         c_row: The bytes from row to row there.
         computed_from: Where the right operand begins in its tensor, if it is computed in
@@ -119,7 +119,7 @@ class Chunks:
     """Writes the code that computes a chunk, in one of several ways.
 
     Args:
-        code: Of the work item.
+        code: The code of the work item.
         body: The work item's function.
         calls: Its arguments for the product.
         m: The rows of the product.

@@ -26,7 +26,7 @@ class TileFunctions(NamedTuple):
     """The functions that compute a number of rows, as names with an `@`.
 
     Attributes:
-        rows: How many at a time.
+        rows: The number of rows at a time.
         least: The least number of rows for which it is used.
         narrow: The function for one vector of columns.
         wide: The function for two vectors of columns.
@@ -62,7 +62,7 @@ class CallTable:
         follow: The function that follows.
         has_epilogue: Whether there is one.
         kept: Whether the product is an operand.
-        unit: Of how many rows the blocks of rows are multiples.
+        unit: The number of rows that blocks are multiples of.
         before: The function that computes pieces of an operand.
         before_params: The number of its run-time integers.
         operands: The address of the buffers of a prologue that computes the right operand in
@@ -88,7 +88,7 @@ class CallTable:
         """Go through a number of rows tile by tile; yield the function and the tile's first row.
 
         Args:
-            rows: How many.
+            rows: The number of rows.
             narrow: Whether one vector is enough.
         """
         body = self._body

@@ -26,7 +26,7 @@ class Operands(NamedTuple):
 
     Attributes:
         storages: The inputs, the product if it is kept, the epilogue's operands.
-        written: Which of them are written.
+        written: For each whether it is written.
         region: The epilogue.
         in_place: Pairs of those that may be one array.
     """

@@ -41,7 +41,7 @@ class Splitter:
 
     Args:
         body: The function's body.
-        components: How many components there are.
+        components: The number of components.
         end: The exponent of the first numbers that are too large.
     """
 

@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 16
-"""Up to so many rows it is quicker than packing the columns."""
+"""The most rows for which it is faster than packing the columns."""
 
 _COLUMNS = 4
 """The most columns that are computed at once; what is left of them, one by one."""

@@ -16,7 +16,7 @@ class Elements:
     Args:
         body: The function's body.
         shape: The shape of tiles, for its vectors.
-        dtype: Of the elements in memory.
+        dtype: The dtype of the elements in memory.
         align: Their addresses are multiples of it; 0 for the bytes of an element.
     """
 

@@ -26,7 +26,7 @@ FEW_HEIGHTS = (4, 2, 1)
 """The heights of `dots` and `streams`."""
 
 INLINE_ROWS = 16
-"""Up to so many rows `dots` or `streams` serve where a prologue computes `b`. It computes each
+"""The most rows for which `dots` or `streams` serve where a prologue computes `b`. It computes each
 element once for `FEW_HEIGHTS[0]` rows: sooner than it is written to memory and read from there."""
 
 
@@ -48,15 +48,15 @@ class MatMulItem(SharedFunction):
 
     Attributes:
         shape: The tiles.
-        layout: What is contiguous in b.
+        layout: The layout of b.
         few: Whether there are few rows, so that `dots` or `streams` serve.
         few_heights: The heights that these are needed for.
-        batch_dims: How many batch dims there are.
+        batch_dims: The number of batch dims.
         rounds: Whether the product has another dtype than the computation.
         transposed: Whether this is the transposed product: a row of it is a column of the
             epilogue's.
-        tiles: How blocks are computed by matrix tiles; None where they are not.
-        computed: Which operand is computed, into scratch memory, rather than read.
+        tiles: The matrix tiles that compute blocks; None for none.
+        computed: The operand that is computed, into scratch memory, rather than read.
         inline: The prologue that computes the right operand in registers, where it is multiplied.
     """
 

@@ -62,7 +62,7 @@ from graphfw.runtime.numpy_executor.matmul.work_item import MatMulItemCode
 
 _THIN = 8
 _WIDE = 256
-"""Up to such a length of k, products at least so wide are written row by row."""
+"""The greatest length of k for which products at least as wide are written row by row."""
 
 _BEYOND_CACHES = 1 << 25
 """Bytes of a matrix that has to come from memory in each run."""
@@ -137,9 +137,9 @@ def matmul_steps(
         product: The storage of the product, contiguous; None where only the epilogue needs it.
         epilogue: The function of its elements. Its kernel can't fail.
         fixed_b: Whether `b` stays the same from run to run: it is then packed once.
-        precision: How exact a product of float32 must be, where there are tiles.
+        precision: The precision of a float32 product by tiles.
         target: The processor; this machine's by default.
-        tiles: What matrix tiles there are; None for none.
+        tiles: The matrix tiles; None for none.
         pairs: Whether there are dot products of pairs of bfloat16, which serve where tiles don't.
         prologue: The kernel that computes `a` or `b`, which then has no memory: see
             `computes_operand`.

@@ -13,7 +13,7 @@ from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 
 _PACK_COLUMNS = 4
-"""How many panels a work item of `PackPanelsCode` packs."""
+"""The panels that a work item of `PackPanelsCode` packs."""
 
 
 @record

@@ -57,7 +57,7 @@ class Piece(SharedFunction):
     """A function that the work items of many products call.
 
     Attributes:
-        kind: What it does; see the modules that write the text.
+        kind: The kind of function; see the modules that write the text.
         shape: The tiles.
         choices: The options that select one of its kind.
         operand: The prologue that computes the right operand in registers; None if it is read.

@@ -28,7 +28,7 @@ class Costs(NamedTuple):
     """The costs of the kinds of work.
 
     Attributes:
-        speed: How many multiplications are done in the time of one of float32 vectors.
+        speed: The number of multiplications in the time of one of float32 vectors.
         a: Converting `a` takes as long as multiplying it with so many columns, at speed 1.
         b: Packing `b` takes as long as multiplying it with so many rows.
     """
@@ -67,7 +67,7 @@ _LEAST_TIME = 3.7
 """A tile of few rows takes as long as one of so many: it waits for the right operand."""
 
 _ENOUGH = 10
-"""So many sums keep two multipliers busy."""
+"""The sums that keep two multipliers busy."""
 
 _MOST_RAGGED = 8
 """The most rows of a tile where the number of all is unknown: each has a distance of its own then,
@@ -82,7 +82,7 @@ _ASSUMED = 512
 
 
 class ProductCut(NamedTuple):
-    """How a product is cut.
+    """The cut of a product into work items.
 
     Attributes:
         heights: The rows of the tiles, the largest first.
@@ -120,9 +120,9 @@ def cut(
 
     Args:
         shape: The tiles.
-        costs: What the kinds of work take.
+        costs: The costs of the kinds of work.
         sizes: Rows, columns, length of the sums.
-        batch: How many products there are.
+        batch: The number of products.
         sections: In how many sections of its columns a work item has the same ones. The cut is that
             of a section; all of them make as much work as one with longer sums.
         may_split: Whether k may be cut.
@@ -174,7 +174,7 @@ def heights_for(shape: TileShape, m: DimLike, gap: DimLike = 0) -> tuple[int, ..
 
     Args:
         shape: The tiles.
-        m: How many rows there are.
+        m: The number of rows.
         gap: The bytes from row to row of the left operand; 0 where they are not known.
     """
     if not isinstance(m, int):

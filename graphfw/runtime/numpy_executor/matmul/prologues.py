@@ -18,10 +18,10 @@ LEAST_WORK_ITEMS = 8
 """With fewer, threads would wait that could compute elements."""
 
 MANY_WORK_ITEMS = 16
-"""So many keep threads busy whatever a work item takes."""
+"""The work items that keep threads busy, whatever the time of one."""
 
 _SOON = 256
-"""Up to so many rows are multiplied by some columns soon enough."""
+"""The most rows that are multiplied by some columns soon enough."""
 
 _ROWS = 64, 128
 """The rows of an item where nobody knows how many there are: where they are few, and in general."""

@@ -25,7 +25,7 @@ from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 4
-"""Up to so many rows."""
+"""The most rows."""
 
 K_STEPS = {4: 4, 2: 8, 1: 8}
 """For each height the number of rows of `b` that stream at once; the rest, one by one."""

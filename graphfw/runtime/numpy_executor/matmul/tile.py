@@ -44,7 +44,7 @@ class TileShape(NamedTuple):
     Attributes:
         stored: The dtype of the operands and of the product.
         dtype: The dtype of the computation: float32 for floats of 16 bits.
-        lanes: How many elements a vector register holds.
+        lanes: The number of elements of a vector register.
         rows: The rows of the largest tile.
         k_pack: The positions of k that a multiplication takes: two in dot products of pairs of
             bfloat16.

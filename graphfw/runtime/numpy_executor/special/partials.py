@@ -43,7 +43,7 @@ _JOINED = 1 << 14
 """Elements of the output that a work item joins, about."""
 
 _FEW_ROWS = 1 << 14
-"""So many positions at most, where it is not known how many indices there are."""
+"""The most positions, if the number of indices is not known."""
 
 _LONG = 1 << 12
 """Elements that are worth a second step."""

@@ -67,7 +67,7 @@ class WinogradSizes(NamedTuple):
 
 
 class WinogradPlan(NamedTuple):
-    """How a convolution is cut.
+    """The cut of a convolution.
 
     Attributes:
         images: The number of images of a block; several images are whole ones.
