@@ -262,7 +262,7 @@ class Forward(NamedTuple):
 def forward(body: Body, moved: Sequence[bool], what: str, keeps: bool = False) -> Forward:
     """Carry tangents through a body; `moved` says which parameters have one.
 
-    With `keeps` nothing in the body's own part depends on a tangent, if loops in it can do so.
+    With `keeps` nothing in the body itself depends on a tangent, if loops in it can do so.
     """
     graph = BodyGraph(what)
     with graph:
