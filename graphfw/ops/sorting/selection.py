@@ -85,7 +85,10 @@ def _best_of_groups(lines: Array, depth: int, *, largest: bool) -> Array:
 
 
 def _reaching(lines: Array, best: Array, limit: Array, depth: int, *, largest: bool) -> Array:
-    """Return the flat indices of elements that reach their row's limit, from groups whose best does."""
+    """Return the flat indices of elements that reach the limit of their row.
+
+    Only groups are looked at again whose best one does, where there are few.
+    """
     size = lines.shape[1]
     groups = size // depth
     row, group = np.divmod(np.flatnonzero(_reaches(best, limit, largest=largest)), best.shape[1])
