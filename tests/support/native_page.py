@@ -52,7 +52,7 @@ it: their bodies are compiled, and `plan.explain()` says what makes the iteratio
 `cholesky`, `inv`, `lu` and `solve` have native code where the number of rows is known, not a
 symbol; of many matrices `inv`, `lu` and `solve` do up to 32 rows. `sort` has it, on processors with
 AVX2 or AVX-512, for many lines of up to 8,192 elements of 16 bits or more; with AVX2 it has none
-for integers of 64 bits.
+for integers of 64 bits, and with AVX-512 also for long lines of float32 and float64.
 
 `pytest --update-api` writes this page from the compilers' answers.
 

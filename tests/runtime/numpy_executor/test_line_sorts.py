@@ -118,9 +118,38 @@ def test_any_number_of_threads_finds_the_same(rng):
     assert len({np.asarray(array).tobytes() for array in found}) == 1
 
 
-def test_few_and_long_lines_are_sorted_outside_of_native_code(rng):
-    for shape in ((1, 500), (500,), (20, 10_000)):
-        x = drawn(rng, shape, "float32", "wide")
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_long_lines_are_sorted_in_runs(rng, dtype, descending):
+    for shape in [(2048,), (2049,), (9001,), (2, 8200), (70_001,)]:
+        for kind in KINDS:
+            x = drawn(rng, shape, dtype, kind)
+            ordered = np.take_along_axis(x, places_of(x, -1, descending), -1)
+            plan, native = compiled(x, lambda x: gf.sort(x, descending=descending), threads=2)
+            assert native is (host().vector_bytes == 64)
+            same(np.asarray(plan(x)), ordered)
+    x = drawn(rng, (3, 8195), dtype, "extremes")
+    plan, _ = compiled(x, lambda x: gf.sort(x[::-1, ::-1], descending=descending))
+    ordered = np.take_along_axis(x[::-1, ::-1], places_of(x[::-1, ::-1], -1, descending), -1)
+    same(np.asarray(plan(x)), ordered)
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "equal", "halves"])
+def test_runs_of_which_one_comes_first(order):
+    n = 5000
+    x = {
+        "ascending": np.arange(n),
+        "descending": np.arange(n)[::-1],
+        "equal": np.ones(n),
+        "halves": np.arange(n) % (n // 2),
+    }[order].astype(np.float32)
+    plan, _ = compiled(x, gf.sort)
+    np.testing.assert_array_equal(plan(x), np.sort(x))
+
+
+def test_what_numpy_sorts_as_quickly_is_left_to_it(rng):
+    for shape, dtype in [((1, 500), "float32"), ((500,), "float64"), ((9000,), "int32")]:
+        x = drawn(rng, shape, dtype, "wide")
         plan, native = compiled(x, gf.sort)
         assert not native
         same(np.asarray(plan(x)), np.sort(x))

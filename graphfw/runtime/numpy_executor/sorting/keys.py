@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.codegen.registers import literal, splat, vector
+from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat, vector
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 
@@ -33,7 +33,7 @@ class LaneKeys:
         self._bits = 8 * dtype.itemsize
         self.has_zeros = dtype.is_floating
         # AVX2 has no smaller one of two integers of 64 bits.
-        self.counts_nan = dtype.is_floating and dtype.itemsize == 8
+        self.counts_nan = dtype.is_floating and dtype.itemsize == 8 and lanes < 8
         self.single = "double" if self.counts_nan else f"i{self._bits}"
         self.kind = vector(self.single, lanes)
 
@@ -89,7 +89,7 @@ class LaneKeys:
             is_nan = f.let(f"icmp ugt {integers} {size}, {infinite}")
             choose = f"select {vector('i1', lanes)} {is_nan}"
             x = f.let(f"{choose}, {integers} {self._of(lanes, self._nan)}, {integers} {x}")
-        x = self._turned(f, x, integers, lanes)
+        x = self._signed(f, x, integers, lanes)
         return f.let(f"xor {integers} {x}, {self._of(lanes, -1)}") if self.descending else x
 
     def decoded(self, f: BranchWriter, key: str) -> str:
@@ -99,9 +99,9 @@ class LaneKeys:
             return f.let(f"fneg {self.kind} {key}") if self.descending else key
         if self.descending:
             key = f.let(f"xor {integers} {key}, {self.splat(-1)}")
-        return self._turned(f, key, integers, self.lanes)
+        return self._signed(f, key, integers, self.lanes)
 
-    def _turned(self, f: BranchWriter, x: str, integers: str, lanes: int) -> str:
+    def _signed(self, f: BranchWriter, x: str, integers: str, lanes: int) -> str:
         """Turn bits into signed integers of the same order, or these into the bits."""
         if self.dtype.is_floating:  # of negative ones all bits but the sign are flipped
             sign = f.let(f"ashr {integers} {x}, {self._of(lanes, self._bits - 1)}")
@@ -122,6 +122,15 @@ class LaneKeys:
     def _nan(self) -> int:
         """Return all bits but the sign, which are those of a NaN, too."""
         return (1 << self._bits - 1) - 1
+
+    def before(self, f: BranchWriter, count: str) -> str:
+        """Return a mask of so many lanes, of all if there are more, of none if it is negative."""
+        numbers = f"<{self.lanes} x i64>"
+        one = f.let(f"insertelement {numbers} poison, i64 {count}, i64 0")
+        every = f.let(
+            f"shufflevector {numbers} {one}, {numbers} poison, <{self.lanes} x i32> zeroinitializer"
+        )
+        return f.let(f"icmp slt {numbers} {iota('i64', self.lanes)}, {every}")
 
     def nan(self) -> str:
         """Return NaN, as a constant vector."""

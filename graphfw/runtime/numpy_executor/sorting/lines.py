@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
@@ -10,7 +11,7 @@ from graphfw.runtime.numpy_executor.sorting.network import Network
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 Way: TypeAlias = Literal["along", "across"]
-"""What lies in a row in memory: the elements of a line, or those of neighbouring lines."""
+"""How lines lie: elements of one are neighbours in memory, or those of neighbouring lines."""
 
 
 class Lines(NamedTuple):
@@ -22,6 +23,8 @@ class Lines(NamedTuple):
         across: That of lines.
         number: How many lines there are.
         size: How many elements a line has.
+        left: How many elements there are from the first one on, where the last lines are not all
+            there; "" where they are.
     """
 
     start: str
@@ -29,6 +32,7 @@ class Lines(NamedTuple):
     across: str
     number: str
     size: str
+    left: str = ""
 
     def element(self, f: BranchWriter, keys: LaneKeys, line: str, index: str) -> str:
         """Return the address of an element; the last line stands for those after it."""
@@ -63,10 +67,7 @@ class LineCopies:
             else:
                 with f.loop("0", lines.size, keys.lanes) as square:
                     begin = self._begin(lines, square.index)
-                    rows = [
-                        self._load(lines.element(f, keys, str(lane), begin))
-                        for lane in range(keys.lanes)
-                    ]
+                    rows = [self._part(lines, str(lane), begin) for lane in range(keys.lanes)]
                     for lane, column in enumerate(transposed(f.let, keys.kind, keys.lanes, rows)):
                         network.put(f.add(begin, str(lane)), column)
         with (
@@ -76,27 +77,28 @@ class LineCopies:
         ):
             self._move(lines.element(f, keys, each.index, n.index), self._lane(n.index, each.index))
 
-    def write(self, lines: Lines, way: Way) -> None:
-        """Copy sorted lines back."""
+    def write(self, lines: Lines, way: Way, *, decodes: bool) -> None:
+        """Copy sorted lines back, as elements or as keys."""
         f, keys, network = self._f, self._keys, self._network
+
+        def value(index: str) -> str:
+            key = network.get(index)
+            return keys.decoded(f, key) if decodes else key
+
         is_fast = self._is_fast(lines, way)
         with f.when(is_fast):
             if way == "across":
                 with f.loop("0", lines.size) as n:
-                    value = keys.decoded(f, network.get(n.index))
-                    self._store(value, lines.element(f, keys, "0", n.index))
+                    self._store(value(n.index), lines.element(f, keys, "0", n.index))
             else:
                 with f.loop("0", lines.size, keys.lanes) as square:
                     begin = self._begin(lines, square.index)
-                    columns = [
-                        keys.decoded(f, network.get(f.add(begin, str(lane))))
-                        for lane in range(keys.lanes)
-                    ]
+                    columns = [value(f.add(begin, str(lane))) for lane in range(keys.lanes)]
                     rows = transposed(f.let, keys.kind, keys.lanes, columns)
                     for lane, row in enumerate(rows):
                         self._store(row, lines.element(f, keys, str(lane), begin))
         with f.when(f.let(f"xor i1 {is_fast}, true")), f.loop("0", lines.size) as n:
-            network.put(n.index, keys.decoded(f, network.get(n.index)))
+            network.put(n.index, value(n.index))
             with f.loop("0", lines.number) as each:
                 address = lines.element(f, keys, each.index, n.index)
                 self._move(self._lane(n.index, each.index), address)
@@ -106,22 +108,11 @@ class LineCopies:
         f, keys = self._f, self._keys
         with f.loop("0", str(keys.lanes)) as line:
 
-            def key(index: str) -> str:
-                address = lines.element(f, keys, line.index, index)
-                x = f.let(f"load {keys.single}, ptr {address}, align {keys.dtype.itemsize}")
-                return keys.encoded(f, x, 1)
+            def put(index: str, element: str) -> None:
+                address, key = self._lane(index, line.index), keys.encoded(f, element, 1)
+                f.do(f"store {keys.single} {key}, ptr {address}, align {keys.dtype.itemsize}")
 
-            with f.loop("0", lines.size, carried=[("i64", "0")]) as n:
-                below = f.let(f"zext i1 {keys.is_below_zero(f, key(n.index))} to i64")
-                n.following = [f.add(n.values[0], below)]
-            with f.loop("0", lines.size, carried=[("i64", n.values[0])]) as n:
-                (to,) = n.values
-                value = key(n.index)
-                is_zero = keys.is_zero(f, value)
-                with f.when(is_zero):
-                    address = self._lane(to, line.index)
-                    f.do(f"store {keys.single} {value}, ptr {address}, align {keys.dtype.itemsize}")
-                n.following = [f.add(to, f.let(f"zext i1 {is_zero} to i64"))]
+            keep_zeros(f, keys, lines, line.index, put)
 
     def _is_fast(self, lines: Lines, way: Way) -> str:
         """Return whether whole vectors are copied."""
@@ -132,6 +123,20 @@ class LineCopies:
     def _begin(self, lines: Lines, index: str) -> str:
         """Return where a square of elements begins: the last one has some of that before it."""
         return self._f.low(index, self._f.sub(lines.size, str(self._keys.lanes)))
+
+    def _part(self, lines: Lines, line: str, begin: str) -> str:
+        """Load a vector of elements of one line."""
+        f, keys = self._f, self._keys
+        address = lines.element(f, keys, line, begin)
+        if not lines.left:
+            return self._load(address)
+        offset = f.add(f.mul(line, lines.across), begin)
+        mask, kind = keys.before(f, f.sub(lines.left, offset)), keys.kind
+        bits = f"<{keys.lanes} x i1>"
+        align = str(keys.dtype.itemsize)
+        name = f"llvm.masked.load.v{keys.lanes}{keys.single}.p0"
+        arguments = (("ptr", address), ("i32", align), (bits, mask), (kind, keys.last()))
+        return f.call(kind, name, *arguments)
 
     def _load(self, address: str) -> str:
         align = self._keys.dtype.itemsize
@@ -150,3 +155,31 @@ class LineCopies:
         f, kind, align = self._f, self._keys.single, self._keys.dtype.itemsize
         value = f.let(f"load {kind}, ptr {source}, align {align}")
         f.do(f"store {kind} {value}, ptr {target}, align {align}")
+
+
+def keep_zeros(
+    f: BranchWriter, keys: LaneKeys, lines: Lines, line: str, put: Callable[[str, str], None]
+) -> None:
+    """Write the zeros of a line in the order that they have in memory.
+
+    Args:
+        f: The writer.
+        keys: What elements are.
+        lines: Where the line is.
+        line: Its number.
+        put: Writes an element at an index of the sorted line.
+    """
+
+    def element(index: str) -> str:
+        address = lines.element(f, keys, line, index)
+        return f.let(f"load {keys.single}, ptr {address}, align {keys.dtype.itemsize}")
+
+    with f.loop("0", lines.size, carried=[("i64", "0")]) as n:
+        is_below = keys.is_below_zero(f, keys.encoded(f, element(n.index), 1))
+        n.following = [f.add(n.values[0], f.let(f"zext i1 {is_below} to i64"))]
+    with f.loop("0", lines.size, carried=[("i64", n.values[0])]) as n:
+        x = element(n.index)
+        is_zero = keys.is_zero(f, keys.encoded(f, x, 1))
+        with f.when(is_zero):
+            put(n.values[0], x)
+        n.following = [f.add(n.values[0], f.let(f"zext i1 {is_zero} to i64"))]
