@@ -72,7 +72,7 @@ class LineSizes(NamedTuple):
 
     Attributes:
         loops: The loops.
-        length: How many numbers there are along the axis.
+        length: How many numbers a transform has along the axis.
         reads: The strides of what is read: from array to array, along the axis, and across it.
         writes: Likewise what is written.
     """
