@@ -13,6 +13,9 @@ _GROUPS = 64
 _CROWD = 4
 """Where more than one of so many elements may be among the first, all are sorted."""
 
+_SHALLOW = 4
+"""Groups of fewer elements save less time than finding the best of each takes."""
+
 _SPARSE = 16
 """Elements that are compared in the time that it takes to find one by its index."""
 
@@ -47,8 +50,9 @@ def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
     Every row is cut into groups, and the best of each is found in one pass. The k-th best of these
     is a limit: k elements at least reach it, and none of the first k falls short.
     """
-    rows, size = lines.shape
-    depth = max(size // max(_GROUPS, 4 * k, int((size * k) ** 0.5)), 1)
+    size = lines.shape[1]
+    depth = size // max(_GROUPS, 4 * k, int((size * k) ** 0.5))
+    depth = depth if depth >= _SHALLOW else 1
     best = lines if depth == 1 else _best_of_groups(lines, depth, largest=largest)
     if best.shape[1] < _CROWD * k or (best.dtype.kind == "f" and np.isnan(best.max())):
         return None
@@ -60,16 +64,15 @@ def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
         found = _reaching(lines, best, limit, depth, largest=largest)
     if len(found) * _CROWD > lines.size:
         return None
-    # Side by side, with the limit after those of each row.
-    row, indices = np.divmod(found, size)
-    counts = np.bincount(row, minlength=rows)
-    column = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    # Side by side, with the limit after those of each row, where it is not among the first k.
+    begins = np.arange(0, lines.size, size)
+    starts = np.searchsorted(found, begins)
+    counts = np.diff(starts, append=len(found))
     values = np.repeat(limit, counts.max(), axis=1)
-    values[row, column] = lines.reshape(-1).take(found)
-    numbers = np.zeros(values.shape, np.int64)
-    numbers[row, column] = indices
+    values[np.arange(values.shape[1]) < counts[:, None]] = lines.reshape(-1).take(found)
     order = argsort(values, 1, descending=largest)[:, :k]
-    return np.take_along_axis(numbers, order, 1)
+    indices: Array = found.take(order + starts[:, None]) - begins[:, None]
+    return indices
 
 
 def _best_of_groups(lines: Array, depth: int, *, largest: bool) -> Array:
