@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -23,8 +24,9 @@ from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 from graphfw.runtime.planning.copies import copied
 
-_SHORTEST = 1 << 11
-"""Elements of the shortest line that is sorted in runs."""
+_SHORT = 1 << 9
+"""Elements of a line that is sorted in less time than Python takes to call NumPy, whatever lanes
+are empty."""
 
 _RUN = 1 << 12
 """Elements of the longest run."""
@@ -193,8 +195,8 @@ def sort_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
         return []
     batches, lines, apart = (1, before, 0) if after == 1 else (before, after, 1)
     fills = not isinstance(lines, int) or 3 * lines >= 2 * lanes * -(-lines // lanes)
-    in_lanes = fills and size <= _longest(dtype, processor)
-    in_runs = after == 1 and size >= _SHORTEST and _has_quick_runs(dtype, processor)
+    in_lanes = (fills or size <= _SHORT) and size <= _longest(dtype, processor)
+    in_runs = after == 1 and _SHORT < size <= _longest_in_runs(dtype, processor)
     if not in_lanes and not in_runs:
         return []
     rows = source.strides[1] == 1
@@ -316,16 +318,20 @@ def _longest(dtype: DType, processor: Processor) -> int:
     Bytes are counted sooner, and longer lines of 64-bit integers where these are of a small range.
     AVX2 does not find the smaller of two such.
     """
-    if processor.vector_bytes < 32 or dtype.itemsize == 1:
+    if dtype.itemsize == 1:
         return 0
     if dtype.is_integer and dtype.itemsize == 8:
         return _LONGEST // 4 if processor.vector_bytes == 64 else 0
-    return _LONGEST
+    return _LONGEST if processor.vector_bytes >= 32 else _SHORT
 
 
-def _has_quick_runs(dtype: DType, processor: Processor) -> bool:
-    """Whether long lines are sorted sooner in runs: with AVX2 NumPy takes as long, or less.
+def _longest_in_runs(dtype: DType, processor: Processor) -> float:
+    """Return how many elements a line has at most that is sorted in runs.
 
-    Integers of a small range, and all numbers of 16 bits, are counted sooner.
+    With AVX2 NumPy takes less time for longer ones, and so does counting integers of a small range.
     """
-    return processor.vector_bytes == 64 and dtype.is_floating and not dtype.is_low_precision
+    if dtype.is_low_precision:
+        return 0
+    if processor.vector_bytes == 64:
+        return math.inf if dtype.is_floating else _longest(dtype, processor)
+    return _LONGEST if processor.vector_bytes == 32 and dtype.itemsize == 4 else 0
