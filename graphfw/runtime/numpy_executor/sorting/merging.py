@@ -99,7 +99,7 @@ class RunMergeCode:
         """Write the first half of a result from its begin, and the other one from its end."""
         lanes, kind, single = str(keys.lanes), keys.kind, keys.single
         last = f.sub(runs.size, lanes)
-        low = self._load(f, keys, f.at(single, runs.second, "0"))
+        low = self._load(f, keys, runs.second)
         high = self._load(f, keys, f.at(single, runs.second, last))
         carried = [
             (kind, low),
@@ -191,7 +191,7 @@ class RunMergeCode:
         if not self._is_last:
             f.do(f"store {keys.kind} {x}, ptr {address}, align {self._dtype.itemsize}")
             return
-        # Behind the line's elements are those that fill the runs.
+        # After the line's elements come those that fill the runs.
         mask = keys.before(f, f.sub(size, index))
         name = f.module.declare(
             "void",

@@ -3,8 +3,9 @@
 Blocks of a few vectors are sorted in registers, and sorted runs are merged in pairs, which doubles
 their length (Batcher, AFIPS Spring Joint Computer Conference 1968, p. 307): first the n-th vector
 from the begin of a pair is exchanged with the n-th from its end, then vectors half a run apart, and
-so on. A run that others do not follow in full is as one that ends in what comes after all. Two
-distances at a time take half as many loads and stores.
+so on. Where the second run of a pair is shorter, the keys that it lacks would come after all the
+others: no exchange would move them, so those with them are left out. Two distances at a time take
+half as many loads and stores.
 """
 
 from __future__ import annotations

@@ -44,6 +44,11 @@ many neighbouring lines have together, where these are the runs of one."""
 
 _VIEW = ("offset", "batch", "along", "across")
 
+Strides: TypeAlias = "tuple[DimLike, DimLike, DimLike, DimLike]"
+"""The params of an operand: see `_VIEW`."""
+
+_WHY = "sorted runs"
+
 
 class SortCode:
     """Sorts vectors of lines.
@@ -222,12 +227,6 @@ def sort_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     )
     operands = (output.storage, source.storage)
     return [*copies, _lanes_step(node, code, operands, (batches, lines, size, 0), views)]
-
-
-_WHY = "sorted runs"
-
-Strides: TypeAlias = "tuple[DimLike, DimLike, DimLike, DimLike]"
-"""The params of an operand: see `_VIEW`."""
 
 
 def _way(view: Strides) -> Way:
