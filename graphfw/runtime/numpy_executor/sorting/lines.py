@@ -67,7 +67,7 @@ class LineCopies:
             else:
                 with f.loop("0", lines.size, keys.lanes) as square:
                     begin = self._begin(lines, square.index)
-                    rows = [self._part(lines, str(lane), begin) for lane in range(keys.lanes)]
+                    rows = [self._loaded(lines, str(lane), begin) for lane in range(keys.lanes)]
                     for lane, column in enumerate(transposed(f.let, keys.kind, keys.lanes, rows)):
                         network.put(f.add(begin, str(lane)), column)
         with (
@@ -124,7 +124,7 @@ class LineCopies:
         """Return where a square of elements begins: the last one has some of that before it."""
         return self._f.low(index, self._f.sub(lines.size, str(self._keys.lanes)))
 
-    def _part(self, lines: Lines, line: str, begin: str) -> str:
+    def _loaded(self, lines: Lines, line: str, begin: str) -> str:
         """Load a vector of elements of one line."""
         f, keys = self._f, self._keys
         address = lines.element(f, keys, line, begin)
