@@ -96,10 +96,11 @@ def keys_of_floats(x: Array) -> Array:
     last = 8 * kind.itemsize - 1
     sign = kind.type(1 << last)
     nan: Array | None
-    if is_half(x):
+    if is_half(x):  # NumPy computes with integers in vector registers, but not with these
         bits = np.array(x, order="C").view(kind)
-        np.putmask(bits, bits == sign, 0)  # -0.0
-        nan = np.isnan(x)
+        size = bits & np.invert(sign)
+        nan = size > np.array(np.inf).astype(x.dtype).view(kind)
+        bits *= size != 0  # -0.0
     else:
         numbers = np.add(x, x.dtype.type(0), order="C")  # of -0.0 it makes 0.0
         bits = numbers.view(kind)
@@ -111,6 +112,16 @@ def keys_of_floats(x: Array) -> Array:
     if nan is not None:
         np.putmask(bits, nan, np.iinfo(kind).max)
     return bits
+
+
+def floats_of_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the floats that have some keys: see `keys_of_floats`; writes to these."""
+    kind = keys.dtype
+    last = 8 * kind.itemsize - 1
+    flipped = np.invert(keys.view(f"i{kind.itemsize}") >> last).view(kind)
+    flipped |= kind.type(1 << last)
+    keys ^= flipped
+    return keys.view(dtype)
 
 
 def _sorted_indices(lines: Array, keys: Keys) -> Array:

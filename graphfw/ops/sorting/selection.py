@@ -13,6 +13,12 @@ _GROUPS = 64
 _CROWD = 4
 """Where more than one of so many elements may be among the first, all are sorted."""
 
+_SHALLOW = 4
+"""Groups of fewer elements save less time than finding the best of each takes."""
+
+_SPARSE = 16
+"""Elements that are compared in the time that it takes to find one by its index."""
+
 MANY = 1 << 15
 """Rows of fewer elements are sorted in less time than NumPy chooses from them."""
 
@@ -42,45 +48,64 @@ def _of_groups(lines: Array, k: int, *, largest: bool) -> Array | None:
     """Return the first k indices of each row, or None where all elements are to be sorted.
 
     Every row is cut into groups, and the best of each is found in one pass. The k-th best of these
-    is a limit: k elements at least reach it, and none of the first k falls short. So only groups
-    whose best one reaches it are looked at again.
+    is a limit: k elements at least reach it, and none of the first k falls short.
     """
-    rows, size = lines.shape
-    depth = size // max(_GROUPS, 4 * k, int(2 * (size * k) ** 0.5))
-    if depth < 2:
-        return None
-    groups = size // depth
-    whole = lines[:, : groups * depth].reshape(rows, depth, groups)
-    best = (np.max if largest else np.min)(whole, axis=1)
-    rest = lines[:, groups * depth :]  # fewer than in a group: each for itself
-    best = np.concatenate([best, rest], axis=1)
-    if best.dtype.kind == "f" and np.isnan(best).any():
+    size = lines.shape[1]
+    depth = size // max(_GROUPS, 4 * k, int((size * k) ** 0.5))
+    depth = depth if depth >= _SHALLOW else 1
+    best = lines if depth == 1 else _best_of_groups(lines, depth, largest=largest)
+    if best.shape[1] < _CROWD * k or (best.dtype.kind == "f" and np.isnan(best.max())):
         return None
     last = best.shape[1] - k if largest else k - 1
     limit = np.partition(best, last, axis=1)[:, last : last + 1]
-    hits = np.flatnonzero(_reaches(best, limit, largest=largest))
-    row, group = np.divmod(hits, best.shape[1])
-    if len(row) * depth * _CROWD > lines.size:
+    if k * depth * _SPARSE > size:
+        found = np.flatnonzero(_reaches(lines, limit, largest=largest))
+    else:
+        found = _reaching(lines, best, limit, depth, largest=largest)
+    if len(found) * _CROWD > lines.size:
         return None
+    # Side by side, with the limit after those of each row, where it is not among the first k.
+    begins = np.arange(0, lines.size, size)
+    starts = np.searchsorted(found, begins)
+    counts = np.diff(starts, append=len(found))
+    values = np.repeat(limit, counts.max(), axis=1)
+    values[np.arange(values.shape[1]) < counts[:, None]] = lines.reshape(-1).take(found)
+    order = argsort(values, 1, descending=largest)[:, :k]
+    indices: Array = found.take(order + starts[:, None]) - begins[:, None]
+    return indices
+
+
+def _best_of_groups(lines: Array, depth: int, *, largest: bool) -> Array:
+    """Return the best of each group of `depth` elements, and the elements that are in no group.
+
+    The elements of a group are as far apart as there are groups.
+    """
+    rows, size = lines.shape
+    groups = size // depth
+    whole = lines[:, : groups * depth].reshape(rows, depth, groups)
+    best = (np.max if largest else np.min)(whole, axis=1)
+    return np.concatenate([best, lines[:, groups * depth :]], axis=1)
+
+
+def _reaching(lines: Array, best: Array, limit: Array, depth: int, *, largest: bool) -> Array:
+    """Return the flat indices of elements that reach the limit of their row.
+
+    Only groups are looked at again whose best one does, where there are few.
+    """
+    size = lines.shape[1]
+    groups = size // depth
+    row, group = np.divmod(np.flatnonzero(_reaches(best, limit, largest=largest)), best.shape[1])
+    if len(row) * depth * _CROWD > lines.size:
+        return np.flatnonzero(_reaches(lines, limit, largest=largest))
     is_whole = group < groups
     indices = group[:, None] + np.arange(0, groups * depth, groups)
     indices[~is_whole] = (group[~is_whole] + groups * (depth - 1))[:, None]
-    flat = lines.reshape(-1)
     indices += row[:, None] * size
-    is_found = _reaches(flat.take(indices), limit[row], largest=largest)
+    is_found = _reaches(lines.reshape(-1).take(indices), limit[row], largest=largest)
     is_found[~is_whole, 1:] = False
     found = indices[is_found]
     found.sort()
-    row, indices = np.divmod(found, size)
-    # Side by side, with the limit after those of each row.
-    counts = np.bincount(row, minlength=rows)
-    column = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    values = np.repeat(limit, counts.max(), axis=1)
-    values[row, column] = flat.take(found)
-    numbers = np.zeros(values.shape, np.int64)
-    numbers[row, column] = indices
-    order = argsort(values, 1, descending=largest)[:, :k]
-    return np.take_along_axis(numbers, order, 1)
+    return found
 
 
 def _reaches(x: Array, limit: Array, *, largest: bool) -> Array:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from graphfw.ir.literal import Array
-from graphfw.ops.sorting.keys import COUNTED, LONG, is_half, keys_for, keys_of_floats, sort_rows
+from graphfw.ops.sorting.keys import (
+    COUNTED,
+    LONG,
+    floats_of_keys,
+    is_half,
+    keys_for,
+    keys_of_floats,
+    sort_rows,
+)
 
 
 def sort(x: Array, axis: int, *, descending: bool = False, stable: bool = True) -> Array:
@@ -92,13 +100,12 @@ def _ordered(lines: Array) -> Array:
 
 
 def _counted(lines: Array) -> Array:
-    """Sort numbers of up to 16 bits by counting them: NumPy does where it has to be stable."""
-    if not is_half(lines):
+    """Sort numbers of up to 16 bits: long rows by counting, which NumPy does where it is stable."""
+    if is_half(lines):
+        return floats_of_keys(_counted(keys_of_floats(lines)), lines.dtype)
+    if lines.shape[-1] > LONG:
         lines.sort(axis=-1, kind="stable")
         return lines
-    keys = keys_of_floats(lines)
-    keys.sort(axis=-1, kind="stable")
-    sign = np.uint16(1 << 15)
-    flipped = np.where(keys & sign, sign, np.uint16(0xFFFF))
-    flipped ^= keys
-    return flipped.view(lines.dtype)
+    wide = lines.astype(np.int32)
+    sort_rows(wide)
+    return wide.astype(lines.dtype)

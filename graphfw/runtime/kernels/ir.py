@@ -248,6 +248,8 @@ class Kernel:
         body: What is done for each row.
         asks: Whether a work item may take so long that it asks, in its loops over the inner axes,
             if the run should end.
+        multiple: With "rows": a number of which the extent of the last inner axis and `split` are
+            known to be multiples.
     """
 
     form: Literal["rows", "columns"]
@@ -259,6 +261,7 @@ class Kernel:
     params: int
     body: tuple[InnerLoop | Store | Accumulate | BoundsCheck, ...]
     asks: bool = False
+    multiple: int = 1
 
     def is_packed(self, load: Load) -> bool:
         """Whether a byte of the buffer holds several elements."""

@@ -69,10 +69,11 @@ def show(kernel: Kernel) -> str:
         b1[j] = b0[j] * 2.0
     """
     split = "" if kernel.split is None else f", split {_size(kernel.split)}"
+    multiple = f", multiples of {kernel.multiple}" if kernel.multiple > 1 else ""
     outer, inner = (_axes(axes) for axes in (kernel.outer, kernel.inner))
     lines = [
         f"kernel {kernel.form} {outer} x {inner}, {_size(kernel.per_item)} a work item{split}, "
-        f"{kernel.params} params{', asks' if kernel.asks else ''}"
+        f"{kernel.params} params{', asks' if kernel.asks else ''}{multiple}"
     ]
     for number, buffer in enumerate(kernel.buffers):
         way = "out" if buffer.written else "in "

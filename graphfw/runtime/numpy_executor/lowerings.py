@@ -29,6 +29,7 @@ from graphfw.ops.shape.flip_roll import Roll
 from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Slice, SliceSet
 from graphfw.ops.shape.scatter_extremes import IndexMax, IndexMin
 from graphfw.ops.signal.fft_ops import FFT, IRFFT, RFFT
+from graphfw.ops.sorting.sort_search import Sort
 from graphfw.runtime.kernels.lowerings import lowers, multiplies
 from graphfw.runtime.kernels.steps import Product, Step, View
 from graphfw.runtime.limits import Precision
@@ -39,6 +40,7 @@ from graphfw.runtime.numpy_executor.linalg.steps import small_matrix_steps
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here, pairs_here
 from graphfw.runtime.numpy_executor.matmul.amx import Tiles, tiles_for
 from graphfw.runtime.numpy_executor.matmul.lowering import matmul_steps, supported
+from graphfw.runtime.numpy_executor.sorting import sort_steps
 from graphfw.runtime.numpy_executor.special.copying import copy_steps
 from graphfw.runtime.numpy_executor.special.scans import scan_steps
 from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
@@ -82,6 +84,16 @@ def _scans(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:
     return scan_steps(node, inputs, outputs)
+
+
+# Sorts.
+
+
+@lowers(Sort, target="numpy")
+def _sorts(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
+) -> Sequence[Step]:
+    return sort_steps(node, inputs, outputs)
 
 
 # Linear algebra.

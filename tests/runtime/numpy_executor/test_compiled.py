@@ -170,8 +170,8 @@ def test_nodes_outside_of_native_code_between_native_stretches(rng, monkeypatch)
     with gf.Graph() as g:
         x = gf.placeholder(("n", 6), name="x")
         v = gf.Variable(np.ones(6, np.float32), name="v")
-        first = gf.sort(gf.tanh(x) * 3, axis=1)
-        second = gf.sort(gf.permute_dims(first + v, (1, 0)), axis=0)
+        first = gf.sort(gf.tanh(x) * 3, axis=0)  # of a symbolic size
+        second = gf.sort(gf.permute_dims(first + v, (1, 0)), axis=1)
         third = gf.permute_dims(second, (1, 0))[::-1] * 2
         step = gf.update(v, v + gf.mean(third, axis=0))
     array = rng.standard_normal((9, 6), dtype=np.float32)

@@ -8,9 +8,19 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.ir.dtype import float32
+from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.fourier.butterflies import RADICES
 from graphfw.runtime.numpy_executor.fourier.plan import radices_of
 from graphfw.runtime.numpy_executor.fourier.roots import roots
+from graphfw.runtime.numpy_executor.fourier.stages import (
+    StageKind,
+    StageSizes,
+    Strides,
+    multiple_of,
+    stage,
+)
 
 BOUND = {np.complex64: 6e-7, np.complex128: 1.2e-15}
 """How far results may be off, relative to their norm."""
@@ -265,3 +275,25 @@ def test_unknown_lengths_are_numpys():
         result = gf.fft.fft(x)
     plan = gf.Session(graph).compile(result, feeds=[x])
     assert "the length is no number" in plan.explain((2, 8))
+
+
+def test_loops_of_whole_vectors_have_no_masks():
+    kind = StageKind(float32, 4, "planes", "planes", "rows")
+    codes = {}
+    for positions in (64, 48, 7):
+        strides = Strides(0, 4 * positions, 1, positions)
+        sizes = StageSizes(1, 2, positions, 2, 0, strides, strides)
+        codes[positions] = KernelCode(stage(kind, sizes).kernel, host()._replace(large=0))
+    assert codes[64].key == codes[48].key != codes[7].key
+    whole, other = [codes[n].llvm("f") for n in (64, 7)]
+    assert len(whole) < len(other)
+    assert "masked" not in whole
+
+
+def test_multiples_of_positions_and_of_their_parts():
+    assert multiple_of(1024, 0) == 16
+    assert multiple_of(24, 0) == 8
+    assert multiple_of(1024, 4) == 4
+    assert multiple_of(7, 16) == 1
+    with gf.Graph():
+        assert multiple_of(gf.placeholder(("n",)).shape[0], 16) == 1

@@ -36,7 +36,7 @@ def net():
             gf.nn.Linear(16, WIDTH), gf.nn.LayerNorm(WIDTH), gf.nn.GELU(), gf.nn.Linear(WIDTH, 4)
         )
         logits = model(x)
-        ordered = gf.sort(logits, axis=1) * 2
+        ordered = gf.sort(logits, axis=0) * 2  # of a symbolic size
         loss = gf.nn.cross_entropy(logits, y)
         train = gf.optim.Adam(1e-2).minimize(loss)
     return g, x, y, loss, ordered, train

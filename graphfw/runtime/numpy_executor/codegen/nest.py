@@ -225,9 +225,8 @@ class Nest:
                 its own does all these steps, and the other one none.
         """
         writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
-        asks = (
-            self._asks and self.kernel.form == "rows"
-        )  # else these go through a work item's columns
+        # With "columns" these go through a work item's columns.
+        asks = self._asks and self.kernel.form == "rows"
         level = writer.depth
         slot = writer.slot("i64")
         writer.store("i64", begin, slot, level)
@@ -246,6 +245,8 @@ class Nest:
                 self._past_caches = ()
             with evaluator.loop_on(axis, slot, until, str(step), asks=asks):
                 yield
+        if rest is None:
+            return
         evaluator.shape = rest
         evaluator.calls = self._facts.library_calls >= _MANY_CALLS
         with evaluator.loop_on(axis, slot, end, str(rest.lanes * rest.vectors)):
@@ -255,15 +256,17 @@ class Nest:
         evaluator.masks = ()
         evaluator.calls = False
 
-    def _steps(self) -> tuple[list[VectorShape], VectorShape]:
+    def _steps(self) -> tuple[list[VectorShape], VectorShape | None]:
         """Return the shapes of steps, as long as enough elements are left, and the one at the end.
 
-        At the end it is vectors under masks, or else single elements. With "columns" each step goes
-        through all rows, so they are few, and not much wider than what is left.
+        At the end it is vectors under masks, or else single elements; None if none are left. With
+        "columns" each step goes through all rows, so they are few, and not much wider than the end.
         """
-        lanes, vectors = self._main
-        whole = [self._main]
+        (lanes, vectors), whole = self._main, [self._main]
         columns = self.kernel.form == "columns"
+        if not columns and self.kernel.multiple % lanes == 0:
+            more = [VectorShape(lanes, 1)] if self.kernel.multiple % (lanes * vectors) else []
+            return [*whole, *more], None
         if columns and self._vector_axis.extent == 1:
             return [], VectorShape(1, 1)
         if self._facts.carries and self._masked:

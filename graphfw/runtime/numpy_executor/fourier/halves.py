@@ -27,8 +27,8 @@ from graphfw.runtime.numpy_executor.fourier.butterflies import (
     plus,
     plus_rotated,
 )
-from graphfw.runtime.numpy_executor.fourier.groups import LineLoops
 from graphfw.runtime.numpy_executor.fourier.lines import (
+    LineSizes,
     factor_of_line,
     line_kernel,
     line_strides,
@@ -68,26 +68,15 @@ class HalvesKind(NamedTuple):
     cut: bool
 
 
-class HalvesSizes(NamedTuple):
-    """The loops of a kernel and how its arrays lie, in elements of components.
+def halves(kind: HalvesKind, sizes: LineSizes) -> StageKernel:
+    """Return the kernel; what it writes begins at the first k that it computes.
 
-    Attributes:
-        loops: The loops.
-        half: n/2.
-        reads: The strides of what is read: from array to array, along the axis, and across it.
-        writes: Likewise what is written.
+    Args:
+        kind: Which it is.
+        sizes: Of the n/2 complex numbers.
     """
-
-    loops: LineLoops
-    half: int
-    reads: tuple[DimLike, DimLike, DimLike]
-    writes: tuple[DimLike, DimLike, DimLike]
-
-
-def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
-    """Return the kernel; what it writes begins at the first k that it computes."""
     params = StageParams()
-    step, last = sizes.reads[1], sizes.half * sizes.reads[1]
+    step, last = sizes.reads[1], sizes.length * sizes.reads[1]
     offsets = (0, last) if kind.ends else (step, last - step)
     near, far = [
         _read(kind, sizes, params, name, offset, sign)
@@ -97,7 +86,7 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
     if kind.ends:
         results = _ends(kind, near, far)
     else:
-        factor = factor_of_line(params, kind.dtype, sizes.half - 1, across=kind.across)
+        factor = factor_of_line(params, kind.dtype, sizes.length - 1, across=kind.across)
         results = [_between(kind, near, far, factor)]
     strides = line_strides(params, "write", sizes.writes, kind.writes, across=kind.across)
     if kind.writes == "planes":
@@ -117,7 +106,7 @@ def halves(kind: HalvesKind, sizes: HalvesSizes) -> StageKernel:
 
 
 def _read(
-    kind: HalvesKind, sizes: HalvesSizes, params: StageParams, name: str, offset: DimLike, sign: int
+    kind: HalvesKind, sizes: LineSizes, params: StageParams, name: str, offset: DimLike, sign: int
 ) -> Components:
     strides = line_strides(params, name, sizes.reads, kind.reads, sign, across=kind.across)
     access = Access(params(f"{name} begin", offset), strides)

@@ -35,6 +35,7 @@ from graphfw.runtime.numpy_executor.fourier.stages import (
     StageKernel,
     StageParams,
     Way,
+    multiple_of,
 )
 
 
@@ -71,7 +72,7 @@ class LineSizes(NamedTuple):
 
     Attributes:
         loops: The loops.
-        length: How many numbers there are along the axis.
+        length: How many numbers a transform has along the axis.
         reads: The strides of what is read: from array to array, along the axis, and across it.
         writes: Likewise what is written.
     """
@@ -138,6 +139,7 @@ def line_kernel(
         buffers=tuple([Buffer(dtype, n > FACTORS) for n in range(FACTORS + 1 + written)]),
         params=len(params.values),
         body=(InnerLoop(tuple(stores)),),
+        multiple=multiple_of(loops.positions, loops.split if cut else 0),
     )
     return StageKernel(kernel, tuple(params.values.values()))
 

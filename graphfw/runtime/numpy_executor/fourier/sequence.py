@@ -28,7 +28,7 @@ from graphfw.runtime.numpy_executor.fourier.crossing import (
     outwards,
 )
 from graphfw.runtime.numpy_executor.fourier.groups import Columns, End, Groups, StagePlace
-from graphfw.runtime.numpy_executor.fourier.halves import HalvesKind, HalvesSizes, halves
+from graphfw.runtime.numpy_executor.fourier.halves import HalvesKind, halves
 from graphfw.runtime.numpy_executor.fourier.lines import LineKind, LineSizes, lines
 from graphfw.runtime.numpy_executor.fourier.plan import (
     Factors,
@@ -222,7 +222,7 @@ class StageSequence:
                 across,
                 cut=across and not is_inside,
             )
-            sizes = HalvesSizes(self._groups.lines(count, is_inside=is_inside), half, reads, writes)
+            sizes = LineSizes(self._groups.lines(count, is_inside=is_inside), half, reads, writes)
             table = BufferAddress(TABLE)
             if not ends:
                 table = BufferAddress(TABLE, self._factors.add(of_halves(n, across=across)))

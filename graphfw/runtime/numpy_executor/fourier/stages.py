@@ -10,6 +10,7 @@ writes the r results of each p side by side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -33,6 +34,9 @@ REAL, IMAG, FACTORS = 0, 1, 2
 """The buffers that a stage reads: the components of the numbers, and their factors. The buffers
 that it writes follow: the components, or the results at each k, both components in turn."""
 
+
+_VECTOR = 16
+"""Elements of the longest vector: kernels that differ in larger factors would be the same code."""
 
 Turns: TypeAlias = Literal["no", "rows", "positions", "each", "lines"]
 """The factors of results: none, one for each row and k but 0, for each position and k but 0, for
@@ -146,8 +150,21 @@ def stage(kind: StageKind, sizes: StageSizes) -> StageKernel:
         buffers=tuple([Buffer(kind.dtype, n > FACTORS) for n in range(FACTORS + 1 + written)]),
         params=len(params.values),
         body=(InnerLoop(tuple(stores)),),
+        multiple=multiple_of(sizes.positions, sizes.split if kind.cut else 0),
     )
     return StageKernel(kernel, tuple(params.values.values()))
+
+
+def multiple_of(positions: DimLike, split: DimLike) -> int:
+    """Return the largest power of two, up to a vector, that divides a kernel's positions.
+
+    Args:
+        positions: How many there are.
+        split: Of how many a work item has a part; 0 where it has all.
+    """
+    if not isinstance(positions, int) or not isinstance(split, int):
+        return 1
+    return math.gcd(positions, split, _VECTOR)
 
 
 def _read(kind: StageKind, sizes: StageSizes, params: StageParams) -> list[Components]:
