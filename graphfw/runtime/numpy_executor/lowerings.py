@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node
-from graphfw.ops.linalg.cholesky_qr import Cholesky
+from graphfw.ops.linalg.cholesky_qr import QR, Cholesky, Reflections
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.linalg.solve import Inv, Solve
 from graphfw.ops.linalg.triangular_lu import LU, SolveFactor, SolveTriangular
@@ -87,7 +87,18 @@ def _scans(
 # Linear algebra.
 
 
-@lowers(Cholesky, Inv, LU, Solve, SolveFactor, SolveTriangular, target="numpy", fills=True)
+@lowers(
+    QR,
+    Cholesky,
+    Inv,
+    LU,
+    Reflections,
+    Solve,
+    SolveFactor,
+    SolveTriangular,
+    target="numpy",
+    fills=True,
+)
 def _small_matrices(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:

@@ -6,6 +6,8 @@ to a column `end`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
 
 
@@ -132,3 +134,116 @@ def cholesky(f: MatrixWriter, size: str) -> None:
         f.divide_row(k, after, size, root)
         with f.loop(after, size) as below:
             f.subtract_row(below.index, k, below.index, size, f.get(k, below.index))
+
+
+ROWS = 4
+"""Rows that a reflection is applied to at once: as many sums that wait for themselves."""
+
+
+def reflect(f: MatrixWriter, rows: str, end: str, inner: str, vectors: str) -> None:
+    """Make the rows of a matrix a lower triangle, by reflections of the space of its rows.
+
+    With row k, a vector v and a number tau are found so that I - tau v v^T takes what row k has
+    after column k to its diagonal; row k and those below it are multiplied by that matrix. As in
+    LAPACK v has a 1 in column k, a diagonal gets the sign that it had not, and where there is
+    nothing to reflect tau is 0 and the diagonal stays. After column k, row k is not to be read.
+
+    Args:
+        f: The writer.
+        rows: Of the matrix.
+        end: Behind its last column.
+        inner: The smaller number of the two.
+        vectors: The row from which on the vectors go; those after them get the numbers, in one row.
+    """
+    one = f.lanes.one
+    zero, unit = [one.constant(value) for value in (0, 1)]
+    with f.loop("0", inner) as step:
+        k = step.index
+        vector = f.add(vectors, k)
+        rest = f.copy_below(vector, k, k, end)
+        alpha = f.get(k, k)
+        size = f.larger(rest, f.size_of(alpha))
+        # Scaled by the largest, so that no square is too large or too small.
+        scale = f.choose(f.compare("oeq", size, zero), unit, size)
+        begin = f.aligned(k)
+        squares = f.scale_row(vector, begin, end, scale)
+        scaled = f.divide(alpha, scale)
+        norm = f.sqrt(one.add(f, one.multiply(f, scaled, scaled), squares))
+        beta = f.negative(f.with_sign(norm, scaled))
+        # With NaN among the rest `squares` is not 0, and everything becomes NaN.
+        is_done = f.both(f.compare("oeq", rest, zero), f.compare("oeq", squares, zero))
+        apart = f.choose(is_done, unit, f.subtract(scaled, beta))
+        f.multiply_row(vector, begin, end, f.divide(unit, apart))
+        f.put(vector, k, unit)
+        tau = f.choose(is_done, zero, f.divide(f.subtract(beta, scaled), beta))
+        f.put(f.add(vectors, inner), k, tau)
+        f.put(k, k, f.choose(is_done, alpha, one.multiply(f, beta, scale)))
+        _reflect_rows(f, vector, tau, f.add(k, "1"), rows, begin, end)
+
+
+def _reflect_rows(
+    f: MatrixWriter, vector: str, tau: str, first: str, last: str, begin: str, end: str
+) -> None:
+    """Multiply rows by I - tau v v^T."""
+    for chunk in _some_rows(f, first, last):
+        products = f.dot_rows(chunk, vector, begin, end)
+        factors = [f.lanes.one.multiply(f, tau, product) for product in products]
+        f.subtract_rows(chunk, vector, begin, end, factors)
+
+
+def _some_rows(f: MatrixWriter, first: str, last: str) -> Iterator[list[str]]:
+    """Open loops over rows, `ROWS` at a time, then one by one."""
+    count = f.high(f.sub(last, first), "0")
+    whole = f.add(first, f.let(f"and i64 {count}, {-ROWS}"))
+    for begin, end, number in ((first, whole, ROWS), (whole, last, 1)):
+        with f.loop(begin, end, number) as chunk:
+            yield [f.add(chunk.index, str(i)) for i in range(number)]
+
+
+def orthonormal(f: MatrixWriter, rows: str, end: str, inner: str, vectors: str) -> None:
+    """Make the first rows those of a product of reflections.
+
+    Row i gets column i of H_0 H_1 ..., each H_k = I - tau v v^T; see `reflect`.
+
+    Args:
+        f: The writer.
+        rows: How many.
+        end: Behind the last column.
+        inner: The number of reflections.
+        vectors: The row from which on the vectors are, and after them the numbers.
+    """
+    with f.loop("0", rows) as row:
+        f.fill_row(row.index, "0", end)
+        f.put(row.index, row.index, f.lanes.one.constant(1))
+    with f.loop("0", inner) as step:
+        k = f.sub(f.sub(inner, "1"), step.index)
+        tau = f.get(f.add(vectors, inner), k)
+        _reflect_rows(f, f.add(vectors, k), tau, k, rows, f.aligned(k), end)
+
+
+def join_reflections(f: MatrixWriter, end: str, inner: str, vectors: str) -> None:
+    """Find the triangle T for which all reflections together are I - V T V^T.
+
+    Its columns go to the rows after the vectors and numbers; see `reflect`.
+
+    Args:
+        f: The writer.
+        end: Behind the last column of the vectors.
+        inner: The number of reflections.
+        vectors: The row from which on the vectors are, and after them the numbers.
+    """
+    numbers = f.add(vectors, inner)
+    columns = f.add(numbers, "1")
+    with f.loop("0", inner) as step:
+        k = step.index
+        vector, here = f.add(vectors, k), f.add(columns, k)
+        tau = f.get(numbers, k)
+        f.fill_row(here, "0", inner)
+        begin = f.aligned(k)
+        for chunk in _some_rows(f, "0", k):
+            others = [f.add(vectors, row) for row in chunk]
+            products = f.dot_rows(others, vector, begin, end)
+            for row, product in zip(chunk, products, strict=True):
+                factor = f.lanes.one.multiply(f, tau, product)
+                f.subtract_row(here, f.add(columns, row), "0", f.add(row, "1"), factor)
+        f.put(here, k, tau)

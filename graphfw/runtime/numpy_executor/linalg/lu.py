@@ -11,7 +11,8 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.linalg import algorithms
-from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
 from graphfw.runtime.numpy_executor.linalg.views import in_order
 from graphfw.runtime.numpy_executor.special.moves import ceil
 

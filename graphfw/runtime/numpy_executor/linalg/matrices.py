@@ -8,43 +8,11 @@ form, in whole vectors in the second, which may change elements after the row's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
-from graphfw.runtime.numpy_executor.codegen.registers import iota, splat, vector
-from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
-
-
-class Lanes:
-    """The meaning of the lanes of vectors.
-
-    Attributes:
-        dtype: Of the elements: float32 or float64.
-        count: How many lanes a vector has.
-        many: Whether they are elements of as many matrices, rather than neighbours in a row.
-        one: What an element of a matrix is in registers.
-        row: What is changed of a row at once.
-        step: How many columns that are.
-        unit: How many numbers an element takes in scratch memory.
-    """
-
-    def __init__(self, dtype: DType, *, many: bool) -> None:
-        self.dtype = dtype
-        self.count = lanes_of(dtype)
-        self.many = many
-        self.one = Number(dtype, self.count if many else 1)
-        self.row = Number(dtype, self.count)
-        self.step = 1 if many else self.count
-        self.unit = self.count if many else 1
-
-
-def lanes_of(dtype: DType) -> int:
-    """Return how many elements a vector has: on narrower machines it is several registers."""
-    return 64 // dtype.itemsize
+from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
+from graphfw.runtime.numpy_executor.linalg.elements import ElementWriter
 
 
 class Source(NamedTuple):
@@ -63,153 +31,8 @@ class Source(NamedTuple):
     column: str
 
 
-class MatrixWriter(BranchWriter):
-    """The lines of a function that computes with matrices in scratch memory.
-
-    Args:
-        module: Where the function goes.
-        lanes: What vectors hold.
-    """
-
-    def __init__(self, module: LlvmModule, lanes: Lanes) -> None:
-        super().__init__(module)
-        self.lanes = lanes
-        self._truth = vector("i1", lanes.one.lanes)
-        self._failed = self.let(f"alloca {self._truth}")
-        self._set_truth("false")
-        self.width = "0"
-        """How many elements there are from row to row; to be set before elements are used."""
-        self._live = ""
-
-    # Elements.
-
-    def get(self, row: str, column: str) -> str:
-        """Return an element."""
-        return self.lanes.one.load(self, self._slot(row, column))
-
-    def put(self, row: str, column: str, value: str) -> None:
-        """Set an element."""
-        self.lanes.one.store(self, value, self._slot(row, column))
-
-    def _slot(self, row: str, column: str) -> str:
-        lanes = self.lanes
-        element = self.add(self.mul(row, self.width), column)
-        return self.at(lanes.one.stored, "%scratch", self.mul(element, str(lanes.unit)))
-
-    def _unary(self, function: str, x: str) -> str:
-        one = self.lanes.one
-        suffix = f"v{one.lanes}" if one.lanes > 1 else ""
-        name = f"llvm.{function}.{suffix}f{8 * self.lanes.dtype.itemsize}"
-        return self.call(one.kind, name, (one.kind, x))
-
-    def size_of(self, x: str) -> str:
-        """The size of elements, without their signs."""
-        return self._unary("fabs", x)
-
-    def sqrt(self, x: str) -> str:
-        """The square root of elements."""
-        return self._unary("sqrt", x)
-
-    def divide(self, x: str, y: str) -> str:
-        """The quotient of elements."""
-        return self.let(f"fdiv {self.lanes.one.kind} {x}, {y}")
-
-    def compare(self, how: str, x: str, y: str) -> str:
-        """Compare elements; with NaN nothing is true."""
-        return self.let(f"fcmp {how} {self.lanes.one.kind} {x}, {y}")
-
-    def choose(self, where: str, x: str, y: str) -> str:
-        """One of two elements, by a truth."""
-        kind = self.lanes.one.kind
-        return self.let(f"select {self._truth} {where}, {kind} {x}, {kind} {y}")
-
-    # Numbers of rows, one for each matrix.
-
-    @property
-    def number_kind(self) -> str:
-        """LLVM's type of a number for each matrix: as wide as an element."""
-        return vector(self._number, self.lanes.one.lanes)
-
-    @property
-    def _number(self) -> str:
-        return f"i{8 * self.lanes.dtype.itemsize}"
-
-    def number(self, index: str) -> str:
-        """The same number for all matrices."""
-        bits = 8 * self.lanes.dtype.itemsize
-        value = index if bits == 64 else self.let(f"trunc i64 {index} to i{bits}")
-        return self._spread(value, self._number, self.lanes.one.lanes)
-
-    def choose_number(self, where: str, x: str, y: str) -> str:
-        """One of two numbers, by a truth."""
-        kind = self.number_kind
-        return self.let(f"select {self._truth} {where}, {kind} {x}, {kind} {y}")
-
-    def get_number(self, at: str) -> str:
-        """Return one of the numbers in scratch memory, from an element on."""
-        align = self.lanes.dtype.itemsize
-        return self.let(f"load {self.number_kind}, ptr {self._slot('0', at)}, align {align}")
-
-    def put_number(self, at: str, value: str) -> None:
-        """Set one of these numbers."""
-        align = self.lanes.dtype.itemsize
-        self.do(f"store {self.number_kind} {value}, ptr {self._slot('0', at)}, align {align}")
-
-    def write_number(self, target: Source, row: str, value: str) -> None:
-        """Store a number of each matrix as an i64."""
-        count = self.lanes.one.lanes
-        if self._number != "i64":
-            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
-        address = self.at("i64", target.start, self.mul(row, target.row))
-        if count == 1:
-            self.do(f"store i64 {value}, ptr {address}")
-            return
-        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
-        pointers = self._pointers(target, address, "i64")
-        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
-        values = (value, pointers, "8", self._live)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({operands})")
-
-    def index(self, number: str) -> str:
-        """Return the number of a single matrix as an i64."""
-        return number if self._number == "i64" else self.let(f"sext i32 {number} to i64")
-
-    def same(self, x: str, y: str) -> str:
-        """Where numbers are equal."""
-        return self.let(f"icmp eq {self.number_kind} {x}, {y}")
-
-    @contextmanager
-    def when_any(self, where: str) -> Iterator[None]:
-        """Do what is written inside where something is true of any matrix."""
-        with self.when(self._any(where)):
-            yield
-
-    def _any(self, where: str) -> str:
-        lanes = self.lanes.one.lanes
-        if lanes == 1:
-            return where
-        bits = self.let(f"bitcast {self._truth} {where} to i{lanes}")
-        return self.let(f"icmp ne i{lanes} {bits}, 0")
-
-    # Failures.
-
-    def refuse(self, where: str) -> None:
-        """Let the run fail where something is true of a matrix that there is."""
-        if self._live:
-            where = self.let(f"and {self._truth} {where}, {self._live}")
-        known = self.let(f"load {self._truth}, ptr {self._failed}")
-        self._set_truth(self.let(f"or {self._truth} {known}, {where}"))
-
-    def _set_truth(self, value: str) -> None:
-        if value == "false":
-            value = splat("i1", value, self.lanes.one.lanes)
-        self.do(f"store {self._truth} {value}, ptr {self._failed}")
-
-    def finish(self) -> None:
-        """End the function: return 1 where a matrix was refused, else 0."""
-        failed = self._any(self.let(f"load {self._truth}, ptr {self._failed}"))
-        self.do(f"ret i32 {self.let(f'zext i1 {failed} to i32')}")
+class MatrixWriter(ElementWriter):
+    """The lines of a function that computes with matrices in scratch memory."""
 
     # Rows.
 
@@ -224,15 +47,113 @@ class MatrixWriter(BranchWriter):
 
     def subtract_row(self, row: str, other: str, begin: str, end: str, factor: str) -> None:
         """Subtract a multiple of another row, from a column on."""
+        self.subtract_rows([row], other, begin, end, [factor])
+
+    def subtract_rows(
+        self, rows: Sequence[str], other: str, begin: str, end: str, factors: Sequence[str]
+    ) -> None:
+        """Subtract multiples of another row from some rows, from a column on."""
         number = self.lanes.row
-        spread = self._in_row(self.let(f"fneg {self.lanes.one.kind} {factor}"))
-        name = f"llvm.fmuladd.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
+        kind = self.lanes.one.kind
+        spread = [self._in_row(self.let(f"fneg {kind} {factor}")) for factor in factors]
+        with self.loop(begin, end, self.lanes.step) as column:
+            more = number.load(self, self._slot(other, column.index))
+            for row, factor in zip(rows, spread, strict=True):
+                address = self._slot(row, column.index)
+                known = number.load(self, address)
+                number.store(self, self._multiply_add(factor, more, known), address)
+
+    def dot_rows(self, rows: Sequence[str], other: str, begin: str, end: str) -> list[str]:
+        """Return the products of some rows with another row, from a column on.
+
+        Elements after the rows' ends count, too, up to a whole vector.
+        """
+        number = self.lanes.row
+        zero = number.constant(0)
+        with self.loop(
+            begin, end, self.lanes.step, carried=[(number.kind, zero)] * len(rows)
+        ) as column:
+            y = number.load(self, self._slot(other, column.index))
+            for row, known in zip(rows, column.values, strict=True):
+                x = number.load(self, self._slot(row, column.index))
+                column.following.append(self._multiply_add(x, y, known))
+        return [self._across("fadd", total) for total in column.values]
+
+    def copy_below(self, row: str, other: str, k: str, end: str) -> str:
+        """Make a row of another's elements after column k, zeros before; return their largest size.
+
+        That of NaN is left out.
+        """
+        number = self.lanes.row
+        zero = number.constant(0)
+        with self.loop("0", end, self.lanes.step, carried=[(number.kind, zero)]) as column:
+            value = number.load(self, self._slot(other, column.index))
+            value = self._where_after(column.index, k, value)
+            number.store(self, value, self._slot(row, column.index))
+            size = self._row_call("fabs", value)
+            column.following = [self._row_call("maxnum", size, column.values[0])]
+        return self._across("fmax", column.values[0])
+
+    def scale_row(self, row: str, begin: str, end: str, divisor: str) -> str:
+        """Divide a row from a column on, and return the sum of the squares."""
+        number = self.lanes.row
+        spread = self._in_row(divisor)
+        zero = number.constant(0)
+        with self.loop(begin, end, self.lanes.step, carried=[(number.kind, zero)]) as column:
+            address = self._slot(row, column.index)
+            value = self.let(f"fdiv {number.kind} {number.load(self, address)}, {spread}")
+            number.store(self, value, address)
+            column.following = [self._multiply_add(value, value, column.values[0])]
+        return self._across("fadd", column.values[0])
+
+    def multiply_row(self, row: str, begin: str, end: str, factor: str) -> None:
+        """Multiply a row, from a column on."""
+        number = self.lanes.row
+        spread = self._in_row(factor)
         with self.loop(begin, end, self.lanes.step) as column:
             address = self._slot(row, column.index)
-            known = number.load(self, address)
-            more = number.load(self, self._slot(other, column.index))
-            operands = [(number.kind, value) for value in (spread, more, known)]
-            number.store(self, self.call(number.kind, name, *operands), address)
+            number.store(self, number.multiply(self, number.load(self, address), spread), address)
+
+    def fill_row(self, row: str, begin: str, end: str) -> None:
+        """Make a row's elements 0 from a column on, up to a whole vector."""
+        number = self.lanes.row
+        with self.loop(begin, end, self.lanes.step) as column:
+            number.store(self, number.constant(0), self._slot(row, column.index))
+
+    def aligned(self, column: str) -> str:
+        """Return the last column up to this one at which a vector of a row begins."""
+        return column if self.lanes.many else self.let(f"and i64 {column}, {-self.lanes.step}")
+
+    def _where_after(self, column: str, k: str, value: str) -> str:
+        """Return the elements after column k of what a row has from a column on, else zeros."""
+        kind, count = self.lanes.row.kind, self.lanes.count
+        zero = self.lanes.row.constant(0)
+        if self.lanes.many:
+            return self.lanes.row.choose(self, self.let(f"icmp sgt i64 {column}, {k}"), value, zero)
+        left = self._spread(self.sub(k, column), "i64", count)
+        mask = self.let(f"icmp sgt <{count} x i64> {iota('i64', count)}, {left}")
+        return self.let(f"select <{count} x i1> {mask}, {kind} {value}, {kind} {zero}")
+
+    def _across(self, how: str, value: str) -> str:
+        """Return the sum or the maximum of a row's elements, given those of its vectors."""
+        if self.lanes.many:
+            return value
+        number = self.lanes.row
+        name = f"llvm.vector.reduce.{how}.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
+        if how != "fadd":
+            return self.call(self.lanes.one.kind, name, (number.kind, value))
+        kind = self.lanes.one.kind
+        symbol = self.module.declare(kind, name, kind, number.kind)
+        zero = self.lanes.one.constant(0)
+        return self.let(f"call reassoc {kind} {symbol}({kind} {zero}, {number.kind} {value})")
+
+    def _multiply_add(self, x: str, y: str, z: str) -> str:
+        return self._row_call("fmuladd", x, y, z)
+
+    def _row_call(self, function: str, *values: str) -> str:
+        number = self.lanes.row
+        name = f"llvm.{function}.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
+        return self.call(number.kind, name, *[(number.kind, value) for value in values])
 
     def exchange_rows(self, row: str, other: str, begin: str, end: str, where: str) -> None:
         """Exchange two rows, from a column on, in the matrices of which a truth holds."""
@@ -250,25 +171,12 @@ class MatrixWriter(BranchWriter):
             return value
         return self._spread(value, self.lanes.one.kind, self.lanes.count)
 
-    def _spread(self, value: str, kind: str, count: int) -> str:
-        if count == 1:
-            return value
-        if value.isdigit():
-            return splat(kind, value, count)
-        whole = vector(kind, count)
-        first = self.let(f"insertelement {whole} poison, {kind} {value}, i64 0")
-        zeros = f"<{count} x i32> zeroinitializer"
-        return self.let(f"shufflevector {whole} {first}, {whole} poison, {zeros}")
-
     # Memory.
 
     def live(self, left: str) -> None:
         """Say how many matrices are left: lanes beyond these are neither read nor written."""
         if self.lanes.many:
-            count = self.lanes.count
-            numbers = iota("i64", count)
-            every = self._spread(left, "i64", count)
-            self._live = self.let(f"icmp slt <{count} x i64> {numbers}, {every}")
+            self._live = self._mask(left)
 
     def read_element(self, source: Source, row: str, column: str) -> str:
         """Load an element of each matrix."""
@@ -331,7 +239,8 @@ class MatrixWriter(BranchWriter):
             self._copy_elements_in(source, rows, columns, at)
 
     def _copy_elements_in(self, source: Source, rows: str, columns: str, at: str) -> None:
-        with self.loop("0", rows) as row, self.loop("0", columns) as column:
+        # Of a single matrix these are columns that are contiguous, mostly.
+        with self.loop("0", columns) as column, self.loop("0", rows) as row:
             value = self.read_element(source, row.index, column.index)
             self.put(row.index, self.add(column.index, at), value)
 
@@ -340,8 +249,7 @@ class MatrixWriter(BranchWriter):
         number, count = self.lanes.row, self.lanes.count
         size = 8 * self.lanes.dtype.itemsize
         with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
-            left = self._spread(self.sub(columns, column.index), "i64", count)
-            mask = self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {left}")
+            mask = self._mask(self.sub(columns, column.index))
             value = self.call(
                 number.kind,
                 f"llvm.masked.load.v{count}f{size}.p0",
@@ -352,8 +260,59 @@ class MatrixWriter(BranchWriter):
             )
             number.store(self, value, self._slot(row.index, self.add(column.index, at)))
 
-    def copy_out(self, target: Source, rows: str, columns: str, at: str) -> None:
-        """Store matrices of scratch memory, from its column `at` on."""
+    def copy_out(self, target: Source, rows: str, columns: str, at: str, first: str = "0") -> None:
+        """Store matrices of scratch memory, from its column `at` and its row `first` on."""
+        if self.lanes.many:
+            self._copy_elements_out(target, rows, columns, at, first)
+            return
+        dense = self.let(f"icmp eq i64 {target.column}, 1")
+        with self.when(dense):
+            self._copy_rows_out(target, rows, columns, at, first)
+        with self.when(self.let(f"xor i1 {dense}, true")):
+            self._copy_elements_out(target, rows, columns, at, first)
+
+    def _copy_elements_out(
+        self, target: Source, rows: str, columns: str, at: str, first: str
+    ) -> None:
         with self.loop("0", rows) as row, self.loop("0", columns) as column:
-            value = self.get(row.index, self.add(column.index, at))
+            value = self.get(self.add(row.index, first), self.add(column.index, at))
             self.write_element(target, row.index, column.index, value)
+
+    def _copy_rows_out(self, target: Source, rows: str, columns: str, at: str, first: str) -> None:
+        """Store a matrix whose rows are contiguous, vector by vector."""
+        number, count = self.lanes.row, self.lanes.count
+        size = 8 * self.lanes.dtype.itemsize
+        types = (number.kind, "ptr", "i32", f"<{count} x i1>")
+        name = self.module.declare("void", f"llvm.masked.store.v{count}f{size}.p0", *types)
+        with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
+            here = self._slot(self.add(row.index, first), self.add(column.index, at))
+            values = (
+                number.load(self, here),
+                self._address(target, row.index, column.index),
+                str(self.lanes.dtype.itemsize),
+                self._mask(self.sub(columns, column.index)),
+            )
+            pairs = zip(types, values, strict=True)
+            self.do(f"call void {name}({', '.join([f'{kind} {text}' for kind, text in pairs])})")
+
+    def _mask(self, left: str) -> str:
+        """Return which lanes of a vector are among so many elements."""
+        count = self.lanes.count
+        every = self._spread(left, "i64", count)
+        return self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {every}")
+
+    def write_number(self, target: Source, row: str, value: str) -> None:
+        """Store a number of each matrix as an i64."""
+        count = self.lanes.one.lanes
+        if self._number != "i64":
+            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
+        address = self.at("i64", target.start, self.mul(row, target.row))
+        if count == 1:
+            self.do(f"store i64 {value}, ptr {address}")
+            return
+        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
+        pointers = self._pointers(target, address, "i64")
+        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
+        values = (value, pointers, "8", self._live)
+        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
+        self.do(f"call void {name}({operands})")

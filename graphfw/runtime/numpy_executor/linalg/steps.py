@@ -9,7 +9,7 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.linalg.cholesky_qr import Cholesky
+from graphfw.ops.linalg.cholesky_qr import QR, Cholesky, Reflections
 from graphfw.ops.linalg.solve import Inv
 from graphfw.ops.linalg.triangular_lu import LU, TriangularEquations
 from graphfw.passes.fuse_views import contiguous
@@ -19,8 +19,10 @@ from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.lu import factor_steps
-from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
+from graphfw.runtime.numpy_executor.linalg.qr import reflection_steps
 from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
 from graphfw.runtime.numpy_executor.linalg.views import in_order
 from graphfw.runtime.numpy_executor.special.moves import ceil
@@ -179,6 +181,8 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
     """Return the steps of a node; none where its matrices are large, or of unknown size."""
     if isinstance(node.op, LU):
         return factor_steps(node, inputs, outputs, small_rows(node))
+    if isinstance(node.op, QR | Reflections):
+        return reflection_steps(node, inputs, outputs, small_rows(node))
     (output,) = outputs
     dtype, size = output.storage.dtype, inputs[0].shape[-1]
     lead = broadcast(*[x.shape[:-2] for x in inputs])

@@ -1,0 +1,173 @@
+"""The native steps of QR decompositions of small matrices, and of panels of large ones.
+
+In scratch memory a matrix is transposed: so what a reflection changes is in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.ir.dtype import DType
+from graphfw.ir.shape import size_of
+from graphfw.ir.tensor import Node
+from graphfw.ops.linalg.cholesky_qr import QR
+from graphfw.runtime.kernels.steps import Step, View
+from graphfw.runtime.numpy_executor.attention.layout import HEAD
+from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
+from graphfw.runtime.numpy_executor.linalg.views import in_order
+from graphfw.runtime.numpy_executor.special.moves import ceil
+
+_WORK_ITEM = 1 << 15
+"""Changes of vectors that a work item makes about, if there are so many."""
+
+_PANEL = 32
+"""Columns of a panel, of few rows."""
+
+_LEAST = 8
+"""Columns of a panel, of very many."""
+
+_NEAR = 1 << 18
+"""Bytes of a panel, if it can: a core's cache holds it and its vectors."""
+
+_SET = 1024
+"""Bytes: rows whose distance is a multiple of it share few places of a cache."""
+
+_NAMES = ("count", "together", "rows", "columns", "inner", "bases", "vectors", "width")
+"""Of matrices, and how many of them a work item has; of rows and columns of one, the smaller number
+of the two, and columns of Q; the row of scratch memory from which on vectors are, and the distance
+of its rows."""
+
+_VIEW = ("offset", "apart", "row", "column")
+
+
+class ReflectionCode:
+    """Factors matrices that are copied to scratch memory, by Householder's reflections.
+
+    Operands: Q and R, or vectors, T and R; then the matrices. Params: `_NAMES`, then `_VIEW` for
+    each.
+
+    Args:
+        dtype: Of the matrices.
+        many: Whether there are many of them; see `Lanes`.
+        is_whole: Whether Q is wanted, not the vectors of reflections.
+    """
+
+    def __init__(self, dtype: DType, *, many: bool, is_whole: bool) -> None:
+        self._lanes = Lanes(dtype, many=many)
+        self._is_whole = is_whole
+
+    @property
+    def key(self) -> str:
+        return f"qr {self._lanes.dtype.name} {self._lanes.many} {self._is_whole}"
+
+    def llvm(self, symbol: str) -> str:
+        module = LlvmModule()
+        f = MatrixWriter(module, self._lanes)
+        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        f.width = n["width"]
+        number = 3 if self._is_whole else 4
+        views = [
+            [f.read("%params", len(_NAMES) + len(_VIEW) * view + i) for i in range(len(_VIEW))]
+            for view in range(number)
+        ]
+        arrays = [f.operand(i) for i in range(number)]
+        begin = f.mul("%work_item", n["together"])
+        end = f.low(f.add(begin, n["together"]), n["count"])
+        with f.loop(begin, end, self._lanes.unit) as group:
+            f.live(f.sub(n["count"], group.index))
+            found = []
+            for array, (offset, apart, row, column) in zip(arrays, views, strict=True):
+                first = f.add(offset, f.mul(group.index, apart))
+                start = f.at(self._lanes.one.stored, array, first)
+                found.append(Source(start, apart, row, column))
+            *targets, x = found
+            rows, inner, vectors = n["rows"], n["inner"], n["vectors"]
+            last = f.aligned(f.sub(rows, "1"))
+            with f.loop("0", n["columns"]) as line:
+                f.fill_row(line.index, last, rows)
+            f.copy_in(_transposed(x), n["columns"], rows, "0")
+            algorithms.reflect(f, n["columns"], rows, inner, vectors)
+            _store_upper(f, targets[-1], n["bases"] if self._is_whole else inner, n["columns"])
+            if self._is_whole:
+                algorithms.orthonormal(f, n["bases"], rows, inner, vectors)
+                f.copy_out(_transposed(targets[0]), n["bases"], rows, "0")
+            else:
+                algorithms.join_reflections(f, rows, inner, vectors)
+                f.copy_out(targets[0], inner, rows, "0", vectors)
+                joined = f.add(f.add(vectors, inner), "1")
+                f.copy_out(_transposed(targets[1]), inner, inner, "0", joined)
+        f.finish()
+        module.add(HEAD.format(symbol=symbol), f)
+        return module.text
+
+
+def _transposed(source: Source) -> Source:
+    return source._replace(row=source.column, column=source.row)
+
+
+def _store_upper(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
+    """Store the transpose of a lower triangle, and zeros below it."""
+    with f.loop("0", rows) as row:
+        with f.loop("0", f.low(row.index, columns)) as column:
+            f.write_element(target, row.index, column.index, f.lanes.one.constant(0))
+        with f.loop(row.index, columns) as column:
+            f.write_element(target, row.index, column.index, f.get(column.index, row.index))
+
+
+def panel_columns(node: Node, rows: int) -> int:
+    """Return how many columns a panel of so many rows has."""
+    columns = _NEAR // (rows * node.inputs[0].dtype.itemsize)
+    return max(_LEAST, min(_PANEL, columns // _LEAST * _LEAST))
+
+
+def reflection_steps(
+    node: Node, inputs: Sequence[View], outputs: Sequence[View], small: int
+) -> list[Step]:
+    """Return the steps of a QR decomposition, or of a panel of one; none where it is large.
+
+    Args:
+        node: The node.
+        inputs: Where the matrices are.
+        outputs: Where Q and R go, or the vectors of reflections, T and R.
+        small: How many rows and columns the matrices of a QR decomposition may have.
+    """
+    (x,) = inputs
+    dtype, lead, (rows, columns) = x.storage.dtype, x.shape[:-2], x.shape[-2:]
+    count, is_whole = size_of(lead), isinstance(node.op, QR)
+    if dtype.is_complex or not isinstance(rows, int) or not isinstance(columns, int):
+        return []
+    if 0 in (count, rows, columns) or (is_whole and max(rows, columns) > small):
+        return []
+    many = is_whole and count != 1
+    inner = min(rows, columns)
+    bases = rows if isinstance(node.op, QR) and node.op.complete else inner
+    lanes = lanes_of(dtype)
+    width = rows if many else lanes * -(-rows // lanes)
+    if not many and width * dtype.itemsize % _SET == 0:
+        width += lanes
+    vectors = max(columns, bases if is_whole else 0)
+    total = vectors + inner + 1 + (0 if is_whole else inner)
+    groups = max(1, _WORK_ITEM // (rows * columns * inner))
+    together = lanes * groups if many else 1
+    params = [count, together, rows, columns, inner, bases, vectors, width]
+    operands, copies = [], []
+    for number, each in enumerate((*outputs, x)):
+        lying, more = in_order(node, each, lead)
+        if number < len(outputs) and more:
+            return []
+        copies += more
+        operands.append(lying.storage)
+        params += [lying.offset, *lying.strides]
+    step = Step(
+        nodes=(node,),
+        code=ReflectionCode(dtype, many=many, is_whole=is_whole),
+        operands=tuple(operands),
+        written=(*[True] * len(outputs), False),
+        params=tuple(params),
+        work_items=ceil(count, together),
+        scratch=total * width * (lanes if many else 1) * dtype.itemsize,
+    )
+    return [*copies, step]
