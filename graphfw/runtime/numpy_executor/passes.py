@@ -8,6 +8,7 @@ from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.passes.block_factorisations import BlockFactorisations
+from graphfw.passes.block_reflections import BlockReflections
 from graphfw.passes.complex_products import ComplexProductToReal
 from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.determinants import DeterminantToLU
@@ -25,6 +26,7 @@ from graphfw.passes.sink_pooling import (
 from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.linalg.lu import PANEL
+from graphfw.runtime.numpy_executor.linalg.qr import panel_columns
 from graphfw.runtime.numpy_executor.linalg.steps import small_rows
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
@@ -40,6 +42,7 @@ _REWRITES = (
 _LINEAR_ALGEBRA = (
     DeterminantToLU(small_rows),
     BlockFactorisations(small_rows, PANEL),
+    BlockReflections(small_rows, panel_columns),
     NestConcats(),
 )
 
