@@ -19,6 +19,7 @@ from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.columns import FEW, ColumnCode
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.lu import factor_steps
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
@@ -243,40 +244,77 @@ def triangle_steps(
     node: Node, op: TriangularEquations, inputs: Sequence[View], output: View
 ) -> list[Step]:
     """Return the steps that solve with triangles of any size, matrix by matrix."""
-    dtype, size, columns = output.storage.dtype, output.shape[-2], output.shape[-1]
-    lead = output.shape[:-2]
-    is_small = isinstance(size, int) and size <= SMALL_SINGLE
+    lead, (size, columns) = output.shape[:-2], output.shape[-2:]
+    is_few = isinstance(columns, int) and 0 < columns <= FEW
+    lying, copies = in_order(node, output, lead)
+    if copies or not (is_few or lying.strides[-1] == 1):
+        return []
+    views = [lying]
+    for number, x in enumerate(inputs):
+        lying, more = in_order(node, x, lead)
+        copies += more
+        is_dense = 1 in lying.strides[1:] if is_few else lying.strides[-1] == 1
+        is_small = isinstance(size, int) and size <= SMALL_SINGLE
+        if number == 0 and not is_dense and (is_few or not is_small):
+            # Of each row, a line of cache would have to be fetched for every element.
+            step, temp = copied(lying, (node,), "rows of a triangle", KernelCode)
+            lying = View(temp, 0, lying.shape, contiguous(lying.shape))
+            copies.append(step)
+        views.append(lying)
+    make = few_columns_step if is_few else many_columns_step
+    return [*copies, make(node, op, views)]
+
+
+def few_columns_step(node: Node, op: TriangularEquations, views: Sequence[View]) -> Step:
+    """Return the step that solves for a few columns."""
+    output, matrix, _ = views
+    dtype, (count, size, columns) = output.storage.dtype, output.shape
+    assert isinstance(columns, int)
+    code = ColumnCode(
+        dtype,
+        columns,
+        upper=op.upper,
+        unit=op.unit_diagonal,
+        by_columns=matrix.strides[-1] != 1,
+    )
+    params = [size]
+    for view in views:
+        params += [view.offset, *view.strides]
+    return Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple([view.storage for view in views]),
+        written=(True, False, False),
+        params=tuple(params),
+        work_items=count,
+        scratch=size * columns * dtype.itemsize,
+        can_fail=True,
+    )
+
+
+def many_columns_step(node: Node, op: TriangularEquations, views: Sequence[View]) -> Step:
+    """Return the step that solves for vectors of columns."""
+    dtype, (count, size, columns) = views[0].storage.dtype, views[0].shape
     lanes, vectors = lanes_of(dtype), 2 if host().vector_bytes == 64 else 1
     # An item has a vector at least; of few columns, as many as leave each thread some.
     block = lanes * dim_max(1, dim_min(vectors, columns // (2 * lanes)))
     blocks = ceil(columns, block)
     params: list[DimLike] = [size, columns, block, blocks]
-    operands, copies = [], []
-    for number, x in enumerate((output, *inputs)):
-        lying, more = in_order(node, x, lead)
-        if number == 0 and (more or x.strides[-1] != 1):
-            return []
-        if number == 1 and not is_small and lying.strides[-1] != 1:
-            # Of each row, a line of cache would have to be fetched for every element.
-            step, temp = copied(lying, (node,), "rows of a triangle", KernelCode)
-            lying, more = View(temp, 0, lying.shape, contiguous(lying.shape)), [*more, step]
-        copies += more
-        operands.append(lying.storage)
-        apart, row, column = lying.strides
-        offset = lying.offset
+    for number, view in enumerate(views):
+        apart, row, column = view.strides
+        offset = view.offset
         if op.upper:
             offset = offset + (size - 1) * (row + (column if number == 1 else 0))
             row = -row
             column = -column if number == 1 else column
         params += [offset, apart, row, column]
-    step = Step(
+    return Step(
         nodes=(node,),
         code=TriangleCode(dtype, unit=op.unit_diagonal, vectors=vectors),
-        operands=tuple(operands),
+        operands=tuple([view.storage for view in views]),
         written=(True, False, False),
         params=tuple(params),
-        work_items=size_of(lead) * blocks,
+        work_items=count * blocks,
         scratch=size * vectors * 64,
         can_fail=True,
     )
-    return [*copies, step]
