@@ -21,7 +21,7 @@ def eliminate(f: MatrixWriter, size: str, end: str) -> None:
     with f.loop("0", size) as step:
         k = step.index
         after = f.add(k, "1")
-        bring_up(f, k, k, size, end)
+        bring_up(f, k, size, end)
         pivot = f.get(k, k)
         f.refuse(f.compare("oeq", pivot, zero))
         with f.loop(after, size) as below:
@@ -29,36 +29,60 @@ def eliminate(f: MatrixWriter, size: str, end: str) -> None:
             f.subtract_row(below.index, k, after, end, factor)
 
 
-def factor(f: MatrixWriter, rows: str, columns: str, inner: str, order: str) -> None:
-    """Make of a matrix the multiples below the diagonal and the triangle that elimination leaves.
+def factor(
+    f: MatrixWriter, rows: str, columns: str, inner: str, multiples: str, order: str
+) -> None:
+    """Find the triangles that elimination makes of a matrix, whose columns are rows here.
 
-    Where a column has only zeros, its multiples are 0.
+    Its own rows become the columns of the upper triangle, up to the diagonal; what is after it is
+    not to be read. Where a column has only zeros, its multiples are 0.
 
     Args:
         f: The writer.
         rows: Of the matrix.
         columns: Likewise.
         inner: The smaller number of the two.
+        multiples: The row from which on the columns of the lower triangle go.
         order: Where the numbers of the rows are, which are exchanged as these are.
     """
     zero, unit = [f.lanes.one.constant(value) for value in (0, 1)]
     with f.loop("0", inner) as step:
         k = step.index
-        after = f.add(k, "1")
-        bring_up(f, k, "0", rows, columns, order)
+        vector = f.add(multiples, k)
+        which = f.largest(k, k, rows)
+        for other, found in _where_found(f, which, k, rows):
+            f.exchange_columns(multiples, vector, k, other, found)
+            f.exchange_columns(k, columns, k, other, found)
+            positions = [f.add(order, r) for r in (k, other)]
+            x, y = [f.get_number(position) for position in positions]
+            f.put_number(positions[0], f.choose_number(found, y, x))
+            f.put_number(positions[1], f.choose_number(found, x, y))
         pivot = f.get(k, k)
         divisor = f.choose(f.compare("oeq", pivot, zero), unit, pivot)
-        with f.loop(after, rows) as below:
-            multiple = f.divide(f.get(below.index, k), divisor)
-            f.put(below.index, k, multiple)
-            f.subtract_row(below.index, k, after, columns, multiple)
+        f.divide_below(vector, k, k, rows, divisor)
+        begin = f.aligned(k)
+        for chunk in _some_rows(f, f.add(k, "1"), columns):
+            factors = [f.get(row, k) for row in chunk]
+            f.subtract_rows(chunk, vector, begin, rows, factors)
+    with f.loop("0", inner) as step:
+        f.put(f.add(multiples, step.index), step.index, unit)
 
 
-def bring_up(f: MatrixWriter, k: str, begin: str, size: str, end: str, order: str = "") -> None:
-    """Exchange row k and the one below that has the largest element in column k.
+def _where_found(f: MatrixWriter, which: str, k: str, size: str) -> Iterator[tuple[str, str]]:
+    """Open branches for the row after row k that was found, if it is one, with where it was."""
+    if not f.lanes.many:
+        found = f.let(f"xor i1 {f.same(which, f.number(k))}, true")
+        with f.when(found):
+            yield f.index(which), found
+        return
+    with f.loop(f.add(k, "1"), size) as below:
+        found = f.same(which, f.number(below.index))
+        with f.when_any(found):
+            yield below.index, found
 
-    From column `begin` to `end`; the numbers at `order`, one for each row, are exchanged, too.
-    """
+
+def bring_up(f: MatrixWriter, k: str, size: str, end: str) -> None:
+    """Exchange row k and the one below that has the largest element in column k, from there on."""
     after = f.add(k, "1")
     first = f.size_of(f.get(k, k))
     carried = [(f.lanes.one.kind, first), (f.number_kind, f.number(k))]
@@ -71,27 +95,8 @@ def bring_up(f: MatrixWriter, k: str, begin: str, size: str, end: str, order: st
             f.choose(larger, here, largest),
             f.choose_number(larger, number, which),
         ]
-    which = below.values[1]
-    if not f.lanes.many:
-        found = f.let(f"xor i1 {f.same(which, f.number(k))}, true")
-        with f.when(found):
-            _exchange(f, k, f.index(which), begin, end, found, order)
-        return
-    with f.loop(after, size) as below:
-        found = f.same(which, f.number(below.index))
-        with f.when_any(found):
-            _exchange(f, k, below.index, begin, end, found, order)
-
-
-def _exchange(
-    f: MatrixWriter, row: str, other: str, begin: str, end: str, where: str, order: str
-) -> None:
-    f.exchange_rows(row, other, begin, end, where)
-    if order:
-        positions = [f.add(order, r) for r in (row, other)]
-        x, y = [f.get_number(position) for position in positions]
-        f.put_number(positions[0], f.choose_number(where, y, x))
-        f.put_number(positions[1], f.choose_number(where, x, y))
+    for other, found in _where_found(f, below.values[1], k, size):
+        f.exchange_rows(k, other, k, end, found)
 
 
 def substitute(

@@ -82,10 +82,10 @@ class ColumnCode:
         held = [
             self._at(f, "%scratch", f.mul(size, str(column))) for column in range(self._columns)
         ]
-        with f.loop("0", size) as row:
+        with f.loop("0", size) as each:
             for column, own in enumerate(held):
-                value = self._element(f, side, row.index, str(column), strides[2])
-                self._one.store(f, value, self._at(f, own, row.index))
+                value = self._element(f, side, each.index, str(column), strides[2])
+                self._one.store(f, value, self._at(f, own, each.index))
         far = strides[1][1 if self._by_columns else 0]
         for rows in self._blocks(f, size):
             lines = [self._at(f, matrix, f.mul(row, far)) for row in rows]

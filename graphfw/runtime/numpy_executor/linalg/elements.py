@@ -11,6 +11,9 @@ from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
+_SET = 1024
+"""Bytes: rows whose distance is a multiple of it share few places of a cache."""
+
 
 class Lanes:
     """The meaning of the lanes of vectors.
@@ -38,6 +41,15 @@ class Lanes:
 def lanes_of(dtype: DType) -> int:
     """Return how many elements a vector has: on narrower machines it is several registers."""
     return 64 // dtype.itemsize
+
+
+def row_distance(columns: int, dtype: DType, *, many: bool) -> int:
+    """Return how many elements there are from row to row: of a single matrix whole vectors."""
+    if many:
+        return columns
+    lanes = lanes_of(dtype)
+    distance = lanes * -(-columns // lanes)
+    return distance + (lanes if distance * dtype.itemsize % _SET == 0 else 0)
 
 
 class ElementWriter(BranchWriter):

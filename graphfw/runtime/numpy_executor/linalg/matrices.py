@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
+from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg.elements import ElementWriter
+from graphfw.runtime.numpy_executor.special.numbers import Number
 
 
 class Source(NamedTuple):
@@ -29,6 +31,11 @@ class Source(NamedTuple):
     apart: str
     row: str
     column: str
+
+    @property
+    def transposed(self) -> Source:
+        """The transposes of the matrices."""
+        return self._replace(row=self.column, column=self.row)
 
 
 class MatrixWriter(ElementWriter):
@@ -93,6 +100,71 @@ class MatrixWriter(ElementWriter):
             size = self._row_call("fabs", value)
             column.following = [self._row_call("maxnum", size, column.values[0])]
         return self._across("fmax", column.values[0])
+
+    def divide_below(self, row: str, other: str, k: str, end: str, divisor: str) -> None:
+        """Make a row of another's elements after column k, divided, and of zeros before."""
+        number = self.lanes.row
+        spread = self._in_row(divisor)
+        with self.loop("0", end, self.lanes.step) as column:
+            value = number.load(self, self._slot(other, column.index))
+            value = self.let(f"fdiv {number.kind} {value}, {spread}")
+            value = self._where_after(column.index, k, value)
+            number.store(self, value, self._slot(row, column.index))
+
+    def largest(self, row: str, k: str, end: str) -> str:
+        """Return the number of a row's largest element from column k on, the first of equal ones.
+
+        NaN is larger than nothing, and nothing is larger than a NaN in column k.
+        """
+        number, kind = self.lanes.row, self._row_numbers
+        count = self.lanes.count
+        begin = self.aligned(k)
+        first = self.size_of(self.get(row, k))
+        with_nan = self.let(f"fcmp uno {self.lanes.one.kind} {first}, {first}")
+        start = self._spread_number(k)
+        least = number.constant(-1)
+        with self.loop(
+            begin, end, self.lanes.step, carried=[(number.kind, least), (kind, start)]
+        ) as column:
+            value = self._row_call("fabs", number.load(self, self._slot(row, column.index)))
+            here = self._spread_number(column.index)
+            larger = self.let(f"fcmp ogt {number.kind} {value}, {column.values[0]}")
+            if not self.lanes.many:
+                here = self.let(f"add {kind} {here}, {iota(self._number, count)}")
+                for how, bound in (("sge", k), ("slt", end)):
+                    bounds = self._spread_number(bound)
+                    inside = self.let(f"icmp {how} {kind} {here}, {bounds}")
+                    larger = self.let(f"and <{count} x i1> {larger}, {inside}")
+            column.following = [
+                self.let(f"select <{count} x i1> {larger}, {one} {new}, {one} {column.values[i]}")
+                for i, (one, new) in enumerate(((number.kind, value), (kind, here)))
+            ]
+        size, which = column.values
+        if not self.lanes.many:
+            most = self._spread(self._across("fmax", size), self.lanes.one.kind, count)
+            same = self.let(f"fcmp oeq {number.kind} {size}, {most}")
+            none = self._spread_number(end)
+            which = self.let(f"select <{count} x i1> {same}, {kind} {which}, {kind} {none}")
+            name = f"llvm.vector.reduce.smin.v{count}{self._number}"
+            which = self.call(self._number, name, (kind, which))
+        return self.choose_number(with_nan, self.number(k), which)
+
+    @property
+    def _row_numbers(self) -> str:
+        return vector(self._number, self.lanes.count)
+
+    def _spread_number(self, index: str) -> str:
+        """Return the same number in all lanes of a row."""
+        bits = 8 * self.lanes.dtype.itemsize
+        value = index if bits == 64 else self.let(f"trunc i64 {index} to i{bits}")
+        return self._spread(value, self._number, self.lanes.count)
+
+    def exchange_columns(self, first: str, last: str, column: str, other: str, where: str) -> None:
+        """Exchange elements of two columns in some rows, in the matrices of which a truth holds."""
+        with self.loop(first, last) as row:
+            x, y = [self.get(row.index, c) for c in (column, other)]
+            self.put(row.index, column, self.choose(where, y, x))
+            self.put(row.index, other, self.choose(where, x, y))
 
     def scale_row(self, row: str, begin: str, end: str, divisor: str) -> str:
         """Divide a row from a column on, and return the sum of the squares."""
@@ -247,18 +319,83 @@ class MatrixWriter(ElementWriter):
     def _copy_rows_in(self, source: Source, rows: str, columns: str, at: str) -> None:
         """Load a matrix whose rows are contiguous, vector by vector."""
         number, count = self.lanes.row, self.lanes.count
-        size = 8 * self.lanes.dtype.itemsize
         with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
-            mask = self._mask(self.sub(columns, column.index))
-            value = self.call(
-                number.kind,
-                f"llvm.masked.load.v{count}f{size}.p0",
-                ("ptr", self._address(source, row.index, column.index)),
-                ("i32", str(self.lanes.dtype.itemsize)),
-                (f"<{count} x i1>", mask),
-                (number.kind, "zeroinitializer"),
-            )
+            address = self._address(source, row.index, column.index)
+            value = self._load_some(number, address, self.sub(columns, column.index))
             number.store(self, value, self._slot(row.index, self.add(column.index, at)))
+
+    def copy_transposed_in(self, source: Source, rows: str, columns: str) -> None:
+        """Load the transposes of matrices, with zeros up to a whole vector after their rows."""
+        if self.lanes.many:
+            self._copy_elements_in(source.transposed, columns, rows, "0")
+            return
+        dense = self.let(f"icmp eq i64 {source.column}, 1")
+        with self.when(dense):
+            self._copy_squares_in(source, rows, columns)
+        with self.when(self.let(f"xor i1 {dense}, true")):
+            last = self.aligned(self.sub(rows, "1"))
+            with self.loop("0", columns) as column:
+                self.fill_row(column.index, last, rows)
+            self.copy_in(source.transposed, columns, rows, "0")
+
+    def _copy_squares_in(self, source: Source, rows: str, columns: str) -> None:
+        """Load the transpose of a matrix whose rows are contiguous, square by square."""
+        side = host().vector_bytes // self.lanes.dtype.itemsize
+        square = Number(self.lanes.dtype, side)
+        end = self.whole(rows, self.lanes.count)
+        with self.loop("0", end, side) as row, self.loop("0", columns, side) as column:
+            left = self.sub(columns, column.index)
+            lines = []
+            for i in range(side):
+                here = self.add(row.index, str(i))
+                is_row = self.let(f"icmp slt i64 {here}, {rows}")
+                count = self.let(f"select i1 {is_row}, i64 {left}, i64 0")
+                address = self._address(source, here, column.index)
+                lines.append(self._load_some(square, address, count))
+            for i, value in enumerate(self._transposed(square, lines)):
+                square.store(self, value, self._slot(self.add(column.index, str(i)), row.index))
+
+    def _transposed(self, number: Number, lines: Sequence[str]) -> list[str]:
+        """Return the columns of a square: bit by bit, what differs there changes places."""
+        found, side = list(lines), len(lines)
+        bit = 1
+        while bit < side:
+            for i in range(side):
+                if i & bit:
+                    continue
+                pair = found[i], found[i + bit]
+                low = [j if not j & bit else side + j - bit for j in range(side)]
+                high = [j + bit if not j & bit else side + j for j in range(side)]
+                found[i], found[i + bit] = [
+                    self.let(
+                        f"shufflevector {number.kind} {pair[0]}, {number.kind} {pair[1]}, "
+                        f"<{side} x i32> <{', '.join([f'i32 {j}' for j in order])}>"
+                    )
+                    for order in (low, high)
+                ]
+            bit *= 2
+        return found
+
+    def _load_some(self, number: Number, address: str, count: str) -> str:
+        """Load the first elements of a vector, and zeros."""
+        size = 8 * self.lanes.dtype.itemsize
+        return self.call(
+            number.kind,
+            f"llvm.masked.load.v{number.lanes}f{size}.p0",
+            ("ptr", address),
+            ("i32", str(self.lanes.dtype.itemsize)),
+            (f"<{number.lanes} x i1>", self._mask(count, number.lanes)),
+            (number.kind, "zeroinitializer"),
+        )
+
+    def copy_upper_out(self, target: Source, rows: str, columns: str) -> None:
+        """Store upper triangles whose columns are rows of scratch memory, and zeros below them."""
+        with self.loop("0", rows) as row:
+            with self.loop("0", self.low(row.index, columns)) as column:
+                self.write_element(target, row.index, column.index, self.lanes.one.constant(0))
+            with self.loop(row.index, columns) as column:
+                value = self.get(column.index, row.index)
+                self.write_element(target, row.index, column.index, value)
 
     def copy_out(self, target: Source, rows: str, columns: str, at: str, first: str = "0") -> None:
         """Store matrices of scratch memory, from its column `at` and its row `first` on."""
@@ -295,9 +432,9 @@ class MatrixWriter(ElementWriter):
             pairs = zip(types, values, strict=True)
             self.do(f"call void {name}({', '.join([f'{kind} {text}' for kind, text in pairs])})")
 
-    def _mask(self, left: str) -> str:
+    def _mask(self, left: str, count: int = 0) -> str:
         """Return which lanes of a vector are among so many elements."""
-        count = self.lanes.count
+        count = count or self.lanes.count
         every = self._spread(left, "i64", count)
         return self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {every}")
 

@@ -15,7 +15,7 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.linalg import algorithms
-from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
+from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
 from graphfw.runtime.numpy_executor.linalg.views import in_order
 from graphfw.runtime.numpy_executor.special.moves import ceil
@@ -31,9 +31,6 @@ _LEAST = 8
 
 _NEAR = 1 << 18
 """Bytes of a panel, if it can: a core's cache holds it and its vectors."""
-
-_SET = 1024
-"""Bytes: rows whose distance is a multiple of it share few places of a cache."""
 
 _NAMES = ("count", "together", "rows", "columns", "inner", "bases", "vectors", "width")
 """Of matrices, and how many of them a work item has; of rows and columns of one, the smaller number
@@ -85,36 +82,20 @@ class ReflectionCode:
                 found.append(Source(start, apart, row, column))
             *targets, x = found
             rows, inner, vectors = n["rows"], n["inner"], n["vectors"]
-            last = f.aligned(f.sub(rows, "1"))
-            with f.loop("0", n["columns"]) as line:
-                f.fill_row(line.index, last, rows)
-            f.copy_in(_transposed(x), n["columns"], rows, "0")
+            f.copy_transposed_in(x, rows, n["columns"])
             algorithms.reflect(f, n["columns"], rows, inner, vectors)
-            _store_upper(f, targets[-1], n["bases"] if self._is_whole else inner, n["columns"])
+            f.copy_upper_out(targets[-1], n["bases"] if self._is_whole else inner, n["columns"])
             if self._is_whole:
                 algorithms.orthonormal(f, n["bases"], rows, inner, vectors)
-                f.copy_out(_transposed(targets[0]), n["bases"], rows, "0")
+                f.copy_out(targets[0].transposed, n["bases"], rows, "0")
             else:
                 algorithms.join_reflections(f, rows, inner, vectors)
                 f.copy_out(targets[0], inner, rows, "0", vectors)
                 joined = f.add(f.add(vectors, inner), "1")
-                f.copy_out(_transposed(targets[1]), inner, inner, "0", joined)
+                f.copy_out(targets[1].transposed, inner, inner, "0", joined)
         f.finish()
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
-
-
-def _transposed(source: Source) -> Source:
-    return source._replace(row=source.column, column=source.row)
-
-
-def _store_upper(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
-    """Store the transpose of a lower triangle, and zeros below it."""
-    with f.loop("0", rows) as row:
-        with f.loop("0", f.low(row.index, columns)) as column:
-            f.write_element(target, row.index, column.index, f.lanes.one.constant(0))
-        with f.loop(row.index, columns) as column:
-            f.write_element(target, row.index, column.index, f.get(column.index, row.index))
 
 
 def panel_columns(node: Node, rows: int) -> int:
@@ -145,11 +126,10 @@ def reflection_steps(
     inner = min(rows, columns)
     bases = rows if isinstance(node.op, QR) and node.op.complete else inner
     lanes = lanes_of(dtype)
-    width = rows if many else lanes * -(-rows // lanes)
-    if not many and width * dtype.itemsize % _SET == 0:
-        width += lanes
+    width = row_distance(rows, dtype, many=many)
     vectors = max(columns, bases if is_whole else 0)
     total = vectors + inner + 1 + (0 if is_whole else inner)
+    total = max(total, columns + lanes)  # rows are copied in squares
     groups = max(1, _WORK_ITEM // (rows * columns * inner))
     together = lanes * groups if many else 1
     params = [count, together, rows, columns, inner, bases, vectors, width]
