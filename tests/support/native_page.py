@@ -50,7 +50,8 @@ the dtypes of their first inputs; "some" means some shapes or options. Loops and
 it: their bodies are compiled, and `plan.explain()` says what makes the iterations.
 
 `cholesky`, `inv`, `lu`, `qr` and `solve` have native code where the number of rows is known, not a
-symbol; of many matrices `inv`, `lu` and `solve` do up to 32 rows.
+symbol; of many matrices `inv`, `lu` and `solve` do up to 32 rows. `eigh` and `eigvalsh` have it for
+eight or sixteen matrices and more, of up to 32 rows.
 
 `pytest --update-api` writes this page from the compilers' answers.
 

@@ -16,7 +16,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike, always_ge, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.op import LOOSE, PURE, Case, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
@@ -47,12 +47,16 @@ __all__ = [
 ]
 
 
+LEADING = 0.62
+"""The leading element of a vector is the first that is not smaller than this part of the largest:
+so among elements that tie, rounding errors do not choose."""
+
+
 def _phases(xp: Any, vectors: Any) -> Any:
     """Return the number of size 1 that a column's leading element has as its phase.
 
     Eigenvectors are as good with another sign or phase, and libraries choose differently. Divided
-    by this, their leading element is positive. It is the first that is not much smaller than the
-    largest: so among elements that tie, rounding errors do not choose.
+    by this, their leading element is positive (`LEADING`).
 
     Args:
         xp: The array module.
@@ -64,7 +68,7 @@ def _phases(xp: Any, vectors: Any) -> Any:
     if vectors.size == 0:
         return xp.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), dtype=vectors.dtype)
     sizes = xp.abs(vectors)
-    position = xp.argmax(sizes >= 0.62 * sizes.max(axis=-2, keepdims=True), axis=-2)
+    position = xp.argmax(sizes >= LEADING * sizes.max(axis=-2, keepdims=True), axis=-2)
     leading = xp.take_along_axis(vectors, position[..., None, :], axis=-2)
     return leading / xp.abs(leading)
 
@@ -77,6 +81,8 @@ def _inverse_or_zero(x: Tensor, is_zero: Tensor) -> Tensor:
 @op("eigvalsh")
 class EigvalsH(Decomposition):
     """The eigenvalues of symmetric matrices.  x: [*B, M, M]  ->  [*B, M]"""
+
+    traits = frozenset({PURE, LOOSE})
 
     def shape(self, x: Shape) -> Shape:
         return require_square(x)[:-1]
@@ -118,6 +124,8 @@ def eigvalsh(x: TensorLike, /) -> Tensor:
 @op("eigh")
 class EigH(Decomposition):
     """Eigenvalues and eigenvectors of symmetric matrices.  [*B, M, M]  ->  [*B, M], [*B, M, M]"""
+
+    traits = frozenset({PURE, LOOSE})
 
     multiple = True
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from graphfw.ir.tensor import Node
 from graphfw.ops.linalg.cholesky_qr import QR, Cholesky, Reflections
+from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.linalg.solve import Inv, Solve
 from graphfw.ops.linalg.triangular_lu import LU, SolveFactor, SolveTriangular
@@ -90,6 +91,8 @@ def _scans(
 @lowers(
     QR,
     Cholesky,
+    EigH,
+    EigvalsH,
     Inv,
     LU,
     Reflections,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
-from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
+from graphfw.runtime.numpy_executor.codegen.registers import literal, splat, vector
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
@@ -106,6 +106,15 @@ class ElementWriter(BranchWriter):
     def with_sign(self, x: str, sign: str) -> str:
         """Elements with the signs of others."""
         return self._of_elements("copysign", x, sign)
+
+    def multiply_add(self, x: str, y: str, z: str) -> str:
+        """The product of elements, and a sum."""
+        return self._of_elements("fmuladd", x, y, z)
+
+    def constant(self, value: float) -> str:
+        """The nearest number of the dtype, in all lanes."""
+        one = self.lanes.one
+        return splat(one.single, literal(value, self.lanes.dtype), one.lanes)
 
     def divide(self, x: str, y: str) -> str:
         """The quotient of elements."""

@@ -324,6 +324,25 @@ class MatrixWriter(ElementWriter):
             value = self._load_some(number, address, self.sub(columns, column.index))
             number.store(self, value, self._slot(row.index, self.add(column.index, at)))
 
+    def load_mean(self, source: Source, size: str) -> None:
+        """Load the upper triangles of the means of matrices and their transposes."""
+        one = self.lanes.one
+        half = one.constant(0.5)
+        with self.loop("0", size) as row, self.loop(row.index, size) as column:
+            above = self.read_element(source, row.index, column.index)
+            below = self.read_element(source, column.index, row.index)
+            halves = [one.multiply(self, half, x) for x in (above, below)]
+            self.put(row.index, column.index, one.add(self, *halves))
+
+    def set_identity(self, size: str, *, first: str = "0", at: str = "0") -> None:
+        """Put ones on a diagonal, and zeros around it, from a row and a column on."""
+        one = self.lanes.one
+        with self.loop("0", size) as row:
+            line = self.add(row.index, first)
+            with self.loop("0", size) as column:
+                self.put(line, self.add(column.index, at), one.constant(0))
+            self.put(line, self.add(row.index, at), one.constant(1))
+
     def copy_transposed_in(self, source: Source, rows: str, columns: str) -> None:
         """Load the transposes of matrices, with zeros up to a whole vector after their rows."""
         if self.lanes.many:

@@ -10,6 +10,7 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.linalg.cholesky_qr import QR, Cholesky, Reflections
+from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
 from graphfw.ops.linalg.solve import Inv
 from graphfw.ops.linalg.triangular_lu import LU, TriangularEquations
 from graphfw.passes.fuse_views import contiguous
@@ -20,6 +21,7 @@ from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.columns import FEW, ColumnCode
+from graphfw.runtime.numpy_executor.linalg.eigen import eigen_steps
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.lu import factor_steps
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
@@ -119,14 +121,14 @@ class SmallMatrices:
         self, f: MatrixWriter, size: str, columns: str, sources: Sequence[Source], target: Source
     ) -> None:
         if self._algorithm == "cholesky":
-            _load_mean(f, sources[0], size)
+            f.load_mean(sources[0], size)
             algorithms.cholesky(f, size)
             _store_transposed(f, target, size)
             return
         end = f.add(size, columns)
         f.copy_in(sources[0], size, size, "0")
         if self._algorithm == "inverse":
-            _set_identity(f, size, size)
+            f.set_identity(size, at=size)
         else:
             f.copy_in(sources[1], size, columns, size)
         upper, unit = self._upper, self._unit
@@ -136,17 +138,6 @@ class SmallMatrices:
         checks = self._algorithm == "triangle"
         algorithms.substitute(f, size, end, upper=upper, unit=unit, checks=checks)
         f.copy_out(target, size, columns, size)
-
-
-def _load_mean(f: MatrixWriter, source: Source, size: str) -> None:
-    """Load the upper triangles of the means of matrices and their transposes."""
-    one = f.lanes.one
-    half = one.constant(0.5)
-    with f.loop("0", size) as row, f.loop(row.index, size) as column:
-        above = f.read_element(source, row.index, column.index)
-        below = f.read_element(source, column.index, row.index)
-        halves = [one.multiply(f, half, x) for x in (above, below)]
-        f.put(row.index, column.index, one.add(f, *halves))
 
 
 def _store_transposed(f: MatrixWriter, target: Source, size: str) -> None:
@@ -161,15 +152,6 @@ def _store_transposed(f: MatrixWriter, target: Source, size: str) -> None:
             f.write_element(target, row.index, column.index, zero)
 
 
-def _set_identity(f: MatrixWriter, size: str, at: str) -> None:
-    """Put ones on a diagonal, and zeros around it."""
-    one = f.lanes.one
-    with f.loop("0", size) as row:
-        with f.loop("0", size) as column:
-            f.put(row.index, f.add(column.index, at), one.constant(0))
-        f.put(row.index, f.add(row.index, at), one.constant(1))
-
-
 def small_rows(node: Node) -> int:
     """Return how many rows a matrix of a node may have; 0 where there is no native code for it."""
     x = node.inputs[0]
@@ -182,6 +164,8 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
     """Return the steps of a node; none where its matrices are large, or of unknown size."""
     if isinstance(node.op, LU):
         return factor_steps(node, inputs, outputs, small_rows(node))
+    if isinstance(node.op, EigH | EigvalsH):
+        return eigen_steps(node, inputs, outputs)
     if isinstance(node.op, QR | Reflections):
         return reflection_steps(node, inputs, outputs, small_rows(node))
     (output,) = outputs
