@@ -8,7 +8,8 @@ Forward and Reverse Mode Algorithmic Differentiation" (2008); for complex matric
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphfw.errors import DTypeError, GradientError
@@ -16,7 +17,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike, always_ge, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import LOOSE, PURE, Case, bad, ok, op
+from graphfw.ir.op import LOOSE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
@@ -34,6 +35,7 @@ from graphfw.ops.linalg.matrix_rules import (
     require_matrices,
     require_square,
 )
+from graphfw.ops.linalg.single_precision import single_precision
 
 __all__ = [
     "EigResult",
@@ -78,6 +80,22 @@ def _inverse_or_zero(x: Tensor, is_zero: Tensor) -> Tensor:
     return F.where(is_zero, 0, 1 / F.where(is_zero, 1, x))
 
 
+def _in_single(
+    op: Op, xp: Any, dtype: DType, name: str, found: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return an op's function with LAPACK's in single precision, where there is one, or its `eval`.
+
+    Args:
+        op: The op.
+        xp: The array module.
+        dtype: Of its input.
+        name: See `single_precision`.
+        found: Computes the op, given the array module, LAPACK's function and the input.
+    """
+    search = single_precision(xp, dtype, name)
+    return partial(op.eval, xp) if search is None else partial(found, xp, search)
+
+
 @op("eigvalsh")
 class EigvalsH(Decomposition):
     """The eigenvalues of symmetric matrices.  x: [*B, M, M]  ->  [*B, M]"""
@@ -91,8 +109,14 @@ class EigvalsH(Decomposition):
         return require_lapack(x).real
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.eigvalsh, x)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        return _in_single(self, xp, dtypes[0], "eigvalsh", self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any) -> Any:
         failure = "eigvalsh: the search for eigenvalues does not converge"
-        return attempt(failure, FINITE_FIX, xp.linalg.eigvalsh, hermitian(xp, x))
+        return attempt(failure, FINITE_FIX, search, hermitian(xp, x))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -136,8 +160,14 @@ class EigH(Decomposition):
         return require_lapack(x).real, x
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.eigh, x)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        return _in_single(self, xp, dtypes[0], "eigh", self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any) -> Any:
         failure = "eigh: the search for eigenvalues does not converge"
-        values, vectors = attempt(failure, FINITE_FIX, xp.linalg.eigh, hermitian(xp, x))
+        values, vectors = attempt(failure, FINITE_FIX, search, hermitian(xp, x))
         return values, vectors / _phases(xp, vectors)
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
@@ -313,8 +343,14 @@ class SVDVals(Decomposition):
         return require_lapack(x).real
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.svd, x, compute_uv=False)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        return _in_single(self, xp, dtypes[0], "svdvals", self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any, **options: bool) -> Any:
         failure = "svdvals: the search for singular values does not converge"
-        return attempt(failure, FINITE_FIX, xp.linalg.svd, x, compute_uv=False)
+        return attempt(failure, FINITE_FIX, search, x, **options)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -359,9 +395,15 @@ class SVD(Decomposition):
         return require_lapack(x), x.real, x
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.svd, x, full_matrices=self.full_matrices)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        name = "full svd" if self.full_matrices else "svd"
+        return _in_single(self, xp, dtypes[0], name, self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any, **options: bool) -> Any:
         failure = "svd: the search for singular values does not converge"
-        options = {"full_matrices": self.full_matrices}
-        u, s, vh = attempt(failure, FINITE_FIX, xp.linalg.svd, x, **options)
+        u, s, vh = attempt(failure, FINITE_FIX, search, x, **options)
         of_u = _phases(xp, u)
         size = s.shape[-1]
         # What a column of U is divided by, its row of Vh is multiplied with.

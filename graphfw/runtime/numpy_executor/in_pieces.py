@@ -25,8 +25,8 @@ from graphfw.ir.types import TensorType
 from graphfw.ops.batching import free_axis
 
 _PIECE = 1 << 17
-"""Elements of a piece's largest input or output, or as much work: some ms of a sort, and 20 times as
-long as it takes to start a thread."""
+"""Elements of a piece's largest input or output, or as much work: some ms of a sort, and 20 times
+as long as it takes to start a thread."""
 
 _AT_ONCE = 8
 """Operations that take about as long as an element of a sort: decompositions of matrices have many
