@@ -335,6 +335,8 @@ def eig(x: TensorLike, /) -> EigResult:
 class SVDVals(Decomposition):
     """The singular values.  x: [*B, M, N]  ->  [*B, min(M, N)]"""
 
+    traits = frozenset({PURE, LOOSE})
+
     def shape(self, x: Shape) -> Shape:
         *batch, rows, columns = require_matrices(x)
         return (*batch, dim_min(rows, columns))
@@ -381,6 +383,8 @@ def svdvals(x: TensorLike, /) -> Tensor:
 @op("svd")
 class SVD(Decomposition):
     """x = U diag(S) Vh.  x: [*B, M, N]  ->  [*B, M, K], [*B, K], [*B, K, N]"""
+
+    traits = frozenset({PURE, LOOSE})
 
     full_matrices: bool = True
     multiple = True

@@ -23,6 +23,7 @@ from graphfw.passes.sink_pooling import (
     SinkConvBelowPool,
     SinkElementwiseBelowPool,
 )
+from graphfw.passes.svd_by_qr import SVDByQR
 from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
 from graphfw.runtime.numpy_executor.linalg.lu import PANEL
@@ -42,6 +43,7 @@ _REWRITES = (
 _LINEAR_ALGEBRA = (
     DeterminantToLU(small_rows),
     BlockFactorisations(small_rows, PANEL),
+    SVDByQR(small_rows),
     BlockReflections(small_rows, panel_columns),
     NestConcats(),
 )
