@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from graphfw.ir.build import emit, emit_all
-from graphfw.ir.functions import F
 from graphfw.ir.graph import Graph
 from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.cholesky_qr import QR
-from graphfw.ops.linalg.eigen_svd import LEADING, SVD, SVDVals
+from graphfw.ops.linalg.eigen_svd import SVD, SVDVals
 from graphfw.passes.base import Pass
+from graphfw.passes.signs_of_vectors import signed
 from graphfw.utils.records import record
 
 _LONGER = 1.8
@@ -50,30 +50,16 @@ class SVDByQR(Pass):
             q, r = emit_all(QR(), x if is_tall else x.mT)
             if isinstance(node.op, SVDVals):
                 return emit(SVDVals(), r)
-            u, s, vh = emit_all(SVD(False), r if is_tall else r.mT)
-            if not is_tall:
-                return u, s, vh @ q.mT
-            u = q @ u
-            signs = _signs(u)
-            return u * signs, s, vh * signs.mT
+            u, s, vh = emit_all(SVD(False, is_raw=True), r if is_tall else r.mT)
+            return signed(q @ u, s, vh) if is_tall else signed(u, s, vh @ q.mT)
 
         return rebuild(graph, rewrite)
 
     def _fits(self, node: Node) -> bool:
-        is_reduced = isinstance(node.op, SVD) and not node.op.full_matrices
+        is_reduced = isinstance(node.op, SVD) and not (node.op.full_matrices or node.op.is_raw)
         if not (is_reduced or isinstance(node.op, SVDVals)) or not self.is_native(node):
             return False
         rows, columns = node.inputs[0].shape[-2:]
         if not isinstance(rows, int) or not isinstance(columns, int):
             return False
         return 0 < min(rows, columns) * _LONGER <= max(rows, columns)
-
-
-def _signs(vectors: Tensor) -> Tensor:
-    """Return the signs of the columns' leading elements.  [*B, M, N] -> [*B, 1, N]"""
-    sizes = F.abs(vectors)
-    bound = LEADING * F.max(sizes, axis=-2, keepdims=True)
-    position = F.argmax((sizes >= bound).astype(vectors.dtype), axis=-2, keepdims=True)
-    leading = F.take_along_axis(vectors, position, axis=-2)
-    result: Tensor = F.where(leading < 0, -1.0, 1.0).astype(vectors.dtype)
-    return result

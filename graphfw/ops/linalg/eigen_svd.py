@@ -35,6 +35,7 @@ from graphfw.ops.linalg.matrix_rules import (
     require_matrices,
     require_square,
 )
+from graphfw.ops.linalg.phases import phases
 from graphfw.ops.linalg.single_precision import single_precision
 
 __all__ = [
@@ -47,32 +48,6 @@ __all__ = [
     "svd",
     "svdvals",
 ]
-
-
-LEADING = 0.62
-"""The leading element of a vector is the first that is not smaller than this part of the largest:
-so among elements that tie, rounding errors do not choose."""
-
-
-def _phases(xp: Any, vectors: Any) -> Any:
-    """Return the number of size 1 that a column's leading element has as its phase.
-
-    Eigenvectors are as good with another sign or phase, and libraries choose differently. Divided
-    by this, their leading element is positive (`LEADING`).
-
-    Args:
-        xp: The array module.
-        vectors: [*B, M, N], none of the columns 0.
-
-    Returns:
-        [*B, 1, N]
-    """
-    if vectors.size == 0:
-        return xp.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), dtype=vectors.dtype)
-    sizes = xp.abs(vectors)
-    position = xp.argmax(sizes >= LEADING * sizes.max(axis=-2, keepdims=True), axis=-2)
-    leading = xp.take_along_axis(vectors, position[..., None, :], axis=-2)
-    return leading / xp.abs(leading)
 
 
 def _inverse_or_zero(x: Tensor, is_zero: Tensor) -> Tensor:
@@ -147,10 +122,15 @@ def eigvalsh(x: TensorLike, /) -> Tensor:
 
 @op("eigh")
 class EigH(Decomposition):
-    """Eigenvalues and eigenvectors of symmetric matrices.  [*B, M, M]  ->  [*B, M], [*B, M, M]"""
+    """Eigenvalues and eigenvectors of symmetric matrices.  [*B, M, M]  ->  [*B, M], [*B, M, M]
+
+    Attributes:
+        is_raw: Whether x is symmetric already, and vectors may have any signs: passes make it so.
+    """
 
     traits = frozenset({PURE, LOOSE})
 
+    is_raw: bool = False
     multiple = True
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
@@ -167,8 +147,9 @@ class EigH(Decomposition):
 
     def _found(self, xp: Any, search: Callable[..., Any], x: Any) -> Any:
         failure = "eigh: the search for eigenvalues does not converge"
-        values, vectors = attempt(failure, FINITE_FIX, search, hermitian(xp, x))
-        return values, vectors / _phases(xp, vectors)
+        whole = x if self.is_raw else hermitian(xp, x)
+        values, vectors = attempt(failure, FINITE_FIX, search, whole)
+        return values, vectors if self.is_raw else vectors / phases(xp, vectors)
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -290,7 +271,7 @@ class Eig(Decomposition):
         failure = "eig: the search for eigenvalues does not converge"
         values, vectors = attempt(failure, FINITE_FIX, xp.linalg.eig, x)
         dtype = xp.result_type(x.dtype, xp.complex64)  # NumPy's are real where they all can be
-        vectors = (vectors / _phases(xp, vectors)).astype(dtype, copy=False)
+        vectors = (vectors / phases(xp, vectors)).astype(dtype, copy=False)
         return values.astype(dtype, copy=False), vectors
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
@@ -382,11 +363,17 @@ def svdvals(x: TensorLike, /) -> Tensor:
 
 @op("svd")
 class SVD(Decomposition):
-    """x = U diag(S) Vh.  x: [*B, M, N]  ->  [*B, M, K], [*B, K], [*B, K, N]"""
+    """x = U diag(S) Vh.  x: [*B, M, N]  ->  [*B, M, K], [*B, K], [*B, K, N]
+
+    Attributes:
+        full_matrices: Whether U and Vh are square.
+        is_raw: Whether vectors may have any signs: passes make it so.
+    """
 
     traits = frozenset({PURE, LOOSE})
 
     full_matrices: bool = True
+    is_raw: bool = False
     multiple = True
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
@@ -408,10 +395,12 @@ class SVD(Decomposition):
     def _found(self, xp: Any, search: Callable[..., Any], x: Any, **options: bool) -> Any:
         failure = "svd: the search for singular values does not converge"
         u, s, vh = attempt(failure, FINITE_FIX, search, x, **options)
-        of_u = _phases(xp, u)
+        if self.is_raw:
+            return u, s, vh
+        of_u = phases(xp, u)
         size = s.shape[-1]
         # What a column of U is divided by, its row of Vh is multiplied with.
-        of_v = xp.swapaxes(_phases(xp, xp.swapaxes(vh, -2, -1)), -2, -1)
+        of_v = xp.swapaxes(phases(xp, xp.swapaxes(vh, -2, -1)), -2, -1)
         paired = xp.conj(xp.swapaxes(of_u[..., :size], -2, -1))
         return u / of_u, s, vh / xp.concatenate([paired, of_v[..., size:, :]], axis=-2)
 

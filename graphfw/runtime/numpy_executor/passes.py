@@ -16,6 +16,7 @@ from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.nest_concats import NestConcats
 from graphfw.passes.partial_sorts import SortToPartialSort
+from graphfw.passes.signs_of_vectors import SignsOfVectors
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
     FuseMaxPoolBackward,
@@ -26,6 +27,7 @@ from graphfw.passes.sink_pooling import (
 from graphfw.passes.svd_by_qr import SVDByQR
 from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
+from graphfw.runtime.numpy_executor.linalg.eigen import is_small_eigen
 from graphfw.runtime.numpy_executor.linalg.lu import PANEL
 from graphfw.runtime.numpy_executor.linalg.qr import panel_columns
 from graphfw.runtime.numpy_executor.linalg.steps import small_rows
@@ -44,6 +46,7 @@ _LINEAR_ALGEBRA = (
     DeterminantToLU(small_rows),
     BlockFactorisations(small_rows, PANEL),
     SVDByQR(small_rows),
+    SignsOfVectors(is_small_eigen),
     BlockReflections(small_rows, panel_columns),
     NestConcats(),
 )

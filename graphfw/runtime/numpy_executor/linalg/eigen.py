@@ -13,7 +13,8 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.elementwise.cast import finfo
-from graphfw.ops.linalg.eigen_svd import LEADING, EigH
+from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
+from graphfw.ops.linalg.phases import LEADING
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
@@ -203,17 +204,26 @@ def _turn(
     f.put(*last, f.multiply_add(cosine, y, one.multiply(f, sine, x)))
 
 
+def is_small_eigen(node: Node) -> bool:
+    """Whether there is native code for a node: the eigenvalues of many small symmetric matrices."""
+    if not isinstance(node.op, EigH | EigvalsH):
+        return False
+    x = node.inputs[0]
+    size, count, lanes = x.shape[-1], size_of(x.shape[:-2]), lanes_of(x.dtype)
+    largest = _LARGEST if isinstance(node.op, EigH) or x.dtype.itemsize == 4 else _FEWER
+    if x.dtype.is_complex or not isinstance(size, int) or not 0 < size <= largest:
+        return False
+    return not isinstance(count, int) or count >= (lanes // 2 if size <= _ANY else lanes)
+
+
 def eigen_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> list[Step]:
     """Return the step of eigenvalues of matrices; none where there are few, or they are large."""
     (x,) = inputs
     dtype, lead, size = x.storage.dtype, x.shape[:-2], x.shape[-1]
-    count, lanes = size_of(lead), lanes_of(dtype)
-    vectors = isinstance(node.op, EigH)
-    largest = _LARGEST if vectors or dtype.itemsize == 4 else _FEWER
-    if dtype.is_complex or not isinstance(size, int) or not 0 < size <= largest:
+    if not is_small_eigen(node):
         return []
-    if isinstance(count, int) and count < (lanes // 2 if size <= _ANY else lanes):
-        return []
+    assert isinstance(size, int)
+    count, lanes, vectors = size_of(lead), lanes_of(dtype), isinstance(node.op, EigH)
     groups = max(1, _WORK_ITEM // size**3)
     together = lanes * groups
     params = [count, together, size]
