@@ -59,6 +59,11 @@ def test_large_matrices(mode, dtype, rng):
         check(a, compiled(qr(mode), a)(a), mode)
 
 
+def test_narrower_panels_of_many_rows(rng):
+    a = drawn(rng, (9000, 20), "float64")
+    check(a, compiled(qr(), a)(a))
+
+
 @pytest.mark.parametrize("shape", [(6, 4), (9, 8, 8), (90, 70), (70, 90)], ids=str)
 def test_dependent_columns(shape, rng):
     """R is what is left of them: signs stay where there is nothing to reflect."""

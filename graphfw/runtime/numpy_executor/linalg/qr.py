@@ -24,13 +24,10 @@ _WORK_ITEM = 1 << 15
 """Changes of vectors that a work item makes about, if there are so many."""
 
 _PANEL = 32
-"""Columns of a panel, of few rows."""
+"""Columns of a panel; half as many where there are very many rows."""
 
-_LEAST = 8
-"""Columns of a panel, of very many."""
-
-_NEAR = 1 << 18
-"""Bytes of a panel, if it can: a core's cache holds it and its vectors."""
+_NEAR = 1 << 19
+"""Bytes of a panel that a core's cache holds, beside its vectors."""
 
 _NAMES = ("count", "together", "rows", "columns", "inner", "bases", "vectors", "width")
 """Of matrices, and how many of them a work item has; of rows and columns of one, the smaller number
@@ -100,8 +97,8 @@ class ReflectionCode:
 
 def panel_columns(node: Node, rows: int) -> int:
     """Return how many columns a panel of so many rows has."""
-    columns = _NEAR // (rows * node.inputs[0].dtype.itemsize)
-    return max(_LEAST, min(_PANEL, columns // _LEAST * _LEAST))
+    is_near = rows * _PANEL * node.inputs[0].dtype.itemsize <= _NEAR
+    return _PANEL if is_near else _PANEL // 2
 
 
 def reflection_steps(
