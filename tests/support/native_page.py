@@ -34,7 +34,7 @@ MADE_BY_EXECUTORS = {
 }
 """Modules of ops that nobody describes."""
 
-MADE_BY_PASSES = {"partial_sort", "solve_factor", "window_relu_sum", "window_route"}
+MADE_BY_PASSES = {"partial_sort", "reflections", "solve_factor", "window_relu_sum", "window_route"}
 """Further ops that nobody describes."""
 
 INTRODUCTION = """\
@@ -49,10 +49,11 @@ The table lists the ops that a library computes in some of the cases that their 
 the dtypes of their first inputs; "some" means some shapes or options. Loops and branches are not in
 it: their bodies are compiled, and `plan.explain()` says what makes the iterations.
 
-`cholesky`, `inv`, `lu` and `solve` have native code where the number of rows is known, not a
-symbol; of many matrices `inv`, `lu` and `solve` do up to 32 rows. `sort` has it where the length
-of lines is known: up to 512 elements of 16 bits or more; with AVX2 or AVX-512 up to 8,192 of many
-lines, and with AVX-512 any number of floats. Integers of 64 bits have it with AVX-512.
+`cholesky`, `inv`, `lu`, `qr` and `solve` have native code where the number of rows is known, not a
+symbol; of many matrices `inv`, `lu` and `solve` do up to 32 rows. `eigh` and `eigvalsh` have it for
+eight or sixteen matrices and more, of up to 32 rows. `sort` has it where the length of lines is
+known: up to 512 elements of 16 bits or more; with AVX2 or AVX-512 up to 8,192 of many lines, and
+with AVX-512 any number of floats. Integers of 64 bits have it with AVX-512.
 
 `pytest --update-api` writes this page from the compilers' answers.
 

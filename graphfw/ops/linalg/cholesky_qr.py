@@ -14,7 +14,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import always_ge, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import LOOSE, PURE, Case, bad, ok, op
+from graphfw.ir.op import LOOSE, NONDIFF, PURE, Case, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
@@ -105,6 +105,8 @@ def cholesky(x: TensorLike, /, *, upper: bool = False) -> Tensor:
 class QR(Decomposition):
     """Orthonormal columns, and upper triangular.  x: [*B, M, N]  ->  [*B, M, K], [*B, K, N]"""
 
+    traits = frozenset({PURE, LOOSE})
+
     complete: bool = False
     multiple = True
 
@@ -179,6 +181,55 @@ def _imaginary_diagonal(x: Tensor) -> Tensor | int:
     if not x.dtype.is_complex:
         return 0
     return 0.5 * diagonal_matrix(F.diagonal(x) - F.conj(F.diagonal(x)))
+
+
+@op("reflections")
+class Reflections(Decomposition):
+    """A QR decomposition, Q as reflections.  [*B, M, N] -> [*B, K, M], [*B, K, K], [*B, K, N]
+
+    With Y, T and R, Q with all M columns is I - Y^T T Y: a product of K reflections (the compact
+    WY representation). Y is 0 left of its diagonal of ones, and T is upper triangular;
+    K = min(M, N).
+
+    Nobody describes it, and nothing differentiates it: passes make it of QR decompositions of real
+    matrices.
+    """
+
+    traits = frozenset({PURE, LOOSE})
+    multiple = True
+    vjp = NONDIFF
+
+    def shape(self, x: Shape) -> tuple[Shape, ...]:
+        *batch, rows, columns = require_matrices(x)
+        inner = dim_min(rows, columns)
+        return (*batch, inner, rows), (*batch, inner, inner), (*batch, inner, columns)
+
+    def dtype(self, x: DType) -> tuple[DType, ...]:
+        return (require_lapack(x),) * 3
+
+    def eval(self, xp: Any, x: Any) -> tuple[Any, ...]:
+        *batch, rows, columns = x.shape
+        inner = min(rows, columns)
+        packed, numbers = xp.linalg.qr(x, mode="raw")
+        vectors = xp.triu(packed[..., :inner, :], 1) + xp.eye(inner, rows, dtype=x.dtype)
+        products = vectors @ xp.swapaxes(vectors, -2, -1)
+        joined = xp.zeros((*batch, inner, inner), dtype=x.dtype)
+        for k in range(inner):
+            tau = numbers[..., k, None]
+            known = (joined[..., :k, :k] @ products[..., :k, k, None])[..., 0]
+            joined[..., :k, k] = -tau * known
+            joined[..., k, k] = numbers[..., k]
+        upper = xp.triu(xp.swapaxes(packed, -2, -1)[..., :inner, :])
+        return vectors, joined, xp.ascontiguousarray(upper)
+
+    @staticmethod
+    def cases() -> Iterator[Case]:
+        yield ok("float32[3, 3]", diagonal=4.0)
+        yield ok("float32[2, 5, 3]", diagonal=4.0)
+        yield ok("float32[2, 3, 5]", diagonal=4.0)
+        yield ok("float64[m, n]", sizes={"m": 4, "n": 2}, diagonal=4.0)
+        yield bad("float32[3]", match="wants matrices, of 2 dims or more, not 1")
+        yield bad("bfloat16[3, 3]", match="not bfloat16", error=DTypeError)
 
 
 class QRResult(NamedTuple):

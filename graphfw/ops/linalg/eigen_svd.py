@@ -8,7 +8,8 @@ Forward and Reverse Mode Algorithmic Differentiation" (2008); for complex matric
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from graphfw.errors import DTypeError, GradientError
@@ -16,7 +17,7 @@ from graphfw.ir.build import emit, emit_all
 from graphfw.ir.dim import DimLike, always_ge, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F, public
-from graphfw.ir.op import Case, bad, ok, op
+from graphfw.ir.op import LOOSE, PURE, Case, Op, bad, ok, op
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, inexact
@@ -34,6 +35,8 @@ from graphfw.ops.linalg.matrix_rules import (
     require_matrices,
     require_square,
 )
+from graphfw.ops.linalg.phases import phases
+from graphfw.ops.linalg.single_precision import single_precision
 
 __all__ = [
     "EigResult",
@@ -47,36 +50,32 @@ __all__ = [
 ]
 
 
-def _phases(xp: Any, vectors: Any) -> Any:
-    """Return the number of size 1 that a column's leading element has as its phase.
-
-    Eigenvectors are as good with another sign or phase, and libraries choose differently. Divided
-    by this, their leading element is positive. It is the first that is not much smaller than the
-    largest: so among elements that tie, rounding errors do not choose.
-
-    Args:
-        xp: The array module.
-        vectors: [*B, M, N], none of the columns 0.
-
-    Returns:
-        [*B, 1, N]
-    """
-    if vectors.size == 0:
-        return xp.ones((*vectors.shape[:-2], 1, vectors.shape[-1]), dtype=vectors.dtype)
-    sizes = xp.abs(vectors)
-    position = xp.argmax(sizes >= 0.62 * sizes.max(axis=-2, keepdims=True), axis=-2)
-    leading = xp.take_along_axis(vectors, position[..., None, :], axis=-2)
-    return leading / xp.abs(leading)
-
-
 def _inverse_or_zero(x: Tensor, is_zero: Tensor) -> Tensor:
     """Return 1 / x, and 0 where `is_zero` says so: there x is 0 but for rounding errors."""
     return F.where(is_zero, 0, 1 / F.where(is_zero, 1, x))
 
 
+def _in_single(
+    op: Op, xp: Any, dtype: DType, name: str, found: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return an op's function with LAPACK's in single precision, where there is one, or its `eval`.
+
+    Args:
+        op: The op.
+        xp: The array module.
+        dtype: Of its input.
+        name: See `single_precision`.
+        found: Computes the op, given the array module, LAPACK's function and the input.
+    """
+    search = single_precision(xp, dtype, name)
+    return partial(op.eval, xp) if search is None else partial(found, xp, search)
+
+
 @op("eigvalsh")
 class EigvalsH(Decomposition):
     """The eigenvalues of symmetric matrices.  x: [*B, M, M]  ->  [*B, M]"""
+
+    traits = frozenset({PURE, LOOSE})
 
     def shape(self, x: Shape) -> Shape:
         return require_square(x)[:-1]
@@ -85,8 +84,14 @@ class EigvalsH(Decomposition):
         return require_lapack(x).real
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.eigvalsh, x)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        return _in_single(self, xp, dtypes[0], "eigvalsh", self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any) -> Any:
         failure = "eigvalsh: the search for eigenvalues does not converge"
-        return attempt(failure, FINITE_FIX, xp.linalg.eigvalsh, hermitian(xp, x))
+        return attempt(failure, FINITE_FIX, search, hermitian(xp, x))
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -117,8 +122,15 @@ def eigvalsh(x: TensorLike, /) -> Tensor:
 
 @op("eigh")
 class EigH(Decomposition):
-    """Eigenvalues and eigenvectors of symmetric matrices.  [*B, M, M]  ->  [*B, M], [*B, M, M]"""
+    """Eigenvalues and eigenvectors of symmetric matrices.  [*B, M, M]  ->  [*B, M], [*B, M, M]
 
+    Attributes:
+        is_raw: Whether x is symmetric already, and vectors may have any signs: passes make it so.
+    """
+
+    traits = frozenset({PURE, LOOSE})
+
+    is_raw: bool = False
     multiple = True
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
@@ -128,9 +140,16 @@ class EigH(Decomposition):
         return require_lapack(x).real, x
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.eigh, x)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        return _in_single(self, xp, dtypes[0], "eigh", self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any) -> Any:
         failure = "eigh: the search for eigenvalues does not converge"
-        values, vectors = attempt(failure, FINITE_FIX, xp.linalg.eigh, hermitian(xp, x))
-        return values, vectors / _phases(xp, vectors)
+        whole = x if self.is_raw else hermitian(xp, x)
+        values, vectors = attempt(failure, FINITE_FIX, search, whole)
+        return values, vectors if self.is_raw else vectors / phases(xp, vectors)
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -252,7 +271,7 @@ class Eig(Decomposition):
         failure = "eig: the search for eigenvalues does not converge"
         values, vectors = attempt(failure, FINITE_FIX, xp.linalg.eig, x)
         dtype = xp.result_type(x.dtype, xp.complex64)  # NumPy's are real where they all can be
-        vectors = (vectors / _phases(xp, vectors)).astype(dtype, copy=False)
+        vectors = (vectors / phases(xp, vectors)).astype(dtype, copy=False)
         return values.astype(dtype, copy=False), vectors
 
     def vjp(self, ct: Sequence[Tensor], y: Sequence[Tensor], x: Tensor) -> tuple[Any, ...]:
@@ -297,6 +316,8 @@ def eig(x: TensorLike, /) -> EigResult:
 class SVDVals(Decomposition):
     """The singular values.  x: [*B, M, N]  ->  [*B, min(M, N)]"""
 
+    traits = frozenset({PURE, LOOSE})
+
     def shape(self, x: Shape) -> Shape:
         *batch, rows, columns = require_matrices(x)
         return (*batch, dim_min(rows, columns))
@@ -305,8 +326,14 @@ class SVDVals(Decomposition):
         return require_lapack(x).real
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.svd, x, compute_uv=False)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        return _in_single(self, xp, dtypes[0], "svdvals", self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any, **options: bool) -> Any:
         failure = "svdvals: the search for singular values does not converge"
-        return attempt(failure, FINITE_FIX, xp.linalg.svd, x, compute_uv=False)
+        return attempt(failure, FINITE_FIX, search, x, **options)
 
     def vjp(self, ct: Tensor, y: Tensor, x: Tensor) -> tuple[Any, ...]:
         def gradient() -> Tensor:
@@ -336,9 +363,17 @@ def svdvals(x: TensorLike, /) -> Tensor:
 
 @op("svd")
 class SVD(Decomposition):
-    """x = U diag(S) Vh.  x: [*B, M, N]  ->  [*B, M, K], [*B, K], [*B, K, N]"""
+    """x = U diag(S) Vh.  x: [*B, M, N]  ->  [*B, M, K], [*B, K], [*B, K, N]
+
+    Attributes:
+        full_matrices: Whether U and Vh are square.
+        is_raw: Whether vectors may have any signs: passes make it so.
+    """
+
+    traits = frozenset({PURE, LOOSE})
 
     full_matrices: bool = True
+    is_raw: bool = False
     multiple = True
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
@@ -351,13 +386,21 @@ class SVD(Decomposition):
         return require_lapack(x), x.real, x
 
     def eval(self, xp: Any, x: Any) -> Any:
+        return self._found(xp, xp.linalg.svd, x, full_matrices=self.full_matrices)
+
+    def kernel(self, xp: Any, *dtypes: DType) -> Callable[..., Any]:
+        name = "full svd" if self.full_matrices else "svd"
+        return _in_single(self, xp, dtypes[0], name, self._found)
+
+    def _found(self, xp: Any, search: Callable[..., Any], x: Any, **options: bool) -> Any:
         failure = "svd: the search for singular values does not converge"
-        options = {"full_matrices": self.full_matrices}
-        u, s, vh = attempt(failure, FINITE_FIX, xp.linalg.svd, x, **options)
-        of_u = _phases(xp, u)
+        u, s, vh = attempt(failure, FINITE_FIX, search, x, **options)
+        if self.is_raw:
+            return u, s, vh
+        of_u = phases(xp, u)
         size = s.shape[-1]
         # What a column of U is divided by, its row of Vh is multiplied with.
-        of_v = xp.swapaxes(_phases(xp, xp.swapaxes(vh, -2, -1)), -2, -1)
+        of_v = xp.swapaxes(phases(xp, xp.swapaxes(vh, -2, -1)), -2, -1)
         paired = xp.conj(xp.swapaxes(of_u[..., :size], -2, -1))
         return u / of_u, s, vh / xp.concatenate([paired, of_v[..., size:, :]], axis=-2)
 

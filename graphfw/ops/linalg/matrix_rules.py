@@ -126,7 +126,9 @@ def hermitian(xp: Any, x: Any) -> Any:
 
     So both triangles count, and the gradient of what reads them is symmetric.
     """
-    return 0.5 * x + 0.5 * xp.conj(xp.swapaxes(x, -2, -1))
+    half = 0.5 * x
+    other = xp.swapaxes(half, -2, -1)
+    return half + (xp.conj(other) if xp.iscomplexobj(x) else other)
 
 
 def diagonal_matrix(values: Tensor) -> Tensor:

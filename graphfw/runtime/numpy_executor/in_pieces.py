@@ -25,8 +25,12 @@ from graphfw.ir.types import TensorType
 from graphfw.ops.batching import free_axis
 
 _PIECE = 1 << 17
-"""Elements of a piece's largest input or output: some ms of a sort, and 20 times as long as it
-takes to start a thread."""
+"""Elements of a piece's largest input or output, or as much work: some ms of a sort, and 20 times
+as long as it takes to start a thread."""
+
+_AT_ONCE = 8
+"""Operations that take about as long as an element of a sort: decompositions of matrices have many
+for each element."""
 
 Compute = Callable[[Sequence[Array], Rng], Sequence[Array]]
 
@@ -54,14 +58,15 @@ def cut_of(node: Node, op: Op, sizes: Mapping[str, int]) -> ResultCut | None:
     inputs, outputs = (
         [_at(tensor, sizes) for tensor in tensors] for tensors in (node.inputs, node.outputs)
     )
-    largest = max([int(t.size) for t in (*inputs, *outputs)])
-    if largest < 2 * _PIECE:
+    flops = op.cost(tuple(outputs), *inputs).flops
+    work = max([int(t.size) for t in (*inputs, *outputs)] + [int(flops) // _AT_ONCE])
+    if work < 2 * _PIECE:
         return None
     axis = free_axis(op, inputs, outputs)
     if axis is None:
         return None
     length = int(outputs[0].shape[axis])
-    step = max(1, _PIECE * length // largest)
+    step = max(1, _PIECE * length // work)
     return ResultCut(axis, length, step, outputs) if step < length else None
 
 

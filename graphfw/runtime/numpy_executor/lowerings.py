@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphfw.ir.tensor import Node
-from graphfw.ops.linalg.cholesky_qr import Cholesky
+from graphfw.ops.linalg.cholesky_qr import QR, Cholesky, Reflections
+from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.linalg.solve import Inv, Solve
 from graphfw.ops.linalg.triangular_lu import LU, SolveFactor, SolveTriangular
@@ -99,7 +100,20 @@ def _sorts(
 # Linear algebra.
 
 
-@lowers(Cholesky, Inv, LU, Solve, SolveFactor, SolveTriangular, target="numpy", fills=True)
+@lowers(
+    QR,
+    Cholesky,
+    EigH,
+    EigvalsH,
+    Inv,
+    LU,
+    Reflections,
+    Solve,
+    SolveFactor,
+    SolveTriangular,
+    target="numpy",
+    fills=True,
+)
 def _small_matrices(
     node: Node, inputs: Sequence[View], outputs: Sequence[View], settings: CpuSettings
 ) -> Sequence[Step]:

@@ -8,6 +8,7 @@ from graphfw.ir.tensor import Node
 from graphfw.passes import pipelines
 from graphfw.passes.base import Pass
 from graphfw.passes.block_factorisations import BlockFactorisations
+from graphfw.passes.block_reflections import BlockReflections
 from graphfw.passes.complex_products import ComplexProductToReal
 from graphfw.passes.control_flow import OptimiseBodies
 from graphfw.passes.determinants import DeterminantToLU
@@ -15,6 +16,7 @@ from graphfw.passes.integer_products import IntegerProductToReduction
 from graphfw.passes.low_bit_gemv import GemvToReduction
 from graphfw.passes.nest_concats import NestConcats
 from graphfw.passes.partial_sorts import SortToPartialSort
+from graphfw.passes.signs_of_vectors import SignsOfVectors
 from graphfw.passes.sink_pooling import (
     FuseConvReluPool,
     FuseMaxPoolBackward,
@@ -22,9 +24,12 @@ from graphfw.passes.sink_pooling import (
     SinkConvBelowPool,
     SinkElementwiseBelowPool,
 )
+from graphfw.passes.svd_by_qr import SVDByQR
 from graphfw.passes.topk_reductions import TopKToReductions
 from graphfw.runtime.numpy_executor import convolution
+from graphfw.runtime.numpy_executor.linalg.eigen import is_small_eigen
 from graphfw.runtime.numpy_executor.linalg.lu import PANEL
+from graphfw.runtime.numpy_executor.linalg.qr import panel_columns
 from graphfw.runtime.numpy_executor.linalg.steps import small_rows
 from graphfw.runtime.numpy_executor.machine import matrix_unit_here
 from graphfw.runtime.numpy_executor.matmul.amx import tiles_for
@@ -40,6 +45,9 @@ _REWRITES = (
 _LINEAR_ALGEBRA = (
     DeterminantToLU(small_rows),
     BlockFactorisations(small_rows, PANEL),
+    SVDByQR(small_rows),
+    SignsOfVectors(is_small_eigen),
+    BlockReflections(small_rows, panel_columns),
     NestConcats(),
 )
 

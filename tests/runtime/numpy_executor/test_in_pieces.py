@@ -94,6 +94,20 @@ def test_a_large_node_is_cut(shape, axis, symbolic, rng, monkeypatch):
     assert cut[:3] == (1 - axis, shape[1 - axis], step)
 
 
+def test_matrices_are_cut_by_the_work_that_they_are():
+    cuts = {}
+    for count, size in ((4, 200), (4, 20), (2000, 14), (1, 500)):
+        with gf.Graph():
+            node = gf.linalg.svdvals(gf.placeholder((count, size, size))).node
+        cut = in_pieces.cut_of(node, node.op, {})
+        cuts[count, size] = None if cut is None else cut[:3]
+    assert cuts[4, 200] == (0, 4, 1)
+    assert cuts[4, 20] is cuts[1, 500] is None
+    axis, length, step = cuts[2000, 14]
+    assert (axis, length) == (0, 2000)
+    assert 100 <= step <= 1000
+
+
 def test_a_timeout_ends_a_node_between_two_pieces(rng, monkeypatch):
     monkeypatch.setattr(in_pieces, "_PIECE", 100)
     calls = []

@@ -44,6 +44,30 @@ def test_triangles(lead, upper, unit, dtype, rng):
             np.testing.assert_allclose(part @ y, b, **tolerance(dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lead", [(), (3,)], ids=str)
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangles_for_few_columns(lead, upper, dtype, rng):
+    """Rows or columns of the matrix are contiguous, or none are; the other triangle is not read."""
+    views = {
+        "rows": (lambda x: x, lambda x: x),
+        "columns": (lambda x: x.swapaxes(-1, -2).copy(), lambda x: x.mT),
+        "none": (lambda x: np.repeat(x, 2, axis=-1), lambda x: x[..., ::2]),
+    }
+    for n in (1, 5, 8, 33, 70, 203):
+        a, part = triangle(rng, lead, n, dtype, upper=upper, unit=False)
+        a[..., ~np.tri(n, dtype=bool).T if upper else ~np.tri(n, dtype=bool)] = np.nan
+        for columns in (1, 2, 3, 4):
+            b = rng.standard_normal((*lead, n, columns)).astype(dtype)
+            for stored, view in views.values():
+                y = run(
+                    lambda a, b, v=view: gf.linalg.solve_triangular(v(a), b, upper=upper),
+                    stored(a),
+                    b,
+                )
+                np.testing.assert_allclose(part @ y, b, **tolerance(dtype))
+
+
 def test_triangles_of_views_and_symbols(rng):
     a, _ = triangle(rng, (2, 1), 70, "float64", upper=False, unit=False)
     b = rng.standard_normal((3, 20, 70))

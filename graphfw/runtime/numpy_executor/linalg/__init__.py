@@ -1,5 +1,5 @@
-"""Small matrices as native code: factored, inverted and solved with, one or many at a time.
+"""Matrices as native code: factored, inverted and solved with, one or many at a time.
 
-`matrices.py` has matrices in a thread's scratch memory, `algorithms.py` what is done to them, and
-`steps.py` the steps of nodes.
+`elements.py` and `matrices.py` have matrices in a thread's scratch memory, `algorithms.py` what is
+done to them. `steps.py`, `lu.py` and `qr.py` make the steps of nodes.
 """

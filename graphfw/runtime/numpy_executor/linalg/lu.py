@@ -11,7 +11,8 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.linalg import algorithms
-from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
 from graphfw.runtime.numpy_executor.linalg.views import in_order
 from graphfw.runtime.numpy_executor.special.moves import ceil
 
@@ -59,7 +60,7 @@ class FactorCode:
         stored = self._lanes.one.stored
         begin = f.mul("%work_item", n["together"])
         end = f.low(f.add(begin, n["together"]), n["count"])
-        numbers = f.mul(n["rows"], n["width"])
+        numbers = f.mul(f.add(n["columns"], n["inner"]), n["width"])
         with f.loop(begin, end, self._lanes.unit) as group:
             f.live(f.sub(n["count"], group.index))
             found = []
@@ -69,40 +70,19 @@ class FactorCode:
                 start = f.at(stored if number else "i64", array, first)
                 found.append(Source(start, apart, row, column))
             order, lower, upper, x = found
-            f.copy_in(x, n["rows"], n["columns"], "0")
+            f.copy_transposed_in(x, n["rows"], n["columns"])
             with f.loop("0", n["rows"]) as line:
                 f.put_number(f.add(numbers, line.index), f.number(line.index))
-            algorithms.factor(f, n["rows"], n["columns"], n["inner"], numbers)
+            multiples = n["columns"]
+            algorithms.factor(f, n["rows"], n["columns"], n["inner"], multiples, numbers)
             with f.loop("0", n["rows"]) as line:
                 value = f.get_number(f.add(numbers, line.index))
                 f.write_number(order, line.index, value)
-            _store_lower(f, lower, n["rows"], n["inner"])
-            _store_upper(f, upper, n["inner"], n["columns"])
+            f.copy_out(lower.transposed, n["inner"], n["rows"], "0", multiples)
+            f.copy_upper_out(upper, n["inner"], n["columns"])
         f.finish()
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
-
-
-def _store_lower(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
-    """Store what is below a diagonal of ones."""
-    zero, unit = [f.lanes.one.constant(value) for value in (0, 1)]
-    with f.loop("0", rows) as row:
-        known = f.low(row.index, columns)
-        with f.loop("0", known) as column:
-            f.write_element(target, row.index, column.index, f.get(row.index, column.index))
-        with f.loop(known, columns) as column:
-            is_unit = f.let(f"icmp eq i64 {row.index}, {column.index}")
-            value = f.lanes.one.choose(f, is_unit, unit, zero)
-            f.write_element(target, row.index, column.index, value)
-
-
-def _store_upper(f: MatrixWriter, target: Source, rows: str, columns: str) -> None:
-    """Store what is on a diagonal and above it."""
-    with f.loop("0", rows) as row:
-        with f.loop("0", row.index) as column:
-            f.write_element(target, row.index, column.index, f.lanes.one.constant(0))
-        with f.loop(row.index, columns) as column:
-            f.write_element(target, row.index, column.index, f.get(row.index, column.index))
 
 
 def factor_steps(
@@ -128,8 +108,8 @@ def factor_steps(
     order, lower, upper = outputs
     column = View(order.storage, order.offset, (*order.shape, 1), (*order.strides, 1))
     lanes, inner = lanes_of(dtype), min(rows, columns)
-    # Whole vectors reach beyond a row.
-    width = columns if many else lanes * (-(-columns // lanes) + 1)
+    width = row_distance(rows, dtype, many=many)
+    total = max(columns + inner + 1, columns + lanes)  # rows are copied in squares
     groups = max(1, _WORK_ITEM // (rows * columns * inner))
     together = lanes * groups if many else 1
     params = [count, together, rows, columns, inner, width]
@@ -148,6 +128,6 @@ def factor_steps(
         written=(True, True, True, False),
         params=tuple(params),
         work_items=ceil(count, together),
-        scratch=((rows + 1) * width + rows) * (lanes if many else 1) * dtype.itemsize,
+        scratch=total * width * (lanes if many else 1) * dtype.itemsize,
     )
     return [*copies, step]

@@ -8,43 +8,13 @@ form, in whole vectors in the second, which may change elements after the row's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
-from graphfw.runtime.numpy_executor.codegen.registers import iota, splat, vector
+from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
+from graphfw.runtime.numpy_executor.codegen.target import host
+from graphfw.runtime.numpy_executor.linalg.elements import ElementWriter
 from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
-
-
-class Lanes:
-    """The meaning of the lanes of vectors.
-
-    Attributes:
-        dtype: Of the elements: float32 or float64.
-        count: How many lanes a vector has.
-        many: Whether they are elements of as many matrices, rather than neighbours in a row.
-        one: What an element of a matrix is in registers.
-        row: What is changed of a row at once.
-        step: How many columns that are.
-        unit: How many numbers an element takes in scratch memory.
-    """
-
-    def __init__(self, dtype: DType, *, many: bool) -> None:
-        self.dtype = dtype
-        self.count = lanes_of(dtype)
-        self.many = many
-        self.one = Number(dtype, self.count if many else 1)
-        self.row = Number(dtype, self.count)
-        self.step = 1 if many else self.count
-        self.unit = self.count if many else 1
-
-
-def lanes_of(dtype: DType) -> int:
-    """Return how many elements a vector has: on narrower machines it is several registers."""
-    return 64 // dtype.itemsize
 
 
 class Source(NamedTuple):
@@ -62,154 +32,14 @@ class Source(NamedTuple):
     row: str
     column: str
 
-
-class MatrixWriter(BranchWriter):
-    """The lines of a function that computes with matrices in scratch memory.
-
-    Args:
-        module: Where the function goes.
-        lanes: What vectors hold.
-    """
-
-    def __init__(self, module: LlvmModule, lanes: Lanes) -> None:
-        super().__init__(module)
-        self.lanes = lanes
-        self._truth = vector("i1", lanes.one.lanes)
-        self._failed = self.let(f"alloca {self._truth}")
-        self._set_truth("false")
-        self.width = "0"
-        """How many elements there are from row to row; to be set before elements are used."""
-        self._live = ""
-
-    # Elements.
-
-    def get(self, row: str, column: str) -> str:
-        """Return an element."""
-        return self.lanes.one.load(self, self._slot(row, column))
-
-    def put(self, row: str, column: str, value: str) -> None:
-        """Set an element."""
-        self.lanes.one.store(self, value, self._slot(row, column))
-
-    def _slot(self, row: str, column: str) -> str:
-        lanes = self.lanes
-        element = self.add(self.mul(row, self.width), column)
-        return self.at(lanes.one.stored, "%scratch", self.mul(element, str(lanes.unit)))
-
-    def _unary(self, function: str, x: str) -> str:
-        one = self.lanes.one
-        suffix = f"v{one.lanes}" if one.lanes > 1 else ""
-        name = f"llvm.{function}.{suffix}f{8 * self.lanes.dtype.itemsize}"
-        return self.call(one.kind, name, (one.kind, x))
-
-    def size_of(self, x: str) -> str:
-        """The size of elements, without their signs."""
-        return self._unary("fabs", x)
-
-    def sqrt(self, x: str) -> str:
-        """The square root of elements."""
-        return self._unary("sqrt", x)
-
-    def divide(self, x: str, y: str) -> str:
-        """The quotient of elements."""
-        return self.let(f"fdiv {self.lanes.one.kind} {x}, {y}")
-
-    def compare(self, how: str, x: str, y: str) -> str:
-        """Compare elements; with NaN nothing is true."""
-        return self.let(f"fcmp {how} {self.lanes.one.kind} {x}, {y}")
-
-    def choose(self, where: str, x: str, y: str) -> str:
-        """One of two elements, by a truth."""
-        kind = self.lanes.one.kind
-        return self.let(f"select {self._truth} {where}, {kind} {x}, {kind} {y}")
-
-    # Numbers of rows, one for each matrix.
-
     @property
-    def number_kind(self) -> str:
-        """LLVM's type of a number for each matrix: as wide as an element."""
-        return vector(self._number, self.lanes.one.lanes)
+    def transposed(self) -> Source:
+        """The transposes of the matrices."""
+        return self._replace(row=self.column, column=self.row)
 
-    @property
-    def _number(self) -> str:
-        return f"i{8 * self.lanes.dtype.itemsize}"
 
-    def number(self, index: str) -> str:
-        """The same number for all matrices."""
-        bits = 8 * self.lanes.dtype.itemsize
-        value = index if bits == 64 else self.let(f"trunc i64 {index} to i{bits}")
-        return self._spread(value, self._number, self.lanes.one.lanes)
-
-    def choose_number(self, where: str, x: str, y: str) -> str:
-        """One of two numbers, by a truth."""
-        kind = self.number_kind
-        return self.let(f"select {self._truth} {where}, {kind} {x}, {kind} {y}")
-
-    def get_number(self, at: str) -> str:
-        """Return one of the numbers in scratch memory, from an element on."""
-        align = self.lanes.dtype.itemsize
-        return self.let(f"load {self.number_kind}, ptr {self._slot('0', at)}, align {align}")
-
-    def put_number(self, at: str, value: str) -> None:
-        """Set one of these numbers."""
-        align = self.lanes.dtype.itemsize
-        self.do(f"store {self.number_kind} {value}, ptr {self._slot('0', at)}, align {align}")
-
-    def write_number(self, target: Source, row: str, value: str) -> None:
-        """Store a number of each matrix as an i64."""
-        count = self.lanes.one.lanes
-        if self._number != "i64":
-            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
-        address = self.at("i64", target.start, self.mul(row, target.row))
-        if count == 1:
-            self.do(f"store i64 {value}, ptr {address}")
-            return
-        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
-        pointers = self._pointers(target, address, "i64")
-        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
-        values = (value, pointers, "8", self._live)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({operands})")
-
-    def index(self, number: str) -> str:
-        """Return the number of a single matrix as an i64."""
-        return number if self._number == "i64" else self.let(f"sext i32 {number} to i64")
-
-    def same(self, x: str, y: str) -> str:
-        """Where numbers are equal."""
-        return self.let(f"icmp eq {self.number_kind} {x}, {y}")
-
-    @contextmanager
-    def when_any(self, where: str) -> Iterator[None]:
-        """Do what is written inside where something is true of any matrix."""
-        with self.when(self._any(where)):
-            yield
-
-    def _any(self, where: str) -> str:
-        lanes = self.lanes.one.lanes
-        if lanes == 1:
-            return where
-        bits = self.let(f"bitcast {self._truth} {where} to i{lanes}")
-        return self.let(f"icmp ne i{lanes} {bits}, 0")
-
-    # Failures.
-
-    def refuse(self, where: str) -> None:
-        """Let the run fail where something is true of a matrix that there is."""
-        if self._live:
-            where = self.let(f"and {self._truth} {where}, {self._live}")
-        known = self.let(f"load {self._truth}, ptr {self._failed}")
-        self._set_truth(self.let(f"or {self._truth} {known}, {where}"))
-
-    def _set_truth(self, value: str) -> None:
-        if value == "false":
-            value = splat("i1", value, self.lanes.one.lanes)
-        self.do(f"store {self._truth} {value}, ptr {self._failed}")
-
-    def finish(self) -> None:
-        """End the function: return 1 where a matrix was refused, else 0."""
-        failed = self._any(self.let(f"load {self._truth}, ptr {self._failed}"))
-        self.do(f"ret i32 {self.let(f'zext i1 {failed} to i32')}")
+class MatrixWriter(ElementWriter):
+    """The lines of a function that computes with matrices in scratch memory."""
 
     # Rows.
 
@@ -224,15 +54,178 @@ class MatrixWriter(BranchWriter):
 
     def subtract_row(self, row: str, other: str, begin: str, end: str, factor: str) -> None:
         """Subtract a multiple of another row, from a column on."""
+        self.subtract_rows([row], other, begin, end, [factor])
+
+    def subtract_rows(
+        self, rows: Sequence[str], other: str, begin: str, end: str, factors: Sequence[str]
+    ) -> None:
+        """Subtract multiples of another row from some rows, from a column on."""
         number = self.lanes.row
-        spread = self._in_row(self.let(f"fneg {self.lanes.one.kind} {factor}"))
-        name = f"llvm.fmuladd.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
+        kind = self.lanes.one.kind
+        spread = [self._in_row(self.let(f"fneg {kind} {factor}")) for factor in factors]
+        with self.loop(begin, end, self.lanes.step) as column:
+            more = number.load(self, self._slot(other, column.index))
+            for row, factor in zip(rows, spread, strict=True):
+                address = self._slot(row, column.index)
+                known = number.load(self, address)
+                number.store(self, self._multiply_add(factor, more, known), address)
+
+    def dot_rows(self, rows: Sequence[str], other: str, begin: str, end: str) -> list[str]:
+        """Return the products of some rows with another row, from a column on.
+
+        Elements after the rows' ends count, too, up to a whole vector.
+        """
+        number = self.lanes.row
+        zero = number.constant(0)
+        with self.loop(
+            begin, end, self.lanes.step, carried=[(number.kind, zero)] * len(rows)
+        ) as column:
+            y = number.load(self, self._slot(other, column.index))
+            for row, known in zip(rows, column.values, strict=True):
+                x = number.load(self, self._slot(row, column.index))
+                column.following.append(self._multiply_add(x, y, known))
+        return [self._across("fadd", total) for total in column.values]
+
+    def copy_below(self, row: str, other: str, k: str, end: str) -> str:
+        """Make a row of another's elements after column k, zeros before; return their largest size.
+
+        That of NaN is left out.
+        """
+        number = self.lanes.row
+        zero = number.constant(0)
+        with self.loop("0", end, self.lanes.step, carried=[(number.kind, zero)]) as column:
+            value = number.load(self, self._slot(other, column.index))
+            value = self._where_after(column.index, k, value)
+            number.store(self, value, self._slot(row, column.index))
+            size = self._row_call("fabs", value)
+            column.following = [self._row_call("maxnum", size, column.values[0])]
+        return self._across("fmax", column.values[0])
+
+    def divide_below(self, row: str, other: str, k: str, end: str, divisor: str) -> None:
+        """Make a row of another's elements after column k, divided, and of zeros before."""
+        number = self.lanes.row
+        spread = self._in_row(divisor)
+        with self.loop("0", end, self.lanes.step) as column:
+            value = number.load(self, self._slot(other, column.index))
+            value = self.let(f"fdiv {number.kind} {value}, {spread}")
+            value = self._where_after(column.index, k, value)
+            number.store(self, value, self._slot(row, column.index))
+
+    def largest(self, row: str, k: str, end: str) -> str:
+        """Return the number of a row's largest element from column k on, the first of equal ones.
+
+        NaN is larger than nothing, and nothing is larger than a NaN in column k.
+        """
+        number, kind = self.lanes.row, self._row_numbers
+        count = self.lanes.count
+        begin = self.aligned(k)
+        first = self.size_of(self.get(row, k))
+        with_nan = self.let(f"fcmp uno {self.lanes.one.kind} {first}, {first}")
+        start = self._spread_number(k)
+        least = number.constant(-1)
+        with self.loop(
+            begin, end, self.lanes.step, carried=[(number.kind, least), (kind, start)]
+        ) as column:
+            value = self._row_call("fabs", number.load(self, self._slot(row, column.index)))
+            here = self._spread_number(column.index)
+            larger = self.let(f"fcmp ogt {number.kind} {value}, {column.values[0]}")
+            if not self.lanes.many:
+                here = self.let(f"add {kind} {here}, {iota(self._number, count)}")
+                for how, bound in (("sge", k), ("slt", end)):
+                    bounds = self._spread_number(bound)
+                    inside = self.let(f"icmp {how} {kind} {here}, {bounds}")
+                    larger = self.let(f"and <{count} x i1> {larger}, {inside}")
+            column.following = [
+                self.let(f"select <{count} x i1> {larger}, {one} {new}, {one} {column.values[i]}")
+                for i, (one, new) in enumerate(((number.kind, value), (kind, here)))
+            ]
+        size, which = column.values
+        if not self.lanes.many:
+            most = self._spread(self._across("fmax", size), self.lanes.one.kind, count)
+            same = self.let(f"fcmp oeq {number.kind} {size}, {most}")
+            none = self._spread_number(end)
+            which = self.let(f"select <{count} x i1> {same}, {kind} {which}, {kind} {none}")
+            name = f"llvm.vector.reduce.smin.v{count}{self._number}"
+            which = self.call(self._number, name, (kind, which))
+        return self.choose_number(with_nan, self.number(k), which)
+
+    @property
+    def _row_numbers(self) -> str:
+        return vector(self._number, self.lanes.count)
+
+    def _spread_number(self, index: str) -> str:
+        """Return the same number in all lanes of a row."""
+        bits = 8 * self.lanes.dtype.itemsize
+        value = index if bits == 64 else self.let(f"trunc i64 {index} to i{bits}")
+        return self._spread(value, self._number, self.lanes.count)
+
+    def exchange_columns(self, first: str, last: str, column: str, other: str, where: str) -> None:
+        """Exchange elements of two columns in some rows, in the matrices of which a truth holds."""
+        with self.loop(first, last) as row:
+            x, y = [self.get(row.index, c) for c in (column, other)]
+            self.put(row.index, column, self.choose(where, y, x))
+            self.put(row.index, other, self.choose(where, x, y))
+
+    def scale_row(self, row: str, begin: str, end: str, divisor: str) -> str:
+        """Divide a row from a column on, and return the sum of the squares."""
+        number = self.lanes.row
+        spread = self._in_row(divisor)
+        zero = number.constant(0)
+        with self.loop(begin, end, self.lanes.step, carried=[(number.kind, zero)]) as column:
+            address = self._slot(row, column.index)
+            value = self.let(f"fdiv {number.kind} {number.load(self, address)}, {spread}")
+            number.store(self, value, address)
+            column.following = [self._multiply_add(value, value, column.values[0])]
+        return self._across("fadd", column.values[0])
+
+    def multiply_row(self, row: str, begin: str, end: str, factor: str) -> None:
+        """Multiply a row, from a column on."""
+        number = self.lanes.row
+        spread = self._in_row(factor)
         with self.loop(begin, end, self.lanes.step) as column:
             address = self._slot(row, column.index)
-            known = number.load(self, address)
-            more = number.load(self, self._slot(other, column.index))
-            operands = [(number.kind, value) for value in (spread, more, known)]
-            number.store(self, self.call(number.kind, name, *operands), address)
+            number.store(self, number.multiply(self, number.load(self, address), spread), address)
+
+    def fill_row(self, row: str, begin: str, end: str) -> None:
+        """Make a row's elements 0 from a column on, up to a whole vector."""
+        number = self.lanes.row
+        with self.loop(begin, end, self.lanes.step) as column:
+            number.store(self, number.constant(0), self._slot(row, column.index))
+
+    def aligned(self, column: str) -> str:
+        """Return the last column up to this one at which a vector of a row begins."""
+        return column if self.lanes.many else self.let(f"and i64 {column}, {-self.lanes.step}")
+
+    def _where_after(self, column: str, k: str, value: str) -> str:
+        """Return the elements after column k of what a row has from a column on, else zeros."""
+        kind, count = self.lanes.row.kind, self.lanes.count
+        zero = self.lanes.row.constant(0)
+        if self.lanes.many:
+            return self.lanes.row.choose(self, self.let(f"icmp sgt i64 {column}, {k}"), value, zero)
+        left = self._spread(self.sub(k, column), "i64", count)
+        mask = self.let(f"icmp sgt <{count} x i64> {iota('i64', count)}, {left}")
+        return self.let(f"select <{count} x i1> {mask}, {kind} {value}, {kind} {zero}")
+
+    def _across(self, how: str, value: str) -> str:
+        """Return the sum or the maximum of a row's elements, given those of its vectors."""
+        if self.lanes.many:
+            return value
+        number = self.lanes.row
+        name = f"llvm.vector.reduce.{how}.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
+        if how != "fadd":
+            return self.call(self.lanes.one.kind, name, (number.kind, value))
+        kind = self.lanes.one.kind
+        symbol = self.module.declare(kind, name, kind, number.kind)
+        zero = self.lanes.one.constant(0)
+        return self.let(f"call reassoc {kind} {symbol}({kind} {zero}, {number.kind} {value})")
+
+    def _multiply_add(self, x: str, y: str, z: str) -> str:
+        return self._row_call("fmuladd", x, y, z)
+
+    def _row_call(self, function: str, *values: str) -> str:
+        number = self.lanes.row
+        name = f"llvm.{function}.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
+        return self.call(number.kind, name, *[(number.kind, value) for value in values])
 
     def exchange_rows(self, row: str, other: str, begin: str, end: str, where: str) -> None:
         """Exchange two rows, from a column on, in the matrices of which a truth holds."""
@@ -250,25 +243,12 @@ class MatrixWriter(BranchWriter):
             return value
         return self._spread(value, self.lanes.one.kind, self.lanes.count)
 
-    def _spread(self, value: str, kind: str, count: int) -> str:
-        if count == 1:
-            return value
-        if value.isdigit():
-            return splat(kind, value, count)
-        whole = vector(kind, count)
-        first = self.let(f"insertelement {whole} poison, {kind} {value}, i64 0")
-        zeros = f"<{count} x i32> zeroinitializer"
-        return self.let(f"shufflevector {whole} {first}, {whole} poison, {zeros}")
-
     # Memory.
 
     def live(self, left: str) -> None:
         """Say how many matrices are left: lanes beyond these are neither read nor written."""
         if self.lanes.many:
-            count = self.lanes.count
-            numbers = iota("i64", count)
-            every = self._spread(left, "i64", count)
-            self._live = self.let(f"icmp slt <{count} x i64> {numbers}, {every}")
+            self._live = self._mask(left)
 
     def read_element(self, source: Source, row: str, column: str) -> str:
         """Load an element of each matrix."""
@@ -331,29 +311,164 @@ class MatrixWriter(BranchWriter):
             self._copy_elements_in(source, rows, columns, at)
 
     def _copy_elements_in(self, source: Source, rows: str, columns: str, at: str) -> None:
-        with self.loop("0", rows) as row, self.loop("0", columns) as column:
+        # Of a single matrix these are columns that are contiguous, mostly.
+        with self.loop("0", columns) as column, self.loop("0", rows) as row:
             value = self.read_element(source, row.index, column.index)
             self.put(row.index, self.add(column.index, at), value)
 
     def _copy_rows_in(self, source: Source, rows: str, columns: str, at: str) -> None:
         """Load a matrix whose rows are contiguous, vector by vector."""
         number, count = self.lanes.row, self.lanes.count
-        size = 8 * self.lanes.dtype.itemsize
         with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
-            left = self._spread(self.sub(columns, column.index), "i64", count)
-            mask = self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {left}")
-            value = self.call(
-                number.kind,
-                f"llvm.masked.load.v{count}f{size}.p0",
-                ("ptr", self._address(source, row.index, column.index)),
-                ("i32", str(self.lanes.dtype.itemsize)),
-                (f"<{count} x i1>", mask),
-                (number.kind, "zeroinitializer"),
-            )
+            address = self._address(source, row.index, column.index)
+            value = self._load_some(number, address, self.sub(columns, column.index))
             number.store(self, value, self._slot(row.index, self.add(column.index, at)))
 
-    def copy_out(self, target: Source, rows: str, columns: str, at: str) -> None:
-        """Store matrices of scratch memory, from its column `at` on."""
+    def load_mean(self, source: Source, size: str) -> None:
+        """Load the upper triangles of the means of matrices and their transposes."""
+        one = self.lanes.one
+        half = one.constant(0.5)
+        with self.loop("0", size) as row, self.loop(row.index, size) as column:
+            above = self.read_element(source, row.index, column.index)
+            below = self.read_element(source, column.index, row.index)
+            halves = [one.multiply(self, half, x) for x in (above, below)]
+            self.put(row.index, column.index, one.add(self, *halves))
+
+    def set_identity(self, size: str, *, first: str = "0", at: str = "0") -> None:
+        """Put ones on a diagonal, and zeros around it, from a row and a column on."""
+        one = self.lanes.one
+        with self.loop("0", size) as row:
+            line = self.add(row.index, first)
+            with self.loop("0", size) as column:
+                self.put(line, self.add(column.index, at), one.constant(0))
+            self.put(line, self.add(row.index, at), one.constant(1))
+
+    def copy_transposed_in(self, source: Source, rows: str, columns: str) -> None:
+        """Load the transposes of matrices, with zeros up to a whole vector after their rows."""
+        if self.lanes.many:
+            self._copy_elements_in(source.transposed, columns, rows, "0")
+            return
+        dense = self.let(f"icmp eq i64 {source.column}, 1")
+        with self.when(dense):
+            self._copy_squares_in(source, rows, columns)
+        with self.when(self.let(f"xor i1 {dense}, true")):
+            last = self.aligned(self.sub(rows, "1"))
+            with self.loop("0", columns) as column:
+                self.fill_row(column.index, last, rows)
+            self.copy_in(source.transposed, columns, rows, "0")
+
+    def _copy_squares_in(self, source: Source, rows: str, columns: str) -> None:
+        """Load the transpose of a matrix whose rows are contiguous, square by square."""
+        side = host().vector_bytes // self.lanes.dtype.itemsize
+        square = Number(self.lanes.dtype, side)
+        end = self.whole(rows, self.lanes.count)
+        with self.loop("0", end, side) as row, self.loop("0", columns, side) as column:
+            left = self.sub(columns, column.index)
+            lines = []
+            for i in range(side):
+                here = self.add(row.index, str(i))
+                is_row = self.let(f"icmp slt i64 {here}, {rows}")
+                count = self.let(f"select i1 {is_row}, i64 {left}, i64 0")
+                address = self._address(source, here, column.index)
+                lines.append(self._load_some(square, address, count))
+            for i, value in enumerate(self._transposed(square, lines)):
+                square.store(self, value, self._slot(self.add(column.index, str(i)), row.index))
+
+    def _transposed(self, number: Number, lines: Sequence[str]) -> list[str]:
+        """Return the columns of a square: bit by bit, what differs there changes places."""
+        found, side = list(lines), len(lines)
+        bit = 1
+        while bit < side:
+            for i in range(side):
+                if i & bit:
+                    continue
+                pair = found[i], found[i + bit]
+                low = [j if not j & bit else side + j - bit for j in range(side)]
+                high = [j + bit if not j & bit else side + j for j in range(side)]
+                found[i], found[i + bit] = [
+                    self.let(
+                        f"shufflevector {number.kind} {pair[0]}, {number.kind} {pair[1]}, "
+                        f"<{side} x i32> <{', '.join([f'i32 {j}' for j in order])}>"
+                    )
+                    for order in (low, high)
+                ]
+            bit *= 2
+        return found
+
+    def _load_some(self, number: Number, address: str, count: str) -> str:
+        """Load the first elements of a vector, and zeros."""
+        size = 8 * self.lanes.dtype.itemsize
+        return self.call(
+            number.kind,
+            f"llvm.masked.load.v{number.lanes}f{size}.p0",
+            ("ptr", address),
+            ("i32", str(self.lanes.dtype.itemsize)),
+            (f"<{number.lanes} x i1>", self._mask(count, number.lanes)),
+            (number.kind, "zeroinitializer"),
+        )
+
+    def copy_upper_out(self, target: Source, rows: str, columns: str) -> None:
+        """Store upper triangles whose columns are rows of scratch memory, and zeros below them."""
+        with self.loop("0", rows) as row:
+            with self.loop("0", self.low(row.index, columns)) as column:
+                self.write_element(target, row.index, column.index, self.lanes.one.constant(0))
+            with self.loop(row.index, columns) as column:
+                value = self.get(column.index, row.index)
+                self.write_element(target, row.index, column.index, value)
+
+    def copy_out(self, target: Source, rows: str, columns: str, at: str, first: str = "0") -> None:
+        """Store matrices of scratch memory, from its column `at` and its row `first` on."""
+        if self.lanes.many:
+            self._copy_elements_out(target, rows, columns, at, first)
+            return
+        dense = self.let(f"icmp eq i64 {target.column}, 1")
+        with self.when(dense):
+            self._copy_rows_out(target, rows, columns, at, first)
+        with self.when(self.let(f"xor i1 {dense}, true")):
+            self._copy_elements_out(target, rows, columns, at, first)
+
+    def _copy_elements_out(
+        self, target: Source, rows: str, columns: str, at: str, first: str
+    ) -> None:
         with self.loop("0", rows) as row, self.loop("0", columns) as column:
-            value = self.get(row.index, self.add(column.index, at))
+            value = self.get(self.add(row.index, first), self.add(column.index, at))
             self.write_element(target, row.index, column.index, value)
+
+    def _copy_rows_out(self, target: Source, rows: str, columns: str, at: str, first: str) -> None:
+        """Store a matrix whose rows are contiguous, vector by vector."""
+        number, count = self.lanes.row, self.lanes.count
+        size = 8 * self.lanes.dtype.itemsize
+        types = (number.kind, "ptr", "i32", f"<{count} x i1>")
+        name = self.module.declare("void", f"llvm.masked.store.v{count}f{size}.p0", *types)
+        with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
+            here = self._slot(self.add(row.index, first), self.add(column.index, at))
+            values = (
+                number.load(self, here),
+                self._address(target, row.index, column.index),
+                str(self.lanes.dtype.itemsize),
+                self._mask(self.sub(columns, column.index)),
+            )
+            pairs = zip(types, values, strict=True)
+            self.do(f"call void {name}({', '.join([f'{kind} {text}' for kind, text in pairs])})")
+
+    def _mask(self, left: str, count: int = 0) -> str:
+        """Return which lanes of a vector are among so many elements."""
+        count = count or self.lanes.count
+        every = self._spread(left, "i64", count)
+        return self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {every}")
+
+    def write_number(self, target: Source, row: str, value: str) -> None:
+        """Store a number of each matrix as an i64."""
+        count = self.lanes.one.lanes
+        if self._number != "i64":
+            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
+        address = self.at("i64", target.start, self.mul(row, target.row))
+        if count == 1:
+            self.do(f"store i64 {value}, ptr {address}")
+            return
+        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
+        pointers = self._pointers(target, address, "i64")
+        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
+        values = (value, pointers, "8", self._live)
+        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
+        self.do(f"call void {name}({operands})")

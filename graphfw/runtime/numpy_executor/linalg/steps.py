@@ -9,7 +9,8 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import DType
 from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.linalg.cholesky_qr import Cholesky
+from graphfw.ops.linalg.cholesky_qr import QR, Cholesky, Reflections
+from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
 from graphfw.ops.linalg.solve import Inv
 from graphfw.ops.linalg.triangular_lu import LU, TriangularEquations
 from graphfw.passes.fuse_views import contiguous
@@ -19,8 +20,12 @@ from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.linalg import algorithms
+from graphfw.runtime.numpy_executor.linalg.columns import FEW, ColumnCode
+from graphfw.runtime.numpy_executor.linalg.eigen import eigen_steps
+from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.lu import factor_steps
-from graphfw.runtime.numpy_executor.linalg.matrices import Lanes, MatrixWriter, Source, lanes_of
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
+from graphfw.runtime.numpy_executor.linalg.qr import reflection_steps
 from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
 from graphfw.runtime.numpy_executor.linalg.views import in_order
 from graphfw.runtime.numpy_executor.special.moves import ceil
@@ -116,14 +121,14 @@ class SmallMatrices:
         self, f: MatrixWriter, size: str, columns: str, sources: Sequence[Source], target: Source
     ) -> None:
         if self._algorithm == "cholesky":
-            _load_mean(f, sources[0], size)
+            f.load_mean(sources[0], size)
             algorithms.cholesky(f, size)
             _store_transposed(f, target, size)
             return
         end = f.add(size, columns)
         f.copy_in(sources[0], size, size, "0")
         if self._algorithm == "inverse":
-            _set_identity(f, size, size)
+            f.set_identity(size, at=size)
         else:
             f.copy_in(sources[1], size, columns, size)
         upper, unit = self._upper, self._unit
@@ -133,17 +138,6 @@ class SmallMatrices:
         checks = self._algorithm == "triangle"
         algorithms.substitute(f, size, end, upper=upper, unit=unit, checks=checks)
         f.copy_out(target, size, columns, size)
-
-
-def _load_mean(f: MatrixWriter, source: Source, size: str) -> None:
-    """Load the upper triangles of the means of matrices and their transposes."""
-    one = f.lanes.one
-    half = one.constant(0.5)
-    with f.loop("0", size) as row, f.loop(row.index, size) as column:
-        above = f.read_element(source, row.index, column.index)
-        below = f.read_element(source, column.index, row.index)
-        halves = [one.multiply(f, half, x) for x in (above, below)]
-        f.put(row.index, column.index, one.add(f, *halves))
 
 
 def _store_transposed(f: MatrixWriter, target: Source, size: str) -> None:
@@ -158,15 +152,6 @@ def _store_transposed(f: MatrixWriter, target: Source, size: str) -> None:
             f.write_element(target, row.index, column.index, zero)
 
 
-def _set_identity(f: MatrixWriter, size: str, at: str) -> None:
-    """Put ones on a diagonal, and zeros around it."""
-    one = f.lanes.one
-    with f.loop("0", size) as row:
-        with f.loop("0", size) as column:
-            f.put(row.index, f.add(column.index, at), one.constant(0))
-        f.put(row.index, f.add(row.index, at), one.constant(1))
-
-
 def small_rows(node: Node) -> int:
     """Return how many rows a matrix of a node may have; 0 where there is no native code for it."""
     x = node.inputs[0]
@@ -179,6 +164,10 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
     """Return the steps of a node; none where its matrices are large, or of unknown size."""
     if isinstance(node.op, LU):
         return factor_steps(node, inputs, outputs, small_rows(node))
+    if isinstance(node.op, EigH | EigvalsH):
+        return eigen_steps(node, inputs, outputs)
+    if isinstance(node.op, QR | Reflections):
+        return reflection_steps(node, inputs, outputs, small_rows(node))
     (output,) = outputs
     dtype, size = output.storage.dtype, inputs[0].shape[-1]
     lead = broadcast(*[x.shape[:-2] for x in inputs])
@@ -239,40 +228,77 @@ def triangle_steps(
     node: Node, op: TriangularEquations, inputs: Sequence[View], output: View
 ) -> list[Step]:
     """Return the steps that solve with triangles of any size, matrix by matrix."""
-    dtype, size, columns = output.storage.dtype, output.shape[-2], output.shape[-1]
-    lead = output.shape[:-2]
-    is_small = isinstance(size, int) and size <= SMALL_SINGLE
+    lead, (size, columns) = output.shape[:-2], output.shape[-2:]
+    is_few = isinstance(columns, int) and 0 < columns <= FEW
+    lying, copies = in_order(node, output, lead)
+    if copies or not (is_few or lying.strides[-1] == 1):
+        return []
+    views = [lying]
+    for number, x in enumerate(inputs):
+        lying, more = in_order(node, x, lead)
+        copies += more
+        is_dense = 1 in lying.strides[1:] if is_few else lying.strides[-1] == 1
+        is_small = isinstance(size, int) and size <= SMALL_SINGLE
+        if number == 0 and not is_dense and (is_few or not is_small):
+            # Of each row, a line of cache would have to be fetched for every element.
+            step, temp = copied(lying, (node,), "rows of a triangle", KernelCode)
+            lying = View(temp, 0, lying.shape, contiguous(lying.shape))
+            copies.append(step)
+        views.append(lying)
+    make = few_columns_step if is_few else many_columns_step
+    return [*copies, make(node, op, views)]
+
+
+def few_columns_step(node: Node, op: TriangularEquations, views: Sequence[View]) -> Step:
+    """Return the step that solves for a few columns."""
+    output, matrix, _ = views
+    dtype, (count, size, columns) = output.storage.dtype, output.shape
+    assert isinstance(columns, int)
+    code = ColumnCode(
+        dtype,
+        columns,
+        upper=op.upper,
+        unit=op.unit_diagonal,
+        by_columns=matrix.strides[-1] != 1,
+    )
+    params = [size]
+    for view in views:
+        params += [view.offset, *view.strides]
+    return Step(
+        nodes=(node,),
+        code=code,
+        operands=tuple([view.storage for view in views]),
+        written=(True, False, False),
+        params=tuple(params),
+        work_items=count,
+        scratch=size * columns * dtype.itemsize,
+        can_fail=True,
+    )
+
+
+def many_columns_step(node: Node, op: TriangularEquations, views: Sequence[View]) -> Step:
+    """Return the step that solves for vectors of columns."""
+    dtype, (count, size, columns) = views[0].storage.dtype, views[0].shape
     lanes, vectors = lanes_of(dtype), 2 if host().vector_bytes == 64 else 1
     # An item has a vector at least; of few columns, as many as leave each thread some.
     block = lanes * dim_max(1, dim_min(vectors, columns // (2 * lanes)))
     blocks = ceil(columns, block)
     params: list[DimLike] = [size, columns, block, blocks]
-    operands, copies = [], []
-    for number, x in enumerate((output, *inputs)):
-        lying, more = in_order(node, x, lead)
-        if number == 0 and (more or x.strides[-1] != 1):
-            return []
-        if number == 1 and not is_small and lying.strides[-1] != 1:
-            # Of each row, a line of cache would have to be fetched for every element.
-            step, temp = copied(lying, (node,), "rows of a triangle", KernelCode)
-            lying, more = View(temp, 0, lying.shape, contiguous(lying.shape)), [*more, step]
-        copies += more
-        operands.append(lying.storage)
-        apart, row, column = lying.strides
-        offset = lying.offset
+    for number, view in enumerate(views):
+        apart, row, column = view.strides
+        offset = view.offset
         if op.upper:
             offset = offset + (size - 1) * (row + (column if number == 1 else 0))
             row = -row
             column = -column if number == 1 else column
         params += [offset, apart, row, column]
-    step = Step(
+    return Step(
         nodes=(node,),
         code=TriangleCode(dtype, unit=op.unit_diagonal, vectors=vectors),
-        operands=tuple(operands),
+        operands=tuple([view.storage for view in views]),
         written=(True, False, False),
         params=tuple(params),
-        work_items=size_of(lead) * blocks,
+        work_items=count * blocks,
         scratch=size * vectors * 64,
         can_fail=True,
     )
-    return [*copies, step]

@@ -13,7 +13,7 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import HEAD
 from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import iota
-from graphfw.runtime.numpy_executor.linalg.matrices import lanes_of
+from graphfw.runtime.numpy_executor.linalg.elements import lanes_of
 from graphfw.runtime.numpy_executor.special.numbers import Number
 from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
