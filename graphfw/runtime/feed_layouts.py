@@ -18,14 +18,14 @@ SMALL = 8
 
 
 @record
-class Outside:
+class StrideAround:
     """The stride of an axis around another one: that one's stride times its size."""
 
     axis: int
 
 
 @record
-class Measured:
+class RunTimeStride:
     """A stride that each run measures.
 
     Attributes:
@@ -35,7 +35,7 @@ class Measured:
     sign: int
 
 
-Stride: TypeAlias = "int | Outside | Measured"
+Stride: TypeAlias = "int | StrideAround | RunTimeStride"
 
 
 class FeedLayout(NamedTuple):
@@ -71,16 +71,16 @@ def layout_of(
     for axis in sorted(axes, key=lambda axis: (abs(strides[axis]), -axis)):
         stride = strides[axis] // itemsize
         if inner is not None and strides[axis] == strides[inner] * shape[inner]:
-            found[axis] = Outside(inner)
+            found[axis] = StrideAround(inner)
         elif abs(stride) <= SMALL:
             found[axis] = stride
         else:
-            found[axis] = Measured(1 if stride > 0 else -1)
+            found[axis] = RunTimeStride(1 if stride > 0 else -1)
         inner = axis if stride else inner
     measured = [
         abs(nbytes) // itemsize
         for stride, nbytes in zip(found, strides, strict=True)
-        if isinstance(stride, Measured)
+        if isinstance(stride, RunTimeStride)
     ]
     return FeedLayout(tuple(found)), measured
 
@@ -96,15 +96,15 @@ def strides_at(layout: FeedLayout, shape: Shape, names: Sequence[str]) -> tuple[
     left = iter(names)
     known: list[DimLike | None] = []
     for stride in layout.strides:
-        if isinstance(stride, Measured):
+        if isinstance(stride, RunTimeStride):
             known.append(stride.sign * symbol(next(left)))
         else:
-            known.append(None if isinstance(stride, Outside) else stride)
+            known.append(None if isinstance(stride, StrideAround) else stride)
 
     def at(axis: int) -> DimLike:
         stride, size = layout.strides[axis], known[axis]
         if size is None:
-            assert isinstance(stride, Outside)
+            assert isinstance(stride, StrideAround)
             size = known[axis] = at(stride.axis) * shape[stride.axis]
         return size
 

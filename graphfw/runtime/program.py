@@ -24,7 +24,7 @@ from graphfw.ops.control.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
 from graphfw.runtime.effects import effects_in
-from graphfw.runtime.feed_layouts import FeedLayout, Measured, strides_at
+from graphfw.runtime.feed_layouts import FeedLayout, RunTimeStride, strides_at
 from graphfw.utils.collecting import without_collection
 from graphfw.utils.records import record
 
@@ -358,7 +358,7 @@ def with_layouts(program: Program, layouts: Sequence[FeedLayout | None]) -> Prog
 
 
 def _measured_in(layout: FeedLayout) -> int:
-    return sum([isinstance(stride, Measured) for stride in layout.strides])
+    return sum([isinstance(stride, RunTimeStride) for stride in layout.strides])
 
 
 def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:

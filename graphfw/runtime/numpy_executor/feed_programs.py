@@ -31,6 +31,7 @@ from graphfw.runtime.kernels.walk import statements
 from graphfw.runtime.numpy_executor.backend import CpuBackend
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.across import loads_across
+from graphfw.runtime.numpy_executor.codegen.across_columns import loads_across_columns
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, lanes_of, vectors_of
 from graphfw.runtime.numpy_executor.codegen.strided import is_near
 from graphfw.runtime.numpy_executor.names import name_of
@@ -119,7 +120,8 @@ def _read_across(step: Step, feeds: Collection[Tensor]) -> tuple[set[Tensor], se
     """Return the feeds whose elements vectors of a step gather, and those that tiles transpose."""
     kernel = _kernel(step)
     facts = KernelFacts(kernel)
-    tiles = loads_across(kernel, facts)
+    operands = (*loads_across(kernel, facts), *loads_across_columns(kernel, facts))
+    tiles = {load for loads in operands for load in loads}
     slow: set[Tensor] = set()
     transposed: set[Tensor] = set()
     for load in _loads(step):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.runtime.kernels.ir import Kernel, Load
+from graphfw.runtime.kernels.ir import Access, Kernel, Load
 from graphfw.runtime.kernels.lower_work_items import TILE
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts
@@ -24,11 +24,15 @@ _OPERANDS = 4
 """So many operands are transposed at most, for the stack's sake; others are gathered."""
 
 
-def loads_across(kernel: Kernel, facts: KernelFacts) -> tuple[Load, ...]:
+Operands = list[tuple[Load, ...]]
+"""Loads, those of the same elements together."""
+
+
+def loads_across(kernel: Kernel, facts: KernelFacts) -> Operands:
     """Return the loads of a kernel whose work items are tiles that are dense along its rows."""
     # Of kernels that are cut along rows, too, those whose items have one row are no tiles.
     if kernel.split is None or kernel.per_item == 1 or not kernel.outer:
-        return ()
+        return []
     row, position = kernel.outer[-1].name, facts.vector_axis
     found = []
     for expr in facts.exprs:
@@ -36,7 +40,22 @@ def loads_across(kernel: Kernel, facts: KernelFacts) -> tuple[Load, ...]:
             strides = dict(expr.access.strides)
             if strides.get(row) == 1 and strides.get(position, 0) not in (0, 1):
                 found.append(expr)
-    return tuple(found[:_OPERANDS])
+    return together(found)
+
+
+def together(loads: Sequence[Load]) -> Operands:
+    """Return the first loads to be transposed, those of the same elements together."""
+    found: dict[tuple[int, Access], tuple[Load, ...]] = {}
+    for load in loads:
+        key = load.buffer, load.access
+        found[key] = (*found.get(key, ()), load)
+    return [*found.values()][:_OPERANDS]
+
+
+def square(target: Processor, item: int) -> int:
+    """Return how many vectors of elements of some bytes are transposed at once."""
+    most = _SQUARE if target.masked else _SQUARE // 2
+    return min(most, target.vector_bytes // item)
 
 
 class Transposing:
@@ -54,7 +73,7 @@ class Transposing:
         self,
         evaluator: Evaluator,
         target: Processor,
-        loads: Sequence[Load],
+        loads: Operands,
         rows: tuple[str, str],
         columns: tuple[str, str],
     ) -> None:
@@ -63,7 +82,7 @@ class Transposing:
         writer, kernel = evaluator.writer, evaluator.facts.kernel
         self._axis = kernel.outer[-1]
         self._first = writer.slot("i64")
-        items = [kernel.buffers[load.buffer].dtype.itemsize for load in loads]
+        items = [kernel.buffers[load.buffer].dtype.itemsize for load, *_ in loads]
         self._tiles = [writer.slot(f"[{TILE * item} x i8], align 64") for item in items]
         assert kernel.split is not None
         self._line = evaluator.size(kernel.split)
@@ -87,19 +106,18 @@ class Transposing:
         distance = writer.let(f"sub i64 {index}, {first}", 1)
         line = writer.let(f"mul i64 {distance}, {self._line}", 1)
         line = writer.let(f"sub i64 {line}, {self._columns[0]}", 1)
-        for load, tile in zip(self._loads, self._tiles, strict=True):
+        for (load, *others), tile in zip(self._loads, self._tiles, strict=True):
             self._transpose(load, tile, count, is_due)
             element = memory(evaluator.facts.kernel.buffers[load.buffer].dtype)
             start = writer.let(f"getelementptr {element}, ptr {tile}, i64 {line}", 1)
-            evaluator.transposed[load] = start
+            evaluator.transposed.update(dict.fromkeys([load, *others], start))
 
     def _transpose(self, load: Load, tile: str, count: str, is_due: str) -> None:
         """Write that so many rows of an operand are transposed."""
         evaluator, writer = self._evaluator, self._evaluator.writer
         dtype = evaluator.facts.kernel.buffers[load.buffer].dtype
         element, item = memory(dtype), dtype.itemsize
-        most = _SQUARE if self._target.masked else _SQUARE // 2
-        lanes = min(most, self._target.vector_bytes // item)
+        lanes = square(self._target, item)
         strides = dict(load.access.strides)
         stride = evaluator.size(strides.pop(evaluator.facts.vector_axis))
         start = writer.let(

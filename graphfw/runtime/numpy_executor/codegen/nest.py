@@ -19,6 +19,7 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.walk import Statement, in_turn, roots
 from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
+from graphfw.runtime.numpy_executor.codegen.across_columns import ColumnTransposing
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
@@ -84,6 +85,7 @@ class Nest:
         self._past_caches: tuple[Store, ...] = ()
         self._large = target.large
         self._evaluator = Evaluator(self._facts, writer)
+        self._transposing = ColumnTransposing(self._evaluator, target, self._main)
         # Where LLVM 22 knows that a mask has one lane, a store of integers that were cut to fewer
         # bits writes all bits that they had before: 4 bytes of a bfloat16. So masks of kernels with
         # such stores are hidden from it.
@@ -225,9 +227,8 @@ class Nest:
                 its own does all these steps, and the other one none.
         """
         writer, evaluator, axis = self.writer, self._evaluator, self._vector_axis.name
-        asks = (
-            self._asks and self.kernel.form == "rows"
-        )  # else these go through a work item's columns
+        # With "columns" these go through a work item's columns.
+        asks = self._asks and self.kernel.form == "rows"
         level = writer.depth
         slot = writer.slot("i64")
         writer.store("i64", begin, slot, level)
@@ -331,6 +332,7 @@ class Nest:
             for axis in self.kernel.inner:
                 loop_of = self._evaluator.loop(axis.name, "0", self.size(axis), asks=self._asks)
                 stack.enter_context(loop_of)
+            self._transposing.position(loop)
             carrying.take()
             self._statements(loop.body, sums)
             carrying.give()
