@@ -178,9 +178,8 @@ class Nest:
             self._is_first = self.writer.let(f"icmp eq i64 {row}, {rows[0]}", 1)
             following = self._evaluator.int64("add", row, "1", 1)
             self._is_last = self.writer.let(f"icmp eq i64 {following}, {rows[1]}", 1)
-            if transposing:
-                transposing.row(self._is_first)
-            self._row(lambda loop: self._inner_rows(loop, columns))
+            if not (transposing and transposing.row(self._is_first)):
+                self._row(lambda loop: self._inner_rows(loop, columns))
             self._step_outer(outer, slots)
         if self._streams:
             self._streams.finish()
