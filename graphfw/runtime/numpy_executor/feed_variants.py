@@ -51,11 +51,13 @@ class _Known(NamedTuple):
         layouts: Their layouts; None for all that are C-contiguous.
         measured: Their measured strides.
         nbytes: Bytes of those that are not C-contiguous.
+        numbers: Which those are.
     """
 
     layouts: Layouts | None
     measured: tuple[int, ...] = ()
     nbytes: int = 0
+    numbers: tuple[int, ...] = ()
 
 
 class FeedVariants:
@@ -89,8 +91,11 @@ class FeedVariants:
             known = _known(feeds)
             if len(self._known) < _KNOWN:
                 self._known[key] = known
-        if known.layouts is None or not all([array.flags.aligned for array in feeds]):
+        if known.layouts is None:
             return None
+        for number in known.numbers:
+            if not feeds[number].flags.aligned:
+                return None
         executable = self._variant(known.layouts, known.nbytes)
         return None if executable is None else (executable, (*sizes, *known.measured))
 
@@ -120,25 +125,30 @@ class FeedVariants:
 
 
 def _known(feeds: Sequence[Array]) -> _Known:
-    layouts: list[FeedLayout | None] = []
+    layouts: list[FeedLayout | None] = [None] * len(feeds)
+    numbers = [number for number, array in enumerate(feeds) if not array.flags.c_contiguous]
     measured: list[int] = []
-    nbytes = 0
-    for array in feeds:
-        if array.flags.c_contiguous:
-            layouts.append(None)
-            continue
+    for number in numbers:
+        array = feeds[number]
         found = layout_of(array.shape, array.strides, array.itemsize)
         if found is None:
             return _Known(None)
-        layouts.append(found[0])
+        layouts[number] = found[0]
         measured += found[1]
-        nbytes += array.nbytes
-    return _Known(tuple(layouts), tuple(measured), nbytes) if nbytes else _Known(None)
+    if not numbers:
+        return _Known(None)
+    nbytes = sum([feeds[number].nbytes for number in numbers])
+    return _Known(tuple(layouts), tuple(measured), nbytes, tuple(numbers))
 
 
-def first_elements(feeds: Sequence[Array]) -> list[Array]:
-    """Return for each array one with its first element alone, which is C-contiguous.
+def first_elements(inputs: Sequence[Array], layouts: Layouts) -> list[Array]:
+    """Return the inputs of a run, of strided feeds the first elements alone, which are contiguous.
 
-    Native code finds the others by the array's strides.
+    Native code finds the others by the feeds' strides.
     """
-    return [a if a.flags.c_contiguous else a[(slice(1),) * a.ndim] for a in feeds]
+    found = [*inputs]
+    for number, layout in enumerate(layouts):
+        if layout is not None:
+            array = found[number]
+            found[number] = array[(slice(1),) * array.ndim]
+    return found

@@ -112,8 +112,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
 
     def _arrays_of(self, inputs: Sequence[Any], rng: Rng) -> Sequence[Any]:
         """Return the arrays that native code is given."""
-        fed = first_elements(inputs) if self.program.layouts else inputs
-        return self.loaded.arrays_of(fed, rng)
+        return self.loaded.arrays_of(first_elements(inputs, self.program.layouts), rng)
 
     def _say(self, error: TimeOverError, call: int | None) -> None:
         """Say in an error what a native step computes, by its number, and on which line."""

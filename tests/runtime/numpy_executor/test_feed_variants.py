@@ -229,6 +229,17 @@ def test_an_interrupted_variant_is_compiled_by_a_later_run(monkeypatch):
     assert len(variants(plan)) == 1
 
 
+def test_overlapping_windows():
+    with gf.Graph() as g:
+        x = gf.placeholder(("n", 7), name="x")
+        results = [gf.sum(x, axis=1), x * 2.0]
+    plan = gf.Session(g).compile(results, feeds=[x])
+    held = np.random.default_rng(13).standard_normal(400).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(held, 7)
+    check(plan, [np.ascontiguousarray(windows)], [windows])
+    assert len(variants(plan)) == 1
+
+
 def test_feeds_that_change_between_runs():
     rng = np.random.default_rng(9)
     with gf.Graph() as g:
