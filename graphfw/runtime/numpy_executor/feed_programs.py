@@ -32,6 +32,7 @@ from graphfw.runtime.numpy_executor.backend import CpuBackend
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.across import loads_across
 from graphfw.runtime.numpy_executor.codegen.across_columns import loads_across_columns
+from graphfw.runtime.numpy_executor.codegen.across_rows import loads_across_rows
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, lanes_of, vectors_of
 from graphfw.runtime.numpy_executor.codegen.strided import is_near
 from graphfw.runtime.numpy_executor.names import name_of
@@ -120,7 +121,8 @@ def _read_across(step: Step, feeds: Collection[Tensor]) -> tuple[set[Tensor], se
     """Return the feeds whose elements vectors of a step gather, and those that tiles transpose."""
     kernel = _kernel(step)
     facts = KernelFacts(kernel)
-    operands = (*loads_across(kernel, facts), *loads_across_columns(kernel, facts))
+    ways = (loads_across, loads_across_columns, loads_across_rows)
+    operands = [loads for way in ways for loads in way(kernel, facts)]
     tiles = {load for loads in operands for load in loads}
     slow: set[Tensor] = set()
     transposed: set[Tensor] = set()

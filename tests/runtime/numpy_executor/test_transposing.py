@@ -99,3 +99,20 @@ def test_squares_in_registers(form):
     assert [vectors[name] for name in found] == [
         [(lane, n) for lane in range(lanes)] for n in range(lanes)
     ]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(300, 3), (9, 70), (17, 130), (33, 257), (100, 8), (700, 33)])
+def test_rows_of_what_is_dense_along_rows(rng, shape, dtype):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, *shape), dtype, name="x")
+        rows = gf.permute_dims(x, (0, 2, 1))
+        largest = gf.max(rows, axis=2)
+        found = largest, gf.argmin(rows, axis=2), gf.astype(rows, "float64") - largest[..., None]
+    a = rng.integers(-100, 100, (2, *shape)).astype(dtype)
+    with gf.Session(g) as session:
+        largest, smallest, left = session.run(found, {x: a})
+    t = a.transpose(0, 2, 1)
+    np.testing.assert_array_equal(largest, t.max(2))
+    np.testing.assert_array_equal(smallest, t.argmin(2))
+    np.testing.assert_array_equal(left, t.astype("float64") - t.max(2)[..., None])

@@ -79,7 +79,6 @@ class Transposing:
     Args:
         evaluator: Of the kernel.
         target: The processor.
-        loads: What is read across.
         rows: Where the rows of the work item begin and end, counted over all outer axes.
         columns: Where its positions begin and end.
     """
@@ -88,14 +87,16 @@ class Transposing:
         self,
         evaluator: Evaluator,
         target: Processor,
-        loads: Operands,
         rows: tuple[str, str],
         columns: tuple[str, str],
     ) -> None:
         self._evaluator, self._target = evaluator, target
-        self._loads, self._rows, self._columns = loads, rows, columns
-        self._copy = _copy(evaluator.facts, loads)
         writer, kernel = evaluator.writer, evaluator.facts.kernel
+        self._loads = loads = loads_across(kernel, evaluator.facts)
+        self._rows, self._columns = rows, columns
+        if not loads:
+            return
+        self._copy = _copy(evaluator.facts, loads)
         self._axis = kernel.outer[-1]
         self._first = writer.slot("i64")
         items = [kernel.buffers[load.buffer].dtype.itemsize for load, *_ in loads]
@@ -113,6 +114,8 @@ class Transposing:
         Returns:
             Whether that is all: a kernel that only copies stores what is transposed at once.
         """
+        if not self._loads:
+            return False
         evaluator, writer = self._evaluator, self._evaluator.writer
         index = evaluator.index[self._axis.name]
         begins = writer.let(f"icmp eq i64 {index}, 0", 1)

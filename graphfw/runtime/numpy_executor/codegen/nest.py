@@ -18,8 +18,9 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 from graphfw.runtime.kernels.walk import Statement, in_turn, roots
-from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
+from graphfw.runtime.numpy_executor.codegen.across import Transposing
 from graphfw.runtime.numpy_executor.codegen.across_columns import ColumnTransposing
+from graphfw.runtime.numpy_executor.codegen.across_rows import RowPanels
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
@@ -164,11 +165,8 @@ class Nest:
         if self._large:
             lanes = self._main.lanes
             self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
-        self._evaluator.reserve_keeps(1)
-        across = loads_across(self.kernel, self._facts)
-        transposing = None
-        if across:
-            transposing = Transposing(self._evaluator, self._target, across, rows, columns)
+        panels = RowPanels(self._evaluator, self._target, self._evaluator.reserve_keeps(1))
+        transposing = Transposing(self._evaluator, self._target, rows, columns)
         outer = self.kernel.outer
         slots = self._start_outer(outer, rows[0], 0)
         with self._evaluator.loop("", rows[0], rows[1]):
@@ -178,7 +176,9 @@ class Nest:
             self._is_first = self.writer.let(f"icmp eq i64 {row}, {rows[0]}", 1)
             following = self._evaluator.int64("add", row, "1", 1)
             self._is_last = self.writer.let(f"icmp eq i64 {following}, {rows[1]}", 1)
-            if not (transposing and transposing.row(self._is_first)):
+            if self._prefetch:  # else nobody has room for panels
+                panels.row(self._is_first)
+            if not transposing.row(self._is_first):
                 self._row(lambda loop: self._inner_rows(loop, columns))
             self._step_outer(outer, slots)
         if self._streams:
