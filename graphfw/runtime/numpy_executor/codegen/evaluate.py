@@ -375,10 +375,9 @@ class Evaluator:
         masked = self.masks[number] if address.varying and self.masks else ""
         if not address.scattered and not masked:
             return self.writer.let(f"load {kind}, ptr {pointer}, align {dtype.itemsize}", level)
-        if address.scattered and address.stride and not masked:
-            return strided.load(
-                self.writer, element, dtype.itemsize, lanes, pointer, address.stride, level
-            )
+        if address.scattered and address.stride:
+            how = dtype.itemsize, lanes, pointer, address.stride, masked, level
+            return strided.load(self.writer, element, *how)
         if address.scattered:
             # Without a mask, which LLVM would make branches of on processors where scalar loads are
             # faster than gathers: the lanes that are off read what the first of all does.
