@@ -79,7 +79,7 @@ def load(
 
 
 class _Wanted:
-    """Which elements of dense vectors the first lanes of a strided one are.
+    """The elements of dense vectors that are the first lanes of a strided one.
 
     Args:
         writer: Writes it.

@@ -38,13 +38,13 @@ def transposed(let: Let, kind: str, lanes: int, rows: Sequence[str]) -> list[str
                 _shuffled(let, kind, lanes, *pair, order) for pair in halves for order in in_turn
             ]
     # Then blocks take the places of elements.
-    parts = [_every_second(lanes, size, first) for first in (0, 1)]
+    alternate = [_every_second(lanes, size, first) for first in (0, 1)]
     for k in range(size):
         column = found[k::size]
         for _ in range(blocks.bit_length() - 1):
             pairs = [*pairwise(column)][::2]
             column = [
-                _shuffled(let, kind, lanes, *pair, order) for order in parts for pair in pairs
+                _shuffled(let, kind, lanes, *pair, order) for order in alternate for pair in pairs
             ]
         found[k::size] = column
     return found

@@ -27,8 +27,8 @@ _TRANSPOSED = 64
 _LONG = 1 << 12
 """Bytes from which the C library copies them sooner."""
 
-_PARTS = (32, 16, 8)
-"""Bytes of the parts of a vector that copy fewer elements: two each time, which may overlap."""
+_FRACTIONS = (32, 16, 8)
+"""Bytes of the fractions of a vector that copy fewer elements: two each time, which may overlap."""
 
 _HEADER = (
     "end",  # how many work items this box and those before it have
@@ -221,21 +221,21 @@ def add_run(module: LlvmModule, dtype: DType) -> str:
     f.do("br label %done")
     f.label("short")
     last = f.sub("%count", str(lanes))
-    f.branch(f.let(f"icmp sge i64 {last}, 0"), "vectors", "parts")
+    f.branch(f.let(f"icmp sge i64 {last}, 0"), "vectors", "fractions")
     f.label("vectors")
     with f.loop("0", last, lanes) as loop:
         _move(f, f"<{lanes} x {kind}>", align, kind, loop.index)
     _move(f, f"<{lanes} x {kind}>", align, kind, last)  # some of it once more
     f.do("br label %done")
-    f.label("parts")
-    for part in [nbytes // dtype.itemsize for nbytes in _PARTS if nbytes > dtype.itemsize]:
-        last = f.sub("%count", str(part))
-        f.branch(f.let(f"icmp sge i64 {last}, 0"), f"parts{part}", f"below{part}")
-        f.label(f"parts{part}")
-        _move(f, f"<{part} x {kind}>", align, kind, "0")
-        _move(f, f"<{part} x {kind}>", align, kind, last)
+    f.label("fractions")
+    for fraction in [nbytes // dtype.itemsize for nbytes in _FRACTIONS if nbytes > dtype.itemsize]:
+        last = f.sub("%count", str(fraction))
+        f.branch(f.let(f"icmp sge i64 {last}, 0"), f"whole{fraction}", f"below{fraction}")
+        f.label(f"whole{fraction}")
+        _move(f, f"<{fraction} x {kind}>", align, kind, "0")
+        _move(f, f"<{fraction} x {kind}>", align, kind, last)
         f.do("br label %done")
-        f.label(f"below{part}")
+        f.label(f"below{fraction}")
     f.do("br label %strided")
     f.label("other")
     f.branch(f.let(f"and i1 {same}, {to_row}"), "fill", "strided")
