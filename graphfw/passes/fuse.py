@@ -70,13 +70,22 @@ class Partition:
     facts: FusionFacts
 
 
-def partition(graph: Graph, natives: CompilableOps) -> Partition:
+def partition(
+    graph: Graph,
+    natives: CompilableOps,
+    fed: Mapping[Tensor, Sequence[DimLike]] | None = None,
+) -> Partition:
     """Divide a graph's nodes into groups.
 
     Sources, views and what is computed anew wherever it is read belong to no group. The outputs of
     the graph, or the tensors that they are views of, are outputs of groups or sources.
+
+    Args:
+        graph: The graph.
+        natives: What can be compiled.
+        fed: The strides, in elements, of feeds that are not C-contiguous.
     """
-    facts = FusionFacts(graph, natives)
+    facts = FusionFacts(graph, natives, fed)
     wanted = _wanted(graph, facts)
     idle = _idle(graph, facts)
     clusters = Clusters(facts, {node: i for i, node in enumerate(graph.nodes)})

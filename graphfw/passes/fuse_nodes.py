@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -139,12 +139,19 @@ class FusionFacts:
         layout: Of each tensor that is a view; other tensors are their own roots.
         short: The reductions that are written out: they count as pointwise.
         waits_for: Of tensors after a barrier, what must be computed before they are read.
+        fed: Of feeds that are not C-contiguous, their layouts.
         inside: Of tensors that are computed in another's storage, and of views of these,
             where they are. Lowering says so.
     """
 
-    def __init__(self, graph: Graph, natives: CompilableOps) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        natives: CompilableOps,
+        fed: Mapping[Tensor, Sequence[DimLike]] | None = None,
+    ) -> None:
         self.natives = natives
+        self.fed = {x: TensorLayout(x, 0, tuple(by), 0) for x, by in (fed or {}).items()}
         self.role: dict[Node, Role] = {}
         self.layout: dict[Tensor, TensorLayout] = {}
         self.short: dict[Node, Short] = {}
@@ -162,7 +169,7 @@ class FusionFacts:
 
     def layout_in_root(self, tensor: Tensor) -> TensorLayout:
         """Return where they are if the tensor beneath all views has memory of its own."""
-        return self.layout.get(tensor) or own_layout(tensor)
+        return self.layout.get(tensor) or self.fed.get(tensor) or own_layout(tensor)
 
     def root_of(self, tensor: Tensor) -> Tensor:
         """Return the tensor beneath all views."""

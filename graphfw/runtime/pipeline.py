@@ -14,7 +14,7 @@ and tables for its runs, is in `numpy_executor/build.py` and `cupy_executor/buil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -35,7 +35,7 @@ from graphfw.runtime.kernels.steps import (
 )
 from graphfw.runtime.kernels.views import view
 from graphfw.runtime.planning.blocks import Memory, allocate
-from graphfw.runtime.planning.copies import copied_whole, held, whole
+from graphfw.runtime.planning.copies import copied_whole, held, laid_out, whole
 from graphfw.runtime.planning.draws import Draws
 from graphfw.runtime.planning.hoist import HoistedSteps, hoisted
 from graphfw.runtime.planning.overwriting import CarriedPair, overwritten, waiting
@@ -126,16 +126,31 @@ class Compilation:
         self.backend = backend
 
     @cached_property
+    def fed(self) -> Mapping[Tensor, Storage]:
+        """The feeds, and the storage of the array that each is given: of a copied one another."""
+        program = self.program
+        layouts = program.layouts or (None,) * len(program.feeds)
+        return {
+            x: Temp(x.dtype, x.size, "a feed that is not C-contiguous")
+            if layout is not None and layout.is_copied
+            else x
+            for x, layout in zip(program.feeds, layouts, strict=True)
+        }
+
+    @cached_property
     def partition(self) -> Partition:
         """The nodes that are computed together."""
-        return partition(self.program.graph, CanCompile(self.backend.target))
+        strides = self.program.strides
+        read = {x: strides[x] for x, array in self.fed.items() if x is array and x in strides}
+        return partition(self.program.graph, CanCompile(self.backend.target), read)
 
     @cached_property
     def lowered(self) -> ProgramSteps:
         """The steps of the groups, and copies where what is handed out lies otherwise."""
         program, backend = self.program, self.backend
         steps = lower(program.graph, self.partition, backend.target, fixed=program.kept)
-        items = [one for item in steps for one in backend.expanded(item, self.view)]
+        items: list[Item] = [*self._copies]
+        items += [one for item in steps for one in backend.expanded(item, self.view)]
         # What an iteration makes is to lie where its loop says. A loop inside it says so itself.
         own = [item for item in items if not (program.is_iteration and _is_region(item))]
         free = {storage for item in own for storage in written(item)}
@@ -223,6 +238,16 @@ class Compilation:
             if not shares and target is not source and made.get(source) is not target:
                 return False
         return bool(step.in_place)
+
+    @property
+    def _copies(self) -> list[Step]:
+        """The steps that copy feeds."""
+        strides, target = self.program.strides, self.backend.target
+        return [
+            laid_out(View(array, 0, x.shape, strides[x]), x, target)
+            for x, array in self.fed.items()
+            if array is not x
+        ]
 
     @property
     def _carried(self) -> list[CarriedPair]:

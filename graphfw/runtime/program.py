@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from graphfw.errors import FeedError, GraphError
 from graphfw.ir import concrete
 from graphfw.ir.body import Body
-from graphfw.ir.dim import is_symbol, substitute, symbol, symbols_of
+from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
 from graphfw.ir.rebuild import derive
@@ -24,6 +24,7 @@ from graphfw.ops.control.shape_checks import ShapeCheck, shape_checks
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, run_pipeline
 from graphfw.runtime.effects import effects_in
+from graphfw.runtime.feed_layouts import FeedLayout, RunTimeStride, strides_at
 from graphfw.utils.collecting import without_collection
 from graphfw.utils.records import record
 
@@ -74,6 +75,8 @@ class Program:
         is_staged: Whether some sizes are found out on the way: see `stages.py`.
         carried: Pairs of a feed and an output that a loop hands on: the numbers of both. The output
             may be written over the feed, when nothing reads that any more.
+        layouts: For each feed its layout, or None where it is C-contiguous; empty where all are.
+            What they measure are the last of `symbols`.
     """
 
     source: Graph
@@ -93,6 +96,7 @@ class Program:
     mixing: tuple[PassReport, ...] = ()
     is_staged: bool = False
     carried: tuple[tuple[int, int], ...] = ()
+    layouts: tuple[FeedLayout | None, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -125,6 +129,18 @@ class Program:
         It must be copied then before it is handed out.
         """
         return _copied(self.graph.outputs)
+
+    @cached_property
+    def strides(self) -> dict[Tensor, tuple[DimLike, ...]]:
+        """The strides, in elements, of the feeds that are not C-contiguous."""
+        pairs = zip(self.feeds, self.layouts, strict=False)
+        fed = [(feed, layout) for feed, layout in pairs if layout is not None]
+        names = [_measured_in(layout) for _, layout in fed]
+        left = iter(self.symbols[len(self.symbols) - sum(names) :])
+        return {
+            feed: strides_at(layout, feed.shape, [next(left) for _ in range(count)])
+            for (feed, layout), count in zip(fed, names, strict=True)
+        }
 
     @property
     def _result(self) -> PassResult:
@@ -325,6 +341,24 @@ def without_passes(program: Program) -> Program:
     """Return a program whose graph is the source as it is."""
     program.__dict__["_passed"] = PassResult(program.source, ())
     return program
+
+
+def with_layouts(program: Program, layouts: Sequence[FeedLayout | None]) -> Program:
+    """Return a program, whose feeds are C-contiguous, for feeds of some layouts."""
+    count = sum([_measured_in(layout) for layout in layouts if layout is not None])
+    names: list[str] = []
+    while len(names) < count:
+        name = f"stride_{len(names)}"
+        while name in program.symbols:
+            name += "_"
+        names.append(name)
+    made = replace(program, symbols=(*program.symbols, *names), layouts=tuple(layouts))
+    made.__dict__["_passed"] = program._result
+    return made
+
+
+def _measured_in(layout: FeedLayout) -> int:
+    return sum([isinstance(stride, RunTimeStride) for stride in layout.strides])
 
 
 def _check_fed(graph: Graph, feeds: Sequence[Tensor]) -> None:

@@ -155,6 +155,8 @@ class Structures:
             raise _NotShared
         elif isinstance(node.op, ConstantOp):
             key.append(("constant", self._fill(tensor)))
+        elif tensor in facts.fed:
+            key.append(("strides", facts.fed[tensor].strides))
         else:
             key.append("fixed" if tensor in self._fixed else "read")
         key.append(self._type(tensor))

@@ -267,7 +267,9 @@ class _Finisher:
         if self.draft.inner is None and self.outer and self._is_transposed():
             return tiles(rows, inner)
         passes = len([loop for loop in self.draft.loops if loop])
-        return whole_rows(rows, inner, nbytes, passes=passes, has_partials=has_partials)
+        is_across = bool(self.outer and self.inner) and self._is_transposed()
+        some_rows = has_partials or is_across
+        return whole_rows(rows, inner, nbytes, passes=passes, some_rows=some_rows)
 
     def _is_transposed(self) -> bool:
         """Whether something is dense along rows' numbers and not along rows."""

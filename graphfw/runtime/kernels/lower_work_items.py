@@ -27,7 +27,8 @@ LONG = 16384
 without a cut asks meanwhile if the run should end."""
 
 _LINES = 16
-"""A work item that leaves a line of partial sums has no fewer rows."""
+"""A work item that leaves a line of partial sums, or whose rows are transposed together, has no
+fewer rows."""
 
 _PASSES = 4
 """An item has no fewer rows of several passes, where there are enough: while one is computed, the
@@ -85,7 +86,7 @@ def tiles(rows: DimLike, inner: DimLike) -> WorkDivision:
 
 
 def whole_rows(
-    rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, has_partials: bool
+    rows: DimLike, inner: DimLike, nbytes: int, *, passes: int, some_rows: bool
 ) -> WorkDivision:
     """Put whole rows into a work item.
 
@@ -94,9 +95,10 @@ def whole_rows(
         inner: How many positions a row has.
         nbytes: What is read and written at each position.
         passes: How often each row is gone through.
-        has_partials: Whether each work item leaves a line of partial sums.
+        some_rows: Whether each work item leaves a line of partial sums, or reads what is transposed
+            some rows at a time.
     """
-    least: DimLike = _LINES if has_partials else 1
+    least: DimLike = _LINES if some_rows else 1
     if passes > 1:
         few = min(_PASSES, rows // _WORK_ITEMS) if isinstance(rows, int) else _few(rows)
         least = max(least, few) if isinstance(few, int) else dim_max(least, few)

@@ -87,7 +87,7 @@ class Build:
         direct = [k for k, storage in enumerate(self.fetched) if storage not in stages.outside]
         lasting = [*self.constants, *stages.hoisted.kept, *stages.outside]
         drawing: list[Storage] = [backend.draws.storage] if backend.draws else []
-        inputs = [*program.feeds, *program.variables, *drawing]
+        inputs = [*stages.fed.values(), *program.variables, *drawing]
         arrays = [*inputs, *[self.fetched[k] for k in direct], *plan.updated, *marks]
         self.bases = {s: number for number, s in enumerate((*lasting, *arrays), ARENA + 1)}
         self.array_of = {storage: index for index, storage in enumerate(arrays)}

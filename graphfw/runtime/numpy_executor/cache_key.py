@@ -81,6 +81,7 @@ def _described(program: Program) -> list[str]:
         _references(program.source.outputs, numbers),
         str(program.fetch_count),
         str(program.carried),
+        str(program.layouts),
     ]
     return [*lines, *[_line(node, numbers) for node in numbers]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas
 from graphfw.runtime.numpy_executor.cache_key import key_of
 from graphfw.runtime.numpy_executor.engine import ahead, disk, keep, recalled
+from graphfw.runtime.numpy_executor.feed_variants import FeedVariants, Layouts
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.native import RunnerCode
 from graphfw.runtime.numpy_executor.native_executable import NativeExecutable
@@ -78,9 +80,23 @@ class RecalledExecutable(NativeExecutable):
 def executable(program: Program, options: Options, arenas: Arenas) -> Executable:
     """Return a program with native code; without, where it has numbers of more than 64 bits."""
     try:
-        return native_executable(program, options, arenas)
+        made = native_executable(program, options, arenas)
     except OverflowError:
         return ArrayExecutable(program, np)
+    # Where strategies are measured, two plans of one program may not give the same bits.
+    if program.feeds and not options.tune:
+        made.variants = FeedVariants(program, partial(_variant, program, options, arenas))
+    return made
+
+
+def _variant(
+    program: Program, options: Options, arenas: Arenas, layouts: Layouts
+) -> NativeExecutable:
+    """Return a program with native code for feeds of some layouts."""
+    # Not at the top: it imports the compiler.
+    programs = import_module("graphfw.runtime.numpy_executor.feed_programs")
+    with without_collection():
+        return native_executable(programs.for_layouts(program, layouts, options), options, arenas)
 
 
 def native_executable(program: Program, options: Options, arenas: Arenas) -> NativeExecutable:

@@ -43,6 +43,7 @@ class Execution:
             and that nobody looks into, it may be missing.
 
     Attributes:
+        has_copied: Whether it has copied feeds that are not C-contiguous.
         timings: Of the nodes outside of native code: when each began and ended, in ns.
     """
 
@@ -67,6 +68,7 @@ class Execution:
         if self._updates:
             self._updates.append(_NOBODY_ASKS)
         self._made: dict[Storage, Array] = {}
+        self.has_copied = False
         self.timings: list[tuple[int, int]] = []
         run.lie_at(arena.address)
 
@@ -135,6 +137,7 @@ class Execution:
         if failed < 0:  # a feed is not C-contiguous
             threads = self._run.run.threads
             self._inputs = [as_contiguous(array, threads) for array in self._inputs]
+            self.has_copied = True
             failed = call((*self._inputs, *self._results, *self._updates))
         return not failed
 

@@ -14,6 +14,7 @@ from graphfw.runtime.executor import Claim, Options
 from graphfw.runtime.numpy_executor.buffer_pool import NO_MEMORY, Arenas
 from graphfw.runtime.numpy_executor.contiguous import as_contiguous
 from graphfw.runtime.numpy_executor.execution import Execution
+from graphfw.runtime.numpy_executor.feed_variants import FeedVariants, first_elements
 from graphfw.runtime.numpy_executor.layout import Layout
 from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.prepare import Preparation
@@ -37,6 +38,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
     """
 
     build: Build | None = None
+    variants: FeedVariants | None = None
     _code = "native code"
 
     def __init__(
@@ -49,6 +51,8 @@ class NativeExecutable(PlannedExecutable[Layout]):
         self.arenas = arenas
         self.preparation = Preparation(loaded.recipe, loaded.addresses, self._threads)
         self._prepares = bool(loaded.recipe.prepared)
+        self._takes_inputs = not (loaded.is_random or program.layouts)
+        self._has_strided = False
 
     def __call__(
         self,
@@ -58,6 +62,11 @@ class NativeExecutable(PlannedExecutable[Layout]):
         version: int,
         claim: Claim | None,
     ) -> list[Any]:
+        if self._has_strided and self.variants is not None:
+            variant = self.variants.of(inputs, sizes)
+            if variant is not None:
+                executable, known = variant
+                return executable(inputs, known, rng, version, claim)
         try:
             layout = self._layouts.get(sizes) or self._new_layout(sizes, claim)
         except ArithmeticError:
@@ -67,7 +76,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
             self._check_by_reference(inputs, sizes, rng)
         run = self.ready_run(layout)
         arena = self.arenas.take(run.nbytes) if run.nbytes else NO_MEMORY
-        arrays = self.loaded.arrays_of(inputs, rng) if self.loaded.is_random else inputs
+        arrays = inputs if self._takes_inputs else self._arrays_of(inputs, rng)
         try:
             if self._prepares and run.version != version:
                 self.preparation.provide(run, inputs, version)
@@ -77,12 +86,15 @@ class NativeExecutable(PlannedExecutable[Layout]):
                 outputs = [make() for make in run.makers]
                 failed = run.whole((*arrays, *outputs))
                 if failed < 0:  # a feed is not C-contiguous
+                    self._has_strided = True
                     arrays = [as_contiguous(array, self._threads) for array in arrays]
                     failed = run.whole((*arrays, *outputs))
                 if not failed:
                     return outputs
             execution = Execution(self.loaded, layout, run, arena, arrays, self.build)
-            if execution.compute(rng, claim):
+            is_computed = execution.compute(rng, claim)
+            self._has_strided |= execution.has_copied
+            if is_computed:
                 return execution.outputs()
         except ctypes.ArgumentError as error:  # it wraps what converting an argument raises
             if "RecursionError" in str(error):
@@ -97,6 +109,10 @@ class NativeExecutable(PlannedExecutable[Layout]):
                 self.arenas.give(arena)
         # A check in native code has failed, before anything was overwritten.
         return self._instead(inputs, sizes, rng)
+
+    def _arrays_of(self, inputs: Sequence[Any], rng: Rng) -> Sequence[Any]:
+        """Return the arrays that native code is given."""
+        return self.loaded.arrays_of(first_elements(inputs, self.program.layouts), rng)
 
     def _say(self, error: TimeOverError, call: int | None) -> None:
         """Say in an error what a native step computes, by its number, and on which line."""
@@ -152,7 +168,7 @@ class NativeExecutable(PlannedExecutable[Layout]):
         arena = self.arenas.take(run.nbytes)
         try:
             self.preparation.provide(run, inputs, version)
-            arrays = self.loaded.arrays_of(inputs, rng)
+            arrays = self._arrays_of(inputs, rng)
             yield run, Execution(self.loaded, layout, run, arena, arrays, self.build)
         finally:
             self.arenas.give(arena)

@@ -15,8 +15,10 @@ from graphfw.runtime.kernels.elements import (
     ElementAddress,
 )
 from graphfw.runtime.kernels.ir import Access, Axis, Buffer, Const, InnerLoop, Kernel, Store
+from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_loops import Draft, Stored
-from graphfw.runtime.kernels.lower_steps import finished
+from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
+from graphfw.runtime.kernels.lower_steps import finished, step
 from graphfw.runtime.kernels.steps import Code, Item, Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
 
@@ -52,6 +54,13 @@ def put(
 def in_a_row(storage: Storage, shape: tuple[DimLike, ...]) -> View:
     """Return a storage as a view of a shape whose elements are contiguous."""
     return View(storage, 0, shape, contiguous(shape))
+
+
+def laid_out(view: View, tensor: Tensor, target: KernelTarget) -> Step:
+    """Return a step that copies a view to where a tensor is, in C order; see `copied`."""
+    draft = copying(view, in_a_row(tensor, tensor.shape))
+    turn_if_narrow(draft, target.narrow)
+    return step(finished(draft, target), (tensor.node,), target)
 
 
 def copying(source: View, target: View) -> Draft:
@@ -103,8 +112,8 @@ def held(
             free.remove(view.storage)
             found.append(view.storage)
         else:
-            step, temp = copied(view, (node,), why, code)
-            items.append(step)
+            made, temp = copied(view, (node,), why, code)
+            items.append(made)
             found.append(temp)
     return found
 
@@ -123,8 +132,8 @@ def whole(
     """
     if is_whole(view):
         return view.storage
-    step, temp = copied(view, (node,), why, code)
-    items.append(step)
+    made, temp = copied(view, (node,), why, code)
+    items.append(made)
     return temp
 
 

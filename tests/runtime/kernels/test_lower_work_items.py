@@ -19,9 +19,9 @@ SHAPES = [(1, 1), (1, 10**6), (4096, 3072), (512, 32_000), (4096, 768), (10, 0),
 def ways(rows, inner, nbytes=8):
     return {
         "pieces": pieces(rows, inner, nbytes),
-        "rows": whole_rows(rows, inner, nbytes, passes=1, has_partials=False),
-        "passes": whole_rows(rows, inner, nbytes, passes=3, has_partials=False),
-        "lines": whole_rows(rows, inner, nbytes, passes=3, has_partials=True),
+        "rows": whole_rows(rows, inner, nbytes, passes=1, some_rows=False),
+        "passes": whole_rows(rows, inner, nbytes, passes=3, some_rows=False),
+        "lines": whole_rows(rows, inner, nbytes, passes=3, some_rows=True),
         "columns": columns(2, rows, inner, nbytes),
     }
 
@@ -67,16 +67,16 @@ def test_all_work_is_in_some_work_item(rows, inner):
 def test_work_items_grow_with_the_work_between_limits():
     sizes = [pieces(1, 1 << n, 8).split * 8 for n in (10, 16, 20, 24, 30)]
     assert sizes == [1 << 16, 1 << 16, 1 << 17, 1 << 20, 1 << 20]
-    assert whole_rows(4096, 3072, 8, passes=1, has_partials=False).work_items >= 64
+    assert whole_rows(4096, 3072, 8, passes=1, some_rows=False).work_items >= 64
 
 
 def test_several_rows_where_a_row_is_read_while_another_is_computed():
     wide = 1 << 20
-    assert whole_rows(512, wide, 8, passes=2, has_partials=False).per_item == 4
-    assert whole_rows(512, wide, 8, passes=1, has_partials=False).per_item == 1
-    assert whole_rows(128, wide, 8, passes=2, has_partials=False).per_item == 2
-    assert whole_rows(8, wide, 8, passes=2, has_partials=False).per_item == 1
-    assert whole_rows(8, wide, 8, passes=2, has_partials=True).per_item == 16
+    assert whole_rows(512, wide, 8, passes=2, some_rows=False).per_item == 4
+    assert whole_rows(512, wide, 8, passes=1, some_rows=False).per_item == 1
+    assert whole_rows(128, wide, 8, passes=2, some_rows=False).per_item == 2
+    assert whole_rows(8, wide, 8, passes=2, some_rows=False).per_item == 1
+    assert whole_rows(8, wide, 8, passes=2, some_rows=True).per_item == 16
 
 
 def test_tiles_and_long_rows():

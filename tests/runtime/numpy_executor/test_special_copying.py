@@ -45,6 +45,14 @@ def test_concat_of_any_dtype(rng, dtype):
     same(computed(op, [a, b]), op.eval(np, a, b))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+def test_concat_of_rows_of_any_length(rng, dtype):
+    """Rows shorter than a vector are copied by its parts, which end with the last element."""
+    for widths in (range(1, 24), range(24, 48), range(60, 70)):
+        arrays = [drawn(rng, (3, width), dtype) for width in widths]
+        same(computed(Concat(1), arrays), np.concatenate(arrays, 1))
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_concat_of_sizes_known_later(rng, axis):
     a, b = drawn(rng, (6, 6)), drawn(rng, (6, 6))

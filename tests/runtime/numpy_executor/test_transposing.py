@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 
 AXES = [(1, 0), (0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 3, 0, 1), (0, 3, 1, 2), (0, 2, 3, 1)]
 
@@ -65,3 +66,53 @@ def test_a_result_may_lie_across_too(rng):
         found = session.run(y, {x: a})
     t = a.transpose(2, 1, 0)
     np.testing.assert_array_equal(found, np.concatenate([t, t * 2], axis=2))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64", "int64"])
+@pytest.mark.parametrize("shape", [(3, 300), (70, 9), (130, 16), (257, 33), (8, 17)])
+def test_columns_of_what_is_dense_along_positions(rng, shape, dtype):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, *shape), dtype, name="x")
+        found = gf.max(gf.permute_dims(x, (0, 2, 1)), axis=1), gf.cumulative_sum(x[1].mT, axis=0)
+    a = rng.integers(-100, 100, (2, *shape)).astype(dtype)
+    with gf.Session(g) as session:
+        largest, sums = session.run(found, {x: a})
+    np.testing.assert_array_equal(largest, a.max(2))
+    np.testing.assert_array_equal(sums, a[1].T.cumsum(0, sums.dtype))
+
+
+@pytest.mark.parametrize("form", ["<4 x i32>", "<8 x double>", "<16 x i8>", "<16 x float>"])
+def test_squares_in_registers(form):
+    lanes = int(form[1:].partition(" ")[0])
+    vectors = {f"%r{n}": [(n, lane) for lane in range(lanes)] for n in range(lanes)}
+
+    def let(text):
+        operands, _, order = text.removeprefix("shufflevector ").rpartition("> <")
+        first, second = [part.split()[-1] for part in operands.split(",")[:2]]
+        both = vectors[first] + vectors[second]
+        vectors[name := f"%{len(vectors)}"] = [
+            both[int(lane.split()[-1])] for lane in order.rstrip(">").split(",")
+        ]
+        return name
+
+    found = transposed(let, form, lanes, [f"%r{n}" for n in range(lanes)])
+    assert [vectors[name] for name in found] == [
+        [(lane, n) for lane in range(lanes)] for n in range(lanes)
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(300, 3), (9, 70), (17, 130), (33, 257), (100, 8), (700, 33)])
+def test_rows_of_what_is_dense_along_rows(rng, shape, dtype):
+    with gf.Graph() as g:
+        x = gf.placeholder((2, *shape), dtype, name="x")
+        rows = gf.permute_dims(x, (0, 2, 1))
+        largest = gf.max(rows, axis=2)
+        found = largest, gf.argmin(rows, axis=2), gf.astype(rows, "float64") - largest[..., None]
+    a = rng.integers(-100, 100, (2, *shape)).astype(dtype)
+    with gf.Session(g) as session:
+        largest, smallest, left = session.run(found, {x: a})
+    t = a.transpose(0, 2, 1)
+    np.testing.assert_array_equal(largest, t.max(2))
+    np.testing.assert_array_equal(smallest, t.argmin(2))
+    np.testing.assert_array_equal(left, t.astype("float64") - t.max(2)[..., None])

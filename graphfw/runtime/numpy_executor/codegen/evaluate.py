@@ -341,8 +341,8 @@ class Evaluator:
         depth = self.facts.depth
         return Address(self._in_a_row(pointer, element, depth), False, True, depth)
 
-    def reserve_keeps(self, block: int) -> None:
-        """Give each kept row its position in the scratch memory.
+    def reserve_keeps(self, block: int) -> str:
+        """Give kept rows their positions in scratch memory; return where the rest of it begins.
 
         Args:
             block: How many elements lie there for each inner position.
@@ -355,10 +355,10 @@ class Evaluator:
             total = self.int64("mul", total, self.size(axis.extent), 0)
         for name, keep in facts.keeps.items():
             self._keeps[name] = (start, strides)
-            itemsize = str(keep.value.dtype.itemsize)
-            used = self.int64("add", self.int64("mul", total, itemsize, 0), "63", 0)
-            aligned = self.int64("and", used, "-64", 0)
+            nbytes = self.int64("mul", total, str(keep.value.dtype.itemsize), 0)
+            aligned = self.int64("and", self.int64("add", nbytes, "63", 0), "-64", 0)
             start = self.writer.pure(f"getelementptr i8, ptr {start}, i64 {aligned}", 0)
+        return start
 
     def load(self, dtype: DType, address: Address) -> Registers:
         """Write loads."""
@@ -375,10 +375,9 @@ class Evaluator:
         masked = self.masks[number] if address.varying and self.masks else ""
         if not address.scattered and not masked:
             return self.writer.let(f"load {kind}, ptr {pointer}, align {dtype.itemsize}", level)
-        if address.scattered and address.stride and not masked:
-            return strided.load(
-                self.writer, element, dtype.itemsize, lanes, pointer, address.stride, level
-            )
+        if address.scattered and address.stride:
+            how = dtype.itemsize, lanes, pointer, address.stride, masked, level
+            return strided.load(self.writer, element, *how)
         if address.scattered:
             # Without a mask, which LLVM would make branches of on processors where scalar loads are
             # faster than gathers: the lanes that are off read what the first of all does.

@@ -12,6 +12,7 @@ from graphfw.runtime.kernels.lower_work_items import LONG
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.walk import statements
 from graphfw.runtime.numpy_executor.codegen import mathlib
+from graphfw.runtime.numpy_executor.codegen.across_rows import panel_bytes
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts
 from graphfw.runtime.numpy_executor.codegen.nest import Nest, block_shape
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
@@ -126,13 +127,15 @@ def module(functions: list[FunctionText]) -> str:
 
 
 def scratch_bytes(kernel: Kernel, target: Processor | None = None) -> ScratchBytes:
-    """Return how much scratch memory a kernel needs for its kept rows."""
+    """Return how much scratch memory a kernel needs for its kept rows, and rows read across."""
+    target = target or host()
     sizes = [s.value.dtype.itemsize for s in statements(kernel) if isinstance(s, Keep)]
+    per_inner, constant = panel_bytes(kernel, target)
     if not sizes:
-        return ScratchBytes(0, 0)
-    shape = block_shape(kernel, target or host())
+        return ScratchBytes(per_inner, constant)
+    shape = block_shape(kernel, target)
     block = shape.lanes * shape.vectors if kernel.form == "columns" else 1
-    return ScratchBytes(sum(sizes) * block, 64 * len(sizes))
+    return ScratchBytes(sum(sizes) * block + per_inner, 64 * len(sizes) + constant)
 
 
 def _function(writer: Writer, head: str) -> FunctionText:

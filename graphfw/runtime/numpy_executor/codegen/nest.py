@@ -18,7 +18,9 @@ from graphfw.runtime.kernels.ir import (
     Store,
 )
 from graphfw.runtime.kernels.walk import Statement, in_turn, roots
-from graphfw.runtime.numpy_executor.codegen.across import Transposing, loads_across
+from graphfw.runtime.numpy_executor.codegen.across import Transposing
+from graphfw.runtime.numpy_executor.codegen.across_columns import ColumnTransposing
+from graphfw.runtime.numpy_executor.codegen.across_rows import RowPanels
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
@@ -84,6 +86,7 @@ class Nest:
         self._past_caches: tuple[Store, ...] = ()
         self._large = target.large
         self._evaluator = Evaluator(self._facts, writer)
+        self._transposing = ColumnTransposing(self._evaluator, target, self._main)
         # Where LLVM 22 knows that a mask has one lane, a store of integers that were cut to fewer
         # bits writes all bits that they had before: 4 bytes of a bfloat16. So masks of kernels with
         # such stores are hidden from it.
@@ -162,11 +165,8 @@ class Nest:
         if self._large:
             lanes = self._main.lanes
             self._streams = Streams(self._evaluator, lanes, columns[0], self._large)
-        self._evaluator.reserve_keeps(1)
-        across = loads_across(self.kernel, self._facts)
-        transposing = None
-        if across:
-            transposing = Transposing(self._evaluator, self._target, across, rows, columns)
+        panels = RowPanels(self._evaluator, self._target, self._evaluator.reserve_keeps(1))
+        transposing = Transposing(self._evaluator, self._target, rows, columns)
         outer = self.kernel.outer
         slots = self._start_outer(outer, rows[0], 0)
         with self._evaluator.loop("", rows[0], rows[1]):
@@ -176,9 +176,10 @@ class Nest:
             self._is_first = self.writer.let(f"icmp eq i64 {row}, {rows[0]}", 1)
             following = self._evaluator.int64("add", row, "1", 1)
             self._is_last = self.writer.let(f"icmp eq i64 {following}, {rows[1]}", 1)
-            if transposing:
-                transposing.row(self._is_first)
-            self._row(lambda loop: self._inner_rows(loop, columns))
+            if self._prefetch:  # else nobody has room for panels
+                panels.row(self._is_first)
+            if not transposing.row(self._is_first):
+                self._row(lambda loop: self._inner_rows(loop, columns))
             self._step_outer(outer, slots)
         if self._streams:
             self._streams.finish()
@@ -334,6 +335,7 @@ class Nest:
             for axis in self.kernel.inner:
                 loop_of = self._evaluator.loop(axis.name, "0", self.size(axis), asks=self._asks)
                 stack.enter_context(loop_of)
+            self._transposing.position(loop)
             carrying.take()
             self._statements(loop.body, sums)
             carrying.give()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphfw.runtime.kernels.ir import Size, Store
-from graphfw.runtime.numpy_executor.codegen.addresses import Registers
+from graphfw.runtime.numpy_executor.codegen.addresses import Address, Registers, symbol_of
 from graphfw.runtime.numpy_executor.codegen.facts import VectorShape
 from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
 from graphfw.runtime.numpy_executor.codegen.transpose import Let, transposed
@@ -26,7 +26,14 @@ def is_near(stride: str) -> bool:
 
 
 def load(
-    writer: Writer, element: str, align: int, lanes: int, pointers: str, stride: int, level: int
+    writer: Writer,
+    element: str,
+    align: int,
+    lanes: int,
+    pointers: str,
+    stride: int,
+    mask: str,
+    level: int,
 ) -> str:
     """Write the load of a vector; nothing is read beyond its first and its last element.
 
@@ -37,19 +44,28 @@ def load(
         lanes: How many elements.
         pointers: Their addresses.
         stride: How far apart they are, in elements; not 0.
+        mask: Which of the first lanes are loaded; empty: all.
         level: Where it is written.
     """
     lowest = lanes - 1 if stride < 0 else 0
     text = f"extractelement {vector('ptr', lanes)} {pointers}, i64 {lowest}"
     start = writer.pure(text, level)
     step, kind = abs(stride), vector(element, lanes)
+    wanted = _Wanted(writer, lanes, stride, mask, level) if mask else None
     found, taken = "poison", 0
     while taken < lanes:
         # The last dense vector ends with the last element, so it may overlap the one before.
         begin = min(taken * step, (lanes - 1) * (step - 1))
         until = min(lanes, (begin + lanes - 1) // step + 1)
         address = writer.pure(f"getelementptr {element}, ptr {start}, i64 {begin}", level)
-        dense = writer.let(f"load {kind}, ptr {address}, align {align}", level)
+        if wanted:
+            left = (kind, "zeroinitializer")
+            operands = [("ptr", address), ("i32", str(align)), wanted.mask(begin), left]
+            where = Address((address,), False, True, level)
+            symbol = symbol_of(where, "gather", "load", lanes, element)
+            dense = writer.call(kind, symbol, operands, level)
+        else:
+            dense = writer.let(f"load {kind}, ptr {address}, align {align}", level)
         picked = [
             str(lane if lane < taken else lanes + lane * step - begin) if lane < until else "poison"
             for lane in range(lanes)
@@ -60,6 +76,41 @@ def load(
         text = f"shufflevector {kind} {found}, {kind} {dense}, <{lanes} x i32> <{pattern}>"
         found, taken = writer.pure(text, level), until
     return found
+
+
+class _Wanted:
+    """The elements of dense vectors that are the first lanes of a strided one.
+
+    Args:
+        writer: Writes it.
+        lanes: How many a vector has.
+        stride: How far apart lanes are, in elements.
+        mask: The lanes: the first ones.
+        level: Where it is written.
+    """
+
+    def __init__(self, writer: Writer, lanes: int, stride: int, mask: str, level: int) -> None:
+        self._writer, self._lanes, self._level = writer, lanes, level
+        bits = writer.pure(f"bitcast <{lanes} x i1> {mask} to i{lanes}", level)
+        count = writer.call(f"i{lanes}", f"llvm.ctpop.i{lanes}", [(f"i{lanes}", bits)], level)
+        if lanes != 32:
+            text = f"{'zext' if lanes < 32 else 'trunc'} i{lanes} {count} to i32"
+            count = writer.pure(text, level)
+        # Of backward strides the last lane is the lowest one.
+        self._compare = "sle" if stride > 0 else "sge"
+        ends = f"{count}, 1" if stride > 0 else f"{lanes}, {count}"
+        end = writer.pure(f"sub i32 {ends}", level)
+        bound = writer.pure(f"mul i32 {end}, {abs(stride)}", level)
+        kind = vector("i32", lanes)
+        one = writer.pure(f"insertelement {kind} poison, i32 {bound}, i64 0", level)
+        order = f"<{lanes} x i32> zeroinitializer"
+        self._bound = writer.pure(f"shufflevector {kind} {one}, {kind} poison, {order}", level)
+
+    def mask(self, begin: int) -> tuple[str, str]:
+        """Write the mask of the dense vector that begins at an element."""
+        numbers = iota("i32", self._lanes, begin)
+        text = f"icmp {self._compare} {vector('i32', self._lanes)} {numbers}, {self._bound}"
+        return vector("i1", self._lanes), self._writer.pure(text, self._level)
 
 
 def neighbours(statements: Sequence[object], axis: str) -> list[list[Store]]:

@@ -27,6 +27,9 @@ _TRANSPOSED = 64
 _LONG = 1 << 12
 """Bytes from which the C library copies them sooner."""
 
+_FRACTIONS = (32, 16, 8)
+"""Bytes of the fractions of a vector that copy fewer elements: two each time, which may overlap."""
+
 _HEADER = (
     "end",  # how many work items this box and those before it have
     "operand",
@@ -212,18 +215,28 @@ def add_run(module: LlvmModule, dtype: DType) -> str:
     long = f.let(f"icmp sge i64 %count, {_LONG // dtype.itemsize}")
     f.branch(long, "long", "short")
     f.label("long")
-    nbytes = f.mul("%count", str(dtype.itemsize))
+    size = f.mul("%count", str(dtype.itemsize))
     memcpy = module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr", "ptr", "i64", "i1")
-    f.do(f"call void {memcpy}(ptr %to, ptr %from, i64 {nbytes}, i1 false)")
+    f.do(f"call void {memcpy}(ptr %to, ptr %from, i64 {size}, i1 false)")
     f.do("br label %done")
     f.label("short")
     last = f.sub("%count", str(lanes))
-    f.branch(f.let(f"icmp sge i64 {last}, 0"), "vectors", "strided")
+    f.branch(f.let(f"icmp sge i64 {last}, 0"), "vectors", "fractions")
     f.label("vectors")
     with f.loop("0", last, lanes) as loop:
         _move(f, f"<{lanes} x {kind}>", align, kind, loop.index)
     _move(f, f"<{lanes} x {kind}>", align, kind, last)  # some of it once more
     f.do("br label %done")
+    f.label("fractions")
+    for fraction in [nbytes // dtype.itemsize for nbytes in _FRACTIONS if nbytes > dtype.itemsize]:
+        last = f.sub("%count", str(fraction))
+        f.branch(f.let(f"icmp sge i64 {last}, 0"), f"whole{fraction}", f"below{fraction}")
+        f.label(f"whole{fraction}")
+        _move(f, f"<{fraction} x {kind}>", align, kind, "0")
+        _move(f, f"<{fraction} x {kind}>", align, kind, last)
+        f.do("br label %done")
+        f.label(f"below{fraction}")
+    f.do("br label %strided")
     f.label("other")
     f.branch(f.let(f"and i1 {same}, {to_row}"), "fill", "strided")
     f.label("fill")
