@@ -90,14 +90,12 @@ class Nest:
         # Where LLVM 22 knows that a mask has one lane, a store of integers that were cut to fewer
         # bits writes all bits that they had before: 4 bytes of a bfloat16. So masks of kernels with
         # such stores are hidden from it.
-        self._stores_narrow = any(
-            [memory(dtype) in ("i8", "i16", "i32") for dtype in self._facts.stored()]
-        )
+        stored = [memory(dtype) for dtype in self._facts.stored()]
+        self._stores_narrow = not {"i8", "i16", "i32"}.isdisjoint(stored)
         self._line = "0"
         self._is_first = ""
         self._is_last = ""
-        # What belongs to work items: where others run through a kernel, its elements are in the
-        # cache.
+        # For work items only: what others run through lies in the cache.
         self._prefetch: Prefetch | None = None
         self._lasting: dict[Accumulate, Accumulators] = {}
         self._asks = False
