@@ -53,7 +53,7 @@ def together(loads: Sequence[Load]) -> Operands:
 
 
 def square(target: Processor, item: int) -> int:
-    """Return how many vectors of elements of some bytes are transposed at once."""
+    """Return the number of vectors of elements of some bytes that are transposed at once."""
     most = _SQUARE if target.masked else _SQUARE // 2
     return min(most, target.vector_bytes // item)
 

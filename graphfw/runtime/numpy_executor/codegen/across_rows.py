@@ -34,7 +34,7 @@ def loads_across_rows(kernel: Kernel, facts: KernelFacts) -> Operands:
 
 
 def panel_bytes(kernel: Kernel, target: Processor) -> tuple[int, int]:
-    """Return how much memory the panels of a kernel need for an inner position, and besides."""
+    """Return the memory of a kernel's panels for an inner position, and for all."""
     loads = loads_across_rows(kernel, KernelFacts(kernel))
     items = [kernel.buffers[load.buffer].dtype.itemsize for load, *_ in loads]
     sizes = [square(target, item) * item for item in items]

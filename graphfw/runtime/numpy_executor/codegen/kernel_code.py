@@ -127,7 +127,7 @@ def module(functions: list[FunctionText]) -> str:
 
 
 def scratch_bytes(kernel: Kernel, target: Processor | None = None) -> ScratchBytes:
-    """Return how much scratch memory a kernel needs for its kept rows, and rows read across."""
+    """Return the scratch memory of a kernel for its kept rows, and rows read across."""
     target = target or host()
     sizes = [s.value.dtype.itemsize for s in statements(kernel) if isinstance(s, Keep)]
     per_inner, constant = panel_bytes(kernel, target)

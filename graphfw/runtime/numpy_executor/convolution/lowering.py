@@ -268,7 +268,7 @@ def _cut(it: Convolution, sizes: tuple[int, DimLike, int]) -> tuple[ProductCut, 
 
 
 def _runs(it: Convolution) -> int:
-    """Return how many rows of positions a panel overlaps."""
+    """Return the number of rows of positions that a panel overlaps."""
     positions = it.dims[-1].output_size
     positions = positions if isinstance(positions, int) else _ASSUMED_POSITIONS
     return 1 + (it.shape.columns - 1) // max(positions, 1)

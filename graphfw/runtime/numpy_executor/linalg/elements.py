@@ -39,12 +39,12 @@ class Lanes:
 
 
 def lanes_of(dtype: DType) -> int:
-    """Return how many elements a vector has: on narrower machines it is several registers."""
+    """Return the number of elements of a vector: on narrower machines it is several registers."""
     return 64 // dtype.itemsize
 
 
 def row_distance(columns: int, dtype: DType, *, many: bool) -> int:
-    """Return how many elements there are from row to row: of a single matrix whole vectors."""
+    """Return the elements from row to row: of a single matrix whole vectors."""
     if many:
         return columns
     lanes = lanes_of(dtype)

@@ -452,7 +452,7 @@ class MatrixWriter(ElementWriter):
             self.do(f"call void {name}({', '.join([f'{kind} {text}' for kind, text in pairs])})")
 
     def _mask(self, left: str, count: int = 0) -> str:
-        """Return which lanes of a vector are among so many elements."""
+        """Return the mask of the lanes of a vector that are among so many elements."""
         count = count or self.lanes.count
         every = self._spread(left, "i64", count)
         return self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {every}")

@@ -96,7 +96,7 @@ class ReflectionCode:
 
 
 def panel_columns(node: Node, rows: int) -> int:
-    """Return how many columns a panel of so many rows has."""
+    """Return the number of columns of a panel of so many rows."""
     is_near = rows * _PANEL * node.inputs[0].dtype.itemsize <= _NEAR
     return _PANEL if is_near else _PANEL // 2
 

@@ -137,13 +137,13 @@ class LaneKeys:
         return splat(self.single, literal(np.nan, self.dtype), self.lanes)
 
     def is_nan(self, f: BranchWriter, x: str) -> str:
-        """Return which elements are NaN, 1 for each, as integers of their size."""
+        """Return the mask of NaN, 1 for each, as integers of their size."""
         found = f.let(f"fcmp uno {self.kind} {x}, {x}")
         integers = vector(f"i{self._bits}", self.lanes)
         return f.let(f"zext <{self.lanes} x i1> {found} to {integers}")
 
     def is_negative_zero(self, f: BranchWriter, x: str) -> str:
-        """Return which elements are -0.0, as bits."""
+        """Return the mask of -0.0, as bits."""
         integers = vector(f"i{self._bits}", self.lanes)
         if self.counts_nan:
             x = f.let(f"bitcast {self.kind} {x} to {integers}")

@@ -184,7 +184,7 @@ class Network:
 
 
 def levels_of(size: int) -> int:
-    """Return how often runs are merged until there is one of so many vectors.
+    """Return the number of merges until there is one run of so many vectors.
 
     >>> levels_of(16), levels_of(17), levels_of(128)
     (0, 1, 3)

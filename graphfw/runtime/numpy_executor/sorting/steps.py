@@ -312,7 +312,7 @@ def _run_steps(node: Node, op: Sort, source: View, output: View, size: int) -> l
 
 
 def _longest(dtype: DType, processor: Processor) -> int:
-    """Return how many elements a line has at most that is sorted in a lane.
+    """Return the most elements of a line that is sorted in a lane.
 
     Bytes are counted sooner, and longer lines of 64-bit integers where these are of a small range.
     AVX2 does not find the smaller of two such.
@@ -325,7 +325,7 @@ def _longest(dtype: DType, processor: Processor) -> int:
 
 
 def _longest_in_runs(dtype: DType, processor: Processor) -> float:
-    """Return how many elements a line has at most that is sorted in runs.
+    """Return the most elements of a line that is sorted in runs.
 
     With AVX2 NumPy takes less time for longer ones, and so does counting integers of a small range.
     """
