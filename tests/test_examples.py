@@ -98,6 +98,7 @@ print(gf.Session(g, executor="counting").run(y, {"x": 4.0}))
     assert with_extras(extras, tmp_path, "-c", script) == "8.0\n"
 
 
+@pytest.mark.slow
 def test_extras_pass_their_own_tests(extras: Path, tmp_path: Path):
     shutil.copytree(EXAMPLES / "graphfw_extras" / "tests", tmp_path / "tests")
     shutil.copy(EXAMPLES / "graphfw_extras" / "pyproject.toml", tmp_path)

@@ -335,6 +335,7 @@ def graph_text():
     return str(g), g.constants()
 
 
+@pytest.mark.slow
 def test_mutated_texts_are_graphs_or_refused():
     text, constants = graph_text()
     rng = random.Random(17)

@@ -242,6 +242,7 @@ for shape, array, options, functions in (
 """
 
 
+@pytest.mark.slow
 def test_scipy_describes_graphs():
     """In a process of its own: SciPy reads its environment when it is imported."""
     pytest.importorskip("scipy")

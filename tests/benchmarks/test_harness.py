@@ -210,6 +210,7 @@ def test_figures_of_another_machine_are_not_gone_on_with(measured, capsys):
     assert "has figures of another machine: NVIDIA H100" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compiling_is_timed_in_a_process_of_its_own():
     with Pool(Settings(("graphfw",), rounds=1)) as pool:
         result = WORKLOADS["cpu"]["compile-newton-while"].measure(pool)

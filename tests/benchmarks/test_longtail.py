@@ -27,6 +27,7 @@ def one_of_each_class() -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_a_seed_draws_the_same_workloads():
     first, again, other = [suite.workloads(seed) for seed in (SEED, SEED, SEED + 1)]
     titles = {name: workload.title for name, workload in first.items()}
@@ -86,6 +87,7 @@ def test_layouts_change_no_number(layout):
     assert (found.strides == array.strides) == (layout == "C order")
 
 
+@pytest.mark.slow
 def test_contenders_agree_on_one_of_each_class():
     drawn = suite.workloads(SEED, TINY)
     with Pool(Settings(("graphfw", "numpy"), threads=1, rounds=0)) as pool:

@@ -180,6 +180,7 @@ def _assert_whole(path):
         assert (array == int(metadata["fill"])).all()
 
 
+@pytest.mark.slow
 def test_killed_and_competing_writers_leave_a_whole_file(tmp_path, rng):
     path = tmp_path / "x"
     for _ in range(3):

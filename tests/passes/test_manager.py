@@ -264,6 +264,7 @@ class TestValues:
             loop = gf.while_loop(lambda v: gf.max(v) < 1e6, lambda v: v * 0.5, x)
             return g, x * 2 + 0.0, gf.sum(loop), x + 1.0
 
+    @pytest.mark.slow
     def test_what_depends_on_an_endless_loop_is_left_out_and_said_so(self):
         g, plain, looped, moved = self.endless()
         with pytest.warns(RuntimeWarning, match=r"the loop made at .*\.py:\d+ makes more than 10"):

@@ -173,6 +173,7 @@ def test_the_size_is_looked_at_now_and_then(
     assert 10 < len(looks) < 50  # of 1500 / 64 = 23
 
 
+@pytest.mark.slow
 def test_many_short_processes_keep_the_limit(tmp_path: Path) -> None:
     for i in range(1000):  # files of processes before
         (tmp_path / f"old{i}").write_bytes(bytes(100))

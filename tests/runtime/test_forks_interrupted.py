@@ -213,6 +213,7 @@ WAITS = """if True:
         pytest.param("child", 1, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_an_interrupt_between_any_two_bytecodes(who, step):
     """Everything is given back, once, and Ctrl-C comes again, or Python tells of it."""
     assert printed(CUT, who, str(step)) == "[] []\n"
@@ -221,6 +222,7 @@ def test_an_interrupt_between_any_two_bytecodes(who, step):
 @pytest.mark.parametrize(
     ("moment", "comes"), [("before", False), ("after_in_parent", True), ("after_in_child", False)]
 )
+@pytest.mark.slow
 def test_compiling_goes_on_after_an_interrupt(moment, comes):
     """One that comes while the process is copied is the parent's, after the fork."""
     seconds = 60 if comes else 1  # to wait for it

@@ -177,6 +177,7 @@ def test_a_limit_that_nobody_keeps_is_an_error(monkeypatch):
     assert caught.value.fix == "leave it out, or unset GRAPHFW_JIT"
 
 
+@pytest.mark.slow
 def test_dims_may_have_the_names_of_max_dims_own_arguments():
     with gf.Graph() as g:
         x = gf.placeholder(("n", "name", "memory_limit"), name="x")

@@ -186,6 +186,7 @@ def test_operands_that_lie_otherwise(fake, rng):
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.slow
 def test_training_is_that_of_the_cpu(fake, rank, rng):
     """With strides, groups, and a transposed convolution; images may be of any number."""
     with gf.Graph() as g:

@@ -170,6 +170,7 @@ def test_a_result_that_is_needed_besides(library, session, rng):
     assert library.runs == [["conv_fprop"]]
 
 
+@pytest.mark.slow
 def test_without_a_way_kernels_do_it(library, session, rng):
     """So do they in recorded runs, one after the other."""
     library.refused = lambda names: True

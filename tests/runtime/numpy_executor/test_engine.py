@@ -124,6 +124,7 @@ def test_functions_can_be_made_known(tmp_path: Path) -> None:
     assert value(*compile_codes([code])) == 42
 
 
+@pytest.mark.slow
 def test_machine_code_whose_callees_are_gone_is_not_loaded(tmp_path: Path) -> None:
     program = """
 import sys

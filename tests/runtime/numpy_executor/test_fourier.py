@@ -238,6 +238,7 @@ def test_scans_have_transforms_in_their_bodies():
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.slow
 def test_as_accurate_as_pocketfft(dtype):
     fft = pytest.importorskip("scipy.fft").fft
     rng = np.random.default_rng()

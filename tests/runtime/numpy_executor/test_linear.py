@@ -80,6 +80,7 @@ class Work:
     "build",
     [chain_with_gradient, concatenation, feeds, rows, products],
 )
+@pytest.mark.slow
 def test_work_is_in_proportion_to_the_graph(build, monkeypatch):
     Work(build, 4, monkeypatch)  # what a process does once
     some, more = Work(build, 40, monkeypatch), Work(build, 160, monkeypatch)

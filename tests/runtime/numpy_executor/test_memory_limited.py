@@ -52,6 +52,7 @@ def assert_same(name, found, wanted):
 
 @pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.slow
 def test_values_are_the_same_and_the_limit_is_kept(name, rng):
     array = rows(rng)
     session, plan = plan_of(name)

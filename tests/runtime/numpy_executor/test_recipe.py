@@ -135,6 +135,7 @@ def test_a_recalled_plan_does_what_the_compiled_one_did(rng, kept):
     assert first[2].count("\n") == second[2].count("\n")
 
 
+@pytest.mark.slow
 def test_passes_run_only_when_somebody_asks(rng):
     for _ in range(2):
         g, x, y, loss, h, train = trained()
@@ -227,6 +228,7 @@ def key(net, **options):
     return cache_key.key_of(program, dataclasses.replace(Options(), **options))
 
 
+@pytest.mark.slow
 def test_keys_differ_where_programs_do(monkeypatch):
     same = key(trained())
     assert same == key(trained()) == key(trained(), threads=1)
@@ -245,6 +247,7 @@ def test_keys_differ_where_programs_do(monkeypatch):
     assert len({same, *others}) == len(others) + 1
 
 
+@pytest.mark.slow
 def test_who_looks_at_the_compiler_gets_the_compiler(rng, tmp_path, monkeypatch):
     g, x, y, loss, _, train = trained()
 
@@ -335,6 +338,7 @@ def test_keys_differ_where_bodies_do():
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "function", "absent", "size"])
+@pytest.mark.slow
 def test_what_is_not_sound_is_compiled_anew(damage, rng, kept, monkeypatch):
     arrays = fed(rng)
     first = steps(trained(), arrays, CompiledExecutable)
