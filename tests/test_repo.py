@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -99,19 +99,29 @@ WORDS_TO_AVOID = {
 }
 """Words of names in the runtime and the passes, and the glossary's words for them."""
 
-AVOIDED_EVERYWHERE = {*"trip trips told behind alone turned place places part parts".split()}
+AVOIDED_IN_PACKAGE = {*"trip trips told behind alone turned place places part parts".split()}
 """Words that no name of the package has. (A recurrent layer has cells.)"""
+
+AVOIDED_EVERYWHERE = {"part", "parts"}
+"""Words that no name of tests, benchmarks and examples has either."""
 
 PROSE = re.compile(r'(?s:""".*?""")|#.*')
 IN_PLACE = re.compile("in_?place", re.IGNORECASE)
 
 
-def sources() -> Iterator[tuple[str, str]]:
-    """Yield the package's files, by name and as text."""
+def sources(*folders: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of Python code in folders, by name and as text."""
     for path in tracked_files():
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix == ".py" and name.startswith("graphfw/"):
+        if path.suffix == ".py" and name.startswith(folders):
             yield name, path.read_text("utf-8")
+
+
+def avoided_in(name: str) -> Set[str]:
+    """Return the words that names in a file don't have."""
+    if name.startswith(("graphfw/runtime/", "graphfw/passes/")):
+        return WORDS_TO_AVOID.keys()
+    return AVOIDED_IN_PACKAGE if name.startswith("graphfw/") else AVOIDED_EVERYWHERE
 
 
 def defined(tree: ast.Module) -> Iterator[str]:
@@ -127,9 +137,8 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 def test_names_are_words_of_the_glossary():
     found = []
-    for name, source in sources():
-        is_checked = name.startswith(("graphfw/runtime/", "graphfw/passes/"))
-        avoided = WORDS_TO_AVOID.keys() if is_checked else AVOIDED_EVERYWHERE
+    for name, source in sources("graphfw/", "tests/", "benchmarks/", "examples/"):
+        avoided = avoided_in(name)
         code = IN_PLACE.sub("", PROSE.sub("", source)).lower()
         words = re.split(r"[\W_]+", code)
         names = {Path(name).stem}
@@ -149,7 +158,7 @@ def test_names_are_words_of_the_glossary():
 def test_classes_have_names_of_their_own():
     """A class whose name begins with an underscore is private to its module."""
     where = defaultdict(list)
-    for name, source in sources():
+    for name, source in sources("graphfw/"):
         for kind in re.findall(r"^ *class (\w+)[:(]", source, re.MULTILINE):
             assert len(kind) > 1, f"{name}: class {kind}: say what it is"
             if not kind.startswith("_"):

@@ -143,13 +143,13 @@ def put(rng: np.random.Generator, ndim: int) -> Drawn:
         keys.append(np.array([0, -1, 0]))
     chosen = keys[rng.integers(len(keys))]
     key = (*[slice(None)] * axis, chosen)
-    part = key if rng.random() < 0.6 else None  # of values of the same shape, or one number
+    same_shape = key if rng.random() < 0.6 else None  # of values of the same shape, or one number
 
     def call(xp: Any, x: Any) -> Any:
-        values = xp.sin(x)[key] if part is not None else xp.sum(xp.sin(x)) / 9
+        values = xp.sin(x)[key] if same_shape is not None else xp.sum(xp.sin(x)) / 9
         return xp.put(x, key, values, how)
 
-    return f"{how} {'the same part' if part else 'a number'} at {key}", call, 1
+    return f"{how} {'the same shape' if same_shape else 'a number'} at {key}", call, 1
 
 
 def segments(rng: np.random.Generator, ndim: int) -> Drawn:
@@ -238,8 +238,8 @@ def scan(rng: np.random.Generator, ndim: int) -> Drawn:
             return made, tuple([ROWS[y](xp, c, row) for y in yields])
 
         last, rows = xp.scan(trip, x[0], x, **options)
-        parts = [xp.sum(xp.sin(part)) for part in rows]
-        return rows[given] + xp.sum(last) * 0.1 + sum(parts) * 0.1
+        totals = [xp.sum(xp.sin(array)) for array in rows]
+        return rows[given] + xp.sum(last) * 0.1 + sum(totals) * 0.1
 
     return f"scan body {number} axis {axis} yields {yields}, {given} {options}", call, 1
 

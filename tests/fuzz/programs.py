@@ -167,7 +167,7 @@ class Way(NamedTuple):
 
 
 def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
-    return [xp.stack(list(parts)) for parts in zip(*lanes, strict=True)]
+    return [xp.stack(list(arrays)) for arrays in zip(*lanes, strict=True)]
 
 
 def _trip(
@@ -235,7 +235,7 @@ def _by_lanes(program: Program, feeds: list[Any]) -> list[Any]:
 
 
 def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
-    return [xp.stack(list(parts)) for parts in zip(*lanes, strict=True)]
+    return [xp.stack(list(arrays)) for arrays in zip(*lanes, strict=True)]
 
 
 def _lane_by_lane(program: Program, xp: Any, inputs: list[Any]) -> list[Any]:

@@ -290,7 +290,7 @@ def test_loops_of_whole_vectors_have_no_masks():
     assert "masked" not in whole
 
 
-def test_multiples_of_positions_and_of_their_parts():
+def test_multiples_of_positions_and_offsets():
     assert multiple_of(1024, 0) == 16
     assert multiple_of(24, 0) == 8
     assert multiple_of(1024, 4) == 4

@@ -117,7 +117,7 @@ def check(fn: Callable[[Any], Any], arrays: list[Any]) -> None:
 
 def leaves(structure: Any) -> list[Any]:
     if isinstance(structure, tuple):
-        return [leaf for part in structure for leaf in leaves(part)]
+        return [leaf for item in structure for leaf in leaves(item)]
     return [structure]
 
 
