@@ -53,3 +53,8 @@ def work_of(nodes: Sequence[Node], operands: Iterable[Storage]) -> tuple[DimLike
     for storage in set(operands):
         moved = moved + storage.size * storage.dtype.itemsize
     return flops, moved
+
+
+def ceil(size: DimLike, of: DimLike) -> DimLike:
+    """Return a quotient of sizes, rounded up."""
+    return -(-size // of)

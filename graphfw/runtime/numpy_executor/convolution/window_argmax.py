@@ -22,6 +22,7 @@ from graphfw.ops.nn.pooling_ops import WindowPut
 from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
+from graphfw.runtime.numpy_executor.codegen.function_body import declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution import window_bounds
@@ -30,7 +31,6 @@ from graphfw.runtime.numpy_executor.convolution.direct_window import written_wid
 from graphfw.runtime.numpy_executor.convolution.window_bounds import Spatial, WindowBounds
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.lowering import supported
-from graphfw.runtime.numpy_executor.matmul.text import declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape, shape_for
 from graphfw.utils.records import record
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.runtime.kernels.steps import Code
 from graphfw.runtime.numpy_executor.codegen import FunctionText, KernelCode, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.writer import WORK_ITEM
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.utils.records import record
 

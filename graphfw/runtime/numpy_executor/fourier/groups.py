@@ -14,7 +14,7 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.runtime.numpy_executor.fourier.code import SCRATCH, BufferAddress
 from graphfw.runtime.numpy_executor.fourier.stages import StageSizes, Strides, Way
-from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.work import ceil
 
 _ROWS = 4096
 """Numbers that a group of rows has, if rows are shorter: they stay in the first cache."""

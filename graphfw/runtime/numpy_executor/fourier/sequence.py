@@ -41,7 +41,7 @@ from graphfw.runtime.numpy_executor.fourier.plan import (
 )
 from graphfw.runtime.numpy_executor.fourier.roots import Array
 from graphfw.runtime.numpy_executor.fourier.stages import StageKernel, StageKind, Turns, stage
-from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.work import ceil
 
 OUTPUT, INPUT, TABLE = range(3)
 """The operands of a step."""

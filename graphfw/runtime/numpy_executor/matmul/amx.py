@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from graphfw.ir.dtype import DType, bfloat16, float16
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 
 SIDE = 32
 """Rows, columns and positions of k of a block: two tiles each way, one along k."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]

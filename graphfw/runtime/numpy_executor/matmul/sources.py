@@ -14,6 +14,7 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Call, Const, Expr, InnerLoop, Kernel, Load, Size, Store
 from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.walk import postorder
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.packed import has_whole_rows
 from graphfw.runtime.numpy_executor.codegen.registers import (
     literal,
@@ -23,7 +24,6 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 COMPUTED = "ptr %operands, ptr %params_of_b, i64 %row, i64 %column"

@@ -12,13 +12,12 @@ from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
-from graphfw.runtime.numpy_executor.special.moves import ceil
-from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.numbers import Number
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.planning.collapse import scan_layout_of
+from graphfw.runtime.planning.work import ceil
 
 _BLOCK = 256
 """The neighbouring lines of a work item."""
