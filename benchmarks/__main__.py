@@ -22,7 +22,7 @@ from benchmarks.workload import Settings, Workload
 
 def main() -> None:
     """Read the command line and run; the exit status is 1 if a contender failed."""
-    parts = {
+    commands = {
         "accuracy": accuracy,
         "baseline": baseline,
         "interrupts": interrupts,
@@ -30,8 +30,8 @@ def main() -> None:
         "strategies": strategies,
         "sweep": sweep,
     }
-    if len(sys.argv) > 1 and sys.argv[1] in parts:
-        parts[sys.argv[1]].main(sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1] in commands:
+        commands[sys.argv[1]].main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="workload", help="names, or gelu-*")

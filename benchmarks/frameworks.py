@@ -427,12 +427,12 @@ def copy_case(formula: Formula) -> Case:
 
     def run() -> object:
         out = np.empty_like(source) if formula.outputs == FRESH else kept
-        parts = [
+        copies = [
             pool.submit(np.copyto, out[a:b], source[a:b]) for a, b in itertools.pairwise(bounds[1:])
         ]
         np.copyto(out[: bounds[1]], source[: bounds[1]])
-        for part in parts:
-            part.result()
+        for copied in copies:
+            copied.result()
         return out
 
     return Case(run)

@@ -49,8 +49,8 @@ def concat(n: int) -> tuple[list[Any], list[Any]]:
     import graphfw as gf
 
     x = gf.placeholder((8,), name="x")
-    parts = [gf.sin(x) if i % 2 else gf.cos(x) for i in range(n // 5)]
-    y = gf.concat(parts)
+    sections = [gf.sin(x) if i % 2 else gf.cos(x) for i in range(n // 5)]
+    y = gf.concat(sections)
     return [gf.grad(gf.sum(y * y), x)], [x]
 
 
@@ -142,7 +142,7 @@ def _row(name: str, size: int) -> str:
         return f"| {name} | {size:,} | failed: status {done.returncode} | | | |"
     found = json.loads(done.stdout)
     nodes = found["nodes"]
-    build, compiled = (found[part] * 1e6 / nodes for part in ("build", "compile"))
+    build, compiled = (found[stage] * 1e6 / nodes for stage in ("build", "compile"))
     seconds, memory = found["build"] + found["compile"], found["grown_mib"]
     return f"| {name} | {nodes:,} | {build:.1f} | {compiled:.0f} | {seconds:.1f} | {memory:,.0f} |"
 

@@ -23,7 +23,7 @@ class Fingerprint:
 def fingerprints(value: Any) -> list[Fingerprint]:
     """Return the fingerprints of the arrays in a nest of lists and tuples."""
     if isinstance(value, (list, tuple)):
-        return [f for part in value for f in fingerprints(part)]
+        return [f for item in value for f in fingerprints(item)]
     return [_fingerprint(array_of(value))]
 
 

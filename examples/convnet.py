@@ -40,10 +40,10 @@ def load() -> list[Array]:
     """Return the digits that scikit-learn ships: images to train and to test, labels of both."""
     data = load_digits()
     images = (data.images[:, None] / 16).astype(np.float32)  # [N, 1, 8, 8]
-    parts: list[Array] = train_test_split(
+    split: list[Array] = train_test_split(
         images, data.target, test_size=0.25, random_state=0, stratify=data.target
     )
-    return parts
+    return split
 
 
 def augmented(image: gf.Tensor) -> gf.Tensor:

@@ -193,8 +193,8 @@ def package_of(path: PurePosixPath) -> str:
 
 def layer_of(module: str) -> str:
     """'graphfw.ir.dim' -> 'ir'; 'graphfw' -> '__init__'."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+    names = module.split(".")
+    return names[1] if len(names) > 1 else "__init__"
 
 
 def violations(path: PurePosixPath, source: str) -> Iterator[str]:
@@ -263,8 +263,8 @@ def test_runtime_and_io():
 
 
 def module_of(path: PurePosixPath) -> str:
-    parts = path.with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    names = path.with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
 def imported(sources: Mapping[PurePosixPath, str], *, types: bool) -> dict[str, set[str]]:

@@ -29,8 +29,8 @@ def target(dtype=gf.float32, *sizes):
 
 
 def by_hand(x):
-    part = gf.exp(x)
-    return part / gf.sum(part, axis=-1, keepdims=True)
+    exponentials = gf.exp(x)
+    return exponentials / gf.sum(exponentials, axis=-1, keepdims=True)
 
 
 @pytest.mark.parametrize("softmax", [gf.softmax, by_hand, lambda x: gf.softmax(x)[:, :3]])

@@ -133,7 +133,7 @@ def test_a_name_means_what_it_means_when_the_run_is_made():
     class Model(gf.nn.Module):
         def __init__(self, layer: Layer):
             super().__init__()
-            self.part = layer
+            self.layer = layer
 
     with gf.Graph() as g:
         first = Layer(1.0)

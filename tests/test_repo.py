@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,10 @@ def test_what_checkers_are_to_ignore_has_a_reason():
     assert not found, "say why behind it: " + str(found)
 
 
-HEADLESS = ("What ", "Which ", "Those ", "Return what ", "Returns what ", "Yield what ")
+HEADLESS = (
+    *("What ", "Which ", "Those ", "Return what ", "Returns what ", "Yield what "),
+    *("Who ", "So many ", "So much ", "So few ", "So far "),
+)
 """First words of docstrings that leave a reader to guess the noun."""
 
 
@@ -99,19 +102,30 @@ WORDS_TO_AVOID = {
 }
 """Words of names in the runtime and the passes, and the glossary's words for them."""
 
-AVOIDED_EVERYWHERE = {*"trip trips told behind alone turned place places part parts".split()}
+AVOIDED_IN_PACKAGE = {*"trip trips told behind alone turned place places part parts".split()}
 """Words that no name of the package has. (A recurrent layer has cells.)"""
 
+AVOIDED_EVERYWHERE = {"trip", "trips", "told", "behind", "part", "parts"}
+"""Words that no name in tests, benchmarks and examples has. (Names of tests are prose.)"""
+
 PROSE = re.compile(r'(?s:""".*?""")|#.*')
-IN_PLACE = re.compile("in_?place", re.IGNORECASE)
+USUAL = re.compile("in_?place|round_?trip", re.IGNORECASE)
+"""Terms of the field that have such a word."""
 
 
-def sources() -> Iterator[tuple[str, str]]:
-    """Yield the package's files, by name and as text."""
+def sources(*folders: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of Python code in folders, by name and as text."""
     for path in tracked_files():
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix == ".py" and name.startswith("graphfw/"):
+        if path.suffix == ".py" and name.startswith(folders):
             yield name, path.read_text("utf-8")
+
+
+def avoided_in(name: str) -> Set[str]:
+    """Return the words that names in a file don't have."""
+    if name.startswith(("graphfw/runtime/", "graphfw/passes/")):
+        return WORDS_TO_AVOID.keys()
+    return AVOIDED_IN_PACKAGE if name.startswith("graphfw/") else AVOIDED_EVERYWHERE
 
 
 def defined(tree: ast.Module) -> Iterator[str]:
@@ -127,16 +141,18 @@ def defined(tree: ast.Module) -> Iterator[str]:
 
 def test_names_are_words_of_the_glossary():
     found = []
-    for name, source in sources():
-        is_checked = name.startswith(("graphfw/runtime/", "graphfw/passes/"))
-        avoided = WORDS_TO_AVOID.keys() if is_checked else AVOIDED_EVERYWHERE
-        code = IN_PLACE.sub("", PROSE.sub("", source)).lower()
+    for name, source in sources("graphfw/", "tests/", "benchmarks/", "examples/"):
+        avoided = avoided_in(name)
+        code = USUAL.sub("", PROSE.sub("", source)).lower()
         words = re.split(r"[\W_]+", code)
         names = {Path(name).stem}
         if avoided & {*words}:  # parsing takes long
             names.update(defined(ast.parse(source)))
         used = {
-            (given, word) for given in names for word in IN_PLACE.sub("", given).lower().split("_")
+            (given, word)
+            for given in names
+            if not given.startswith("test_")
+            for word in USUAL.sub("", given).lower().split("_")
         }
         found += [
             f"{name}: {given}: say {WORDS_TO_AVOID[word]}"
@@ -149,7 +165,7 @@ def test_names_are_words_of_the_glossary():
 def test_classes_have_names_of_their_own():
     """A class whose name begins with an underscore is private to its module."""
     where = defaultdict(list)
-    for name, source in sources():
+    for name, source in sources("graphfw/"):
         for kind in re.findall(r"^ *class (\w+)[:(]", source, re.MULTILINE):
             assert len(kind) > 1, f"{name}: class {kind}: say what it is"
             if not kind.startswith("_"):

@@ -71,8 +71,8 @@ def _decoded(xp: Any, held: Any, token: Any, keys: Any, values: Any, *, way: str
         place = 1 + layer * PER_LAYER
         s1, b1, qkv, out, s2, b2, up, down = held[place : place + PER_LAYER]
         joined = product(of.layer_norm(h, s1, b1), qkv)
-        parts = xp.reshape(joined, (batch, 3, heads, 1, SIZE))
-        q, k, v = (parts[:, i] for i in range(3))
+        projections = xp.reshape(joined, (batch, 3, heads, 1, SIZE))
+        q, k, v = (projections[:, i] for i in range(3))
         seen = [xp.concat([old[layer], new], axis=2) for old, new in ((keys, k), (values, v))]
         y = xp.reshape(of.attention(q, *seen, False), (batch, heads * SIZE))
         h = h + product(y, out)
@@ -155,9 +155,9 @@ def _attend(xp: Any, state: Any, x: Any, i: Any, keys: Any, values: Any, weights
     scores = xp.sum(q[:, None, :] * keys, axis=-1) * SIZE**-0.5
     scores = xp.where(places <= i, scores, -1e9)
     highest = xp.max(scores, axis=-1, keepdims=True)
-    parts = xp.exp(scores - highest)
-    parts = parts / xp.sum(parts, axis=-1, keepdims=True)
-    y = xp.sum(parts[..., None] * values, axis=1)
+    probabilities = xp.exp(scores - highest)
+    probabilities = probabilities / xp.sum(probabilities, axis=-1, keepdims=True)
+    y = xp.sum(probabilities[..., None] * values, axis=1)
     return x + xp.reshape(y, (-1,)) @ weights
 
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 FULL, QUICK, TINY = "full", "quick", "tiny"
 """How large: as people run them; from the smaller part of each range; as tests run them."""
 
-_QUICK_PART = 0.65
+_QUICK_FRACTION = 0.65
 """How much of each range, on a logarithmic scale, quick runs draw from."""
 
 
@@ -39,10 +39,10 @@ class Draw:
             multiple: What the size is a multiple of.
             least: The smallest that makes sense, which tiny sizes keep to.
         """
-        part, is_round = self._random.random(), self._random.random() < 0.5
+        fraction, is_round = self._random.random(), self._random.random() < 0.5
         if self.scale != FULL:
-            part *= _QUICK_PART
-        found = math.exp(math.log(low) + part * (math.log(high) - math.log(low)))
+            fraction *= _QUICK_FRACTION
+        found = math.exp(math.log(low) + fraction * (math.log(high) - math.log(low)))
         if self.scale == TINY:
             return _rounded(max(math.sqrt(found), least), multiple)
         if is_round and low >= 16:

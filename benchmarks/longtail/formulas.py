@@ -172,8 +172,8 @@ def _showing(maker: Maker, shown: Function) -> Case:
 
     def check() -> Any:
         found: Any = (case.check or case.run)()
-        parts = found if isinstance(found, (list, tuple)) else [found]
-        return shown(*map(array_of, parts))
+        results = found if isinstance(found, (list, tuple)) else [found]
+        return shown(*map(array_of, results))
 
     return dataclasses.replace(case, check=check)
 

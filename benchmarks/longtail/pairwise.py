@@ -174,8 +174,8 @@ def _places(n: int, m: int) -> Arrays:
 def _haversine(xp: Any, a: Any, b: Any) -> Any:
     latitude, longitude = b[None, :, 0] - a[:, None, 0], b[None, :, 1] - a[:, None, 1]
     cosines = xp.cos(a[:, 0])[:, None] * xp.cos(b[:, 0])[None, :]
-    part = xp.sin(latitude / 2) ** 2 + cosines * xp.sin(longitude / 2) ** 2
-    return 12742 * xp.asin(xp.sqrt(part))
+    squared_sine = xp.sin(latitude / 2) ** 2 + cosines * xp.sin(longitude / 2) ** 2
+    return 12742 * xp.asin(xp.sqrt(squared_sine))
 
 
 def globe_distances(draw: Draw) -> Contest:

@@ -80,16 +80,16 @@ def seed_of_commit() -> int:
     Raises:
         ValueError: There is no commit.
     """
-    told = subprocess.run(
+    done = subprocess.run(
         ["git", "rev-parse", "HEAD"],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    if told.returncode:
+    if done.returncode:
         raise ValueError("there is no commit to take the seed from: give one by --seed")
-    return int(told.stdout[:8], 16)
+    return int(done.stdout[:8], 16)
 
 
 def main(arguments: list[str]) -> None:
@@ -162,10 +162,10 @@ def _chosen(
 ) -> list[Workload]:
     """Return the workloads of classes and of patterns of names."""
     found: dict[str, Workload] = {}
-    for part in only.split(",") if only else ["*"]:
-        names = fnmatch.filter(known, f"{part}/*" if part in CLASSES else part)
+    for pattern in only.split(",") if only else ["*"]:
+        names = fnmatch.filter(known, f"{pattern}/*" if pattern in CLASSES else pattern)
         if not names:
-            parser.error(f"no class or workload is named {part!r}: see --list")
+            parser.error(f"no class or workload is named {pattern!r}: see --list")
         found.update((name, known[name]) for name in names)
     return list(found.values())
 

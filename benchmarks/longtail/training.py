@@ -126,8 +126,8 @@ def _vit(xp: Any, held: Any, x: Any, labels: Any, *, heads: int, patch: int) -> 
 def _attended(xp: Any, joined: Any, heads: int, causal: bool) -> Any:
     """Return attention of queries, keys and values that lie side by side.  joined: [b, t, 3 w]."""
     batch, time, width = joined.shape
-    parts = xp.reshape(joined, (batch, time, 3, heads, width // 3 // heads))
-    q, k, v = (xp.swapaxes(parts[:, :, i], 1, 2) for i in range(3))
+    projections = xp.reshape(joined, (batch, time, 3, heads, width // 3 // heads))
+    q, k, v = (xp.swapaxes(projections[:, :, i], 1, 2) for i in range(3))
     y = xp.swapaxes(layers(xp).attention(q, k, v, causal), 1, 2)
     return xp.reshape(y, (batch, time, width // 3))
 

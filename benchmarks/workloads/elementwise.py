@@ -192,8 +192,8 @@ def _chain_numexpr(x: Any, b: Any, s: Any, out: Any) -> Any:
 
     names = {"x": x, "b": b, "s": s, "h": np.float32(0.5), "k": np.float32(0.1)}
     names["w"] = numexpr.evaluate("tanh(x * s + b) ** 2 + abs(x)", names)
-    part = "where(w > h, w, sqrt(w))"
-    text = f"where({part} > k * (x * s + b), {part}, k * (x * s + b)) - b"
+    larger = "where(w > h, w, sqrt(w))"
+    text = f"where({larger} > k * (x * s + b), {larger}, k * (x * s + b)) - b"
     return numexpr.evaluate(text, names, out=out)
 
 

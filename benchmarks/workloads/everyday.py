@@ -32,7 +32,7 @@ def _numbers(low: float, high: float, count: int = 1) -> Arrays:
     return [rng.uniform(low, high, SIZE).astype(np.float32) for _ in range(count)]
 
 
-def _shapes_and_part() -> Arrays:
+def _shapes_and_fraction() -> Arrays:
     return [*_numbers(0.1, 20, 2), np.random.default_rng(1).random(SIZE, np.float32)]
 
 
@@ -55,7 +55,7 @@ _SPECIAL = [
     _special("lgamma", _POSITIVE, "lgamma", "gammaln", "special.gammaln"),
     _special("digamma", _POSITIVE, "digamma", "digamma", "special.digamma"),
     _special("gammainc", _TWO, "special.gammainc", "gammainc", "special.gammainc"),
-    _special("betainc", _shapes_and_part, "special.betainc", "betainc", ""),
+    _special("betainc", _shapes_and_fraction, "special.betainc", "betainc", ""),
     _special("ndtri", functools.partial(_numbers, 0, 1), "special.ndtri", "ndtri", "special.ndtri"),
     _special(
         "bessel-i0e", functools.partial(_numbers, -20, 20), "special.i0e", "i0e", "special.i0e"

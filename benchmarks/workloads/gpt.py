@@ -210,8 +210,8 @@ def _torch_model(gpt: Gpt) -> tuple[Any, list[Any]]:
         h = functional.embedding(tokens, held[0]) + held[1]
         for n1, b1, qkv, qkv_b, out, out_b, n2, b2, up, up_b, down, down_b in gpt.layers_of(held):
             joined = functional.linear(functional.layer_norm(h, (width,), n1, b1, EPS), qkv, qkv_b)
-            parts = joined.view(*h.shape[:2], 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-            attended = functional.scaled_dot_product_attention(*parts, is_causal=True)
+            projections = joined.view(*h.shape[:2], 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            attended = functional.scaled_dot_product_attention(*projections, is_causal=True)
             attended = attended.transpose(1, 2).reshape(h.shape)
             h = h + functional.linear(attended, out, out_b)
             inner = functional.linear(functional.layer_norm(h, (width,), n2, b2, EPS), up, up_b)
@@ -284,8 +284,8 @@ def _jax_logits(gpt: Gpt, held: Any, tokens: Any) -> Any:
     h = held[0][tokens] + held[1]
     for n1, b1, qkv, qkv_b, out, out_b, n2, b2, up, up_b, down, down_b in gpt.layers_of(held):
         joined = norm(h, n1, b1) @ qkv + qkv_b
-        parts = joined.reshape(*h.shape[:2], 3, heads, width // heads).transpose(2, 0, 3, 1, 4)
-        q, k, v = parts
+        split = joined.reshape(*h.shape[:2], 3, heads, width // heads).transpose(2, 0, 3, 1, 4)
+        q, k, v = split
         scores = (q * (width // heads) ** -0.5) @ k.swapaxes(-1, -2)
         scores = jnp.where(seen, scores.astype(jnp.float32), -jnp.inf)
         attended = jax.nn.softmax(scores, axis=-1).astype(v.dtype) @ v

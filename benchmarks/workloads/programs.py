@@ -82,7 +82,7 @@ def _environment(runner: Runner) -> dict[str, str]:
     return {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
 
 
-def _takes_part(model: str, runner: Runner) -> list[str]:
+def _contenders(model: str, runner: Runner) -> list[str]:
     return [
         name
         for name in _CONTENDERS
@@ -96,7 +96,7 @@ def first_result(model: str, runner: Runner) -> Figures:
     """Measure from Python's start: with an empty cache, then with what the first process left."""
     seconds: dict[str, float] = {}
     notes: dict[str, str] = {}
-    for name in _takes_part(model, runner):
+    for name in _contenders(model, runner):
         try:
             seconds |= _from_cold_to_warm(model, name, runner)
         except RuntimeError as error:
@@ -128,7 +128,7 @@ def _memory(model: str, runner: Runner) -> Figures:
     """Measure three training steps, above what loading the library takes."""
     grown: dict[str, float] = {}
     notes: dict[str, str] = {}
-    for name in _takes_part(model, runner):
+    for name in _contenders(model, runner):
         try:
             grown[name] = _program(model, name, _environment(runner), 3)[1]
         except RuntimeError as error:

@@ -148,7 +148,7 @@ def test_contenders_that_fail_or_differ_have_no_time():
 
 
 @pytest.mark.slow  # some seconds of waiting
-def test_who_is_not_ready_in_time_does_not_take_part():
+def test_who_is_not_ready_in_time_is_not_measured():
     settings = Settings(("graphfw", "numpy"), threads=1, rounds=3, budget_s=0.1, patience_s=5.0)
     with Pool(settings) as pool:
         one = functools.partial(ones, 1.0)
@@ -218,20 +218,20 @@ def test_compiling_is_timed_in_a_process_of_its_own():
     assert 0 < result.seconds["graphfw, compile alone"] < result.seconds["graphfw"]
 
 
-@pytest.mark.parametrize("part", [[], ["sweep"], ["strategies"]])
+@pytest.mark.parametrize("arguments", [[], ["sweep"], ["strategies"]])
 @pytest.mark.parametrize("wrong", ["0", "-1", "x", "1000000", ""])
-def test_threads_that_there_are_not(monkeypatch, capsys, part, wrong):
-    monkeypatch.setattr(sys, "argv", ["benchmarks", *part, f"--threads={wrong}"])
+def test_threads_that_there_are_not(monkeypatch, capsys, arguments, wrong):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments, f"--threads={wrong}"])
     with pytest.raises(SystemExit):
         main()
     assert "is no number of threads from 1 to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "part", [["--json=no/such/folder.json"], ["sweep", "--out=no/such/folder"]]
+    "arguments", [["--json=no/such/folder.json"], ["sweep", "--out=no/such/folder"]]
 )
-def test_folders_are_looked_for_before_anything_is_measured(monkeypatch, capsys, part):
-    monkeypatch.setattr(sys, "argv", ["benchmarks", *part])
+def test_folders_are_looked_for_before_anything_is_measured(monkeypatch, capsys, arguments):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
     with pytest.raises(SystemExit):
         main()
     assert "there is no folder no/such" in capsys.readouterr().err

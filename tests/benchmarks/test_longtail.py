@@ -257,5 +257,5 @@ def test_the_seed_comes_from_the_commit(monkeypatch, tmp_path):
         suite.seed_of_commit()
 
 
-def test_who_takes_part_does_so_with_copies_too():
+def test_contenders_are_measured_with_copies_too():
     assert suite._with_copies(("graphfw", "jax")) == ("graphfw", "jax", "jax+copy")

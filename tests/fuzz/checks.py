@@ -26,7 +26,7 @@ LARGE = 2500
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 1e-40, 2.0**20])
 
 seen: Counter[str] = Counter()
-"""How many cases, values and gradients were compared, and how many programs were refused."""
+"""The numbers of compared cases, values and gradients, and of refused programs."""
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def _unsaid(text: str, operands: Sequence[Array]) -> bool:
 
 
 class Precision(NamedTuple):
-    """How exactly a dtype's results can be told.
+    """The tolerance of results of a dtype.
 
     Attributes:
         noise: How much each value is moved, of itself, to see how far that moves others.
@@ -248,13 +248,13 @@ class _References:
         count = len(self.outputs)
         exact = self._gradients(0, twice=twice)
         moved = [self._gradients(self._noise, twice=twice) for _ in range(2)]
-        is_told = True
+        is_certain = True
         for i, wanted in enumerate(exact):
             what, got = f"the gradient {i}, of {len(self._arrays)} inputs", found[count + i]
-            if not is_told and not np.isfinite(np.asarray(got)).all():
+            if not is_certain and not np.isfinite(np.asarray(got)).all():
                 continue  # it is made of gradients of which nothing could be said
             near = [x[i] for x in moved if x]
-            is_told &= self._within(count + i, what, got, wanted, near)
+            is_certain &= self._within(count + i, what, got, wanted, near)
             seen["gradients"] += 1
 
     def near(self, what: str, number: int, got: Array, wanted: Array) -> None:

@@ -96,13 +96,13 @@ def _conv(
     spatial = weight.ndim - 2
     window = list(range(2 + spatial, 2 + 2 * spatial))
     places = list(range(2, 2 + spatial))
-    parts = [
-        np.einsum(part, [0, 1, *places, *window], kernels, [99, 1, *window], [0, 99, *places])
-        for part, kernels in zip(
+    products = [
+        np.einsum(section, [0, 1, *places, *window], kernels, [99, 1, *window], [0, 99, *places])
+        for section, kernels in zip(
             np.split(seen, groups, axis=1), np.split(weight, groups), strict=True
         )
     ]
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(products, axis=1)
 
 
 def _conv_transpose(
@@ -123,7 +123,7 @@ def _conv_transpose(
     y = np.zeros((x.shape[0], channels, *full), x.dtype)
     grouped = zip(np.split(x, groups, axis=1), np.split(weight, groups), strict=True)
     # Each is [N, *S, O / groups, *K].
-    products = [np.tensordot(part, kernels, ([1], [0])) for part, kernels in grouped]
+    products = [np.tensordot(section, kernels, ([1], [0])) for section, kernels in grouped]
     spatial = len(sizes)
     joined = np.moveaxis(np.concatenate(products, axis=1 + spatial), 1 + spatial, 1)
     for offsets in itertools.product(*map(range, sizes)):
@@ -180,7 +180,7 @@ def _scan(stack: Any) -> Any:
             rows.append(row)
         if reverse:
             rows.reverse()
-        return carry, tuple([stack(list(parts)) for parts in zip(*rows, strict=True)])
+        return carry, tuple([stack(list(arrays)) for arrays in zip(*rows, strict=True)])
 
     return scan
 

@@ -16,7 +16,7 @@ SIZES = ({"n": 5, "m": 4}, {"n": 7, "m": 6})
 """Sizes with which programs are made: what works with both is taken to work with all."""
 
 MOST = 4096
-"""How many elements a value has at most, with these sizes."""
+"""The most elements of a value with these sizes."""
 
 Shape = tuple[int | str, ...]
 
@@ -35,9 +35,9 @@ class Program:
     carried: dict[int, int] = field(default_factory=dict)
     """By input, the last value of the same shape, where there is one."""
     carries: int = 1
-    """How many inputs a loop carries."""
+    """The number of inputs that a loop carries."""
     options: dict[str, Any] = field(default_factory=dict)
-    """How it is scanned."""
+    """The options of the scan."""
     by_rows: tuple[bool, ...] = ()
     """The inputs that have as many rows as the first."""
     rounded: Callable[[Any], Any] | None = None
@@ -156,7 +156,7 @@ def _generated(
 
 
 class Way(NamedTuple):
-    """How a program is called."""
+    """The ways to call a program."""
 
     shapes: Callable[[list[Shape]], list[Shape]]
     """The shapes of the feeds."""
@@ -167,10 +167,10 @@ class Way(NamedTuple):
 
 
 def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
-    return [xp.stack(list(parts)) for parts in zip(*lanes, strict=True)]
+    return [xp.stack(list(arrays)) for arrays in zip(*lanes, strict=True)]
 
 
-def _trip(
+def _iteration(
     program: Program, xp: Any, carries: Sequence[Any], row: Any, others: Sequence[Any]
 ) -> tuple[list[Any], tuple[Any, ...]]:
     """Make a trip: the second input is a row, those around it are carried first."""
@@ -195,13 +195,13 @@ def _scanned(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
     first, rows, others = _loop_inputs(program, inputs)
 
     def step(carries: Any, row: Any) -> tuple[Any, Any]:
-        return _trip(program, xp, carries, row, others)
+        return _iteration(program, xp, carries, row, others)
 
     last, stacked = xp.scan(step, first, rows, **program.options)
     return [*last, *stacked]
 
 
-TRIPS = 5
+ITERATIONS = 5
 
 
 def _counted(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -210,11 +210,11 @@ def _counted(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
 
     def step(value: Any) -> Any:
         carries, total, number = value
-        after, found = _trip(program, xp, carries, row, others)
+        after, found = _iteration(program, xp, carries, row, others)
         return after, total + sum([xp.sum(xp.sin(x)) for x in found]), number + 1
 
     zero = xp.sum(xp.sin(row)) * 0
-    last, total, _ = xp.while_loop(lambda value: value[2] < TRIPS, step, (first, zero, zero))
+    last, total, _ = xp.while_loop(lambda value: value[2] < ITERATIONS, step, (first, zero, zero))
     return [*last, total]
 
 
@@ -235,7 +235,7 @@ def _by_lanes(program: Program, feeds: list[Any]) -> list[Any]:
 
 
 def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
-    return [xp.stack(list(parts)) for parts in zip(*lanes, strict=True)]
+    return [xp.stack(list(arrays)) for arrays in zip(*lanes, strict=True)]
 
 
 def _lane_by_lane(program: Program, xp: Any, inputs: list[Any]) -> list[Any]:

@@ -86,7 +86,7 @@ def written_checksums(path):
 def test_a_slice_can_be_checked_by_itself(tmp_path, rng):
     array = rng.standard_normal(3 << 17)
     write_checkpoint(tmp_path / "x", {"w": array}, {})
-    expected = [zlib.crc32(part.tobytes()) for part in np.split(array, 3)]
+    expected = [zlib.crc32(section.tobytes()) for section in np.split(array, 3)]
     assert written_checksums(tmp_path / "x") == {"w": "".join(f"{c:08x}" for c in expected)}
 
 

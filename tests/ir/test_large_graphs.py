@@ -76,8 +76,8 @@ def test_names_of_layers_that_became_submodules_are_used_again():
     with gf.Graph():
         layers = [gf.nn.Linear(2, 2) for _ in range(20)]
         assert [one.path for one in layers][::19] == ["linear", "linear_19"]
-        parts = gf.nn.Sequential(*layers[:15])
-        assert [one.path for one in parts][:2] == ["sequential.0", "sequential.1"]
+        first_layers = gf.nn.Sequential(*layers[:15])
+        assert [one.path for one in first_layers][:2] == ["sequential.0", "sequential.1"]
         more = [gf.nn.Linear(2, 2).path for _ in range(16)]
         assert more == ["linear", *[f"linear_{i}" for i in [*range(1, 15), 20]]]
 

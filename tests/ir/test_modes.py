@@ -53,8 +53,8 @@ def public_functions():
     for line in (Path(__file__).parents[1] / "public_api.txt").read_text().splitlines():
         path = line.partition("(")[0].split(".")[1:]
         found = gf
-        for part in path:
-            owner, found = found, getattr(found, part, None)
+        for attribute in path:
+            owner, found = found, getattr(found, attribute, None)
         # Metrics and schedules are as layers: what they call is intercepted.
         inner = {"errors", "extend", "metrics", "schedules"} & set(path)
         if "(" in line and path and not inner and not inspect.isclass(owner):

@@ -78,8 +78,8 @@ def test_a_layer_brings_its_graph_and_keeps_its_names(again):
     (other,) = {v.graph for v in copied.variables()}
     assert other not in (g, model.parameters()[0].graph)
     assert [v.name for v in copied.variables()] == [v.name for v in model.variables()]
-    part = again(model[0])
-    assert part.path == "sequential.0"
+    layer = again(model[0])
+    assert layer.path == "sequential.0"
     with other:  # it goes on as the first graph would
         another = gf.nn.Sequential(gf.nn.Linear(2, 2))
         assert another.path == "sequential_1"

@@ -238,13 +238,13 @@ def test_a_context_manager_that_is_written_as_a_generator_holds_for_its_block():
 
 
 def test_a_context_manager_may_be_made_of_generators():
-    def part(name):
+    def entered(name):
         with gf.default_executor(name):
             yield
 
     @contextlib.contextmanager
     def whole():
-        yield from part("meta")
+        yield from entered("meta")
 
     with whole():
         assert reads() == "meta"

@@ -212,8 +212,8 @@ def test_derived_graph():
         w = gf.Variable(np.zeros(3, np.float32), name="w")
         y = x * v
         gf.update(w, y)
-    part = derive(g, [y])
-    text = graph_text(part, locations=False)
+    derived = derive(g, [y])
+    text = graph_text(derived, locations=False)
     assert text == (
         'graph "whole" opset 2 derived {\n'
         '  %0 = placeholder(name="x") : float32[3]\n'
@@ -222,8 +222,8 @@ def test_derived_graph():
         "  output %2\n"
         "}"
     )
-    assert part.constants() == {}
-    assert_same(part, round_trip(part))
+    assert derived.constants() == {}
+    assert_same(derived, round_trip(derived))
 
 
 def test_extending_a_parsed_graph_takes_new_names():

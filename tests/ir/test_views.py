@@ -28,7 +28,7 @@ def graph() -> Graph:
 
 def rows(text: str, title: str) -> dict[str, list[str]]:
     """The lines of the table with this first column, by their first cell."""
-    (table,) = [part for part in text.split("\n\n") if part.startswith(title)]
+    (table,) = [paragraph for paragraph in text.split("\n\n") if paragraph.startswith(title)]
     cells = [line.split("  ") for line in table.splitlines()]
     stripped = [[cell.strip() for cell in line if cell.strip()] for line in cells]
     return {line[0]: line[1:] for line in stripped}
@@ -60,12 +60,12 @@ def test_summary_of_costs(graph):
     assert parse_dim(read) == 2 * 4 * 500 * batch
     assert parse_dim(written) == 4 * 500 * batch
     for column in (1, 2, 3):
-        parts = [
+        numbers = [
             parse_dim(line[column].replace(",", ""))
             for name, line in ops.items()
             if name not in ("op", "total")
         ]
-        assert parse_dim(ops["total"][column].replace(",", "")) == sum(parts)
+        assert parse_dim(ops["total"][column].replace(",", "")) == sum(numbers)
 
 
 def test_columns_are_aligned(graph):

@@ -20,13 +20,13 @@ def attention_pair(session, layer, **options):
         vdim=layer.value_dim, **options,
     )  # fmt: skip
     state = {name: as_torch(a) for name, a in layer.state_dict(session).items()}
-    parts = [state[f"{p}_proj.weight"].T for p in "qkv"]
+    weights = [state[f"{p}_proj.weight"].T for p in "qkv"]
     with torch.no_grad():
         if theirs.in_proj_weight is not None:
-            theirs.in_proj_weight.copy_(torch.cat(parts))
+            theirs.in_proj_weight.copy_(torch.cat(weights))
         else:
-            for p, part in zip("qkv", parts, strict=True):
-                getattr(theirs, f"{p}_proj_weight").copy_(part)
+            for p, weight in zip("qkv", weights, strict=True):
+                getattr(theirs, f"{p}_proj_weight").copy_(weight)
         if theirs.in_proj_bias is not None:
             theirs.in_proj_bias.copy_(torch.cat([state[f"{p}_proj.bias"] for p in "qkv"]))
             theirs.out_proj.bias.copy_(state["out_proj.bias"])

@@ -16,13 +16,13 @@ def test_sequential_indexing():
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))
     assert len(model) == 3
     assert model[-1] is list(model)[2]
-    part = model[1:]
-    assert isinstance(part, nn.Sequential)
-    assert [n for n, _ in part.named_children()] == ["1", "2"]
-    part.append(nn.Tanh())
-    assert len(part) == 3
+    section = model[1:]
+    assert isinstance(section, nn.Sequential)
+    assert [n for n, _ in section.named_children()] == ["1", "2"]
+    section.append(nn.Tanh())
+    assert len(section) == 3
     assert len(model) == 3
-    assert part[1].path == "sequential.2"
+    assert section[1].path == "sequential.2"
     model[1] = nn.Tanh()
     assert isinstance(model[1], nn.Tanh)
     for index in (3, -4):

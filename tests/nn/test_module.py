@@ -68,14 +68,14 @@ def test_variables_with_the_same_name_in_two_instances():
 
 
 def test_attaching_renames_and_frees_the_root_name():
-    part = Scale()
-    gain = part.gain
+    submodule = Scale()
+    gain = submodule.gain
     assert gain.name == "scale.gain"
-    whole = nn.Sequential(nn.Sequential(nn.Identity(), part))
+    whole = nn.Sequential(nn.Sequential(nn.Identity(), submodule))
     assert gain.name == "sequential.0.1.gain"
-    assert part.path == "sequential.0.1"
+    assert submodule.path == "sequential.0.1"
     assert Scale().path == "scale"
-    assert whole[0][1] is part
+    assert whole[0][1] is submodule
 
 
 def test_first_parent_names_a_shared_module():

@@ -44,20 +44,20 @@ def test_hidden_submodules_are_refused(make, fix):
 
 def test_submodules_hidden_after_assignment_are_refused():
     class Filled(nn.Module):
-        def __init__(self, container, part):
+        def __init__(self, container, make):
             self.layers = container
             if isinstance(container, list):
-                container.append(part())
+                container.append(make())
             else:
-                container["last"] = {"nested": (1, part())}
+                container["last"] = {"nested": (1, make())}
 
-    for container, part in (
+    for container, make in (
         ([], lambda: nn.Dropout(0.5)),
         ({}, lambda: nn.Linear(2, 2)),
         ([1], lambda: gf.Variable(1.0, name="v")),
     ):
         with pytest.raises(gf.ArgumentError, match=r"Filled\.layers is a plain .* not find") as e:
-            Filled(container, part)
+            Filled(container, make)
         assert e.value.at.function == "test_submodules_hidden_after_assignment_are_refused"
 
 

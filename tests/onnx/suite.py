@@ -54,9 +54,9 @@ def cases(kind: str = "node") -> dict[str, Any]:
         return kept
     made = _made(kind)
     _KEPT.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_bytes(pickle.dumps(made))
-    part.rename(path)
+    unfinished = path.with_suffix(f".{os.getpid()}.part")
+    unfinished.write_bytes(pickle.dumps(made))
+    unfinished.rename(path)
     return made
 
 
@@ -179,8 +179,8 @@ def _say(line: str) -> None:
 def main() -> None:
     """Print what is wrong with each case that fails, and how often each reason occurs."""
     found = {name: case for kind in KINDS for name, case in cases(kind).items()}
-    parts = [a for a in sys.argv[1:] if a != "--update"]
-    wanted = [n for n in found if not parts or any(part in n for part in parts)]
+    patterns = [a for a in sys.argv[1:] if a != "--update"]
+    wanted = [n for n in found if not patterns or any(pattern in n for pattern in patterns)]
     wrong: dict[str, str] = {}
     for name in wanted:
         try:

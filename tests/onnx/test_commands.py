@@ -26,8 +26,8 @@ def path(rng, tmp_path):
 def test_info(path, capsys):
     assert main(["onnx", "info", path, "--dim", "batch=2"]) == 0
     text = capsys.readouterr().out
-    for part in ("input  x  float32[batch, 1, 6, 6]", "scores", "conv", "220", "memory"):
-        assert part in text
+    for piece in ("input  x  float32[batch, 1, 6, 6]", "scores", "conv", "220", "memory"):
+        assert piece in text
 
 
 def test_run_saves_what_a_session_computes(path, tmp_path, capsys):

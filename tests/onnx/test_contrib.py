@@ -192,8 +192,8 @@ def test_quantised_products_and_means(tmp_path):
     compared(tmp_path, "DynamicQuantizeMatMul", [f(3, 4), right, real(0.2), signed, f(5)])
     image = [quantised(2, 3, 4, 4), real(0.1), zero(5), real(0.1), zero(9)]
     compared(tmp_path, "QLinearGlobalAveragePool", image, constant=(1, 2, 3, 4))
-    parts = [real(0.1), zero(3), quantised(2, 3), real(0.2), zero(4)]
-    compared(tmp_path, "QLinearConcat", parts, constant=(0, 1, 3, 4), axis=1)
+    inputs = [real(0.1), zero(3), quantised(2, 3), real(0.2), zero(4)]
+    compared(tmp_path, "QLinearConcat", inputs, constant=(0, 1, 3, 4), axis=1)
 
 
 def test_what_is_wrong_with_a_node(tmp_path):

@@ -53,7 +53,7 @@ def test_counting_as_exporters_write_it(rng, compare):
     assert str(graph.outputs[0].shape) == "(2, n*t)"
 
 
-def test_a_shape_that_is_known_in_part(rng, compare):
+def test_a_shape_some_of_whose_dims_are_known(rng, compare):
     weights = {"at": np.array(1), "values": np.float32([0, 1])}
     nodes = [
         node("Shape", ["x"], ["s"]),

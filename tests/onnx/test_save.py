@@ -203,7 +203,7 @@ def test_sizes_are_computed(rng, tmp_path):
     with gf.Graph() as graph:
         x = gf.placeholder(("n", "m"), name="x")
         n, m = x.shape
-        parts = {
+        outputs = {
             "pooled": gf.max_pool(x[None], 2, stride=2, padding=1),
             "tail": x[(n - 1) // 2 :],
             "square": gf.zeros((n, n)) + gf.eye(n),
@@ -213,7 +213,7 @@ def test_sizes_are_computed(rng, tmp_path):
             "cut": gf.assert_shape(x[:, :2], (None, 2)),
         }
     feeds = [{"x": rng.standard_normal(s).astype(np.float32)} for s in ((5, 4), (2, 2), (9, 3))]
-    check(graph, parts, feeds, tmp_path / "m.onnx")
+    check(graph, outputs, feeds, tmp_path / "m.onnx")
 
 
 def test_an_input_for_its_size_alone(tmp_path):
@@ -232,11 +232,11 @@ def test_scan_and_its_gradient(rng, tmp_path):
     with gf.Graph() as graph:
         x, w = gf.placeholder(("t", 3), name="x"), gf.placeholder((3, 3), name="w")
 
-        def trip(h, each):
+        def iteration(h, each):
             new = gf.tanh(h @ w + each)
             return new, gf.sum(new)
 
-        last, sums = gf.scan(trip, gf.zeros((3,)), x)
+        last, sums = gf.scan(iteration, gf.zeros((3,)), x)
         _, back = gf.scan(lambda c, e: (c + e, c), gf.zeros((3,)), x, reverse=True)
         found = {"last": last, "sums": sums, "back": back, "dw": gf.grad(gf.sum(sums), w)}
     feeds = [
@@ -334,8 +334,8 @@ def test_weights_outside(rng, tmp_path):
 def test_large_weights_go_outside(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "_MOST_INSIDE", 4000)
     with gf.Graph() as graph:
-        parts = [gf.constant(rng.standard_normal((30, 20)).astype(np.float32)) for _ in range(2)]
-        y = gf.concat([*parts, gf.placeholder((1, 20), name="x")])
+        sections = [gf.constant(rng.standard_normal((30, 20)).astype(np.float32)) for _ in range(2)]
+        y = gf.concat([*sections, gf.placeholder((1, 20), name="x")])
     feed = {"x": np.ones((1, 20), np.float32)}
     check(graph, {"y": y}, feed, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").stat().st_size == 4096 + 30 * 20 * 4

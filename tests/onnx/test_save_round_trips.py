@@ -73,9 +73,9 @@ def test_models(share, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
-def test_single_operators(part, tmp_path):
-    names = [n for n in cases("node") if n in set(PASSES)][part::8]
+@pytest.mark.parametrize("remainder", range(8))
+def test_single_operators(remainder, tmp_path):
+    names = [n for n in cases("node") if n in set(PASSES)][remainder::8]
     refused = []
     for name in names:
         try:

@@ -133,5 +133,5 @@ def test_a_bernoulli_s_rates(rng):
     x = rng.random(100_000).astype(np.float32)
     y = gf.onnx.run(model, {"x": x})["y"]
     for low in np.arange(0, 1, 0.1):
-        part = (x >= low) & (x < low + 0.1)
-        assert abs(y[part].mean() - x[part].mean()) < 5 * np.sqrt(0.25 / part.sum())
+        in_bin = (x >= low) & (x < low + 0.1)
+        assert abs(y[in_bin].mean() - x[in_bin].mean()) < 5 * np.sqrt(0.25 / in_bin.sum())

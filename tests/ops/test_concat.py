@@ -19,8 +19,8 @@ def same(tensor, array):
 
 @pytest.mark.parametrize("axis", [0, 1, -1, None])
 def test_concat_is_numpys(rng, axis):
-    parts = [rng.standard_normal((3, 4, 2)) for _ in range(3)]
-    same(gf.concat(parts, axis=axis), np.concatenate(parts, axis))
+    arrays = [rng.standard_normal((3, 4, 2)) for _ in range(3)]
+    same(gf.concat(arrays, axis=axis), np.concatenate(arrays, axis))
 
 
 def test_concat_of_other_sizes_and_dtypes(rng):
@@ -60,24 +60,25 @@ def test_concat_tells_operands_and_axis():
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_stack_and_unstack(rng, axis):
-    parts = [rng.standard_normal((2, 3)) for _ in range(4)]
-    stacked = gf.stack(parts, axis=axis)
-    same(stacked, np.stack(parts, axis))
+    arrays = [rng.standard_normal((2, 3)) for _ in range(4)]
+    stacked = gf.stack(arrays, axis=axis)
+    same(stacked, np.stack(arrays, axis))
     back = gf.unstack(stacked, axis=axis)
     assert len(back) == 4
-    for tensor, part in zip(back, parts, strict=True):
-        same(tensor, part)
+    for tensor, array in zip(back, arrays, strict=True):
+        same(tensor, array)
     assert gf.unstack(gf.zeros((2, 0)), axis=1) == ()
 
 
 @pytest.mark.parametrize(
-    ("parts", "axis"), [(2, 0), (3, 1), (1, -1), ((1, 3), 0), ((0, 2, 2), 1), ((-2,), 1), ((), 0)]
+    ("sections", "axis"),
+    [(2, 0), (3, 1), (1, -1), ((1, 3), 0), ((0, 2, 2), 1), ((-2,), 1), ((), 0)],
 )
-def test_split_is_numpys(rng, parts, axis):
+def test_split_is_numpys(rng, sections, axis):
     array = rng.standard_normal((4, 3))
-    ours = gf.split(gf.asarray(array), parts, axis)
-    for tensor, part in zip(ours, np.split(array, parts, axis), strict=True):
-        same(tensor, part)
+    ours = gf.split(gf.asarray(array), sections, axis)
+    for tensor, section in zip(ours, np.split(array, sections, axis), strict=True):
+        same(tensor, section)
 
 
 def test_split_of_symbolic_dims():
@@ -86,8 +87,8 @@ def test_split_of_symbolic_dims():
         n = x.shape[0]
         halves = gf.split(gf.concat([x, 2 * x]), 2)
         cut = gf.split(gf.concat([x, 2 * x]), (1, n))
-    assert [part.shape for part in halves] == [(n, 2)] * 2
-    assert [part.shape for part in cut] == [(1, 2), (n - 1, 2), (n, 2)]
+    assert [section.shape for section in halves] == [(n, 2)] * 2
+    assert [section.shape for section in cut] == [(1, 2), (n - 1, 2), (n, 2)]
     fed = np.arange(6.0).reshape(3, 2)
     values = run(g, [*halves, *cut], {x: fed})
     expected = [fed, 2 * fed, fed[:1], fed[1:], 2 * fed]

@@ -382,7 +382,7 @@ def test_cost_is_what_moves(declared: Declared, rng: np.random.Generator):
     assert cost.read_bytes in (whole, cost.write_bytes + indices)
     assert cost.flops >= 0
     symbolic = declared.op.cost(declared.op.infer(*declared.types), *declared.types)
-    assert tuple(evaluate(part, declared.sizes) for part in symbolic) == tuple(cost)
+    assert tuple(evaluate(count, declared.sizes) for count in symbolic) == tuple(cost)
 
 
 # Errors.

@@ -323,11 +323,11 @@ def test_linspace_of_a_dim_and_tensors_meets_both_ends():
         open_end = gf.linspace(0, 1, x.shape[0], endpoint=False, dtype="float64")
     for size in (2, 5):
         given = np.full(size, 0.7)
-        values, parts = run(g, [spaced, open_end], {x: given})
+        values, fractions = run(g, [spaced, open_end], {x: given})
         assert values[0] == 0.1
         assert values[-1] == 0.7
         assert np.allclose(values, np.linspace(0.1, 0.7, size), rtol=1e-15)
-        assert np.allclose(parts, np.arange(size) / size, rtol=1e-15)
+        assert np.allclose(fractions, np.arange(size) / size, rtol=1e-15)
 
 
 def test_linspace_refuses_integers():

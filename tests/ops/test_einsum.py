@@ -58,8 +58,8 @@ EQUATIONS = [
 
 @pytest.mark.parametrize("equation", EQUATIONS)
 def test_against_numpy(equation: str, rng: np.random.Generator) -> None:
-    parts = equation.replace(" ", "").split("->")[0].split(",")
-    xs = [rng.normal(size=[SIZES[c] for c in part]) for part in parts]
+    operands = equation.replace(" ", "").split("->")[0].split(",")
+    xs = [rng.normal(size=[SIZES[c] for c in subscripts]) for subscripts in operands]
     y, expected = gf.einsum(equation, *xs), np.einsum(equation, *xs)
     assert y.shape == expected.shape
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12, atol=1e-12)
@@ -89,8 +89,10 @@ def test_ellipsis(equation: str, shapes: list[tuple[int, ...]], rng: np.random.G
 
 @pytest.mark.parametrize("equation", ["ab,bc,cd->da", "aab,bc->ac", "...a,...a->...", "a,b->ab"])
 def test_gradients(equation: str, rng: np.random.Generator) -> None:
-    parts = equation.replace("...", "d").split("->")[0].split(",")
-    leaves = [gf.asarray(rng.normal(size=[SIZES[c] for c in part])) for part in parts]
+    operands = equation.replace("...", "d").split("->")[0].split(",")
+    leaves = [
+        gf.asarray(rng.normal(size=[SIZES[c] for c in subscripts])) for subscripts in operands
+    ]
     check_gradients(gf.einsum(equation, *leaves), leaves, rng)
 
 

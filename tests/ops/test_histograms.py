@@ -119,9 +119,9 @@ def test_histogram_wants_a_finite_range(bad):
         high = gf.placeholder((), name="high")
         automatic, given = gf.histogram(x, 4), gf.histogram(x, 4, range=(0.0, high))
     with gf.Session(g) as session:
-        for part in automatic:
+        for result in automatic:
             with pytest.raises(gf.ExecutionError, match=message) as caught:
-                session.run(part, {x: [0.5, bad]})
+                session.run(result, {x: [0.5, bad]})
             assert [line.label for line in caught.value.operands] == ["given"]
         with pytest.raises(gf.ExecutionError, match="histogram: the range is not finite"):
             session.run(given, {x: [0.5], high: bad})

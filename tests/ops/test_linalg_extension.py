@@ -295,13 +295,13 @@ def test_gradients_of_rectangular(
     compare(gf.linalg.pinv, L.pinv, x)
     compare(gf.linalg.svdvals, L.svdvals, x)
 
-    def parts(u: Any, s: Any, vh: Any) -> tuple[Any, ...]:
+    def invariants(u: Any, s: Any, vh: Any) -> tuple[Any, ...]:
         return abs(u), s, abs(vh), (u * s[..., None, :] ** 2) @ vh
 
     def ours(t: gf.Tensor) -> tuple[Any, ...]:
-        return parts(*gf.linalg.svd(t, full_matrices=False))
+        return invariants(*gf.linalg.svd(t, full_matrices=False))
 
-    compare(ours, lambda t: parts(*L.svd(t, full_matrices=False)), x)
+    compare(ours, lambda t: invariants(*L.svd(t, full_matrices=False)), x)
 
 
 @both

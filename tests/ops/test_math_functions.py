@@ -282,8 +282,8 @@ def test_complex_numbers_where_the_standard_says_more_than_numpy(dtype, name, z,
     for shape in ((), (3,)):
         value = getattr(gf, name)(gf.full(shape, z, dtype=dtype)).numpy()
         assert value.dtype == dtype
-        for part in ("real", "imag"):
-            actual, wanted = getattr(value, part), getattr(expected, part)
+        for component in ("real", "imag"):
+            actual, wanted = getattr(value, component), getattr(expected, component)
             np.testing.assert_array_equal(actual, np.full(shape, wanted))
             if not np.isnan(wanted):
                 assert np.array_equal(np.signbit(actual), np.full(shape, np.signbit(wanted)))

@@ -100,14 +100,14 @@ def test_capabilities():
 def test_sizes_of_several_nodes_are_told_apart():
     with gf.Graph():
         x = gf.placeholder(("n",), name="x")
-        parts = [x[x > 0], x[x > 1], x[x > 2]]
-        assert [str(part.shape) for part in parts] == [
+        selections = [x[x > 0], x[x > 1], x[x > 2]]
+        assert [str(selection.shape) for selection in selections] == [
             "(_nonzero,)",
             "(_nonzero2,)",
             "(_nonzero3,)",
         ]
         with pytest.raises(gf.ShapeError) as caught:
-            parts[1] + parts[2]
+            selections[1] + selections[2]
     text = str(caught.value)
     assert "x1[-1] = _nonzero2, x2[-1] = _nonzero3" in text
     assert "`_nonzero2` is what a run finds out by nonzero" in text

@@ -89,10 +89,10 @@ def test_sizes_and_fractions_that_a_run_tells(rng):
 @pytest.mark.parametrize("name", ["median", "nanmedian", "quantile", "nanquantile"])
 @pytest.mark.parametrize("shape", [(0, 0), (0, 2)])
 def test_a_run_refuses_an_axis_without_elements(name, shape):
-    part = (0.5,) if name.endswith("quantile") else ()
+    fraction = (0.5,) if name.endswith("quantile") else ()
     with gf.Graph() as g:
         x = gf.placeholder(("n", "m"), name="x")
-        y = getattr(gf, name)(x, *part, axis=0)
+        y = getattr(gf, name)(x, *fraction, axis=0)
     with (
         gf.Session(g) as session,
         pytest.raises(gf.ExecutionError, match=f"^{name}: the axis has size 0") as caught,

@@ -242,7 +242,7 @@ def test_randint(low: int, high: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 7, 2**63 + 5, 2**64 - 1])
-def test_randint_is_the_integer_part_of_a_product(count: int) -> None:
+def test_randint_is_a_product_rounded_down(count: int) -> None:
     with gf.Graph():
         x = one(gf.random.randint(0, count, (200,), dtype="uint64", name="x"))
     wide = count > 2**32

@@ -34,8 +34,8 @@ def graph_of(*expressions: str, takes: str) -> Graph:
         "functools": functools,
     }
     with gf.Graph() as graph:
-        for part in filter(None, takes.split(";")):
-            name, kind = part.split(":")
+        for declaration in filter(None, takes.split(";")):
+            name, kind = declaration.split(":")
             parsed = parse_type(kind)
             names[name.strip()] = gf.placeholder(parsed.shape, parsed.dtype, name=name.strip())
         outputs = [eval(expression, names) for expression in expressions]
@@ -95,8 +95,8 @@ def assert_same_bits(before: Graph, after: Graph, draw: SampleInputs) -> None:
     for a, b in zip(evaluated(before, draw), evaluated(after, draw), strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
-        parts = [(a.real, b.real), (a.imag, b.imag)] if np.iscomplexobj(a) else [(a, b)]
-        for x, y in parts:
+        components = [(a.real, b.real), (a.imag, b.imag)] if np.iscomplexobj(a) else [(a, b)]
+        for x, y in components:
             if x.dtype.kind in "biu":
                 np.testing.assert_array_equal(x, y)
                 continue

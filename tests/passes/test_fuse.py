@@ -158,13 +158,13 @@ def test_where_more_than_sections_is_read_the_product_is_stored(reads):
 def test_sections_are_written_where_they_belong():
     with gf.Graph() as g:
         x, w = gf.placeholder(("n", 4), name="x"), gf.placeholder((8, 5), name="w")
-        parts = [F.exp(x), F.tanh(x) * 2.0]
-        joined = F.concat(parts, axis=1)
+        sections = [F.exp(x), F.tanh(x) * 2.0]
+        joined = F.concat(sections, axis=1)
         other, y = F.concat([joined, x], axis=1), joined @ w
     group, product = groups_of(g, [y])
     assert [t.node.op.name for t in group.outputs] == ["concat"]
     assert product.kind == "matmul"
-    kinds = [group.kind for group in groups_of(g, [joined, parts[0], other])]
+    kinds = [group.kind for group in groups_of(g, [joined, sections[0], other])]
     assert kinds == ["kernel", "reference"]
 
 

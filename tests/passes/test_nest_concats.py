@@ -16,13 +16,13 @@ def nested(g, outputs):
     return graph, [len(node.inputs) for node in graph.nodes if node.op.name == "concat"]
 
 
-def parts(count, axis=0):
+def sections(count, axis=0):
     return [gf.placeholder((3, 4), name=f"p{number}") for number in range(count)]
 
 
 def test_each_is_an_input_of_the_next(rng):
     with gf.Graph() as g:
-        a, b, c, d = parts(4)
+        a, b, c, d = sections(4)
         outputs = [gf.concat(x, axis=1) for x in ([a, b], [a, b, c], [d, a, b, c])]
         outputs += [gf.sin(gf.concat([b, a], axis=1)), gf.concat([d, outputs[2] * 2], axis=1)]
     graph, counts = nested(g, outputs)
@@ -38,7 +38,7 @@ def test_each_is_an_input_of_the_next(rng):
 
 def test_others_are_left_as_they_are():
     with gf.Graph() as g:
-        a, b, c = parts(3)
+        a, b, c = sections(3)
         outputs = [
             gf.concat([a, b], axis=0),
             gf.concat([a, b, c], axis=1),
@@ -52,7 +52,7 @@ def test_others_are_left_as_they_are():
 
 def test_the_longest_is_taken():
     with gf.Graph() as g:
-        a, b, c, d = parts(4)
+        a, b, c, d = sections(4)
         outputs = [gf.concat(x) for x in ([a, b], [b, c, d], [a, b, c, d], [a, b, c, d])]
     _, counts = nested(g, outputs)
     assert counts == [2, 3, 2, 2]

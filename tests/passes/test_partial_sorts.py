@@ -88,10 +88,10 @@ def test_quantiles_of_plans(rng, dtype, axis, symbolic):
     x = rng.normal(0, 100, shape).astype(dtype)
     with gf.Graph() as g:
         tensor = placed(("m", "n") if symbolic else shape, dtype)
-        parts = gf.placeholder((3,), "float64", name="parts")
-        outputs = [gf.median(tensor, axis=axis), gf.quantile(tensor, parts, axis=axis)]
+        fractions = gf.placeholder((3,), "float64", name="fractions")
+        outputs = [gf.median(tensor, axis=axis), gf.quantile(tensor, fractions, axis=axis)]
     q = np.array([0, 0.37, 1])
-    found = gf.Session(g).compile(outputs, [tensor, parts])(x, q)
+    found = gf.Session(g).compile(outputs, [tensor, fractions])(x, q)
     wide = x.astype(np.float64)
     tolerance = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-6)
     np.testing.assert_allclose(found[0], np.median(wide, axis=axis), tolerance, tolerance)

@@ -39,8 +39,8 @@ def normed(h, w, v):
 def turned(h, w, v):
     """Return a block whose second product reads the first one's result in another order."""
     inner = gf.erf(h @ w)
-    parts = gf.swapaxes(gf.reshape(inner, (inner.shape[0], 8, 7)), 1, 2)
-    return h + gf.reshape(parts, (inner.shape[0], INNER)) @ v
+    heads = gf.swapaxes(gf.reshape(inner, (inner.shape[0], 8, 7)), 1, 2)
+    return h + gf.reshape(heads, (inner.shape[0], INNER)) @ v
 
 
 def cast(h, w, v):

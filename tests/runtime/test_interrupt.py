@@ -155,8 +155,8 @@ def test_compiling_interrupted_at_many_moments(rng):
     assert sum(error is not None for error in errors) > 40
 
 
-@pytest.mark.parametrize("part", [(session_module, "lower"), (InitialContents, "of")])
-def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(part, monkeypatch):
+@pytest.mark.parametrize("patched", [(session_module, "lower"), (InitialContents, "of")])
+def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(patched, monkeypatch):
     """The moment between opening a graph and entering the `with` block, made to happen."""
     g, x, a, b, c, noise, step = equal_counters()
     session = gf.Session(g)
@@ -165,7 +165,7 @@ def test_a_graph_that_an_interrupt_leaves_open_is_not_the_users(part, monkeypatc
         gf.Graph().__enter__()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(*part, struck)
+    monkeypatch.setattr(*patched, struck)
     with pytest.raises(KeyboardInterrupt):
         session.run(step, {x: 1.0})
     assert current_graph().is_ambient

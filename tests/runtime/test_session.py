@@ -66,8 +66,8 @@ def test_values_come_back_in_the_form_of_the_fetches(small, form):
         elif isinstance(asked, (list, tuple)):
             assert type(value) is type(asked)
             assert len(value) == len(asked)
-            for parts in zip(value, wanted, asked, strict=True):
-                check(*parts)
+            for triple in zip(value, wanted, asked, strict=True):
+                check(*triple)
         elif isinstance(asked, str):
             np.testing.assert_array_equal(value, X * [1, 2, 3] if asked == "y" else [1, 2, 3])
         elif wanted is None:

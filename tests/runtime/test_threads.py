@@ -158,7 +158,7 @@ def test_random_steps_are_handed_out_once_each():
         def train():
             return [float(session.run([u, add])[0]) for _ in range(50)]
 
-        drawn = [u for part in together(*[draw] * 4, *[train] * 4) for u in part]
+        drawn = [u for numbers in together(*[draw] * 4, *[train] * 4) for u in numbers]
         assert len(drawn) == len(set(drawn)) == 400
         assert set(drawn) == expected
         assert session.state_dict()["session/step"] == 400

@@ -25,7 +25,7 @@ FLAGS = [
 """The compiler's flags for kernels that are checked."""
 
 _WIDTH = 120
-"""How much is shown of a line of code."""
+"""The number of characters of a line of code that are shown."""
 
 _VARIABLES = "bBdDuVv"
 """The letters by which `nm` marks variables."""
@@ -55,7 +55,7 @@ class Room(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The end of the range."""
         return self.begin + self.nbytes
 
     def has(self, address: int) -> bool:
@@ -120,11 +120,13 @@ class Checks:
         self._machine = machine
         self._path = path
         self._lines = text.splitlines()
-        symbols = {part[-1]: part for part in [line.split() for line in _run("nm", "-S", path)]}
+        symbols = {
+            fields[-1]: fields for fields in [line.split() for line in _run("nm", "-S", path)]
+        }
         name, address = function
         self._begin = address - int(symbols[name][0], 16)
         self._places: dict[int, str] = {}
-        variables = {name: part for name, part in symbols.items() if part[-2] in _VARIABLES}
+        variables = {name: fields for name, fields in symbols.items() if fields[-2] in _VARIABLES}
         names = [name for name in variables if name.startswith("_ZZ")]  # those of functions
         self.own: list[tuple[str, int, int]] = []
         for name, plain in zip(names, _run("c++filt", *names) if names else [], strict=True):

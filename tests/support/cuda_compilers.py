@@ -36,8 +36,8 @@ def nvrtc() -> ctypes.CDLL | None:
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in sorted(Path(folder).glob("*/lib/libnvrtc.so.*[0-9]")):
-            for part in path.parent.glob("libnvrtc-builtins.so.*[0-9]"):
-                ctypes.CDLL(str(part))  # CUDA 13's library does not look beside itself
+            for builtins in path.parent.glob("libnvrtc-builtins.so.*[0-9]"):
+                ctypes.CDLL(str(builtins))  # CUDA 13's library does not look beside itself
             return ctypes.CDLL(str(path))
     return None
 

@@ -201,9 +201,9 @@ def _compiled(text: str, how: list[str], suffix: str) -> Path:
     _FOLDER.mkdir(parents=True, exist_ok=True)
     path = _FOLDER / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}{suffix}"
     if not path.exists():
-        part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
-        command += ["-o", str(part)]
+        unfinished = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
+        command += ["-o", str(unfinished)]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:4000]
-        part.rename(path)
+        unfinished.rename(path)
     return path

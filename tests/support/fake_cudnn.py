@@ -225,7 +225,7 @@ class Graph:
         if self._library.version < 92600 and stats.stride != packed:
             raise cudnnGraphNotSupportedError("Stats must be a packed tensor below 9.26.0.")
 
-        def part(number: int) -> Any:
+        def gradient(number: int) -> Any:
             def compute(at: Any, out: Any) -> None:
                 given = tuple([at(value) for value in (q, k, v, o, dO, stats)])
                 out[...] = _attend_back(given, form)[number]
@@ -234,7 +234,7 @@ class Graph:
 
         self.names.append("sdpa_backward")
         return [
-            self._noted(Value(name, x.dim, part(number)))
+            self._noted(Value(name, x.dim, gradient(number)))
             for number, (name, x) in enumerate([("dQ", q), ("dK", k), ("dV", v)])
         ]
 
@@ -298,7 +298,7 @@ class Graph:
 
     @property
     def workspace(self) -> int:
-        """How much memory it takes; gradients of attention keep those of the scores there."""
+        """The memory that it takes; gradients of attention keep those of the scores there."""
         if self.names != ["sdpa_backward"]:
             return self._library.workspace
         (batch, heads, queries, _), (_, _, keys, _) = [value.dim for value in self._values[:2]]

@@ -97,8 +97,8 @@ def known(library: str, line: str) -> Any:
             return eval(line, _named(jax.numpy.asarray, line, names))
     elif library == "scipy":
         names["scipy"] = importlib.import_module("scipy")
-        for part in ("linalg", "signal", "special"):
-            importlib.import_module(f"scipy.{part}")
+        for name in ("linalg", "signal", "special"):
+            importlib.import_module(f"scipy.{name}")
     return eval(line, _named(make, line, names))
 
 
@@ -149,7 +149,7 @@ def _mended(line: str, file: str, error: gf.GraphfwError) -> str:
 def flat(value: Any) -> list[np.ndarray[Any, Any]]:
     """Return the arrays that a result consists of."""
     if isinstance(value, (tuple, list)):
-        return [array for part in value for array in flat(part)]
+        return [array for item in value for array in flat(item)]
     if hasattr(value, "resolve_conj"):
         value = value.detach().resolve_conj().resolve_neg()
     return [np.asarray(value.numpy() if hasattr(value, "numpy") else value)]

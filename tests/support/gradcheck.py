@@ -49,10 +49,10 @@ def check_gradients(
 
     numeric = (projected(STEP) - projected(-STEP)) / (2 * STEP)
     values = concrete.evaluate(gradients)
-    parts = [_inner(g, v) for g, v in zip(values, directions, strict=True)]
-    scale = max(1.0, sum(map(abs, parts)))
-    error = abs(numeric - sum(parts))
-    assert error <= tolerance * scale, f"slope {numeric:.9g}, by gradient {sum(parts):.9g}"
+    terms = [_inner(g, v) for g, v in zip(values, directions, strict=True)]
+    scale = max(1.0, sum(map(abs, terms)))
+    error = abs(numeric - sum(terms))
+    assert error <= tolerance * scale, f"slope {numeric:.9g}, by gradient {sum(terms):.9g}"
     if order > 1:
         for gradient in gradients:
             if gradient.size:

@@ -254,15 +254,15 @@ class Meaning:
         assert self.kernel.form == "rows" or outer == 1, "blocks of other axes: not written"
         line = math.prod(inner)
         for work_item, begin in enumerate(range(0, rows, per_item)):
-            part = full[begin : begin + per_item]
+            rows_of_item = full[begin : begin + per_item]
             if statement.inner:
-                sums = reduced(statement.kind, part, (0,))
+                sums = reduced(statement.kind, rows_of_item, (0,))
                 offset = size(statement.access.offset, self.params) + work_item * line
                 places = self.places(statement.access).reshape(-1) + offset
                 self.arrays[statement.buffer][places] = sums.reshape(-1)
             else:
-                axes = tuple(range(part.ndim))
-                total = reduced(statement.kind, part, axes).reshape(-1)
+                axes = tuple(range(rows_of_item.ndim))
+                total = reduced(statement.kind, rows_of_item, axes).reshape(-1)
                 self.arrays[statement.buffer][work_item] = total[0]
 
     def value(self, expr: Expr) -> np.ndarray:

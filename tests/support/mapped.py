@@ -37,8 +37,8 @@ def check(function: Callable[..., Any], *xs: gf.Tensor) -> None:
 
     def loss(*ys: gf.Tensor) -> gf.Tensor:
         made = function(*ys)
-        parts = made if isinstance(made, (tuple, list)) else (made,)
-        return sum(gf.sum(gf.cos(t)) for t in parts if t.dtype.is_floating)
+        results = made if isinstance(made, (tuple, list)) else (made,)
+        return sum(gf.sum(gf.cos(t)) for t in results if t.dtype.is_floating)
 
     inputs = [x for x in xs if x.dtype.is_floating]
     if not inputs:

@@ -111,13 +111,13 @@ class Found(NamedTuple):
 def text() -> str:
     """Return the page as it ought to be."""
     names = foreign_names.read()
-    parts = [INTRODUCTION]
+    sections = [INTRODUCTION]
     known: set[str] = set()
     for path, place in PLACES.items():
         listed = [name for name in names[path] if path != "jax.numpy" or name not in known]
         known.update(names[path] if path == "numpy" else ())
-        parts.append(_section(path, _sorted(path, listed, place)))
-    return "\n".join(parts).rstrip() + "\n"
+        sections.append(_section(path, _sorted(path, listed, place)))
+    return "\n".join(sections).rstrip() + "\n"
 
 
 def _sorted(path: str, names: list[str], place: str) -> Found:

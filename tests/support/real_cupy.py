@@ -147,8 +147,8 @@ def _headers() -> list[str]:
 def _driver() -> ctypes.CDLL:
     """Build the stand-in, and load it: whoever asks for the driver has it from then on."""
     how = ["-O1", "-std=c++17", "-shared", "-Wl,-soname,libcuda.so.1", *_headers()]
-    parts = [_HERE / name for name in ("cuda_queues.h", "cuda_driver.cpp")]
-    text = "".join([part.read_text("utf-8") for part in parts])
+    sources = [_HERE / name for name in ("cuda_queues.h", "cuda_driver.cpp")]
+    text = "".join([source.read_text("utf-8") for source in sources])
     path = cuda_host._compiled(text, [*how, "-x", "c++", "-"], ".so")
     made = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
     made.gf_submit.argtypes = [ctypes.c_void_p, _WORK, ctypes.c_void_p]

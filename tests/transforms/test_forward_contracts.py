@@ -91,6 +91,6 @@ def test_what_says_it_is_linear_is(declared, rng):
     for group in groups:
         t = [a + rng.normal(size=a.shape) if i in group else a for i, a in enumerate(xs)]
         both = [a + b if i in group else a for i, (a, b) in enumerate(zip(xs, t, strict=True))]
-        parts = (sample.evaluate(np, *inputs) for inputs in (xs, t, both))
-        for x, moved, total in zip(*parts, strict=True):
+        results = (sample.evaluate(np, *inputs) for inputs in (xs, t, both))
+        for x, moved, total in zip(*results, strict=True):
             np.testing.assert_allclose(total, x + moved, rtol=1e-12, atol=1e-12)

@@ -55,8 +55,8 @@ def test_y_is_x():
     v = gf.asarray([1.0, 2.0])
     np.testing.assert_array_equal(gf.grad(v, v, [5.0, 6.0]).numpy(), [5, 6])
     y = x * 3
-    whole, part = gf.grad(y, [y, x])
-    assert (float(whole), float(part)) == (1, 3)
+    whole, by_x = gf.grad(y, [y, x])
+    assert (float(whole), float(by_x)) == (1, 3)
 
 
 def test_intermediate_xs():

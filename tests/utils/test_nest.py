@@ -12,7 +12,7 @@ Pair = namedtuple("Pair", "first second")
 
 class Typed(NamedTuple):
     loss: object
-    parts: object
+    terms: object
 
 
 A, B, C = object(), object(), object()
@@ -30,7 +30,7 @@ STRUCTURES = [
     {"a": A, "b": (B, [C])},
     {3: A, "x": [], None: ()},
     Pair(A, Pair(B, [C])),
-    Typed(loss=A, parts={"x": B}),
+    Typed(loss=A, terms={"x": B}),
     [[[[A]]]],
 ]
 

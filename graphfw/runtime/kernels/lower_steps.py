@@ -1,4 +1,4 @@
-"""From drafts to steps: axes are joined, sizes become parameters, work is divided into items."""
+"""Steps of drafts: axes are joined, sizes become parameters, work is divided into items."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from graphfw.runtime.kernels.lower_loops import (
     Statement,
     Stored,
     Swap,
-    postorder,
+    draft_exprs,
     roots_of,
     variables_of,
 )
@@ -199,7 +199,7 @@ class _Finisher:
         self.begins: dict[int, int] = {}
         self.leaves: dict[Element | RandomValue | IndexValue, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
-        found = postorder(roots, lambda expr: False)
+        found = draft_exprs(roots)
         self.leaves.update(dict.fromkeys([expr for expr in found if isinstance(expr, LEAVES)]))
         self.stores = [s for s in draft.statements() if isinstance(s, Stored)]
         # Where an axis stands as a number, or is looked up by one, it is not joined.
@@ -386,7 +386,7 @@ class _Finisher:
 
     @property
     def sections(self) -> int:
-        """How often the kernel's columns go into those of the product."""
+        """The number of times that the kernel's columns go into those of the product."""
         assert self.product is not None
         whole, section = self.product.shape[-1], self.inner[0].extent
         if not isinstance(whole, int) or not isinstance(section, int) or not 0 < section < whole:

@@ -89,7 +89,7 @@ def test_updates_of_many_weights(fake, session, rng):
         np.testing.assert_allclose(array, state[name], rtol=1e-3, atol=1e-5, err_msg=name)
     plan = gpu.compile([loss, train], [x])
     build = plan._run.build
-    launched = sum(len(wave) for part in plan._run.layout((4,)).final for wave in part)
+    launched = sum(len(wave) for layout in plan._run.layout((4,)).final for wave in layout)
     assert launched == 3, "weights, biases, the number of the step"
     assert len(build.work) - build.final == 2 * 5 + 1
     assert ", in one launch with others" in plan.explain((4, 6))

@@ -71,8 +71,8 @@ def test_what_products_take_up(fake, cublaslt, session, rng, how, k, refused):
     g, feeds = graph(rng, (2, "n", k), (k, 16), (16,), (2, "n", 16))
     with g:
         x, w, b, r = feeds
-        part = make(x, w, b, r)
-        y = gf.concat([gf.sin(r), part, gf.tanh(r)], axis=2)
+        section = make(x, w, b, r)
+        y = gf.concat([gf.sin(r), section, gf.tanh(r)], axis=2)
         z = gf.concat([gf.cos(r), make(gf.sin(x), w, b, r)], axis=0)
         across = gf.concat([gf.exp(r), make(gf.cos(x), w, b, r)], axis=1)
     if refused:

@@ -264,14 +264,14 @@ def random_layers(rng, dtype):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [gf.float32, gf.bfloat16], ids=str)
-@pytest.mark.parametrize("part", range(4))
-def test_random_graphs(part, dtype, rng):
+@pytest.mark.parametrize("number", range(4))
+def test_random_graphs(number, dtype, rng):
     """`epilogues_of` sees that no value changes."""
     assert sum([len(epilogues_of(*random_layers(rng, dtype))) for _ in range(6)]) > 1
 
 
-@pytest.mark.parametrize("part", range(3))
-def test_random_graphs_run(fake, cublaslt, part, rng):
+@pytest.mark.parametrize("number", range(3))
+def test_random_graphs_run(fake, cublaslt, number, rng):
     for _ in range(4):
         g, outputs = random_layers(rng, gf.float32)
         sizes = {

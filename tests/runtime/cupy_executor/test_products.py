@@ -142,7 +142,7 @@ def test_many_sizes_and_what_is_done_besides(fake, cublaslt, rng):
     np.testing.assert_allclose(*results, rtol=1e-4)
 
 
-def test_workspace_is_a_part_of_the_arena(fake, cublaslt):
+def test_workspace_lies_in_the_arena(fake, cublaslt):
     cublaslt.workspace = 6400
     with gf.Graph() as g:
         a = gf.placeholder((2, 2), name="a")

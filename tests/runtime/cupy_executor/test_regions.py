@@ -73,7 +73,7 @@ def test_scans_and_their_gradients(anywhere, rng, width, batch, reverse):
     assert "may be part of a CUDA graph" in text
 
 
-def test_a_whole_scan_becomes_part_of_a_graph(fake, session, rng):
+def test_a_whole_scan_is_captured_in_a_graph(fake, session, rng):
     g, inputs, fetches = recurrent()
     gpu = session(g)
     feeds = fed(inputs, rng)

@@ -25,14 +25,14 @@ CASES = list(
         lambda cls, case: not case.match and SOURCE not in cls.traits and RANDOM not in cls.traits
     )
 )
-PARTS = 8
+SHARDS = 8
 
 
 @functools.cache
-def programs(part):
+def programs(shard):
     """Some of the samples, each alone and with neighbours that it is fused with, lowered."""
     found = []
-    for sample in CASES[part::PARTS]:
+    for sample in CASES[shard::SHARDS]:
         types = sample.types
         with gf.Graph() as g:
             xs = [gf.placeholder(t.shape, t.dtype, name=f"x{i}") for i, t in enumerate(types)]
@@ -46,17 +46,17 @@ def programs(part):
     return found
 
 
-def kernels(part):
-    steps = [step for _, _, _, _, items in programs(part) for step in items]
+def kernels(shard):
+    steps = [step for _, _, _, _, items in programs(shard) for step in items]
     return [s for s in steps if isinstance(getattr(s, "code", None), CudaCode | HandwrittenCode)]
 
 
 @pytest.mark.parametrize(
-    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))]
+    "shard", [0, *(pytest.param(shard, marks=pytest.mark.slow) for shard in range(1, SHARDS))]
 )
-def test_values(part):
-    run = execute(kernels(part))
-    for sample, xs, graph, groups, items in programs(part):
+def test_values(shard):
+    run = execute(kernels(shard))
+    for sample, xs, graph, groups, items in programs(shard):
         arrays = sample.bound().draw(np.random.default_rng(3))
         feeds = {x.node: a for x, a in zip(xs, arrays, strict=True) if x.node in graph.nodes}
         found = kernel_interpreter.run(graph, groups, items, feeds, sample.sizes, run)
@@ -103,8 +103,8 @@ def test_gpus_compilers_take_them(architecture, wide, every):
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_gpus_compilers_take_all(architecture):
-    for part in range(PARTS):
-        assert compiled(module([step.code for step in kernels(part)]), architecture)
+    for shard in range(SHARDS):
+        assert compiled(module([step.code for step in kernels(shard)]), architecture)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))

@@ -154,8 +154,8 @@ def test_sections_that_are_computed_where_they_belong(fake, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 32), name="x")
         w = gf.placeholder((32, 16), name="w")
-        parts = [gf.tanh(x), gf.relu(x @ w), x * 2.0, gf.sum(x, axis=1, keepdims=True)]
-        y = gf.concat([gf.concat(parts[:2], axis=1), *parts[2:]], axis=1)
+        sections = [gf.tanh(x), gf.relu(x @ w), x * 2.0, gf.sum(x, axis=1, keepdims=True)]
+        y = gf.concat([gf.concat(sections[:2], axis=1), *sections[2:]], axis=1)
         fetches = [gf.exp(y), gf.sum(y, axis=0)]
     feeds = [rng.normal(size=(5, 32)).astype(np.float32), np.ones((32, 16), np.float32)]
     with gf.Session(g, executor="cupy") as session, gf.Session(g) as cpu:

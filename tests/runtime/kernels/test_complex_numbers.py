@@ -20,14 +20,16 @@ TOLERANCE = {"complex64": 2e-6, "complex128": 1e-14}
 
 def elements(dtype, rng):
     """Numbers whose components are special ones, each with each, and random ones."""
-    special = [complex(*parts) for parts in itertools.product(SPECIAL, SPECIAL)]
+    special = [complex(*components) for components in itertools.product(SPECIAL, SPECIAL)]
     drawn = rng.normal(size=(300, 2)) * 10.0 ** rng.uniform(-3, 3, (300, 2))
     return np.concatenate([special, drawn.view(complex)[:, 0]]).astype(dtype.dtype)
 
 
 def given(x, dtype):
-    parts = [Given(np.ascontiguousarray(part), dtype.real) for part in (x.real, x.imag)]
-    return Pair(dtype, *parts)
+    components = [
+        Given(np.ascontiguousarray(component), dtype.real) for component in (x.real, x.imag)
+    ]
+    return Pair(dtype, *components)
 
 
 @pytest.mark.parametrize("dtype", [complex64, complex128], ids=str)
@@ -48,8 +50,8 @@ def test_scalar_is_eval(name, dtype, rng):
     if name != "divide":
         settled |= np.isfinite(np.abs(wanted))
     tolerance = TOLERANCE[dtype.name]
-    for part in ("real", "imag"):
-        a, b = getattr(found, part)[settled], getattr(wanted, part)[settled]
+    for component in ("real", "imag"):
+        a, b = getattr(found, component)[settled], getattr(wanted, component)[settled]
         scale = np.abs(wanted)[settled]
         assert np.all((np.abs(a - b) <= tolerance * scale) | (a == b)), name
 
@@ -199,14 +201,14 @@ def test_gradients_of_complex_chains(rng):
 
 
 def test_complex_has_its_components_as_they_are():
-    parts = np.array([1.0, np.inf, np.nan, -0.0], np.float32)
+    components = np.array([1.0, np.inf, np.nan, -0.0], np.float32)
     with gf.Graph() as g:
         x = gf.placeholder((4,), name="x")
         z = gf.complex(x, gf.flip(x))
-    found = gf.Session(g).run(z, {x: parts})
+    found = gf.Session(g).run(z, {x: components})
     assert found.dtype == np.complex64
-    np.testing.assert_array_equal(found.real, parts)
-    np.testing.assert_array_equal(found.imag, parts[::-1])
+    np.testing.assert_array_equal(found.real, components)
+    np.testing.assert_array_equal(found.imag, components[::-1])
     with pytest.raises(gf.DTypeError, match="complex: wants floating-point tensors"):
         gf.complex(gf.complex(1.0, 2.0), 1.0)
 

@@ -63,7 +63,7 @@ def written_out_and_tiled():
     return [F.sum(F.sin(y) * F.sum(y)) + F.sum(F.sin(twice))]
 
 
-def split_parts():
+def split_sections():
     a, b, c = F.split(f32("n", 9), (2, 5), axis=1)
     return [F.exp(b[:, :2]) + a, c * 2.0]
 
@@ -276,7 +276,7 @@ def read_across_by_all_rows():
     return [x[:, None, :] * w.T + w.T[:, ::-1], F.sum(F.tanh(x[:, None, :] * w.T), axis=2)]
 
 
-def reduced_behind_reshapes():
+def reduced_after_reshapes():
     x = f32("n", 4, 6)
     flat = F.exp(F.reshape(x, (-1, 6)))
     back = F.reshape(flat, x.shape)
@@ -308,14 +308,14 @@ def concats():
     return [F.concat([x, y], axis=1), F.sum(F.concat([x, y], axis=0), axis=0) + 1.0]
 
 
-def joined_parts():
+def joined_sections():
     x, w = f32("n", 3), f32(6, 2, name="w")
-    parts = [F.exp(x), F.tanh(x) * 2.0]
-    rows = [part - F.sum(part, axis=1, keepdims=True) for part in parts]
+    sections = [F.exp(x), F.tanh(x) * 2.0]
+    rows = [section - F.sum(section, axis=1, keepdims=True) for section in sections]
     wide = F.stack([F.sin(x), F.cos(x)], axis=1)
-    narrow = [F.astype(part, gf.float16) for part in parts]
+    narrow = [F.astype(section, gf.float16) for section in sections]
     return [
-        F.concat(parts, axis=1) @ w, F.concat([*parts, parts[0]], axis=0), parts[1],
+        F.concat(sections, axis=1) @ w, F.concat([*sections, sections[0]], axis=0), sections[1],
         F.concat(rows, axis=1), wide, F.concat(narrow, axis=1), F.sum(F.concat(rows, axis=0)),
     ]  # fmt: skip
 
@@ -337,18 +337,18 @@ def gates_of_batches():
 CASES = [
     elementwise, one_long_axis, row_and_column_broadcast, transposed_input, sliced_input,
     transposed_in_tiles,
-    flipped_input, split_parts, written_out_and_tiled, split_and_merged_dims, views_as_outputs,
+    flipped_input, split_sections, written_out_and_tiled, split_and_merged_dims, views_as_outputs,
     positions, log_softmax, softmax_of_leading_axis, softmax_of_middle_axis,
     reductions, nothing_reduced, embedding, picks,
     narrow_floats, integers, complex_numbers, products, products_of_views, batched_products,
-    products_of_one, group_norm, concats, joined_parts, gates, gates_of_batches,
+    products_of_one, group_norm, concats, joined_sections, gates, gates_of_batches,
     pairs_of_narrow_floats_and_integers,
     read_across_by_all_rows, sums_with_something_done_to_them,
 ]  # fmt: skip
 NOT_EMPTY = [
     extremes, places, dim_values, norms, variance, scalars, mixed_small_and_large, needed_twice,
     reshape_of_transpose, diagonal, read_in_two_orders, batch_norm, batch_norm_of_images,
-    product_before_reduction, pairs, reduced_behind_reshapes, sums_of_two_kinds_together,
+    product_before_reduction, pairs, reduced_after_reshapes, sums_of_two_kinds_together,
 ]  # fmt: skip
 
 
@@ -390,7 +390,7 @@ def test_many_elements_of_each_row(how):
     "build",
     [log_softmax, batch_norm, batch_norm_of_images, needed_twice, products, picks, embedding,
      product_before_reduction, softmax_of_leading_axis, norms, group_norm,
-     pairs, reduced_behind_reshapes, sums_with_something_done_to_them],
+     pairs, reduced_after_reshapes, sums_with_something_done_to_them],
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
 def test_gradients(build, how):

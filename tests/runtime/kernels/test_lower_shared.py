@@ -238,8 +238,8 @@ def test_what_a_structure_does_not_say_is_not_shared(what):
 def test_gradients_are_lowered_as_each_by_itself(build):
     with gf.Graph() as g:
         outputs = []
-        for part in "ab":
-            with gf.name_scope(part):
+        for scope in "ab":
+            with gf.name_scope(scope):
                 outputs.extend(build())
         floats = [t for t in outputs if t.dtype.is_inexact]
         wanted = [t for t in g.placeholders if t.dtype.is_inexact]

@@ -67,7 +67,7 @@ def _interpreted(expr: Expr, known: dict[int, Array]) -> Array:
     if isinstance(expr, Const):
         return np.asarray(expr.value, expr.dtype.dtype)
     if isinstance(expr, Pair):
-        real, imag = [interpret(part, known) for part in (expr.real, expr.imag)]
+        real, imag = [interpret(component, known) for component in (expr.real, expr.imag)]
         whole = np.empty(np.broadcast_shapes(real.shape, imag.shape), expr.dtype.dtype)
         whole.real, whole.imag = real, imag
         return whole

@@ -24,8 +24,8 @@ def compiling(monkeypatch):
 @pytest.fixture(autouse=True)
 def uncut_sums(monkeypatch):
     """Work items have long loops, since no sum is split."""
-    for part in (gradient, gradient_sums):
-        monkeypatch.setattr(part, "_WORK_ITEMS", 0)
+    for module in (gradient, gradient_sums):
+        monkeypatch.setattr(module, "_WORK_ITEMS", 0)
 
 
 def attention():

@@ -8,9 +8,10 @@ import pytest
 
 import graphfw as gf
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, operands
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.layout import operands
 from graphfw.runtime.numpy_executor.attention.tile import AttentionTile, exp, folded
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.machine import machine
 from graphfw.runtime.numpy_executor.runner import Run, StepCall, Tables, Wave
@@ -31,7 +32,7 @@ class _VectorCode:
 
     def llvm(self, symbol: str) -> str:
         module, t = LlvmModule(), self.tile
-        f = AttentionBody(module)
+        f = LlvmFunction(module)
         source, to = operands(f, ("x", "y")).values()
         start = f.mul("%work_item", str(t.lanes))
         x = t.load(f, f.at(t.kind, source, start))

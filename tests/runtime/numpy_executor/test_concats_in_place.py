@@ -78,13 +78,13 @@ def test_a_concat_in_a_concat_and_a_reader_of_a_section(monkeypatch, rng):
 def test_layers_that_read_all_layers_before(monkeypatch, rng, nested):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 8, 9, 10), name="x")
-        parts, whole = [gf.max_pool(gf.exp(x), 3, stride=1, padding=1)], None
+        sections, whole = [gf.max_pool(gf.exp(x), 3, stride=1, padding=1)], None
         for layer in range(4):
-            whole = gf.concat(parts, axis=1) if layer else parts[0]
+            whole = gf.concat(sections, axis=1) if layer else sections[0]
             w = gf.asarray(drawn(rng, (8, whole.shape[1], 3, 3)) / 20)
             new = gf.conv(gf.relu(whole * 1.5 + 0.25), w, padding=1)
-            parts = [whole, new] if nested else [*parts, new]
-        y = gf.concat(parts, axis=1)
+            sections = [whole, new] if nested else [*sections, new]
+        y = gf.concat(sections, axis=1)
         fetches = [gf.mean(y, axis=(2, 3))]
     plan = compared(monkeypatch, g, fetches, {x: drawn(rng, (3, 8, 9, 10))})
     assert_native(plan)
@@ -96,8 +96,8 @@ def test_inputs_that_must_be_copied(monkeypatch, rng):
         x, y = gf.placeholder((4, 40), name="x"), gf.placeholder((4, 40), name="y")
         given, fetched, twice = x, gf.exp(x), gf.tanh(y) @ gf.asarray(drawn(rng, (40, 40)))
         short = gf.sum(gf.sin(x) @ gf.asarray(drawn(rng, (40, 40))), axis=1, keepdims=True)
-        parts = [given, fetched, twice, gf.zeros((4, 40)), short, twice, gf.zeros((4, 0))]
-        joined = gf.concat(parts, axis=1)
+        sections = [given, fetched, twice, gf.zeros((4, 40)), short, twice, gf.zeros((4, 0))]
+        joined = gf.concat(sections, axis=1)
         fetches = [fetched, gf.sqrt(gf.abs(joined)), gf.sum(twice, axis=0)]
     feeds = {x: drawn(rng, (4, 40)), y: drawn(rng, (4, 40))}
     assert_native(compared(monkeypatch, g, fetches, feeds))
@@ -111,14 +111,14 @@ def test_any_axis_and_dtype(monkeypatch, rng, axis, dtype):
         x = gf.placeholder((3, 5, 7, 32), dtype, name="x")
         w = gf.asarray(drawn(rng, (32, 32), dtype))
         k = gf.asarray(drawn(rng, (5, 5, 3, 3), dtype))
-        parts = [
+        sections = [
             gf.tanh(x),
             x @ w,
             gf.max_pool(x * 2, 3, stride=1, padding=1),
             gf.conv(x, k, padding=1),
             gf.roll(gf.exp(x), 3, axis=2),
         ]
-        y = gf.concat(parts, axis=axis)
+        y = gf.concat(sections, axis=axis)
         fetches = [gf.sum(y, axis=axis), y[..., 5:]]
     rtol = {"float32": 2e-5, "float64": 1e-12}.get(dtype, 6e-2)
     feeds = {x: drawn(rng, (3, 5, 7, 32), dtype)}
@@ -150,8 +150,8 @@ def test_gradients_of_sections(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 6, 8, 8), name="x")
         w = [gf.placeholder((8, 6, 3, 3), name=f"w{i}") for i in range(2)]
-        parts = [gf.tanh(gf.conv(x, k, padding=1)) for k in w]
-        y = gf.concat([*parts, gf.max_pool(x, 3, stride=1, padding=1)], axis=1)
+        sections = [gf.tanh(gf.conv(x, k, padding=1)) for k in w]
+        y = gf.concat([*sections, gf.max_pool(x, 3, stride=1, padding=1)], axis=1)
         loss = gf.mean(gf.sin(gf.conv(y, gf.asarray(drawn(rng, (4, 22, 3, 3))))))
         fetches = [loss, *grad(loss, [x, *w])]
     feeds = {x: drawn(rng, (3, 6, 8, 8)), **{k: drawn(rng, (8, 6, 3, 3)) for k in w}}

@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.fourier.stages import (
 )
 
 BOUND = {np.complex64: 6e-7, np.complex128: 1.2e-15}
-"""How far results may be off, relative to their norm."""
+"""The largest error of results, relative to their norm."""
 
 COMPLEX = [np.complex64, pytest.param(np.complex128, marks=pytest.mark.exhaustive)]
 
@@ -291,7 +291,7 @@ def test_loops_of_whole_vectors_have_no_masks():
     assert "masked" not in whole
 
 
-def test_multiples_of_positions_and_of_their_parts():
+def test_multiples_of_positions_and_offsets():
     assert multiple_of(1024, 0) == 16
     assert multiple_of(24, 0) == 8
     assert multiple_of(1024, 4) == 4

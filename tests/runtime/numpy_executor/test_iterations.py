@@ -407,13 +407,15 @@ def test_bodies_that_mix_lanes_are_no_kernels(monkeypatch: pytest.MonkeyPatch) -
             np.testing.assert_allclose(got, session.run(y, {x: value}), rtol=1e-12)
 
 
-@pytest.mark.parametrize("part", [np.s_[:-1], np.s_[1:], np.s_[:1]], ids=str)
+@pytest.mark.parametrize("taken", [np.s_[:-1], np.s_[1:], np.s_[:1]], ids=str)
 @pytest.mark.parametrize("size", ["n", 3])
-def test_instances_along_a_section_of_the_carry_are_no_kernel(part: slice, size: str | int) -> None:
-    """The widest output has as many lanes as the part: the other elements have none."""
+def test_instances_along_a_section_of_the_carry_are_no_kernel(
+    taken: slice, size: str | int
+) -> None:
+    """The widest output has as many lanes as are taken: the other elements have none."""
 
     def body(carry: gf.Tensor, x: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
-        return carry * 2 + x, gf.concat([carry[part], -carry[part]], axis=1)
+        return carry * 2 + x, gf.concat([carry[taken], -carry[taken]], axis=1)
 
     with gf.Graph() as graph:
         start, xs = gf.placeholder((size, 1), "float64"), gf.placeholder(("t",), "float64")
@@ -423,7 +425,7 @@ def test_instances_along_a_section_of_the_carry_are_no_kernel(part: slice, size:
         last, rows = session.run(list(fetches), {start: first, xs: np.array([10.0, 20.0])})
     np.testing.assert_array_equal(last, (first * 2 + 10) * 2 + 20)
     for got, carry in zip(rows, [first, first * 2 + 10], strict=True):
-        np.testing.assert_array_equal(got, np.concatenate([carry[part], -carry[part]], axis=1))
+        np.testing.assert_array_equal(got, np.concatenate([carry[taken], -carry[taken]], axis=1))
 
 
 def test_stacks_without_elements() -> None:

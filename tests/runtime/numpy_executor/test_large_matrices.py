@@ -24,8 +24,8 @@ def native(monkeypatch):
 def triangle(rng, lead, n, dtype, *, upper, unit):
     """Return well conditioned matrices, and the triangles that are solved with."""
     a = (rng.standard_normal((*lead, n, n)) / n + 2 * np.eye(n)).astype(dtype)
-    part = np.triu(a, 1) if upper else np.tril(a, -1)
-    return a, part + (np.eye(n, dtype=dtype) if unit else a * np.eye(n, dtype=dtype))
+    strict = np.triu(a, 1) if upper else np.tril(a, -1)
+    return a, strict + (np.eye(n, dtype=dtype) if unit else a * np.eye(n, dtype=dtype))
 
 
 @pytest.mark.exhaustive
@@ -35,13 +35,13 @@ def triangle(rng, lead, n, dtype, *, upper, unit):
 @pytest.mark.parametrize("unit", [False, True])
 def test_triangles(lead, upper, unit, dtype, rng):
     for n in (33, 66, 131):
-        a, part = triangle(rng, lead, n, dtype, upper=upper, unit=unit)
+        a, matrix = triangle(rng, lead, n, dtype, upper=upper, unit=unit)
         for columns in (1, 17, 70):
             b = rng.standard_normal((*lead, n, columns)).astype(dtype)
             options = {"upper": upper, "unit_diagonal": unit}
             y = run(lambda a, b, o=options: gf.linalg.solve_triangular(a, b, **o), a, b)
             assert y.dtype == dtype
-            np.testing.assert_allclose(part @ y, b, **tolerance(dtype))
+            np.testing.assert_allclose(matrix @ y, b, **tolerance(dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -55,7 +55,7 @@ def test_triangles_for_few_columns(lead, upper, dtype, rng):
         "none": (lambda x: np.repeat(x, 2, axis=-1), lambda x: x[..., ::2]),
     }
     for n in (1, 5, 8, 33, 70, 203):
-        a, part = triangle(rng, lead, n, dtype, upper=upper, unit=False)
+        a, matrix = triangle(rng, lead, n, dtype, upper=upper, unit=False)
         a[..., ~np.tri(n, dtype=bool).T if upper else ~np.tri(n, dtype=bool)] = np.nan
         for columns in (1, 2, 3, 4):
             b = rng.standard_normal((*lead, n, columns)).astype(dtype)
@@ -65,7 +65,7 @@ def test_triangles_for_few_columns(lead, upper, dtype, rng):
                     stored(a),
                     b,
                 )
-                np.testing.assert_allclose(part @ y, b, **tolerance(dtype))
+                np.testing.assert_allclose(matrix @ y, b, **tolerance(dtype))
 
 
 def test_triangles_of_views_and_symbols(rng):
@@ -86,7 +86,7 @@ def test_triangles_of_views_and_symbols(rng):
 
 
 def test_a_block_of_a_result_is_solved_where_it_belongs(rng):
-    a, part = triangle(rng, (), 80, "float32", upper=False, unit=False)
+    a, matrix = triangle(rng, (), 80, "float32", upper=False, unit=False)
     b = rng.standard_normal((80, 5)).astype(np.float32)
 
     def both(a, b):
@@ -97,7 +97,7 @@ def test_a_block_of_a_result_is_solved_where_it_belongs(rng):
     np.testing.assert_array_equal(found[:, :5], b)
     for i in (0, 5):
         sides = found[:, i : i + 5]
-        np.testing.assert_allclose(part @ found[:, i + 5 : i + 10], sides, **tolerance("float32"))
+        np.testing.assert_allclose(matrix @ found[:, i + 5 : i + 10], sides, **tolerance("float32"))
 
 
 def test_a_triangle_with_a_zero_is_refused(rng):

@@ -333,7 +333,7 @@ def test_large_results_of_epilogues_go_past_the_caches(begin, rng):
     assert codes[0].key != codes[1].key
 
 
-def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ...]]:
+def gated(dtype: DType, width: int, rows: int) -> tuple[Kernel, tuple[DimLike, ...]]:
     """max(first, third) + second, of thirds of a product's columns; see `relu_after_bias`."""
     inner = float32 if dtype.is_low_precision else dtype
 
@@ -356,14 +356,14 @@ def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ..
         params=6,
         body=(InnerLoop((store,)),),
     )
-    return kernel, (rows, part, -1, part, -1, -1)
+    return kernel, (rows, width, -1, width, -1, -1)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(
-    ("batch", "m", "part", "k"),
+    ("batch", "m", "width", "k"),
     [
         ((), 32, 64, 70),
         ((), 1, 32, 50),
@@ -375,12 +375,12 @@ def gated(dtype: DType, part: int, rows: int) -> tuple[Kernel, tuple[DimLike, ..
         ((), 6, 40, 0),
     ],
 )
-def test_sections(batch, m, part, k, dtype, kept, rng):
+def test_sections(batch, m, width, k, dtype, kept, rng):
     """An element of each section of the columns at a time, in whatever way the product is made."""
     kind = as_dtype(dtype)
     for turned_b, fixed_b in [(False, False), (True, False), (False, True), (True, True)]:
         a = random(rng, (*batch, m, k), kind.dtype)
-        b = random(rng, (*batch, k, 3 * part), kind.dtype, turned=turned_b)
+        b = random(rng, (*batch, k, 3 * width), kind.dtype, turned=turned_b)
         whole = product(a, b)
         first, second, third = np.split(whole, 3, axis=-1)
         expected = np.maximum(first, third) + second
@@ -388,7 +388,7 @@ def test_sections(batch, m, part, k, dtype, kept, rng):
         left, right = view_of(a, memory), view_of(b, memory)
         out, target = storage_of(expected), storage_of(whole)
         memory[out], memory[target] = np.zeros_like(expected), np.zeros_like(whole)
-        kernel, params = gated(kind, part, math.prod(batch) * m)
+        kernel, params = gated(kind, width, math.prod(batch) * m)
         places = ((1, 4), (2, 5))
         epilogue = Epilogue(kernel, (None, out), params, 0, 2, sections=3, begins=places)
         steps = matmul_steps((), left, right, target if kept else None, epilogue, fixed_b=fixed_b)

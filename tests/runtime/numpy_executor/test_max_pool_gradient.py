@@ -88,8 +88,8 @@ def test_dtypes(monkeypatch, rng, dtype):
 def test_windows_of_larger_images(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder((3, 5, 20, 50), name="x")
-        part = x[:, 1:4, 2:18, 4:44]
-        y = grad(gf.sum(gf.sin(gf.max_pool(part, 2))), part)
+        cropped = x[:, 1:4, 2:18, 4:44]
+        y = grad(gf.sum(gf.sin(gf.max_pool(cropped, 2))), cropped)
     routed(monkeypatch, g, y, {x: images(rng, (3, 5, 20, 50), "float32")})
 
 

@@ -60,8 +60,8 @@ def test_values_are_the_same_and_the_limit_is_kept(name, rng):
         wanted = plan(array)
         peak = plan.memory(array.shape).peak
     peaks = set()
-    for part in (0.99, 0.7):
-        limit = int(part * peak)
+    for fraction in (0.99, 0.7):
+        limit = int(fraction * peak)
         session, plan = plan_of(name, limit)
         with session:
             try:

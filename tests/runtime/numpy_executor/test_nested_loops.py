@@ -21,7 +21,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """How many iterations Python has asked for, call by call."""
+    """The numbers of iterations that Python has asked for, call by call."""
     made: list[int | None] = []
     real = Iterations.__call__
 
@@ -117,7 +117,7 @@ def check(fn: Callable[[Any], Any], arrays: list[Any]) -> None:
 
 def leaves(structure: Any) -> list[Any]:
     if isinstance(structure, tuple):
-        return [leaf for part in structure for leaf in leaves(part)]
+        return [leaf for item in structure for leaf in leaves(item)]
     return [structure]
 
 

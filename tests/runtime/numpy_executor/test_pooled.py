@@ -88,11 +88,11 @@ def test_a_nan_spreads_to_all_windows_that_see_it(monkeypatch, rng):
 def test_a_section_of_a_concat(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 3, 23, 23), name="x")
-        parts = [
+        sections = [
             gf.max_pool(gf.conv(x, gf.asarray(drawn(rng, (o, 3, 3, 3)))), 3, stride=2)
             for o in (7, 20)
         ]
-        y = gf.relu(gf.concat(parts, axis=1))
+        y = gf.relu(gf.concat(sections, axis=1))
     agree(monkeypatch, g, [y], {x: drawn(rng, (2, 3, 23, 23))}, fused=True)
 
 

@@ -249,9 +249,9 @@ def test_what_plans_tell():
         y = gf.exp(x) @ w
     with gf.Session(g) as session:
         plan = session.compile(y, [x, w])
-        told, source = str(plan.explain()), str(plan.source())
-    assert "exp matmul" in told
-    assert "it is an operand of a matmul" not in told
+        report, source = str(plan.explain()), str(plan.source())
+    assert "exp matmul" in report
+    assert "it is an operand of a matmul" not in report
     assert "computed: a" in source
     assert "exp(b0[" in source
 
@@ -259,7 +259,7 @@ def test_what_plans_tell():
 # Right operands.
 
 WHERE = {"b": True, "b across": False}
-"""How the tensor of a right operand lies, and whether the operand is its transpose."""
+"""The layouts of the tensor of a right operand, and whether the operand is its transpose."""
 
 
 def right_product(m, k, n, dtype, turned, batch=()):
@@ -374,8 +374,8 @@ def test_sections_behind_a_product_with_a_computed_right_operand(monkeypatch, rn
         w = gf.placeholder((512, 24) if WHERE[way] else (24, 512), name="w")
         right = gf.sin(w)
         gates = x @ (right.T if WHERE[way] else right)
-        parts = [gates[:, 128 * i : 128 * (i + 1)] for i in range(4)]
-        y = gf.sigmoid(parts[0]) * gf.tanh(parts[1]) + parts[2] * parts[3]
+        sections = [gates[:, 128 * i : 128 * (i + 1)] for i in range(4)]
+        y = gf.sigmoid(sections[0]) * gf.tanh(sections[1]) + sections[2] * sections[3]
     agree(monkeypatch, g, y, right, {t: random(rng, t, {}) for t in (x, w)})
     assert computed(g, [y], [x, w]) == way
 

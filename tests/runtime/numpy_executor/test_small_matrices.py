@@ -52,8 +52,8 @@ def test_triangles(lead, dtype, rng):
         b = rng.standard_normal((*lead, n, 3)).astype(dtype)
         for upper in (False, True):
             for unit in (False, True):
-                part = np.triu(a, 1) if upper else np.tril(a, -1)
-                triangle = part + (np.eye(n, dtype=dtype) if unit else a * np.eye(n, dtype=dtype))
+                strict = np.triu(a, 1) if upper else np.tril(a, -1)
+                triangle = strict + (np.eye(n, dtype=dtype) if unit else a * np.eye(n, dtype=dtype))
                 options = {"upper": upper, "unit_diagonal": unit}
                 y = run(lambda a, b, o=options: gf.linalg.solve_triangular(a, b, **o), a, b)
                 np.testing.assert_allclose(triangle @ y, b, **tolerance(dtype))

@@ -188,9 +188,9 @@ def test_gradients_of_sections(rng, monkeypatch):
     x, w = drawn(rng, (6, 5, 12)), drawn(rng, (6, 5, 9))
     with gf.Graph() as g:
         t, u = gf.placeholder(("n", 5, 12)), gf.placeholder(("n", 5, 9))
-        parts = [t[..., :4], t[:, 1:3, 2:6], gf.pad(t, [(0, 0), (2, 1), (1, 0)])]
-        joined = gf.concat([parts[0], gf.exp(parts[0]), u[..., ::-1]], axis=2)
-        loss = gf.sum(joined**2) + gf.sum(gf.exp(parts[1])) + gf.sum(gf.sin(parts[2]))
+        views = [t[..., :4], t[:, 1:3, 2:6], gf.pad(t, [(0, 0), (2, 1), (1, 0)])]
+        joined = gf.concat([views[0], gf.exp(views[0]), u[..., ::-1]], axis=2)
+        loss = gf.sum(joined**2) + gf.sum(gf.exp(views[1])) + gf.sum(gf.sin(views[2]))
         slopes = gf.grad(loss, [t, u])
     plan = gf.Session(g).compile(slopes, [t, u])
     assert_native(plan)

@@ -103,14 +103,14 @@ def test_noise_that_is_read_in_other_ways(shape, rng, monkeypatch):
         x = gf.placeholder(shape, name="x")
         noise = [gf.random.uniform(shape, name=f"noise{i}") for i in range(6)]
         across = gf.permute_dims(noise[0], (1, 0)) + 1
-        part = noise[1][1:, ::-1] * 2
+        cropped = noise[1][1:, ::-1] * 2
         of_rows = x + gf.random.uniform((shape[0], 1), name="rows")
         of_columns = x + gf.random.uniform((shape[1],), name="columns")
         sums = gf.sum(noise[2], axis=1), gf.sum(noise[3] * x, axis=0), gf.max(noise[4])
         picked = gf.take(noise[5], gf.argmax(x, axis=0), axis=0)
         several = noise[4] * x
         spread = gf.softmax(x + noise[4], axis=-1)
-    fetches = [across, part, of_rows, of_columns, picked, several, *sums, spread]
+    fetches = [across, cropped, of_rows, of_columns, picked, several, *sums, spread]
     array = rng.standard_normal(shape, np.float32)
     _, found, wanted = both_ways(monkeypatch, g, fetches, [x], [array])
     for ours, theirs in zip(found[:6], wanted[:6], strict=True):

@@ -88,7 +88,7 @@ def test_squares_in_registers(form):
 
     def let(text):
         operands, _, order = text.removeprefix("shufflevector ").rpartition("> <")
-        first, second = [part.split()[-1] for part in operands.split(",")[:2]]
+        first, second = [operand.split()[-1] for operand in operands.split(",")[:2]]
         both = vectors[first] + vectors[second]
         vectors[name := f"%{len(vectors)}"] = [
             both[int(lane.split()[-1])] for lane in order.rstrip(">").split(",")

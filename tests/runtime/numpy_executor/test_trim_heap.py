@@ -31,9 +31,9 @@ def plan_of(number):
 def resident_mib():
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as lines:
         text = lines.read()
-    parts = text.split("VmFlags")
-    own = [part for part in parts if trim_heap._library() in part]
-    return sum(int(part.split("Rss:")[1].split()[0]) for part in own) / 1024
+    mappings = text.split("VmFlags")
+    own = [mapping for mapping in mappings if trim_heap._library() in mapping]
+    return sum(int(mapping.split("Rss:")[1].split()[0]) for mapping in own) / 1024
 
 
 @linux

@@ -27,8 +27,8 @@ def cut(request, monkeypatch):
         monkeypatch.setattr(gradient, "_CHUNK", 40)
         monkeypatch.setattr(gradient_sums, "_DEPTH", 3)
     else:
-        for part in (gradient, gradient_sums):
-            monkeypatch.setattr(part, "_WORK_ITEMS", 0)
+        for module in (gradient, gradient_sums):
+            monkeypatch.setattr(module, "_WORK_ITEMS", 0)
 
 
 def drawn(rng, shape, dtype="float32"):
@@ -105,8 +105,8 @@ def test_kernels_of_one_channel(rng, dtype):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_on_lesser_processors(rng, monkeypatch, target):
-    for part in (gradient, gradient_sums):
-        monkeypatch.setattr(part, "host", lambda: target)
+    for module in (gradient, gradient_sums):
+        monkeypatch.setattr(module, "host", lambda: target)
     x = drawn(rng, (3, 21, 10, 13))
     for op, outputs, places in (
         (op_for((3, 3), 1), 37, (10, 13)),

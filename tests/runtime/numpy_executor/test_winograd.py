@@ -10,6 +10,7 @@ import pytest
 import graphfw as gf
 from graphfw.runtime.numpy_executor import backend
 from graphfw.runtime.numpy_executor.codegen import AVX512, FunctionText, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution import conv_steps
 from graphfw.runtime.numpy_executor.convolution.winograd import steps
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F2, F4
@@ -22,7 +23,6 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import mapped, 
 from graphfw.runtime.numpy_executor.engine import compile_codes
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.plan import heights_for
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import shape_for
 from tests.runtime.numpy_executor.convolution_runs import convolved_by, drawn, op_for
 from tests.runtime.numpy_executor.matmul_runs import storage_of, view_of

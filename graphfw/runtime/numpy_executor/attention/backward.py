@@ -11,9 +11,8 @@ that the result does not depend on the threads.  T. Dao, "FlashAttention-2", 202
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
+from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.scores import score_scale
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     MatrixView,
@@ -24,6 +23,8 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     fill,
     multiply,
 )
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 KEYS = 128
@@ -266,7 +267,7 @@ class SumCode:
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()
         unstage = define_unstage(module, t)
-        f = AttentionBody(module)
+        f = LlvmFunction(module)
         n = self.layout.loaded(f)
         factor = score_scale(f, t, self.scale, n["width"])
         at = operands(f, ("partials", "d_q"))

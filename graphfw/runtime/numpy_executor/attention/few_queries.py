@@ -14,8 +14,7 @@ from collections.abc import Callable
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.elements import read
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_unstage,
@@ -23,7 +22,9 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     greater,
     sums,
 )
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 _Use = Callable[[DType, str, str], None]
@@ -145,7 +146,7 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
     Each iteration does as many rows as a vector has lanes: their sums become a vector of products.
     """
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind, element = t.kind, memory(dtype)
     distances = [f.mul(str(i), "%row") for i in range(t.lanes)]
 
@@ -179,7 +180,7 @@ def _define_dots(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
 def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
     """Define the sum of rows of a dtype, each times a factor."""
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind, element = t.kind, memory(dtype)
 
     def write(column: str, vectors: int) -> None:
@@ -234,7 +235,7 @@ class MergeCode:
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()
         unstage = define_unstage(module, t)
-        f = AttentionBody(module)
+        f = LlvmFunction(module)
         n = self.layout.loaded(f)
         at = operands(f, ("partials", "out", "lse", "rest"))
         padded = f.whole(n["value_width"], t.lanes)
@@ -260,7 +261,7 @@ class MergeCode:
 
 
 def _join(
-    f: AttentionBody, t: AttentionTile, partial: str, padded: str, distance: str, chunks: str
+    f: LlvmFunction, t: AttentionTile, partial: str, padded: str, distance: str, chunks: str
 ) -> tuple[str, str]:
     """Write the sum of a query's partial results to scratch memory; return it and the maximum."""
     tops = f.at(t.kind, partial, padded)

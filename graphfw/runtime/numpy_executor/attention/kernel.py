@@ -6,9 +6,8 @@ import math
 from abc import ABC, abstractmethod
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
+from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.scores import biased, masked, score_scale
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
 from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_bias,
@@ -17,7 +16,9 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     folded,
     greater,
 )
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 
@@ -79,7 +80,7 @@ class ScoresKernel:
         self.module = LlvmModule()
         self.stage = define_stage(self.module, self.tile)
         self.bias = None if code.mask is None else define_bias(self.module, self.tile, code.mask)
-        f = self.f = AttentionBody(self.module)
+        f = self.f = LlvmFunction(self.module)
         self.n = code.layout.loaded(f)
         self.operand = operands(f, code.names)
         self.start: dict[str, str] = {}
@@ -192,7 +193,7 @@ class ScoresKernel:
         return folded(f, t, f.let(f"fadd {t.vector} {at.values[0]}, {at.values[1]}"), "add")
 
 
-def finished(f: AttentionBody, t: AttentionTile, total: str, top: str) -> tuple[str, str, str]:
+def finished(f: LlvmFunction, t: AttentionTile, total: str, top: str) -> tuple[str, str, str]:
     """Return the factor of a query's result, its lse and its rest; see `ScoresKernel.weigh`.
 
     If the query sees no key, the result is 0 and both numbers are the lowest.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody
-from graphfw.runtime.numpy_executor.codegen.writer import WORK_ITEM
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.utils.records import record
 
 
@@ -31,7 +30,7 @@ class AttentionParams:
         fields = ("offset", *axes, "row", "col")
         return (*self.sizes, *axes, *[f"{view}.{field}" for view in self.views for field in fields])
 
-    def loaded(self, f: AttentionBody) -> dict[str, str]:
+    def loaded(self, f: LlvmFunction) -> dict[str, str]:
         """Write the loads of all integers; return their values by name."""
         return {
             name: f.let(f"load i64, ptr {f.at('i64', '%params', str(i))}")
@@ -39,7 +38,7 @@ class AttentionParams:
         }
 
     def starts(
-        self, f: AttentionBody, n: dict[str, str], head: str, views: Sequence[str]
+        self, f: LlvmFunction, n: dict[str, str], head: str, views: Sequence[str]
     ) -> dict[str, str]:
         """Return the offset of matrix number `head` of each view, in elements."""
         starts = {view: n[f"{view}.offset"] for view in views}
@@ -53,13 +52,9 @@ class AttentionParams:
         return starts
 
 
-def operands(f: AttentionBody, names: Sequence[str]) -> dict[str, str]:
+def operands(f: LlvmFunction, names: Sequence[str]) -> dict[str, str]:
     """Write the loads of the operands' addresses; return them by name."""
     return {
         name: f.let(f"load ptr, ptr {f.at('ptr', '%buffers', str(i))}")
         for i, name in enumerate(names)
     }
-
-
-HEAD = f"define i32 @{{symbol}}({WORK_ITEM})"
-"""The first line of a kernel."""

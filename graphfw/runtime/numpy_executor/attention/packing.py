@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.attention.layout import HEAD, AttentionParams, operands
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
 from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_panels,
     define_stage,
 )
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
 
 KEYS = 256
@@ -43,7 +44,7 @@ class PackKeysCode:
         t, module = self.tile, LlvmModule()
         define_stage(module, t)
         define_panels(module, t)
-        f = AttentionBody(module)
+        f = LlvmFunction(module)
         n = self.layout.loaded(f)
         at = operands(f, ("k", "v", "keys", "values"))
         head, block = f.div("%work_item", n["blocks"]), f.rem("%work_item", n["blocks"])
@@ -59,23 +60,21 @@ class PackKeysCode:
         return module.text
 
 
-def packed_keys(
-    f: AttentionBody, t: AttentionTile, n: dict[str, str], begin: str, head: str
-) -> str:
+def packed_keys(f: LlvmFunction, t: AttentionTile, n: dict[str, str], begin: str, head: str) -> str:
     """Return the address of a head's packed keys."""
     room = f.mul(f.whole(n["keys"], t.columns), n["width"])
     return f.at(t.kind, begin, f.mul(head, room))
 
 
 def packed_values(
-    f: AttentionBody, t: AttentionTile, n: dict[str, str], begin: str, head: str
+    f: LlvmFunction, t: AttentionTile, n: dict[str, str], begin: str, head: str
 ) -> str:
     """Return the address of a head's packed values."""
     room = f.mul(n["keys"], f.whole(n["value_width"], t.columns))
     return f.at(t.kind, begin, f.mul(head, room))
 
 
-def lies_dense(f: AttentionBody, t: AttentionTile, n: dict[str, str]) -> str:
+def lies_dense(f: LlvmFunction, t: AttentionTile, n: dict[str, str]) -> str:
     """Return whether values need no packing: rows are whole tiles of neighbouring columns."""
     if t.dtype is not t.wide:
         return "false"
@@ -85,7 +84,7 @@ def lies_dense(f: AttentionBody, t: AttentionTile, n: dict[str, str]) -> str:
 
 
 def pack_block(
-    f: AttentionBody,
+    f: LlvmFunction,
     t: AttentionTile,
     n: dict[str, str],
     k: str,

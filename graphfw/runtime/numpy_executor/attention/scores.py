@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from graphfw.ir.dtype import DType, float64
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody
 from graphfw.runtime.numpy_executor.attention.tile import AttentionTile
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal
 
 
-def score_scale(f: AttentionBody, t: AttentionTile, scale: float | None, width: str) -> str:
+def score_scale(f: LlvmFunction, t: AttentionTile, scale: float | None, width: str) -> str:
     """Return the factor of products in scores, 1 / sqrt(width) if `scale` is None."""
     if scale is not None:
         return t.number(scale)
@@ -21,7 +21,7 @@ def score_scale(f: AttentionBody, t: AttentionTile, scale: float | None, width: 
 
 
 def biased(
-    f: AttentionBody, t: AttentionTile, x: str, factor: str, bias: str, mask: DType | None
+    f: LlvmFunction, t: AttentionTile, x: str, factor: str, bias: str, mask: DType | None
 ) -> str:
     """Scale a vector of scores and add the mask: -inf, whatever x, where a bool is False."""
     score = t.fma(f, x, factor, bias)
@@ -32,7 +32,7 @@ def biased(
     return f.let(f"select <{t.lanes} x i1> {seen}, {t.vector} {score}, {t.vector} {gone}")
 
 
-def masked(f: AttentionBody, t: AttentionTile, score: str, column: str, limit: str) -> str:
+def masked(f: LlvmFunction, t: AttentionTile, score: str, column: str, limit: str) -> str:
     """Return a vector of scores, of `column` and those after it; -inf from the limit on."""
     kind = f"<{t.lanes} x i32>"
     left = f.let(f"trunc i64 {f.sub(limit, column)} to i32")

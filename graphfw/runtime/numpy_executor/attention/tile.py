@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dtype import DType, float32
 from graphfw.runtime.numpy_executor.attention.elements import read, write
-from graphfw.runtime.numpy_executor.attention.text import AttentionBody, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import (
     literal,
     memory,
@@ -90,29 +90,29 @@ class AttentionTile:
         """Return a vector constant."""
         return splat(self.kind, self.number(value), self.lanes)
 
-    def load(self, f: AttentionBody, address: str, lanes: int = 0) -> str:
+    def load(self, f: LlvmFunction, address: str, lanes: int = 0) -> str:
         """Load a vector, or so many elements, from scratch memory; it may lie anywhere."""
         return read(f, self.wide, lanes or self.lanes, address)
 
-    def store(self, f: AttentionBody, value: str, address: str, lanes: int = 0) -> None:
+    def store(self, f: LlvmFunction, value: str, address: str, lanes: int = 0) -> None:
         """Store a vector, or so many elements, anywhere in scratch memory."""
         write(f, self.wide, lanes or self.lanes, value, address)
 
-    def read(self, f: AttentionBody, address: str, lanes: int = 0) -> str:
+    def read(self, f: LlvmFunction, address: str, lanes: int = 0) -> str:
         """Load a vector, or so many elements, of an operand."""
         return read(f, self.dtype, lanes or self.lanes, address)
 
-    def write(self, f: AttentionBody, value: str, address: str, lanes: int = 0) -> None:
+    def write(self, f: LlvmFunction, value: str, address: str, lanes: int = 0) -> None:
         """Store a vector, or some of its elements, in a result, rounded to its dtype."""
         write(f, self.dtype, lanes or self.lanes, value, address)
 
-    def splat(self, f: AttentionBody, scalar: str) -> str:
+    def splat(self, f: LlvmFunction, scalar: str) -> str:
         """Return a vector of a scalar in all lanes."""
         one = f.let(f"insertelement {self.vector} poison, {self.kind} {scalar}, i32 0")
         zeros = f"<{self.lanes} x i32> zeroinitializer"
         return f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
 
-    def fma(self, f: AttentionBody, a: str, b: str, c: str) -> str:
+    def fma(self, f: LlvmFunction, a: str, b: str, c: str) -> str:
         """a b + c, for vectors; rounded once where the processor does that in one instruction."""
         kind = self.vector
         return f.call(kind, f"llvm.fmuladd.{self.suffix}", (kind, a), (kind, b), (kind, c))
@@ -122,7 +122,7 @@ def _wide(dtype: DType) -> DType:
     return float32 if dtype.is_low_precision else dtype
 
 
-def exp(f: AttentionBody, t: AttentionTile, x: str) -> str:
+def exp(f: LlvmFunction, t: AttentionTile, x: str) -> str:
     """Write the exponential of a vector of numbers not above 88, as scores minus their maximum are.
 
     The error is 2 ULP, and that of log2(e), which is rounded: 1.3e-8 x for float32 and 2e-17 x for
@@ -164,7 +164,7 @@ def define_product(module: LlvmModule, t: AttentionTile, *, adds: bool) -> str:
     stride of its rows; how many columns and rows these have; the address of c, the stride of its
     rows, and how many columns it has: whole tiles.
     """
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind = t.kind
     with f.loop("0", "%width", t.columns) as column:
         rows = [f.at(kind, "%a", f.mul(str(r), "%a.row")) for r in range(t.rows)]
@@ -200,7 +200,7 @@ class MatrixView(NamedTuple):
 
 
 def multiply(
-    f: AttentionBody, name: str, a: MatrixView, b: MatrixView, count: str, c: MatrixView, width: str
+    f: LlvmFunction, name: str, a: MatrixView, b: MatrixView, count: str, c: MatrixView, width: str
 ) -> None:
     """Call the function of `define_product`."""
     left = f"ptr {a.address}, i64 {a.row}, i64 {a.col}"
@@ -208,7 +208,7 @@ def multiply(
     f.do(f"call void {name}({left}, {right}, ptr {c.address}, i64 {c.row}, i64 {width})")
 
 
-def folded(f: AttentionBody, t: AttentionTile, x: str, join: str) -> str:
+def folded(f: LlvmFunction, t: AttentionTile, x: str, join: str) -> str:
     """Return the maximum (`join` "max"; NaN don't count) or the sum ("add") of a vector's lanes."""
     span = t.lanes // 2
     while span:
@@ -224,14 +224,14 @@ def folded(f: AttentionBody, t: AttentionTile, x: str, join: str) -> str:
     return f.let(f"extractelement {t.vector} {x}, i32 0")
 
 
-def greater(f: AttentionBody, kind: str, a: str, b: str) -> str:
+def greater(f: LlvmFunction, kind: str, a: str, b: str) -> str:
     """The greater of each pair; b where a is NaN."""
     flag = f"<{kind[1 : kind.index(' ')]} x i1>" if kind.startswith("<") else "i1"
     above = f.let(f"fcmp ogt {kind} {a}, {b}")
     return f.let(f"select {flag} {above}, {kind} {a}, {kind} {b}")
 
 
-def fill(f: AttentionBody, t: AttentionTile, begin: str, count: str, value: float) -> None:
+def fill(f: LlvmFunction, t: AttentionTile, begin: str, count: str, value: float) -> None:
     """Write `count` elements, a multiple of the lanes, that all are `value`."""
     with f.loop("0", count, t.lanes) as loop:
         t.store(f, t.constant(value), f.at(t.kind, begin, loop.index))
@@ -244,7 +244,7 @@ def define_stage(module: LlvmModule, t: AttentionTile) -> str:
     the number of columns; that of the copy, a multiple of the lanes; the strides of rows and
     columns.
     """
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind = t.kind
     with f.loop("0", "%total") as row:
         to = f.at(kind, "%to", f.mul(row.index, "%padded"))
@@ -274,7 +274,7 @@ def define_panels(module: LlvmModule, t: AttentionTile) -> str:
     full, its last row is repeated. Its arguments: the addresses of the panels and of the
     rows; the numbers of rows and columns; their strides.
     """
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind, lanes, n = t.kind, t.lanes, t.columns
     last = f.sub("%rows", "1")
     dense = f.let("icmp eq i64 %col, 1")
@@ -308,7 +308,7 @@ def define_panels(module: LlvmModule, t: AttentionTile) -> str:
     return "@panels"
 
 
-def sums(f: AttentionBody, t: AttentionTile, rows: list[str]) -> str:
+def sums(f: LlvmFunction, t: AttentionTile, rows: list[str]) -> str:
     """Return a vector of the sums of as many vectors as it has lanes."""
     while len(rows) > 1:
         step = len(rows) // 2
@@ -326,7 +326,7 @@ def define_bias(module: LlvmModule, t: AttentionTile, mask: DType) -> str:
     numbers of rows and columns; the distance of the summands' rows; the strides of the mask's rows
     and columns.
     """
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind = t.kind
     element = memory(mask)
 
@@ -362,7 +362,7 @@ def define_unstage(module: LlvmModule, t: AttentionTile) -> str:
     Its arguments: the addresses of the result and of the padded rows; the numbers of rows and
     columns; the length of a padded row; the stride of rows; a factor.
     """
-    f = AttentionBody(module)
+    f = LlvmFunction(module)
     kind = t.kind
     factor = t.splat(f, "%factor")
     full = f.mul(f.div("%columns", str(t.lanes)), str(t.lanes))

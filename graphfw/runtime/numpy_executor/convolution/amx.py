@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.amx_image import (
     PAIRS,
     AmxImageLayout,
@@ -39,7 +40,6 @@ from graphfw.runtime.numpy_executor.matmul.components import unscaling
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead
 from graphfw.utils.records import record
 

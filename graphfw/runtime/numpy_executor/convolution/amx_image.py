@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -26,7 +27,6 @@ from graphfw.runtime.numpy_executor.convolution.work_item import image_at
 from graphfw.runtime.numpy_executor.matmul import components
 from graphfw.runtime.numpy_executor.matmul.amx import SIDE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 

@@ -8,13 +8,13 @@ range that can be split, else 1; then the components, as `matmul.components` lay
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.amx_image import END
 from graphfw.runtime.numpy_executor.matmul import components
 from graphfw.runtime.numpy_executor.matmul.amx import SIDE, TILE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 

@@ -21,10 +21,10 @@ from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.limits import Precision
 from graphfw.runtime.numpy_executor.choice import Choose
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.lowering import why_never
 from graphfw.runtime.numpy_executor.convolution.strategies import conv_steps
 from graphfw.runtime.numpy_executor.matmul.amx import Form
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.utils.records import record
 
 _MOST = 16

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike
 from graphfw.runtime.kernels.steps import Code
 from graphfw.runtime.numpy_executor.codegen import FunctionText, KernelCode, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.writer import WORK_ITEM
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.names import name_of
 from graphfw.utils.records import record
 
@@ -27,7 +27,7 @@ _HEAD = ("groups", "groups of a work item", "groups after which buffers begin an
 
 
 class BufferAddress(NamedTuple):
-    """Where a buffer of a stage lies.
+    """The memory of a buffer of a stage.
 
     Attributes:
         operand: The number of an operand, or `SCRATCH`.

@@ -20,10 +20,10 @@ from graphfw.runtime.kernels.ir import (
 )
 from graphfw.runtime.kernels.lower_work_items import TILE
 from graphfw.runtime.numpy_executor.fourier.stages import StageKernel, StageParams
-from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.work import ceil
 
 _VECTOR = 16
-"""As many elements as any vector has, or a multiple."""
+"""A number of elements that is a multiple of any vector's."""
 
 
 class CrossingSizes(NamedTuple):

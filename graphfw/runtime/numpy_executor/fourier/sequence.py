@@ -41,7 +41,7 @@ from graphfw.runtime.numpy_executor.fourier.plan import (
 )
 from graphfw.runtime.numpy_executor.fourier.roots import Array
 from graphfw.runtime.numpy_executor.fourier.stages import StageKernel, StageKind, Turns, stage
-from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.work import ceil
 
 OUTPUT, INPUT, TABLE = range(3)
 """The operands of a step."""
@@ -50,7 +50,7 @@ _WORK_ITEM = 1 << 15
 """Numbers of a work item, if there are so many."""
 
 _WORK_ITEMS = 8
-"""So many work items keep threads busy."""
+"""The number of work items that keep threads busy."""
 
 
 class Direction(NamedTuple):
@@ -87,7 +87,7 @@ class StageSequence:
         # The rest keeps planes from driving each other out of the cache.
         self._plane = (groups.numbers * dtype.itemsize + 63) // 64 * 64 + 64
         self._used = 0
-        """How many halves of scratch memory are in use."""
+        """The number of halves of scratch memory that are in use."""
         self._half = 1
         """The half that was written last."""
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule, OpenLoop
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule, OpenLoop
+from graphfw.runtime.numpy_executor.codegen.numbers import Number
 from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.codegen.target import AVX512, host
-from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 
 FEW = 4
 """Right-hand sides that are solved for like this: there are more lanes in a row than of them."""

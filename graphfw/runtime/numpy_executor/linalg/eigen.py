@@ -16,12 +16,12 @@ from graphfw.ops.elementwise.cast import finfo
 from graphfw.ops.linalg.eigen_svd import EigH, EigvalsH
 from graphfw.ops.linalg.phases import LEADING
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
 from graphfw.runtime.numpy_executor.linalg.views import in_order
-from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.work import ceil
 
 _LARGEST = 32
 """Rows of the largest matrices: LAPACK's methods take fewer operations."""

@@ -8,13 +8,13 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
 from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
 from graphfw.runtime.numpy_executor.linalg.views import in_order
-from graphfw.runtime.numpy_executor.special.moves import ceil
+from graphfw.runtime.planning.work import ceil
 
 PANEL = 32
 """Columns of the largest single matrix, of any number of rows."""

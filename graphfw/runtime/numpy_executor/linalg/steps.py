@@ -15,10 +15,10 @@ from graphfw.ops.linalg.solve import Inv
 from graphfw.ops.linalg.triangular_lu import LU, TriangularEquations
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
 from graphfw.runtime.numpy_executor.codegen.target import host
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.columns import FEW, ColumnCode
 from graphfw.runtime.numpy_executor.linalg.eigen import eigen_steps
@@ -28,8 +28,8 @@ from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
 from graphfw.runtime.numpy_executor.linalg.qr import reflection_steps
 from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
 from graphfw.runtime.numpy_executor.linalg.views import in_order
-from graphfw.runtime.numpy_executor.special.moves import ceil
 from graphfw.runtime.planning.copies import copied
+from graphfw.runtime.planning.work import ceil
 
 SMALL = 32
 """Rows of the largest of many matrices: so many lanes of them fit a core's cache."""

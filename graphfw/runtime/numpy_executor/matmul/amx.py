@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from graphfw.ir.dtype import DType, bfloat16, float16
 from graphfw.runtime.limits import Precision
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 
 SIDE = 32
 """Rows, columns and positions of k of a block: two tiles each way, one along k."""
@@ -79,7 +79,7 @@ class _Operations(Protocol):
     """The operations on eight tiles, in the functions of a module."""
 
     declarations: dict[str, str]
-    """By symbol, the declarations of what they call."""
+    """The declarations of the functions that they call, by symbol."""
     definition: str
     """The definition of the type in the module."""
 

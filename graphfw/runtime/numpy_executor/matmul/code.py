@@ -11,11 +11,11 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Code, Epilogue, Step, Storage
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul import call_table
 from graphfw.runtime.numpy_executor.matmul.epilogue import EpilogueFunction, FusedKernel
 from graphfw.runtime.numpy_executor.matmul.item import GemvPolicy
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import Ahead, TileShape
 from graphfw.runtime.numpy_executor.matmul.work_item import MatMulItemCode
 from graphfw.utils.records import record
@@ -95,7 +95,7 @@ class WorkItemCode(Code, Protocol):
 
     @property
     def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
+        """The line that a module needs for calling it, by its symbol."""
         ...
 
 

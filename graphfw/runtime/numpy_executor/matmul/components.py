@@ -17,10 +17,10 @@ which tiles would take for 0. And the sum of 512 products stays below 2^126: not
 from __future__ import annotations
 
 from graphfw.ir.dtype import DType, bfloat16, float32
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat
 from graphfw.runtime.numpy_executor.matmul.amx import SIDE, TILE, Tiles
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _SMALLEST, END = -70, 28

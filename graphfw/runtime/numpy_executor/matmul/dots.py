@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.numpy_executor.codegen import FunctionText
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.sources import (
     COMPUTED,
@@ -21,7 +22,6 @@ from graphfw.runtime.numpy_executor.matmul.sources import (
     InMemory,
     RowSource,
 )
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 16

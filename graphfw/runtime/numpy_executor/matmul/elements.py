@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphfw.ir.dtype import DType, bfloat16
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, memory, splat, vector
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody, declared
 from graphfw.runtime.numpy_executor.matmul.tile import DOT_OF_PAIRS, TileShape
 
 

@@ -15,8 +15,8 @@ from functools import cached_property
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module, region
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.utils.records import record
 
 

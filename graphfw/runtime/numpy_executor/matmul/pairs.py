@@ -10,9 +10,9 @@ The instruction takes subnormal numbers for 0 and makes none.
 from __future__ import annotations
 
 from graphfw.ir.dtype import bfloat16, float32
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.packing import Layout, address_of_column, ahead, columns
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 _ITEM, _WORD = 2, 4

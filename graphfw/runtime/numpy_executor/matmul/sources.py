@@ -14,6 +14,7 @@ from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import Call, Const, Expr, InnerLoop, Kernel, Load, Size, Store
 from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.walk import postorder
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.packed import has_whole_rows
 from graphfw.runtime.numpy_executor.codegen.registers import (
     literal,
@@ -23,15 +24,14 @@ from graphfw.runtime.numpy_executor.codegen.registers import (
     vector,
 )
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 COMPUTED = "ptr %operands, ptr %params_of_b, i64 %row, i64 %column"
 """The arguments of what computes rows of the right operand, for which see `ComputedRows`."""
 
 _AHEAD = 5120
-"""How many bytes in advance memory of short rows is asked for: the processor's guesses end with
-each of them."""
+"""The distance in bytes at which memory of short rows is prefetched: the processor's guesses end
+with each of them."""
 
 _MOST_CALLS = 32
 """With more the code fills the instruction cache: loops have it once for each row that is read."""

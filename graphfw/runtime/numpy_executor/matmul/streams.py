@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.numpy_executor.codegen import FunctionText
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import Elements
 from graphfw.runtime.numpy_executor.matmul.sources import (
     COMPUTED,
@@ -21,14 +22,13 @@ from graphfw.runtime.numpy_executor.matmul.sources import (
     InMemory,
     RowSource,
 )
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 MOST = 4
 """The most rows."""
 
 K_STEPS = {4: 4, 2: 8, 1: 8}
-"""For each height the number of rows of `b` that stream at once; the rest, one by one."""
+"""The number of rows of `b` that stream at once, by height; the others stream one by one."""
 
 
 def stream(

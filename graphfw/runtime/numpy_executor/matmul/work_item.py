@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cached_property
 
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul import components
 from graphfw.runtime.numpy_executor.matmul.amx import is_configured, micro_kernel
 from graphfw.runtime.numpy_executor.matmul.blocks import Chunk, Chunks, Matrix, Scratch, slice_of
@@ -26,7 +27,6 @@ from graphfw.runtime.numpy_executor.matmul.item import (
     few_rows,
 )
 from graphfw.runtime.numpy_executor.matmul.params import MatMulParams
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import LINE
 from graphfw.utils.records import record
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphfw.ir.dtype import DType
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
 from graphfw.runtime.numpy_executor.codegen.registers import iota, literal, splat, vector
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 
 class LaneKeys:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.network import Network
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 Way: TypeAlias = Literal["along", "across"]
-"""How lines lie: elements of one are neighbours in memory, or those of neighbouring lines."""
+"""The arrangement of lines: neighbours in memory are elements of one line, or of several."""
 
 
 class Lines(NamedTuple):

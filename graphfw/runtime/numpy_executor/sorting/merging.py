@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphfw.ir.dtype import DType
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.lines import Lines, keep_zeros
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 _NAMES = ("pairs", "together", "run", "size", "offset", "apart", "along")
 """Of pairs of runs, how many there are, and of a work item; of elements of a run, and of a line;

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 BLOCK = 16
 """Vectors that are sorted in registers."""

@@ -11,18 +11,17 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.tensor import Node
 from graphfw.ops.sorting.sort_search import Sort
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.target import Processor, host
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.lines import LineCopies, Lines, Way
 from graphfw.runtime.numpy_executor.sorting.merging import RunMergeCode
 from graphfw.runtime.numpy_executor.sorting.network import BLOCK, Network, levels_of
-from graphfw.runtime.numpy_executor.special.moves import ceil
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import collapsed_to_3d
 from graphfw.runtime.planning.copies import copied
+from graphfw.runtime.planning.work import ceil
 
 _SHORT = 1 << 9
 """Elements of a line that is sorted in less time than Python takes to call NumPy, whatever lanes

@@ -13,12 +13,11 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.passes.fuse_iota import iota_value
 from graphfw.passes.fuse_views import standard_index
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import splat, vector
-from graphfw.runtime.numpy_executor.special.moves import ceil
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.planning.common import in_common
+from graphfw.runtime.planning.work import ceil
 
 _WORK_ITEM = 2048
 """The positions of a work item."""

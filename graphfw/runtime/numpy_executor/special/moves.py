@@ -13,10 +13,10 @@ from graphfw.ir.dtype import DType
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.planning.boxes import Box, merged
+from graphfw.runtime.planning.work import ceil
 
 _WORK_ITEM = 1 << 16
 """The bytes that a work item copies."""
@@ -175,11 +175,6 @@ def moved(
         leaves_rest=over in operands,
         can_fail=wrong != 0,
     )
-
-
-def ceil(size: DimLike, of: DimLike) -> DimLike:
-    """Return a quotient of sizes, rounded up."""
-    return -(-size // of)
 
 
 # Runs.

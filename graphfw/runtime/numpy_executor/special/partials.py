@@ -19,19 +19,13 @@ from graphfw.ops.shape.gather_scatter import IndexAdd, Putting
 from graphfw.ops.shape.scatter_extremes import IndexExtreme, IndexMax
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
 from graphfw.runtime.kernels.views import is_whole
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.numbers import Number
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.special.indices import index_step, load_index
-from graphfw.runtime.numpy_executor.special.moves import (
-    add_run,
-    alignment,
-    ceil,
-    copy_block,
-    unit,
-)
-from graphfw.runtime.numpy_executor.special.numbers import Number
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
+from graphfw.runtime.numpy_executor.special.moves import add_run, alignment, copy_block, unit
 from graphfw.runtime.planning.collapse import joint_stride
+from graphfw.runtime.planning.work import ceil
 
 _CHUNK = 1 << 14
 """Elements that a work item adds up at least, if there are so many."""

@@ -20,21 +20,15 @@ from graphfw.ops.shape.gather_scatter import IndexAdd, Putting
 from graphfw.ops.shape.scatter_extremes import IndexExtreme
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.kernels.views import is_whole
-from graphfw.runtime.numpy_executor.attention.layout import HEAD
-from graphfw.runtime.numpy_executor.attention.text import LlvmModule
 from graphfw.runtime.numpy_executor.codegen import KernelCode
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
+from graphfw.runtime.numpy_executor.codegen.numbers import Number
+from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.special.indices import SCAN, all_lanes, batched, index_step
-from graphfw.runtime.numpy_executor.special.moves import (
-    add_run,
-    alignment,
-    call_run,
-    ceil,
-    copy_block,
-)
-from graphfw.runtime.numpy_executor.special.numbers import Number
+from graphfw.runtime.numpy_executor.special.moves import add_run, alignment, call_run, copy_block
 from graphfw.runtime.numpy_executor.special.partials import partial_steps, suits
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 from graphfw.runtime.planning.collapse import collapsed_to_3d
+from graphfw.runtime.planning.work import ceil
 
 _BLOCK = 1024
 """Elements of the last dim that a work item owns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.images import ImagesCode
 from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
@@ -11,7 +12,6 @@ from graphfw.runtime.numpy_executor.convolution.winograd.layout import (
     WinogradParams,
     planes,
 )
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 
 

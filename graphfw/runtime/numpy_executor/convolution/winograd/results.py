@@ -13,6 +13,7 @@ Vectors are outputs; a strip of positions is then transposed.
 from __future__ import annotations
 
 from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import Algorithm
 from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
     mapped_twice,
@@ -20,7 +21,6 @@ from graphfw.runtime.numpy_executor.convolution.winograd.vectors import (
 )
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.shared_function import SharedFunction
-from graphfw.runtime.numpy_executor.matmul.text import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.tile import TileShape
 from graphfw.utils.records import record
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.halves import narrowed, widened
+from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter
 from graphfw.runtime.numpy_executor.codegen.registers import memory, splat, vector
-from graphfw.runtime.numpy_executor.special.text import BranchWriter
 
 
 class Number:

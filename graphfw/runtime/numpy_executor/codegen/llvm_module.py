@@ -35,7 +35,7 @@ class LlvmModule:
         self._declarations[f"declare {result} @{name}({', '.join(types)})"] = None
         return f"@{name}"
 
-    def add(self, head: str, body: AttentionBody) -> None:
+    def add(self, head: str, body: LlvmFunction) -> None:
         """Add a function; `head` is its first line up to the brace."""
         lines = [f"{head} noinline {ATTRIBUTES} {{", "entry:", *body.lines, "}", ""]
         self._functions.append("\n".join(lines))
@@ -49,7 +49,7 @@ class LlvmModule:
         )
 
 
-class AttentionBody:
+class LlvmFunction:
     """The lines of a function, in the order in which they are written."""
 
     def __init__(self, module: LlvmModule) -> None:
@@ -225,3 +225,34 @@ class AttentionBody:
             self.do(f"br label %{label}.end")
         self.do(f"{label}.end:")
         self._block = f"{label}.end"
+
+
+class BranchWriter(LlvmFunction):
+    """The lines of a function, with labels."""
+
+    def label(self, name: str) -> None:
+        """Begin a block."""
+        self.do(f"{name}:")
+        self._block = name
+
+    def branch(self, condition: str, then: str, otherwise: str) -> None:
+        """End a block with a branch to one of two labels."""
+        self.do(f"br i1 {condition}, label %{then}, label %{otherwise}")
+
+    def read(self, base: str, index: int) -> str:
+        """Load an i64 from an array of such."""
+        return self.let(f"load i64, ptr {self.at('i64', base, str(index))}")
+
+    def operand(self, index: int) -> str:
+        """Load the address of an operand of a kernel."""
+        return self.let(f"load ptr, ptr {self.at('ptr', '%buffers', str(index))}")
+
+    @contextmanager
+    def unless(self, failed: str) -> Iterator[None]:
+        """End a kernel: return 1 if a condition holds, else 0 after the code written inside."""
+        self.branch(failed, "refused", "accepted")
+        self.label("accepted")
+        yield
+        self.do("ret i32 0")
+        self.label("refused")
+        self.do("ret i32 1")
