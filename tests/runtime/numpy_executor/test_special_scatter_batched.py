@@ -91,6 +91,14 @@ def test_several_indices_of_each_batch(rng, counted):
     assert counted == [2, 2]
 
 
+@pytest.mark.parametrize("op", [IndexAdd(0), IndexSet(0)])
+def test_more_indices_than_they_have_dims(rng, op):
+    x = rng.standard_normal((3, 4, 5)).astype(np.float32)
+    value, values = (rng.standard_normal(shape).astype(np.float32) for shape in [(5,), (3,)])
+    check(op, x, value, *[lambda x, i=i: gf.constant(np.array(i)) for i in (2, -1)])
+    check(op, x, values, along(0, (-1,)), np.array([3, 0, -1]), np.array([1, 1, 4]))
+
+
 def test_what_only_seems_to_count(rng, counted):
     x, values = [rng.standard_normal((5, n)).astype(np.float32) for n in (9, 4)]
     columns = rng.integers(0, 9, (5, 4))

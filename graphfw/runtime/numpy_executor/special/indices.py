@@ -175,8 +175,8 @@ def batched(indices: Sequence[View], sizes: Sequence[DimLike]) -> BatchedIndices
     """
     dims = broadcast(*[view.shape for view in indices])
     counting = 0
-    for view, size in zip(indices[:-1], sizes, strict=False):
-        if dims[counting] != size or not _counts(view, len(dims) - counting):
+    for view, size, dim in zip(indices[:-1], sizes, dims, strict=False):
+        if dim != size or not _counts(view, len(dims) - counting):
             break
         counting += 1
     lying = [_of_rank(view, len(dims)) for view in indices[counting:]]
