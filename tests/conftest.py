@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
+from graphfw.runtime.kernels import lower
 from graphfw.runtime.numpy_executor import cache_key
 from tests.support import exhaustive, smoke
 from tests.support.cuda_host import compiler
@@ -78,3 +79,9 @@ def fake(monkeypatch: pytest.MonkeyPatch, cublaslt: FakeCublasLt) -> FakeCupy:
     monkeypatch.setenv("GRAPHFW_CUDNN", "0")  # one that is installed finds no GPU
     cublaslt.perform = made.streams.perform
     return made
+
+
+@pytest.fixture
+def bodies_have_steps(monkeypatch):
+    """Run loops iteration by iteration, as those are whose iterations are no kernel."""
+    monkeypatch.setattr(lower, "iteration_steps", lambda *_: [])

@@ -326,6 +326,122 @@ def conjugate_gradients(draw: Draw) -> Contest:
     return contest(title, formula, rtol=1e-2, atol=1e-3)
 
 
+# How often each number occurs, counted in a loop.  x: [n], counts: [k]
+
+
+def _to_count(n: int, k: int) -> Arrays:
+    return [np.random.default_rng(0).integers(0, k, n), np.zeros(k, np.int32)]
+
+
+def _counted(xp: Any, x: Any, counts: Any) -> Any:
+    return _repeat(xp, x.shape[0], lambda i, counts: counts.at[x[i]].add(1), counts)
+
+
+def _counted_in_place(xp: Any, x: Any, counts: Any) -> Any:
+    counts = xp.asarray(counts) + 0
+    for number in x:
+        counts[number] += 1
+    return counts
+
+
+def _counted_numba() -> Any:
+    import numba
+
+    @numba.njit
+    def counted(x: Array, counts: Array) -> Array:
+        counts = counts.copy()
+        for number in x:
+            counts[number] += 1
+        return counts
+
+    return counted
+
+
+def count_in_loop(draw: Draw) -> Contest:
+    n, k = draw.size(500, 20_000), draw.size(10, 10_000)
+    functions = each(_counted, ("graphfw", "jax"))
+    functions |= each(_counted_in_place, ("numpy", "torch"))
+    formula = Formula(functools.partial(_to_count, n, k), **functions, numba=_counted_numba)
+    return contest(f"{n:,} numbers below {k:,} counted one by one in a loop", formula)
+
+
+# The cheapest way down or right through a grid, cell by cell.  costs: [n, m]
+
+
+def _cheapest(xp: Any, costs: Any, table: Any) -> Any:
+    n, m = costs.shape
+
+    def cell(i: Any, j: Any, table: Any) -> Any:
+        before = xp.minimum(table[i, j + 1], table[i + 1, j])
+        return table.at[i + 1, j + 1].set(costs[i, j] + before)
+
+    def row(i: Any, table: Any) -> Any:
+        return _repeat(xp, m, lambda j, table: cell(i, j, table), table)
+
+    return _repeat(xp, n, row, table)
+
+
+def _cheapest_in_place(xp: Any, costs: Any, table: Any) -> Any:
+    table = xp.asarray(table) + 0.0
+    for i in range(costs.shape[0]):
+        for j in range(costs.shape[1]):
+            before = min(table[i, j + 1], table[i + 1, j])
+            table[i + 1, j + 1] = costs[i, j] + before
+    return table
+
+
+def _cheapest_numba() -> Any:
+    import numba
+
+    @numba.njit
+    def cheapest(costs: Array, table: Array) -> Array:
+        table = table.copy()
+        for i in range(costs.shape[0]):
+            for j in range(costs.shape[1]):
+                before = min(table[i, j + 1], table[i + 1, j])
+                table[i + 1, j + 1] = costs[i, j] + before
+        return table
+
+    return cheapest
+
+
+def _grid(n: int, m: int) -> Arrays:
+    table = np.full((n + 1, m + 1), 1e9, np.float32)
+    table[0, 1] = 0
+    return [np.random.default_rng(0).random((n, m), np.float32), table]
+
+
+def cheapest_path(draw: Draw) -> Contest:
+    n, m = draw.size(16, 200), draw.size(16, 200)
+    functions = each(_cheapest, ("graphfw", "jax"))
+    functions |= each(_cheapest_in_place, ("numpy", "torch"))
+    formula = Formula(functools.partial(_grid, n, m), **functions, numba=_cheapest_numba)
+    return contest(f"the cheapest way through {n}×{m} cells, one by one in loops", formula)
+
+
+# A recurrent network of few units.  x: [steps, batch, width], state: [batch, width]
+
+
+def _units(steps: int, batch: int, width: int) -> Arrays:
+    x, state, weights = normal((steps, batch, width), (batch, width), (width, width))
+    return [x, state, weights / np.float32(2 * width**0.5)]  # larger ones multiply rounding errors
+
+
+def _recurrence(xp: Any, x: Any, state: Any, weights: Any) -> Any:
+    def step(state: Any, given: Any) -> Any:
+        state = xp.tanh(state @ weights + given)
+        return state, state
+
+    return _scan(xp, step, state, x)[1]
+
+
+def small_recurrence(draw: Draw) -> Contest:
+    steps, batch, width = draw.size(100, 1000, least=4), draw.size(1, 64), draw.size(2, 16)
+    formula = Formula(functools.partial(_units, steps, batch, width), **each(_recurrence))
+    title = f"{steps} steps of a recurrent network, {batch} rows of {width} units"
+    return contest(title, formula, rtol=1e-2, atol=1e-3)
+
+
 FAMILIES = {
     kalman_filter: 1,
     gram_schmidt: 1,
@@ -335,5 +451,8 @@ FAMILIES = {
     viterbi: 1,
     heat: 1,
     conjugate_gradients: 1,
+    count_in_loop: 1,
+    cheapest_path: 1,
+    small_recurrence: 1,
 }
 """Each with how many workloads a run draws from it."""

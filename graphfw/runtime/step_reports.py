@@ -18,7 +18,8 @@ from graphfw.runtime.planning.blocks import bytes_at
 def label_of(step: Step, most: int | None = None) -> str:
     """Return the name of a step: the ops inside, at most so many of them by name."""
     if not step.nodes:
-        return next((one.why for one in step.operands if isinstance(one, Temp)), "nothing")
+        why = next((one.why for one in step.operands if isinstance(one, Temp)), "")
+        return why or ("copy" if step.operands else "nothing")
     (node, *others) = step.nodes
     if isinstance(node.op, Region) and not others:
         return f"{node.op.name} (its iterations are one kernel)"

@@ -46,6 +46,11 @@ class Element(Expr):
 
 
 @record(eq=False)
+class ResultElement(Element):
+    """An element of a storage that the kernel itself writes, as earlier iterations left it."""
+
+
+@record(eq=False)
 class RandomValue(Expr):
     """An element of a node's random bits, which are not in memory, before the like is settled."""
 

@@ -70,7 +70,10 @@ class SizeValue(Expr):
 
 @record(eq=False)
 class Load(Expr):
-    """An element of a buffer: of its dtype, or one of several in a byte: see `ops.packed_bits`."""
+    """An element of a buffer: of its dtype, or one of several in a byte: see `ops.packed_bits`.
+
+    Of a buffer that the kernel writes, it is the element that earlier positions of the loop left.
+    """
 
     buffer: int
     access: Access
@@ -216,7 +219,10 @@ class BoundsCheck:
 
 @record(eq=False)
 class InnerLoop:
-    """One pass over the inner axes of a row. All of `body` happens at each position, in order."""
+    """One pass over the inner axes of a row.
+
+    At each position all values are computed first; then `body` happens, in order.
+    """
 
     body: tuple[Reduce | Carry | Keep | Store | Accumulate | BoundsCheck, ...]
 
@@ -266,3 +272,7 @@ class Kernel:
     def is_packed(self, load: Load) -> bool:
         """Whether a byte of the buffer holds several elements."""
         return load.dtype.bits < 8 and self.buffers[load.buffer].dtype is uint8
+
+    def is_of_result(self, load: Load) -> bool:
+        """Whether a load reads a buffer that the kernel writes, so that the order matters."""
+        return self.buffers[load.buffer].written

@@ -7,7 +7,8 @@ and taken apart again, as systems of equations are, cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce as fold
 from itertools import product
 from typing import TypeAlias
 
@@ -21,18 +22,22 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.elementwise.arithmetic import Add
+from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.concat import Concat
-from graphfw.ops.shape.gather_scatter import Gather, SliceSet
+from graphfw.ops.shape.gather_scatter import Gather, IndexAdd, SliceSet
 from graphfw.ops.shape.movement import Reshape
 from graphfw.passes.fuse_nodes import FusionFacts
-from graphfw.passes.fuse_views import own_layout, renamed, renames, unreduced
+from graphfw.passes.fuse_views import contiguous, own_layout, renamed, renames, unreduced
 from graphfw.runtime.kernels.elements import (
     ComputedIndex,
     Element,
     IndexValue,
+    ResultElement,
 )
 from graphfw.runtime.kernels.ir import Carried, Expr
+from graphfw.runtime.kernels.lower_memory_carries import MemoryCarry, named_axes
 from graphfw.runtime.kernels.lower_values import (
+    K,
     address_at,
     applied,
     counted,
@@ -44,6 +49,12 @@ from graphfw.runtime.kernels.lower_values import (
 
 FEW = 16
 """The most elements along axes that are taken apart, each with a value of its own."""
+
+_FEW_PRODUCTS = 1 << 12
+"""Matrix products that add up more of them take less time as steps of their own."""
+
+_NARROW = 64
+"""Unless the right matrix has no more elements than this, which stay in registers."""
 
 _COUNTS = ("int64", "float32", "float64")
 
@@ -65,15 +76,26 @@ class IterationValues:
     Attributes:
         iteration: How many iterations there were before.
         number: The iteration's number, as an index.
-        carried: What is carried, as far as it was asked for: by the number of the carry and the
-            index of the element.
+        carried: What is carried in registers, as far as it was asked for: by the number of the
+            carry and the index of the element.
+        in_memory: The carries that stay in memory, by their numbers.
+        read: Which elements of these were asked for.
     """
 
-    def __init__(self, op: Scan, inputs: Sequence[Tensor], facts: FusionFacts) -> None:
+    def __init__(
+        self,
+        op: Scan,
+        inputs: Sequence[Tensor],
+        facts: FusionFacts,
+        in_memory: Mapping[int, MemoryCarry],
+    ) -> None:
         self.iteration = LoopVariable("iteration", op.length)
         before = index_of(self.iteration)
         self.number: Affine = op.length - 1 - before if op.backwards else before
         self.carried: dict[tuple[int, Index], Carried] = {}
+        self.in_memory = in_memory
+        self.read: dict[tuple[int, Index], None] = {}
+        self._puts = frozenset([put for carry in in_memory.values() for put in carry.puts])
         self._op = op
         self._inputs = inputs
         self._facts = facts
@@ -120,6 +142,25 @@ class IterationValues:
             if not missing:
                 self._known[entry] = self._made(*entry, [self._known[one] for one in needed])
         return self._known[_through_views(tensor, index)]
+
+    def put(self, node: Node, rest: Index) -> tuple[Index, Expr]:
+        """Return where a node puts a value in a carry in memory, and the value.
+
+        Args:
+            node: The node.
+            rest: The index along the axes whose positions it does not name.
+        """
+        x, values, *indices = node.inputs
+        named = named_axes(node)
+        positions = [
+            self._named(node, self.value(t, ()), x.shape[axis])
+            for t, axis in zip(indices, named, strict=True)
+        ]
+        index = (*rest[: named.start], *positions, *rest[named.start :])
+        value = self.value(values, rest)
+        if isinstance(node.op, IndexAdd):
+            value = K.add(self.value(x, index), value)
+        return index, value
 
     def summands(self, number: int, index: Index) -> list[Entry]:
         """Return the sums that an iteration adds to an element of what is carried.
@@ -173,6 +214,10 @@ class IterationValues:
             return self._few(node, index)
         if isinstance(node.op, Gather):
             return self._of_gather(root, index)
+        if isinstance(node.op, MatMul):
+            return self._of_product(node, index)
+        if node in self._puts:
+            return self._of_put(node, index)
         is_complex = any([t.dtype.is_complex for t in (*node.inputs, root)])
         if ELEMENTWISE not in node.op.traits or node.op.scalar is None or is_complex:
             raise _not_elementwise(node)
@@ -188,6 +233,42 @@ class IterationValues:
         numbers = [range(_known(x.shape[axis], node)) for axis in gone]
         return self.reduced(node, index, [[Affine(n, {}) for n in each] for each in numbers])
 
+    def _of_product(self, node: Node, index: Index) -> list[Entry]:
+        """Return the few elements of both operands that an element of a matrix product takes."""
+        x1, x2 = node.inputs
+        count = _known(x1.shape[-1], node)
+        products, matrix = node.types[0].size * count, x2.shape[-1] * count
+        is_little = isinstance(products, int) and products <= _FEW_PRODUCTS
+        is_narrow = isinstance(matrix, int) and matrix <= _NARROW
+        if not 1 <= count <= FEW or not (is_little or is_narrow) or x1.dtype.is_complex:
+            raise MisfitError(f"{node.op.name} adds up more than a few products")
+        rows, columns = [broadcast_index(index[:-2], x.shape[:-2]) for x in (x1, x2)]
+        found: list[Entry] = []
+        for number in range(count):
+            k = Affine(number, {})
+            found.append(_through_views(x1, (*rows, index[-2], k)))
+            found.append(_through_views(x2, (*columns, k, index[-1])))
+        return found
+
+    def _of_put(self, node: Node, index: Index) -> list[Entry]:
+        """Return the element as it was before, the value that may be put there, and the indices."""
+        x, values, *indices = node.inputs
+        named = named_axes(node)
+        rest = (*index[: named.start], *index[named.stop :])
+        of_indices = [_through_views(t, ()) for t in indices]
+        return [_through_views(x, index), _through_views(values, rest), *of_indices]
+
+    def _after_put(self, node: Node, index: Index, xs: Sequence[Expr]) -> Expr:
+        """Return an element after a node has put a value at a position."""
+        old, value, *names = xs
+        x = node.inputs[0]
+        new = K.add(old, value) if isinstance(node.op, IndexAdd) else value
+        for axis, name in zip(named_axes(node), names, strict=True):
+            own = IndexValue(int64, index[axis])
+            named = IndexValue(int64, self._named(node, name, x.shape[axis]))
+            new = K.select(K.eq(own, named), new, old)
+        return widened(K.cast(new, x.dtype))
+
     def _of_gather(self, root: Tensor, index: Index) -> list[Entry]:
         """Return the indices that name an element and, once they are known, the element too."""
         node, entry = root.node, (root, index)
@@ -202,7 +283,8 @@ class IterationValues:
             sizes = x.shape[axis : axis + len(indices)]
             positions = [self._named(node, *one) for one in zip(values, sizes, strict=True)]
             found = _through_views(x, (*index[:axis], *positions, *index[axis + count :]))
-            if found[0] not in self._parameter_index:  # only positions in memory are checked
+            # Only positions in memory are checked.
+            if found[0] not in self._parameter_index and found[0].node not in self._puts:
                 raise _not_elementwise(node)
             self._gathered[entry] = found
         return [*names, self._gathered[entry]] if entry in self._gathered else names
@@ -225,6 +307,11 @@ class IterationValues:
             return joined(node, xs)
         if isinstance(node.op, Gather):
             return xs[-1]
+        if isinstance(node.op, MatMul):
+            products = [K.mul(a, b) for a, b in zip(xs[::2], xs[1::2], strict=True)]
+            return widened(K.cast(fold(K.add, products), root.dtype))
+        if node in self._puts:
+            return self._after_put(node, index, xs)
         # Of what other dtypes may not hold, eval makes an error.
         number = counted(node, index) if root.dtype.name in _COUNTS else None
         if number is not None:
@@ -239,6 +326,12 @@ class IterationValues:
         carries, elements = self._op.carries, self._op.carries + self._op.sequences
         if number == 0:
             return IndexValue(int64, self.number)
+        carry = self.in_memory.get(number - 1)
+        if carry is not None:
+            self.read[number - 1, index] = None
+            strides = contiguous(carry.storage.shape)
+            address = address_at(carry.storage, index, 0, strides)
+            return widened(ResultElement(carry.storage.dtype, address))
         if number <= carries:
             return self.carry(number - 1, index)
         if number <= elements:

@@ -6,11 +6,15 @@ loop of a kernel, along vectors and over threads, and the iterations the inner o
 
 Short axes that the body takes apart, the coordinates of a system of equations, are no instances:
 their elements are values side by side in each instance. Which axes these are is tried out.
+
+A carry of which an iteration changes single elements stays in memory: `lower_memory_carries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, combinations, product
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -20,12 +24,14 @@ from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
 from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.elements import (
     Element,
     ElementAddress,
+    ResultElement,
 )
 from graphfw.runtime.kernels.ir import Call, Carried, Expr, Ref
 from graphfw.runtime.kernels.kernel_target import KernelTarget
@@ -39,6 +45,12 @@ from graphfw.runtime.kernels.lower_loops import (
     is_cheap_call,
     roots_of,
 )
+from graphfw.runtime.kernels.lower_memory_carries import (
+    MemoryCarry,
+    copy_step,
+    memory_carries,
+    named_axes,
+)
 from graphfw.runtime.kernels.lower_parallel_axes import in_a_row
 from graphfw.runtime.kernels.lower_steps import finished, step
 from graphfw.runtime.kernels.lower_values import (
@@ -46,7 +58,7 @@ from graphfw.runtime.kernels.lower_values import (
     RowReduction,
     address_at,
 )
-from graphfw.runtime.kernels.steps import Step, Temp
+from graphfw.runtime.kernels.steps import Step, Storage, Temp
 
 _WORK = 2048
 """The most instructions of an iteration, about: more of them in one piece compile slowly."""
@@ -74,17 +86,21 @@ def iteration_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> lis
         return []
     if any([output.dtype.is_complex for output in outputs]):  # kernels have no such numbers
         return []
-    seed = max(range(len(outputs)), key=lambda number: _width(outputs[number]))
-    for apart in _choices(outputs[seed].shape):
+    memory = memory_carries(node)
+    shapes = [output.shape for output in outputs]
+    for number, carry in memory.items():
+        shapes[number] = carry.shape_of_instances()
+    seed = max(range(len(outputs)), key=lambda number: _width(shapes[number]))
+    for apart in _choices(shapes[seed]):
         try:
-            return _IterationLowering(node, facts, seed, apart).steps(target)
+            return _IterationLowering(node, facts, memory, shapes, seed, apart).steps(target)
         except MisfitError:
             continue
     return []
 
 
-def _width(tensor: Tensor) -> int:
-    return sum([dim != 1 for dim in tensor.shape])
+def _width(shape: Sequence[DimLike]) -> int:
+    return sum([dim != 1 for dim in shape])
 
 
 def _choices(shape: Sequence[DimLike]) -> Iterator[frozenset[int]]:
@@ -115,6 +131,8 @@ class _IterationLowering:
     Args:
         node: The scan.
         facts: Of its graph.
+        memory: The carries that stay in memory, by their numbers.
+        shapes: Of the body's outputs, without the axes of `memory` along which positions are named.
         seed: The output of the body, by number, whose axes are the instances.
         apart: Those of its axes that are none.
 
@@ -122,14 +140,27 @@ class _IterationLowering:
         MisfitError: There are none.
     """
 
-    def __init__(self, node: Node, facts: FusionFacts, seed: int, apart: frozenset[int]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        facts: FusionFacts,
+        memory: Mapping[int, MemoryCarry],
+        shapes: Sequence[Shape],
+        seed: int,
+        apart: frozenset[int],
+    ) -> None:
         assert isinstance(node.op, Scan)
         self._node = node
         self._outputs = node.op.body.outputs
-        self._values = IterationValues(node.op, node.inputs, facts)
+        self._memory = memory
+        self._number_of: dict[Storage, int] = {
+            carry.storage: number for number, carry in memory.items()
+        }
+        self._shapes = shapes
+        self._values = IterationValues(node.op, node.inputs, facts, memory)
         parallel = [
             None if dim == 1 or axis in apart else LoopVariable(f"instance{axis}", dim)
-            for axis, dim in enumerate(self._outputs[seed].shape)
+            for axis, dim in enumerate(shapes[seed])
         ]
         self._parallel = tuple([axis for axis in parallel if axis is not None])
         self._labels: dict[int, Labels] = {seed: tuple(parallel)}
@@ -140,7 +171,8 @@ class _IterationLowering:
         self._last: dict[ParallelAxes, list[Statement]] = {}
         self._totals: dict[ParallelAxes, list[_Total]] = {}
         carries = node.op.carries
-        found = {number: self._labels_of_sum(number) for number in range(carries)}
+        registers = [number for number in range(carries) if number not in memory]
+        found = {number: self._labels_of_sum(number) for number in registers}
         sums = {number: labels for number, labels in found.items() if labels is not None}
         self._cover([number for number in range(len(self._outputs)) if number not in sums], carries)
         self._labels |= sums
@@ -160,9 +192,14 @@ class _IterationLowering:
     def steps(self, target: KernelTarget) -> list[Step]:
         """Return the steps: a kernel for each set of parallel axes."""
         steps: list[Step] = []
+        for number, carry in self._memory.items():
+            values = partial(self._values.outside, self._node.inputs[number])
+            steps.append(copy_step(carry.storage, values, target))
+        # Each loop reads and writes what was copied before it.
+        copies = tuple([carry.storage for carry in self._memory.values()])
         for parallel in dict.fromkeys([*self._stacked, *self._last]):
             done = finished(self._draft(parallel), target)
-            steps.append(step(done, (self._node,), target))
+            steps.append(replace(step(done, (self._node,), target), after=copies))
         for kept, totals in self._totals.items():
             steps.append(step(finished(self._added_up(kept, totals), target), (), target))
         return steps
@@ -172,18 +209,28 @@ class _IterationLowering:
         stacked, last = self._stacked.get(parallel, []), self._last.get(parallel, [])
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
         found: dict[str, LoopCarry] = {}
+        is_in_memory = any([parallel == self._parallel_of(number) for number in self._memory])
         while roots:
-            names = [x.name for x in draft_exprs(roots) if isinstance(x, Carried | Ref)]
+            exprs = list(draft_exprs(roots))
+            for expr in exprs:
+                if isinstance(expr, ResultElement):
+                    self._require_own(expr.address.storage, parallel)
+            names = [x.name for x in exprs if isinstance(x, Carried | Ref)]
             new = {name: self._carrying[name] for name in names if name not in found}
             found |= new
             roots = [root for carrying in new.values() for root in roots_of(carrying)]
         iteration = self._values.iteration
-        if not found:  # iterations that hand nothing on are elements like others
+        if not found and not is_in_memory:  # iterations that hand nothing on are elements
             return Draft("rows", [iteration, *parallel], None, loops=[stacked])
         # Without instances there is one.
         outer = parallel or (LoopVariable("one", 1),)
         loop: list[Statement] = [*found.values(), *stacked]
         return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last))
+
+    def _require_own(self, storage: Storage, parallel: ParallelAxes) -> None:
+        """Require that instances have no element of a carry in memory in common."""
+        if self._parallel_of(self._number_of[storage]) != parallel:
+            raise MisfitError("instances read what others write to memory")
 
     def _parallel_of(self, number: int) -> ParallelAxes:
         labels = self._labels[number]
@@ -197,8 +244,11 @@ class _IterationLowering:
             number = next((n for n in todo if n in self._labels), None)
             if number is None:
                 number = next(iter(todo))
-                self._labels[number] = self._guessed(self._outputs[number].shape)
+                self._labels[number] = self._guessed(self._shapes[number])
             del todo[number]
+            if number in self._memory:
+                self._put(number)
+                continue
             for index in self._indices(number):
                 if number < carries:
                     self._values.carry(number, index)
@@ -209,20 +259,48 @@ class _IterationLowering:
                     self._stacked.setdefault(self._parallel_of(number), []).append(stored)
             self._follow()
 
+    def _put(self, number: int) -> None:
+        """Add the statements that change elements of a carry in memory."""
+        carry = self._memory[number]
+        if 0 in carry.storage.shape:
+            raise MisfitError("what has no elements is made by no statement")
+        for put in carry.puts:
+            named = named_axes(put)
+            others = [axis for axis in range(carry.storage.ndim) if axis not in named]
+            sizes = [carry.storage.shape[axis] for axis in others]
+            labels = tuple([self._labels[number][axis] for axis in others])
+            for rest in product(*_positions(sizes, labels)):
+                stored = self._stored(carry.storage, *self._values.put(put, rest))
+                self._stacked.setdefault(self._parallel_of(number), []).append(stored)
+        self._follow()
+
     def _follow(self) -> None:
-        """Find the next values of all that is carried."""
+        """Find the next values of all that is carried in registers."""
         carried = self._values.carried
         while len(self._next) < len(carried):
             for number, index in list(carried)[len(self._next) :]:
                 self._check(number, index)
                 self._next[number, index] = self._values.value(self._outputs[number], index)
+        for number, index in self._values.read:
+            self._check(number, index)
 
     def _check(self, number: int, index: Index) -> None:
         """Require that each instance reads of what is carried its own elements only."""
         sizes = self._outputs[number].shape
-        labels = tuple([self._parallel_axis(*axis) for axis in zip(index, sizes, strict=True)])
+        axes = enumerate(zip(index, sizes, strict=True))
+        labels = tuple([self._label(number, axis, *entry) for axis, entry in axes])
         if self._labels.setdefault(number, labels) != labels:
             raise MisfitError("an iteration reads elements of other instances")
+
+    def _label(
+        self, number: int, axis: int, position: Affine, size: DimLike
+    ) -> LoopVariable | None:
+        """Return the parallel axis that a position along an axis of a carry runs along."""
+        carry = self._memory.get(number)
+        if carry is not None:
+            if axis in carry.named or position.terms.keys().isdisjoint(self._parallel):
+                return None
+        return self._parallel_axis(position, size)
 
     def _parallel_axis(self, position: Affine, size: DimLike) -> LoopVariable | None:
         if not position.terms:
@@ -237,7 +315,7 @@ class _IterationLowering:
     def _guessed(self, shape: Sequence[DimLike]) -> Labels:
         """Return labels of an output: those of one of the same shape, or else the last that fit."""
         for number, labels in self._labels.items():
-            if self._outputs[number].shape == tuple(shape):
+            if self._shapes[number] == tuple(shape):
                 return labels
         return self._matched(shape, self._parallel)
 

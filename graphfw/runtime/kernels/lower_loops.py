@@ -254,6 +254,10 @@ def roots_of(statement: Statement) -> tuple[Expr, ...]:
     """Return the expressions that a statement needs."""
     if isinstance(statement, LoopCarry):
         return (statement.begin, statement.value)
+    if isinstance(statement, Stored):
+        variables = [variable for variable, _ in statement.address.strides]
+        named = [variable.value for variable in variables if isinstance(variable, ComputedIndex)]
+        return (statement.value, *named)
     return (statement.value,)
 
 

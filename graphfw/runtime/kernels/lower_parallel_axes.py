@@ -111,7 +111,7 @@ class _InARow:
 
     def _replaced(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Element):
-            return Element(expr.dtype, self._moved(expr.address))
+            return type(expr)(expr.dtype, self._moved(expr.address))
         if isinstance(expr, IndexValue):
             index = expr.index
             terms = {self._variable(v): factor for v, factor in index.terms.items()}

@@ -17,6 +17,7 @@ from graphfw.runtime.kernels.elements import (
     ElementAddress,
     IndexValue,
     RandomValue,
+    ResultElement,
     RunTimeSize,
 )
 from graphfw.runtime.kernels.ir import (
@@ -408,7 +409,8 @@ class _Finisher:
         return self._load(expr, access)
 
     def _load(self, expr: Element, access: Access) -> Load:
-        buffer = self._buffer(expr.address.storage, expr.dtype, written=False)
+        is_result = isinstance(expr, ResultElement)
+        buffer = self._buffer(expr.address.storage, expr.dtype, written=is_result)
         return Load(expr.dtype, buffer, access)
 
     def _number(self, index: Affine) -> Expr:

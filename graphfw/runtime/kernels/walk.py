@@ -54,6 +54,18 @@ def roots(statement: Statement) -> tuple[Expr, ...]:
     return (statement.value,)
 
 
+def copied_buffers(kernel: Kernel) -> tuple[int, int] | None:
+    """Return the buffers, written and read, of a kernel that only copies, each element to its own.
+
+    Such a kernel has nothing to do where both are one array. Return None for any other kernel.
+    """
+    match [*statements(kernel)]:
+        case [Store(buffer=written, access=access, value=Load(buffer=read) as load)]:
+            is_own = load.access == access and not access.terms
+            return (written, read) if is_own and not kernel.is_packed(load) else None
+    return None
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the expressions that one is made of."""
     if isinstance(expr, Call):

@@ -126,7 +126,9 @@ def _ordered(
         needed = [
             one for s in (*read_by(item, storage_of), *item.after) for one in makers.get(s, ())
         ]
-        missing = [one for one in (*needed, *waits.get(item, ())) if one not in found]
+        # One that waits for what it writes itself comes after the others that write it.
+        before = [one for one in (*needed, *waits.get(item, ())) if one is not item]
+        missing = [one for one in before if one not in found]
         if missing and item not in found:
             todo += missing
         else:

@@ -96,6 +96,7 @@ def test_updates_of_many_weights(fake, session, rng):
     assert len(plan.profile(feeds[0][x]).timings) < len(build.work)
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 @pytest.mark.parametrize("width", [8, 5])  # rows of 5 do not lie as vectors must
 def test_in_bodies_of_loops(fake, session, rng, width):
     with gf.Graph() as g:

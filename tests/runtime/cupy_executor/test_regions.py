@@ -55,6 +55,7 @@ def fed(inputs, rng):
     return dict(zip(inputs, [normal(rng, *s) for s in [(6, 2, 4), (2, 4), (4, 4)]], strict=True))
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("width", "batch"), [(4, 2), (5, 3)])  # rows well aligned, and not
@@ -73,6 +74,7 @@ def test_scans_and_their_gradients(anywhere, rng, width, batch, reverse):
     assert "may be part of a CUDA graph" in text
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 def test_a_whole_scan_is_captured_in_a_graph(fake, session, rng):
     g, inputs, fetches = recurrent()
     gpu = session(g)
@@ -87,6 +89,7 @@ def test_a_whole_scan_is_captured_in_a_graph(fake, session, rng):
     assert launched[0] > 12
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 def test_a_long_scan_does_not(fake, session, rng, monkeypatch):
     monkeypatch.setattr(scans, "MOST_LAUNCHES", 10)
     g, inputs, fetches = recurrent()
@@ -106,6 +109,7 @@ def test_iterations_that_stack_a_complex_number(anywhere, rng, dtype):
     agree(g, [last, halves, numbers], feeds)
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 def test_carries_that_are_swapped_or_constant(anywhere, rng):
     with gf.Graph() as g:
         x = gf.placeholder((3, 3), name="x")
@@ -170,6 +174,7 @@ def test_what_iterations_have_in_common_is_made_once(fake, session, rng):
     assert sorted(counts) == [1, 4], "the weights are laid out once"
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 def test_rows_that_lie_badly(fake, session, rng):
     with gf.Graph() as g:
         xs = gf.placeholder((5, 7), name="xs")
@@ -288,6 +293,19 @@ def test_small_loops_are_made_in_blocks(fake, session, rng):
     assert len(home) == 3, "two blocks of 16 iterations"
 
 
+@pytest.mark.parametrize("length", [0, 1, 9])
+def test_elements_of_carries_in_memory(anywhere, rng, length):
+    with gf.Graph() as g:
+        x = gf.placeholder((20,), name="x")
+        rows = gf.placeholder((20, 6), name="rows")
+        counts = gf.placeholder((5,), gf.int64, name="counts")
+        y = gf.fori_loop(0, length, lambda i, c: c.at[i + 2].set(c[i + 1] * 0.5 - c[0] + c[i]), x)
+        z = gf.fori_loop(0, length, lambda i, c: c.at[-1 - i].add(c[i] * 0.5), rows)
+        n = gf.fori_loop(0, length, lambda i, c: c.at[(i * i) % 5].add(c[3]), counts)
+    feeds = {x: normal(rng, 20), rows: normal(rng, 20, 6), counts: np.arange(5)}
+    assert agree(g, [y, z, n], feeds).count("its iterations are one kernel") == 3
+
+
 def test_random_numbers_are_those_of_the_cpu(anywhere, rng):
     with gf.Graph() as g:
         x = gf.placeholder((4, 4), name="x")
@@ -393,6 +411,7 @@ def test_a_check_in_a_body(anywhere, rng):
             session.run(last, {x: rows})
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 def test_reports(fake, session, rng):
     g, inputs, fetches = recurrent()
     plan = session(g).compile(fetches, inputs)

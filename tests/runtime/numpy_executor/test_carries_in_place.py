@@ -17,7 +17,7 @@ SIZE = 37
 
 
 @pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def compiled(monkeypatch: pytest.MonkeyPatch, bodies_have_steps: None) -> None:
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 

@@ -39,6 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
+@pytest.mark.usefixtures("bodies_have_steps")
 def test_iterations_are_made_in_one_call(calls: list[int]) -> None:
     with gf.Graph() as graph:
         x = gf.placeholder(("t", 4), name="x")

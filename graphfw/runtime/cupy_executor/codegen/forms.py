@@ -58,7 +58,10 @@ def form_of(kernel: Kernel) -> Form:
 
 def has_carries(kernel: Kernel) -> bool:
     """Return whether positions must be gone through one after the other."""
-    return any(isinstance(s, Carry) for s in statements(kernel))
+    if any(isinstance(s, Carry) for s in statements(kernel)):
+        return True
+    exprs = postorder([root for s in statements(kernel) for root in roots(s)])
+    return any(isinstance(expr, Load) and kernel.is_of_result(expr) for expr in exprs)
 
 
 def can_split(kernel: Kernel) -> bool:

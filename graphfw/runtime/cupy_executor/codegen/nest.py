@@ -41,7 +41,14 @@ from graphfw.runtime.kernels.ir import (
     Ref,
     Store,
 )
-from graphfw.runtime.kernels.walk import Statement, in_turn, postorder, roots, statements
+from graphfw.runtime.kernels.walk import (
+    Statement,
+    copied_buffers,
+    in_turn,
+    postorder,
+    roots,
+    statements,
+)
 
 
 class CudaNest:
@@ -63,6 +70,10 @@ class CudaNest:
     def lines(self) -> list[str]:
         """Return the body's lines."""
         values, kernel = self.values, self.kernel
+        copied = copied_buffers(kernel)
+        if copied is not None:
+            written, read = [f"(const void*)b{buffer}" for buffer in copied]
+            values.write(f"if ({written} == {read}) return;")
         values.write(f"const gf_index rows = {values.product(kernel.outer)};")
         values.write(f"const gf_index inner = {values.product(kernel.inner)};")
         {

@@ -38,6 +38,7 @@ class Varying:
     """
 
     def __init__(self, kernel: Kernel, axes: Iterable[Axis]) -> None:
+        self._kernel = kernel
         self._axes = frozenset([axis.name for axis in axes])
         keeps = [s for s in statements(kernel) if isinstance(s, Keep)]
         self._kept = frozenset([keep.name for keep in keeps])
@@ -59,6 +60,8 @@ class Varying:
     def _of(self, expr: Expr) -> bool:
         if isinstance(expr, Position):
             return expr.axis in self._axes
+        if isinstance(expr, Load) and self._kernel.is_of_result(expr):
+            return True
         if isinstance(expr, Load | Draw):
             return self.offset(expr.access)
         if isinstance(expr, Ref):

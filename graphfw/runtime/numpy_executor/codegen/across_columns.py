@@ -24,7 +24,9 @@ def loads_across_columns(kernel: Kernel, facts: KernelFacts) -> Operands:
         return []
     found = []
     for expr in facts.exprs:
-        if isinstance(expr, Load) and not expr.access.terms and not kernel.is_packed(expr):
+        if not isinstance(expr, Load) or kernel.is_packed(expr) or kernel.is_of_result(expr):
+            continue
+        if not expr.access.terms:
             strides = dict(expr.access.strides)
             lanes = strides.get(facts.vector_axis, 0)
             is_apart = lanes not in (0, 1) and not is_near(str(lanes))

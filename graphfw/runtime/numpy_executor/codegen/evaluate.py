@@ -75,10 +75,6 @@ class Evaluator:
         """Return a size as an i64."""
         return str(size) if isinstance(size, int) else self._params[size.number]
 
-    def scalar(self, level: int) -> Primitives:
-        """Return the writer of scalar functions at a level."""
-        return Primitives(self.writer, 1, level)
-
     def int64(self, instruction: str, a: str, b: str, level: int) -> str:
         """Write arithmetic of two i64."""
         if "0" in (a, b) and instruction == "mul":
@@ -176,7 +172,9 @@ class Evaluator:
             dtype = self.facts.kernel.buffers[expr.buffer].dtype
             start = self.transposed.get(expr)
             if start is None:
-                return self.load(dtype, self.address(expr.buffer, expr.access))
+                # An address of a result may be the same at all positions, its contents are not.
+                address = self.address(expr.buffer, expr.access)._replace(level=loop.level)
+                return self.load(dtype, address)
             step = [(loop.level, self.index[self.facts.vector_axis])]
             first = self._pointer(start, memory(dtype), step)
             pointers = self._in_a_row(first, memory(dtype), loop.level)

@@ -161,7 +161,9 @@ class KernelFacts:
         if isinstance(expr, Ref):
             return LoopLevel(self.depth, True) if expr.name in self.keeps else self._reduce_loop
         if isinstance(expr, Draw | Load):
-            return self.loop_of_access(expr.access)
+            loop = self.loop_of_access(expr.access)
+            is_result = isinstance(expr, Load) and self.kernel.is_of_result(expr)
+            return loop._replace(level=self.depth) if is_result else loop
         return _innermost([self._loops[arg] for arg in children(expr)])
 
 

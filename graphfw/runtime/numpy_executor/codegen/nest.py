@@ -17,7 +17,7 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Store,
 )
-from graphfw.runtime.kernels.walk import Statement, in_turn, roots
+from graphfw.runtime.kernels.walk import Statement, copied_buffers, in_turn, roots
 from graphfw.runtime.numpy_executor.codegen.across import Transposing
 from graphfw.runtime.numpy_executor.codegen.across_columns import ColumnTransposing
 from graphfw.runtime.numpy_executor.codegen.across_rows import RowPanels
@@ -36,7 +36,7 @@ from graphfw.runtime.numpy_executor.codegen.reductions import (
     Accumulators,
     Combiner,
     State,
-    folded,
+    combined,
 )
 from graphfw.runtime.numpy_executor.codegen.registers import (
     iota,
@@ -145,10 +145,19 @@ class Nest:
             chunk, block = (self.int64(f"{x}", "%work_item", count) for x in ("urem", "udiv"))
             columns = self.range_of(chunk, split, columns[1])
         rows = self.range_of(block, per_item, self.product(self.kernel.outer))
+        copied = copied_buffers(self.kernel)
+        if copied is not None:
+            rows = rows[0], self._none_if_same(copied, *rows)
         self._line = block
         self._prefetch = Prefetch(self.kernel)
         with self._lasting_sums("%work_item"):
             self.rows(rows, columns)
+
+    def _none_if_same(self, buffers: tuple[int, int], begin: str, end: str) -> str:
+        """Write where the rows of a copy end: where they begin, if both buffers are one array."""
+        one, other = [self._evaluator.pointer(buffer) for buffer in buffers]
+        is_same = self.writer.let(f"icmp eq ptr {one}, {other}", 0)
+        return self.writer.let(f"select i1 {is_same}, i64 {begin}, i64 {end}", 0)
 
     @property
     def _vector_axis(self) -> Axis:
@@ -472,7 +481,8 @@ class Nest:
         address = evaluator.address(statement.buffer, statement.access, first)
         values = evaluator.vectors(statement.value)
         if self.kernel.form == "columns":
-            values = (self._across(combiner, values),)
+            lanes, masks = evaluator.shape.lanes, evaluator.masks
+            values = (combined(self.writer, combiner, values, masks, lanes),)
         lanes = evaluator.shape.lanes if address.varying else 1
         p = Primitives(self.writer, lanes, depth)
         kind, bits = vector(register(dtype), lanes), "i1"
@@ -484,17 +494,3 @@ class Nest:
             (result,) = combiner.join(p, (p.let(text),), (value,))
             results.append(result)
         evaluator.store(dtype, address, tuple(results), masked=True)
-
-    def _across(self, combiner: Combiner, values: Registers) -> str:
-        """Write the combination of all lanes that are computed."""
-        lanes, depth = self._evaluator.shape.lanes, self.writer.depth
-        p = Primitives(self.writer, lanes, depth)
-        identity = splat(register(combiner.dtype), combiner.identity(), lanes)
-        states: list[State] = [(value,) for value in values]
-        if masks := self._evaluator.masks:
-            pairs = zip(masks, states, strict=True)
-            states = [combiner.choose(p, mask, state, (identity,)) for mask, state in pairs]
-        state = states[0]
-        for other in states[1:]:
-            state = combiner.join(p, state, other)
-        return folded(self.writer, combiner, state, lanes, depth)[0]

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.kernels.ir import ReduceKind
+from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.primitives import Primitives
 from graphfw.runtime.numpy_executor.codegen.registers import literal, register, splat, vector
 from graphfw.runtime.numpy_executor.codegen.writer import Writer
@@ -198,3 +199,19 @@ def _pairwise(combiner: Combiner, p: Primitives, states: list[State]) -> State:
             for pair in pairs
         ]
     return states[0]
+
+
+def combined(
+    writer: Writer, combiner: Combiner, values: Registers, masks: Registers, lanes: int
+) -> str:
+    """Write the combination of all lanes of vectors, or of those that masks name."""
+    p = Primitives(writer, lanes, writer.depth)
+    identity = splat(register(combiner.dtype), combiner.identity(), lanes)
+    states: list[State] = [(value,) for value in values]
+    if masks:
+        pairs = zip(masks, states, strict=True)
+        states = [combiner.choose(p, mask, state, (identity,)) for mask, state in pairs]
+    state = states[0]
+    for other in states[1:]:
+        state = combiner.join(p, state, other)
+    return folded(writer, combiner, state, lanes, writer.depth)[0]
