@@ -11,6 +11,7 @@ import pytest
 
 from graphfw.runtime.kernels import lower
 from graphfw.runtime.numpy_executor import cache_key
+from graphfw.runtime.planning import while_blocks
 from tests.support import exhaustive, smoke
 from tests.support.cuda_host import compiler
 from tests.support.fake_cublaslt import FakeCublasLt
@@ -84,4 +85,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, cublaslt: FakeCublasLt) -> FakeCupy:
 @pytest.fixture
 def bodies_have_steps(monkeypatch):
     """Run loops iteration by iteration, as those are whose iterations are no kernel."""
-    monkeypatch.setattr(lower, "iteration_steps", lambda *_: [])
+    for module in (lower, while_blocks):
+        monkeypatch.setattr(module, "iteration_steps", lambda *_: [])

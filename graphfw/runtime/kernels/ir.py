@@ -222,9 +222,15 @@ class InnerLoop:
     """One pass over the inner axes of a row.
 
     At each position all values are computed first; then `body` happens, in order.
+
+    Attributes:
+        going: The name of a `Carry`, the same in all rows: the loop ends at the first position at
+            which it is false. Empty where it goes through all positions.
+        body: What is done at each position.
     """
 
     body: tuple[Reduce | Carry | Keep | Store | Accumulate | BoundsCheck, ...]
+    going: str = ""
 
 
 @record(eq=False)

@@ -327,14 +327,14 @@ class IterationValues:
         if number == 0:
             return IndexValue(int64, self.number)
         carry = self.in_memory.get(number - 1)
-        if carry is not None:
+        if carry is not None and carry.puts:
             self.read[number - 1, index] = None
             strides = contiguous(carry.storage.shape)
             address = address_at(carry.storage, index, 0, strides)
             return widened(ResultElement(carry.storage.dtype, address))
-        if number <= carries:
+        if number <= carries and carry is None:
             return self.carry(number - 1, index)
-        if number <= elements:
+        if carries < number <= elements:
             index = (self.number, *index)
         return self.outside(self._inputs[number - 1], index)
 

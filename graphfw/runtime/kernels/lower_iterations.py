@@ -26,6 +26,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.control.scan_op import Scan
+from graphfw.ops.control.scan_while import ScanWhile
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.elements import (
@@ -196,7 +197,7 @@ class _IterationLowering:
             values = partial(self._values.outside, self._node.inputs[number])
             steps.append(copy_step(carry.storage, values, target))
         # Each loop reads and writes what was copied before it.
-        copies = tuple([carry.storage for carry in self._memory.values()])
+        copies = tuple([carry.storage for carry in self._memory.values() if carry.puts])
         for parallel in dict.fromkeys([*self._stacked, *self._last]):
             done = finished(self._draft(parallel), target)
             steps.append(replace(step(done, (self._node,), target), after=copies))
@@ -209,7 +210,12 @@ class _IterationLowering:
         stacked, last = self._stacked.get(parallel, []), self._last.get(parallel, [])
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
         found: dict[str, LoopCarry] = {}
-        is_in_memory = any([parallel == self._parallel_of(number) for number in self._memory])
+        going = self._going()
+        if going:
+            found[going] = self._carrying[going]
+            roots += roots_of(found[going])
+        changing = [number for number, carry in self._memory.items() if carry.puts]
+        is_in_memory = any([parallel == self._parallel_of(number) for number in changing])
         while roots:
             exprs = list(draft_exprs(roots))
             for expr in exprs:
@@ -225,7 +231,12 @@ class _IterationLowering:
         # Without instances there is one.
         outer = parallel or (LoopVariable("one", 1),)
         loop: list[Statement] = [*found.values(), *stacked]
-        return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last))
+        return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last, going=going))
+
+    def _going(self) -> str:
+        """Return the name of the carry that says whether to go on, if one does."""
+        op = self._node.op
+        return self._values.carry(op.carries - 1, ()).name if isinstance(op, ScanWhile) else ""
 
     def _require_own(self, storage: Storage, parallel: ParallelAxes) -> None:
         """Require that instances have no element of a carry in memory in common."""

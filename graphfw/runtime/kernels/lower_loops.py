@@ -76,6 +76,7 @@ class Draft:
         before: What is done once a row, first.
         loops: What is done in each pass over a row.
         after: What is done once a row, last.
+        going: See `ir.InnerLoop`.
     """
 
     form: str
@@ -84,6 +85,7 @@ class Draft:
     before: list[Statement] = field(default_factory=list)
     loops: list[list[Statement]] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
+    going: str = ""
 
     def statements(self) -> Iterator[Statement]:
         """Yield all statements, in order."""

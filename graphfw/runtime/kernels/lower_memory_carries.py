@@ -32,8 +32,9 @@ class MemoryCarry(NamedTuple):
 
     Attributes:
         storage: The scan's output that the carry lies in.
-        puts: The nodes of the body that put values, in order; each has scalar indices.
-        named: The axes along which an index names a position.
+        puts: The nodes of the body that put values, in order; each has scalar indices. Without
+            them the carry stays as it was.
+        named: The axes along which an index names a position; all axes of one that stays.
     """
 
     storage: Tensor
@@ -51,10 +52,10 @@ def memory_carries(node: Node) -> dict[int, MemoryCarry]:
     assert isinstance(node.op, Scan)
     found = {}
     for number in range(node.op.carries):
-        puts = _puts(node.op.body, number)
-        if puts:
-            axes = [axis for put in puts for axis in named_axes(put)]
-            found[number] = MemoryCarry(node.outputs[number], puts, frozenset(axes))
+        puts, storage = _puts(node.op.body, number), node.outputs[number]
+        if puts is not None:
+            axes = [axis for put in puts for axis in named_axes(put)] or range(storage.ndim)
+            found[number] = MemoryCarry(storage, puts, frozenset(axes))
     return found
 
 
@@ -64,14 +65,14 @@ def named_axes(put: Node) -> range:
     return range(put.op.axis, put.op.axis + len(put.inputs) - 2)
 
 
-def _puts(body: Body, number: int) -> list[Node]:
-    """Return the nodes by which a carry becomes the next one, or nothing if others do that too."""
+def _puts(body: Body, number: int) -> list[Node] | None:
+    """Return the nodes by which a carry becomes the next one, or None if others do that too."""
     found: list[Node] = []
     tensor = body.outputs[number]
     while tensor is not body.parameters[1 + number]:
         node = tensor.node
         if type(node.op) not in (IndexSet, IndexAdd) or any([t.ndim for t in node.inputs[2:]]):
-            return []
+            return None
         found.insert(0, node)
         tensor = node.inputs[0]
     return found

@@ -73,7 +73,8 @@ class _InARow:
         """Return the same kernel of instances in a row."""
         loops = [[self._statement(s) for s in loop] for loop in draft.loops]
         after = [self._statement(s) for s in draft.after]
-        return Draft(draft.form, [self._row], draft.inner, loops=loops, after=after)
+        row = [self._row]
+        return Draft(draft.form, row, draft.inner, loops=loops, after=after, going=draft.going)
 
     def joins_all(self, draft: Draft) -> bool:
         """Whether all that a kernel reads and writes allows to join the axes."""

@@ -409,8 +409,8 @@ class _Finisher:
         return self._load(expr, access)
 
     def _load(self, expr: Element, access: Access) -> Load:
-        is_result = isinstance(expr, ResultElement)
-        buffer = self._buffer(expr.address.storage, expr.dtype, written=is_result)
+        storage, is_result = expr.address.storage, isinstance(expr, ResultElement)
+        buffer = self._buffer(storage, expr.dtype, written=is_result)
         return Load(expr.dtype, buffer, access)
 
     def _number(self, index: Affine) -> Expr:
@@ -441,9 +441,8 @@ class _Finisher:
         outer = self._axes(self.outer, "i")
         inner = self._axes(self.inner, "j")
         before = [self._statement(s) for s in draft.before]
-        loops = [
-            InnerLoop(tuple([self._statement(s) for s in loop])) for loop in draft.loops if loop
-        ]
+        passes = [tuple([self._statement(s) for s in loop]) for loop in draft.loops if loop]
+        loops = [InnerLoop(statements, draft.going) for statements in passes]
         after = [self._statement(s) for s in draft.after]
         per_item = self._size(work.per_item, ("work_item",))
         split = None if work.split is None else self._size(work.split, ("work_item",))

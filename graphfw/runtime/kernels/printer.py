@@ -88,7 +88,7 @@ def show(kernel: Kernel) -> str:
         if isinstance(item, InnerLoop):
             for statement in item.body:
                 lines += [f"{indent}{line}" for line in names.begin(statement)]
-            lines.append(f"{indent}for {over}:")
+            lines.append(f"{indent}for {over}{' while ' + item.going if item.going else ''}:")
             for statement in item.body:
                 lines += [f"{indent}  {line}" for line in names.statement(statement)]
         else:

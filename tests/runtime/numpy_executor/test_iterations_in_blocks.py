@@ -66,11 +66,104 @@ def test_each_step_shows_a_line_of_the_loop() -> None:
         assert set(lines) == {str(loop_line)}
 
 
-def test_loops_that_many_lanes_decide_on_are_not_made_in_blocks() -> None:
+def test_loops_that_many_instances_decide_on_are_not_made_in_blocks() -> None:
     with gf.Graph() as graph:
-        x = gf.placeholder((5,))
+        x = gf.placeholder((500,))
         y = gf.while_loop(lambda c: gf.max(c) < 100, lambda c: c * 2, x)
     with gf.Session(graph) as session:
         plan = session.compile(y, feeds=[x])
         assert "one kernel" not in plan.explain()
-        np.testing.assert_array_equal(plan(np.ones(5, np.float32)), np.full(5, 128))
+        np.testing.assert_array_equal(plan(np.ones(500, np.float32)), np.full(500, 128))
+
+
+def collatz(start: Any, steps: Any) -> Any:
+    """The trajectory of a number until it is 1, as far as there is room."""
+
+    def body(c: Any) -> Any:
+        number, count, seen = c
+        following = gf.where(number % 2 == 0, number // 2, 3 * number + 1)
+        return following, count + 1, seen.at[count].set(number)
+
+    count = gf.asarray(0)
+    return gf.while_loop(lambda c: (c[0] != 1) & (c[1] < 9000), body, (start, count, steps))
+
+
+def test_elements_are_set_until_a_condition_is_false() -> None:
+    with gf.Graph() as graph:
+        start, steps = gf.placeholder((), gf.int64), gf.placeholder(("n",), gf.int64)
+        number, count, seen = collatz(start, steps)
+    with gf.Session(graph) as session:
+        plan = session.compile([number, count, seen], feeds=[start, steps])
+        assert "its iterations are one kernel" in plan.explain()
+        for value in (1, 2, 27, 97):
+            wanted = np.full(9000, -1)
+            expected, n = value, 0
+            while expected != 1:
+                wanted[n] = expected
+                expected, n = (expected // 2 if expected % 2 == 0 else 3 * expected + 1), n + 1
+            got = plan(value, np.full(9000, -1))
+            same(got, [np.array(1), np.array(n), wanted])
+        with pytest.raises(gf.ExecutionError, match="index 9 is out of range"):
+            plan(97, np.full(9, -1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 4095, 4096, 4097, 9000])
+def test_blocks_follow_one_another(count: int) -> None:
+    with gf.Graph() as graph:
+        n, table = gf.placeholder((), gf.int64), gf.placeholder((7,), gf.int64)
+        rows = gf.placeholder((3, "w"))
+        result = gf.while_loop(
+            lambda c: c[0] < n,
+            lambda c: (c[0] + 1, (c[1] * 5 + c[2][c[1]]) % 7, c[2], c[3] * 0.5 + 1),
+            (0, 3, table, rows),
+        )
+    values, given = np.array([3, 1, 4, 1, 5, 9, 2]), np.ones((3, 50), np.float32)
+    with gf.Session(graph) as session:
+        plan = session.compile([*result], feeds=[n, table, rows])
+        assert "its iterations are one kernel" in plan.explain()
+        place, row = 3, np.float32(1)
+        for _ in range(count):
+            place, row = (place * 5 + values[place]) % 7, row * np.float32(0.5) + 1
+        wanted = [np.array(count), np.array(place), values, np.full((3, 50), row, np.float32)]
+        same(plan(count, values, given), wanted)
+
+
+def test_what_is_read_after_the_end_is_not_checked() -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder((5,))
+        last, total = gf.while_loop(
+            lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] + x[c[0]]), (gf.asarray(0), 0.0)
+        )
+    with gf.Session(graph) as session:
+        same(session.run([last, total], {x: np.ones(5, np.float32)}), [np.array(5), np.float32(5)])
+
+
+def test_small_products_until_they_converge() -> None:
+    with gf.Graph() as graph:
+        a, x = gf.placeholder((4, 4)), gf.placeholder((4,))
+
+        def body(c: Any) -> Any:
+            y = a @ c[0]
+            y = y / gf.sqrt(gf.sum(y * y))
+            return y, gf.max(gf.abs(y - c[0]))
+
+        vector, _ = gf.while_loop(lambda c: c[1] > 1e-6, body, (x, 1.0))
+    rng = np.random.default_rng(0)
+    matrix = rng.random((4, 4), np.float32)
+    matrix += matrix.T
+    with gf.Session(graph) as session:
+        plan = session.compile(vector, feeds=[a, x])
+        assert "its iterations are one kernel" in plan.explain()
+        found = plan(matrix, np.ones(4, np.float32))
+    np.testing.assert_allclose(matrix @ found, np.linalg.eigvalsh(matrix)[-1] * found, rtol=1e-4)
+
+
+def test_an_endless_loop_ends_with_its_time() -> None:
+    with gf.Graph() as graph:
+        x = gf.placeholder((64,), gf.int64)
+        y = gf.while_loop(lambda c: c[0] >= 0, lambda c: c.at[1].set(c[2]).at[c[1]].add(1), x)
+        z = gf.while_loop(lambda c: c >= 0, lambda c: c * 0, gf.asarray(1))
+    with gf.Session(graph) as session:
+        for endless in (y, z):
+            with pytest.raises(TimeoutError):
+                session.run(endless, {x: np.zeros(64, np.int64)}, timeout=0.05)

@@ -31,7 +31,7 @@ def compared(
     fetches: Sequence[gf.Tensor],
     feeds: dict[gf.Tensor, Array],
 ) -> list[Array]:
-    """Return what a graph computes, which must be the same iteration by iteration."""
+    """Return the values of fetches, which must be the same iteration by iteration."""
     with gf.Session(graph) as session:
         plan = session.compile(fetches, feeds=list(feeds))
         assert is_one_kernel(plan), plan.explain()

@@ -236,6 +236,8 @@ class CudaNest:
             values.write(f"typename {op}::S {name} = {op}::first();")
         head = f"for (gf_index first = {begin} + G::lane() * V; first < {end}; "
         with values.block(f"{head}first += G::lanes() * V)"):
+            if loop.going:
+                values.write(f"if (!{values.results[loop.going]}) break;")
             last = self.kernel.inner[-1].name
             values.stand("first", self.kernel.inner)
             begins = values.index[last]

@@ -23,6 +23,7 @@ class CarryVariables:
     def __init__(self, evaluator: Evaluator, carries: Sequence[Carry]) -> None:
         self._evaluator = evaluator
         self._slots: dict[Carry, Registers] = {}
+        self._taken: dict[str, Registers] = {}
         evaluator.evaluate([carry.begin for carry in carries])
         for carry in carries:
             values = self._registers(carry, carry.begin)
@@ -36,7 +37,13 @@ class CarryVariables:
         for carry, slots in self._slots.items():
             kind = self._kind(carry)
             values = [writer.load(kind, slot, writer.depth) for slot in slots]
-            self._evaluator.set_result(carry.name, tuple(values))
+            self._taken[carry.name] = tuple(values)
+            self._evaluator.set_result(carry.name, self._taken[carry.name])
+
+    def value(self, name: str) -> str:
+        """Return the register of a carry that is the same in all lanes, as `take` has read it."""
+        (value,) = self._taken[name]
+        return value
 
     def give(self) -> None:
         """Write that they have their next values, at the end of a position."""

@@ -344,6 +344,8 @@ class Nest:
                 stack.enter_context(loop_of)
             self._transposing.position(loop)
             carrying.take()
+            if loop.going:
+                self.writer.leave_unless(carrying.value(loop.going))
             self._statements(loop.body, sums)
             carrying.give()
         carrying.take()

@@ -47,6 +47,7 @@ class Writer:
         self.stored_form: dict[str, str] = {}
         self._levels: list[list[str]] = [[]]
         self._known: list[dict[str, str]] = [{}]
+        self._ends: list[str] = []
         self._slots: list[str] = []
         self._names = 0
         self._can_fail = False
@@ -129,6 +130,12 @@ class Writer:
         self.line(f"br i1 {condition}, label %failed, label %{go_on}", level)
         self.line(f"{go_on}:", level)
 
+    def leave_unless(self, condition: str) -> None:
+        """Leave the innermost loop unless the condition holds."""
+        go_on = self.fresh("on")
+        self.line(f"br i1 {condition}, label %{go_on}, label %{self._ends[-1]}", self.depth)
+        self.line(f"{go_on}:", self.depth)
+
     @contextmanager
     def loop(self, begin: str, end: str, step: str, *, asks: bool = False) -> Iterator[str]:
         """Open a loop over `begin, begin + step, ...` below `end`; gives the loop's index."""
@@ -151,6 +158,7 @@ class Writer:
         pause = self._first_pause(slot, end, step) if asks else ""
         self._levels.append([f"br label %{name}", f"{name}:"])
         self._known.append({})
+        self._ends.append(f"{name}.end")
         level = self.depth
         index = self.load("i64", slot, level)
         until = self.load("i64", pause, level) if pause else end
@@ -168,6 +176,7 @@ class Writer:
         self.line(f"{name}.end:", level)
         lines = self._levels.pop()
         self._known.pop()
+        self._ends.pop()
         self._levels[-1].extend(lines)
 
     def _first_pause(self, slot: str, end: str, step: str) -> str:
