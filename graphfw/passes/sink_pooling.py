@@ -52,7 +52,7 @@ _RISING: Mapping[type[Op], tuple[int, ...]] = {
 
 @record
 class GlobalPoolToReduction(Pass):
-    """Reduce planes that a window sees as a whole: that may be fused with what makes them."""
+    """Replace pooling over whole planes by reductions, which can be fused with other operations."""
 
     name = "global-pool-to-reduction"
 
@@ -120,10 +120,10 @@ def _replaced(
 
 @record
 class SinkElementwiseBelowPool(Pass):
-    """Pool convolutions before constants are added to them and they are cut off.
+    """Pool the result of a convolution before a constant is added to it and it is clipped.
 
     Attributes:
-        is_worth: Whether that pays for a convolution and what pools it.
+        is_worth: Returns whether this is faster for a convolution and the pooling of its result.
     """
 
     is_worth: Callable[[Node, Node], bool]
@@ -141,10 +141,10 @@ class SinkElementwiseBelowPool(Pass):
 
 @record
 class SinkConvBelowPool(Pass):
-    """Add up what windows see before it is convolved, where kernels have one element.
+    """Move sums over windows before a convolution whose own windows have one element.
 
     Attributes:
-        is_worth: Whether that pays for a convolution and what adds up its results.
+        is_worth: Returns whether this is faster for a convolution and the sums of its result.
     """
 
     is_worth: Callable[[Node, Node], bool]
@@ -167,10 +167,10 @@ class SinkConvBelowPool(Pass):
 
 @record
 class FuseConvReluPool(Pass):
-    """Make a bias, a ReLU and a sum over windows after a convolution one operation.
+    """Make one operation of the bias, the ReLU and the sum over windows after a convolution.
 
     Attributes:
-        is_worth: Whether that pays for a convolution and what it becomes with what follows.
+        is_worth: Returns whether this is faster for a convolution and the sums of its result.
     """
 
     is_worth: Callable[[Node, Node], bool]
@@ -192,10 +192,10 @@ class FuseConvReluPool(Pass):
 
 @record
 class FuseMaxPoolBackward(Pass):
-    """Send gradients to the largest elements of windows in one go with finding these.
+    """Find the largest elements of windows and add their gradients in one pass over the image.
 
     Attributes:
-        is_worth: Whether that pays for a `window_put`.
+        is_worth: Returns whether this is faster for a `window_put`.
     """
 
     is_worth: Callable[[Node], bool]
