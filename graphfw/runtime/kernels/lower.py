@@ -29,9 +29,9 @@ from graphfw.runtime.kernels.lower_concats import InPlaceConcats
 from graphfw.runtime.kernels.lower_iterations import iteration_steps
 from graphfw.runtime.kernels.lower_loops import (
     cost_of,
+    draft_exprs,
     drafted,
     is_cheap_call,
-    postorder,
 )
 from graphfw.runtime.kernels.lower_narrow import turn_if_narrow
 from graphfw.runtime.kernels.lower_numbers import with_tables
@@ -137,7 +137,7 @@ class CanCompile:
         known = self._forms.get(key)
         if known is None:
             form = scalar_form(node)
-            exprs = [] if form is None else postorder([form], lambda expr: False)
+            exprs = [] if form is None else draft_exprs([form])
             calls = [expr for expr in exprs if isinstance(expr, Call | RandomValue)]
             is_cheap = form is not None and all(map(is_cheap_call, calls))
             known = _Form(form is not None, is_cheap, sum(map(cost_of, calls)))

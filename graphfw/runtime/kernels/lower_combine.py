@@ -24,8 +24,8 @@ from graphfw.runtime.kernels.lower_loops import (
     Draft,
     Stored,
     Swap,
+    draft_exprs,
     drafted,
-    postorder,
     roots_of,
     with_value,
 )
@@ -121,7 +121,7 @@ def following(group: Group, facts: FusionFacts, tensors: Sequence[Tensor]) -> Dr
     own = contiguous(group.sizes)
     steps = {axis: step for axis, step in zip(draft.outer, own, strict=True)}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    for leaf in postorder(roots, lambda expr: False):
+    for leaf in draft_exprs(roots):
         if isinstance(leaf, Element) and any(leaf.address.storage is t for t in tensors):
             if leaf.address.offset != 0 or dict(leaf.address.strides) != steps:
                 return None

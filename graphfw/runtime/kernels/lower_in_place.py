@@ -8,7 +8,7 @@ from graphfw.runtime.kernels.elements import (
     Element,
     ElementAddress,
 )
-from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
+from graphfw.runtime.kernels.lower_loops import Draft, Stored, draft_exprs, roots_of
 from graphfw.runtime.kernels.steps import Storage
 
 
@@ -31,7 +31,7 @@ def in_place(
     written: list[tuple[int, ElementAddress]] = []
     for number, statements in enumerate(passes):
         roots = [root for s in statements for root in roots_of(s)]
-        for expr in postorder(roots, lambda expr: False):
+        for expr in draft_exprs(roots):
             if isinstance(expr, Element):
                 addresses.setdefault(expr.address.storage, set()).add(expr.address)
                 last[expr.address.storage] = number

@@ -35,8 +35,8 @@ from graphfw.runtime.kernels.lower_loops import (
     LoopCarry,
     Statement,
     Stored,
+    draft_exprs,
     is_cheap_call,
-    postorder,
     roots_of,
 )
 from graphfw.runtime.kernels.lower_parallel_axes import in_a_row
@@ -173,9 +173,7 @@ class _IterationLowering:
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
         found: dict[str, LoopCarry] = {}
         while roots:
-            names = [
-                x.name for x in postorder(roots, lambda expr: False) if isinstance(x, Carried | Ref)
-            ]
+            names = [x.name for x in draft_exprs(roots) if isinstance(x, Carried | Ref)]
             new = {name: self._carrying[name] for name in names if name not in found}
             found |= new
             roots = [root for carrying in new.values() for root in roots_of(carrying)]
@@ -343,6 +341,6 @@ def _positions(sizes: Sequence[DimLike], labels: Labels) -> list[list[Affine]]:
 
 def _require_little(statements: Sequence[Statement]) -> None:
     roots = [root for statement in statements for root in roots_of(statement)]
-    calls = [expr for expr in postorder(roots, lambda expr: False) if isinstance(expr, Call)]
+    calls = [expr for expr in draft_exprs(roots) if isinstance(expr, Call)]
     if sum([1 if is_cheap_call(call) else _LIBRARY for call in calls]) > _WORK:
         raise MisfitError("an iteration is a lot of work")

@@ -25,6 +25,7 @@ from graphfw.runtime.kernels.lower_values import (
     RowReduction,
 )
 from graphfw.runtime.kernels.primitives import PRIMITIVES
+from graphfw.runtime.kernels.walk import postorder
 
 
 class Kept(NamedTuple):
@@ -126,14 +127,14 @@ class Placements:
 
     def of(self, root: Expr) -> _Placement:
         """Return the nature of an expression."""
-        for expr in postorder([root], self._found.__contains__):
+        for expr in draft_exprs([root], self._found.__contains__):
             self._found[expr] = self._nature(expr)
         return self._found[root]
 
     def _nature(self, expr: Expr) -> _Placement:
         if isinstance(expr, Ref):
             return _Placement(self._levels[expr.name], False, False)
-        placements = [self._found[child] for child in children(expr)]
+        placements = [self._found[child] for child in draft_children(expr)]
         level = max([one.level for one in placements], default=0)
         inner = any([one.inner for one in placements])
         expensive = any([one.expensive for one in placements])
@@ -208,7 +209,7 @@ def _keep(draft: Draft, natures: Placements) -> None:
             if nature.expensive and nature.inner and computed.get(expr, level) < level:
                 again[expr] = None
                 continue
-            todo.extend(children(expr))
+            todo.extend(draft_children(expr))
         for expr in again:
             if expr not in names:
                 names[expr] = f"k{len(names)}"
@@ -231,7 +232,7 @@ class Swap:
 
     def __call__(self, root: Expr) -> Expr:
         done = self._done
-        for expr in postorder([root], done.__contains__):
+        for expr in draft_exprs([root], done.__contains__):
             new = self._replacement(expr)
             done[expr] = new if new is not None else self._rebuilt(expr)
         return done[root]
@@ -270,8 +271,8 @@ A union of the three types is slow to ask for.
 """
 
 
-def children(expr: Expr) -> tuple[Expr, ...]:
-    """Return the expressions that one is made of."""
+def draft_children(expr: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that one of a draft is made of, those of its index included."""
     if isinstance(expr, Call):
         return expr.args
     if isinstance(expr, Pair):
@@ -281,22 +282,11 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def postorder(roots: Iterable[Expr], is_known: Callable[[Expr], bool]) -> Iterator[Expr]:
-    """Yield expressions and all that they are made of, operands first, each once."""
-    stack = [(root, False) for root in roots]
-    seen: set[Expr] = set()
-    while stack:
-        expr, ready = stack.pop()
-        if ready:
-            yield expr
-        elif expr not in seen and not is_known(expr):
-            seen.add(expr)
-            operands = children(expr)
-            if operands:
-                stack.append((expr, True))
-                stack.extend([(operand, False) for operand in operands])
-            else:
-                yield expr
+def draft_exprs(
+    wanted: Iterable[Expr], is_known: Callable[[Expr], bool] = lambda expr: False
+) -> Iterator[Expr]:
+    """Yield the expressions of a draft, arguments first, each once: see `walk.postorder`."""
+    return postorder(wanted, is_known, draft_children)
 
 
 _DEAR = frozenset({"div", "sqrt"})

@@ -11,7 +11,7 @@ from graphfw.ir.shape import size_of
 from graphfw.runtime.kernels.elements import (
     Element,
 )
-from graphfw.runtime.kernels.lower_loops import Draft, Stored, postorder, roots_of
+from graphfw.runtime.kernels.lower_loops import Draft, Stored, draft_exprs, roots_of
 from graphfw.runtime.kernels.lower_steps import joined_axes
 from graphfw.runtime.kernels.lower_values import (
     RowReduction,
@@ -58,7 +58,7 @@ def _is_read_across(draft: Draft, narrow: int) -> bool:
         return False
     row = outer[-1].last
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    addresses = [e.address for e in postorder(roots, lambda e: False) if isinstance(e, Element)]
+    addresses = [e.address for e in draft_exprs(roots) if isinstance(e, Element)]
     addresses += [one.address for one in draft.statements() if isinstance(one, Stored)]
     strides = [dict(address.strides) for address in addresses]
     return any([s.get(row, 0) == 1 and s.get(position, 0) not in (0, 1) for s in strides])

@@ -7,7 +7,7 @@ import numpy as np
 from graphfw.ir.dtype import DType
 from graphfw.ir.literal import Literal
 from graphfw.runtime.kernels.ir import Const, Expr
-from graphfw.runtime.kernels.lower_loops import Draft, Statement, Swap, postorder, with_value
+from graphfw.runtime.kernels.lower_loops import Draft, Statement, Swap, draft_exprs, with_value
 from graphfw.runtime.kernels.steps import Table
 from graphfw.utils.records import record
 
@@ -46,9 +46,7 @@ def with_tables(draft: Draft, most: int, alike: set[tuple[bytes, ...]]) -> Draft
     found: dict[DType, dict[bytes, int]] = {}
     values = [statement.value for statement in draft.statements()]
     consts = [
-        expr
-        for expr in postorder(reversed(values), lambda expr: False)
-        if isinstance(expr, Const) and expr.dtype.is_floating
+        expr for expr in draft_exprs(values) if isinstance(expr, Const) and expr.dtype.is_floating
     ]
     for const in consts:
         numbers = found.setdefault(const.dtype, {})

@@ -16,7 +16,7 @@ from graphfw.runtime.kernels.lower_loops import (
     Draft,
     Stored,
     Swap,
-    postorder,
+    draft_exprs,
     roots_of,
     variables_of,
     with_value,
@@ -36,7 +36,7 @@ def packed(draft: Draft) -> list[Draft]:
     addresses: dict[ElementAddress, ElementAddress] = {}
     found: dict[Expr, Expr] = {}
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    for leaf in postorder(roots, _is_picked):
+    for leaf in draft_exprs(roots, _is_picked):
         if not isinstance(leaf, Element) or _is_picked(leaf):
             continue
         mine = tuple([axis for axis in axes if axis in variables_of(leaf)])

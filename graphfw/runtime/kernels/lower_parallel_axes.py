@@ -28,7 +28,7 @@ from graphfw.runtime.kernels.lower_loops import (
     Statement,
     Stored,
     Swap,
-    postorder,
+    draft_exprs,
     roots_of,
 )
 from graphfw.runtime.kernels.lower_values import (
@@ -77,7 +77,7 @@ class _InARow:
     def joins_all(self, draft: Draft) -> bool:
         """Whether all that a kernel reads and writes allows to join the axes."""
         roots = [root for statement in draft.statements() for root in roots_of(statement)]
-        leaves = list(postorder(roots, lambda expr: False))
+        leaves = list(draft_exprs(roots))
         addresses = [x.address for x in leaves if isinstance(x, Element)]
         addresses += [s.address for s in draft.statements() if isinstance(s, Stored)]
         # An axis that is looked at as a number is not joined.

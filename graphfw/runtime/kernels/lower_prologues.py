@@ -15,7 +15,7 @@ from graphfw.runtime.kernels.elements import (
 )
 from graphfw.runtime.kernels.ir import InnerLoop, Kernel, Param, Store
 from graphfw.runtime.kernels.kernel_target import KernelTarget
-from graphfw.runtime.kernels.lower_loops import Draft, Stored, drafted, postorder, roots_of
+from graphfw.runtime.kernels.lower_loops import Draft, Stored, draft_exprs, drafted, roots_of
 from graphfw.runtime.kernels.lower_steps import finished
 from graphfw.runtime.kernels.lower_values import (
     ExpressionBuilder,
@@ -105,7 +105,5 @@ def _reads_across(draft: Draft) -> bool:
     assert draft.inner is not None
     (axis,) = draft.inner
     roots = [root for statement in draft.statements() for root in roots_of(statement)]
-    addresses = [
-        leaf.address for leaf in postorder(roots, lambda _: False) if isinstance(leaf, Element)
-    ]
+    addresses = [leaf.address for leaf in draft_exprs(roots) if isinstance(leaf, Element)]
     return any([dict(address.strides).get(axis, 0) not in (0, 1) for address in addresses])

@@ -52,7 +52,7 @@ from graphfw.runtime.kernels.lower_loops import (
     Statement,
     Stored,
     Swap,
-    postorder,
+    draft_exprs,
     roots_of,
     variables_of,
 )
@@ -199,7 +199,7 @@ class _Finisher:
         self.begins: dict[int, int] = {}
         self.leaves: dict[Element | RandomValue | IndexValue, None] = {}
         roots = [root for s in draft.statements() for root in roots_of(s)]
-        found = postorder(roots, lambda expr: False)
+        found = draft_exprs(roots)
         self.leaves.update(dict.fromkeys([expr for expr in found if isinstance(expr, LEAVES)]))
         self.stores = [s for s in draft.statements() if isinstance(s, Stored)]
         # Where an axis stands as a number, or is looked up by one, it is not joined.

@@ -64,12 +64,18 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def postorder(
-    wanted: Iterable[Expr], is_known: Callable[[Expr], bool] = lambda expr: False
+    wanted: Iterable[Expr],
+    is_known: Callable[[Expr], bool] = lambda expr: False,
+    children: Callable[[Expr], tuple[Expr, ...]] = children,
 ) -> Iterator[Expr]:
     """Yield expressions and all that they are made of, arguments first, each once.
 
-    What is known already is not yielded, nor what only it is made of. Without recursion:
-    expressions can be deep.
+    Without recursion: expressions can be deep.
+
+    Args:
+        wanted: The expressions.
+        is_known: Whether an expression is left out, with all that only it is made of.
+        children: The expressions that one is made of; those of a draft have others.
     """
     seen: set[Expr] = set()
     stack = [(root, False) for root in reversed(list(wanted))]
@@ -79,5 +85,8 @@ def postorder(
             yield expr
         elif expr not in seen and not is_known(expr):
             seen.add(expr)
-            stack.append((expr, True))
-            stack += [(child, False) for child in reversed(children(expr))]
+            if found := children(expr):
+                stack.append((expr, True))
+                stack += [(child, False) for child in reversed(found)]
+            else:
+                yield expr
