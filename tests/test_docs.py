@@ -192,6 +192,14 @@ def test_every_pass_is_described_in_the_order_in_which_they_run():
     assert described[: len(names)] == names
 
 
+def test_the_glossary_is_short_and_defines_each_word_once():
+    text = (DOCS / "internals" / "glossary.md").read_text("utf-8")
+    rows = re.findall(r"^\| (.*?) \|", text[: text.index("## Words to avoid")], re.M)
+    words = [word for row in rows if row != "word" for word in row.split(", ")]
+    assert len(words) == len({*words})
+    assert len(words) <= 60, "merge or drop words that mean what they mean everywhere"
+
+
 def run(source: str, page: Path, names: dict[str, object]) -> None:
     exec(compile(source, str(page), "exec"), names)
 
