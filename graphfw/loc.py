@@ -211,7 +211,7 @@ _own_files: dict[str, bool] = {}
 _lines: dict[tuple[str, int, str], _Line] = {}
 _by_instruction: dict[tuple[int, int], tuple[_Line, CodeType]] = {}
 _MOST_LOCATIONS = 4096
-"""So many lines are remembered, and so many layers of each."""
+"""The number of remembered lines, and of layers of each line."""
 
 
 def _is_generated(frame: FrameType) -> bool:

@@ -125,7 +125,7 @@ class StrictArray(np.ndarray):
 
 
 class _Memory(NamedTuple):
-    """Where an array lies."""
+    """The memory of an array."""
 
     ptr: int
 

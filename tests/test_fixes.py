@@ -21,7 +21,7 @@ FILES += [
 FILES.append(PACKAGE / "ir" / "variable.py")
 
 FIX_PLACE = {"require": 3, "Requirement": 2}
-"""Where the fix stands among the positional arguments, if it may."""
+"""The index of the fix among the positional arguments, if it may be one."""
 
 CHECKS = {"demand", *FIX_PLACE, *(set(errors.__all__) - {"GraphErrors", "Operand", "did_you_mean"})}
 

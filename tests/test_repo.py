@@ -59,7 +59,10 @@ def test_what_checkers_are_to_ignore_has_a_reason():
     assert not found, "say why behind it: " + str(found)
 
 
-HEADLESS = ("What ", "Which ", "Those ", "Return what ", "Returns what ", "Yield what ")
+HEADLESS = (
+    *("What ", "Which ", "Those ", "Return what ", "Returns what ", "Yield what "),
+    *("Who ", "So many ", "So much ", "So few ", "So far "),
+)
 """First words of docstrings that leave a reader to guess the noun."""
 
 

@@ -1,4 +1,4 @@
-"""How tests compare errors' texts."""
+"""Comparisons of errors' texts, for tests."""
 
 from __future__ import annotations
 

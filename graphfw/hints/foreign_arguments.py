@@ -397,7 +397,7 @@ MODES = {
     word: OPTIONS[word][0]
     for word in ("bicubic", "bilinear", "circular", "replicate", "trilinear", "zeros")
 }
-"""Of these the modes that only other frameworks have."""
+"""The modes among them that only other frameworks have."""
 
 USES = {
     "grad": "the gradient of a function is gf.grad(fn(x), x)",

@@ -28,7 +28,8 @@ _MANY = 1000
 _FEW = 16
 _REMEMBERED = 1024
 _fitting: set[tuple[Any, ...]] = set()
-"""So many calls of few arguments whose types suffice to know that all fit: function and types."""
+"""The number of remembered calls of few arguments whose types suffice to know that all fit:
+function and types."""
 LONGEST = 1024
 """Bits of an int that is shown, and that floats hold: of the largest Python has no text."""
 _CLASSES = {

@@ -83,7 +83,7 @@ def _hide_submodules(module: str, names: Sequence[str]) -> dict[str, ModuleType]
 
 
 _WRITTEN = ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")
-"""How Python runs `from graphfw import cat`, `gf.cat`, `x.view(…)` and `x.grad = None`.
+"""The instructions that `from graphfw import cat`, `gf.cat`, `x.view(…)`, `x.grad = None` are.
 
 By `hasattr` and `getattr` libraries ask for names: that is no mistake, and must not take long.
 """

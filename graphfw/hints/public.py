@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 PUBLIC: dict[str, tuple[str, Sequence[str]]] = {}
-"""For each public module, by what users write for it (`gf.nn`): where it is, and its names.
+"""The public modules by the names that users write (`gf.nn`): the module's path, and its names.
 
 In the order in which a name is looked for: what comes first is what is meant.
 """

@@ -19,7 +19,7 @@ from graphfw.hints import (
 )
 
 Calls = dict[str, list[tuple[str, str]]]
-"""For each name, calls of it and the expressions to write for them."""
+"""Calls of each name, with the expressions to write for them."""
 
 
 def _lines(table: str) -> Iterator[str]:

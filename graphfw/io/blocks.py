@@ -20,7 +20,7 @@ from graphfw.io.crc32 import Bytes, bytes_of, crc32_for
 
 BLOCK_BYTES = 1 << 20
 _PARALLEL_BYTES = 16 << 20
-"""From how many bytes on threads share the work."""
+"""The smallest number of bytes on which several threads work."""
 _MOST_THREADS = 8
 
 _Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"

@@ -1,4 +1,4 @@
-"""How the entries of a checkpoint differ from the ones that are wanted."""
+"""Differences between the entries of a checkpoint and the wanted ones."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Entry = tuple[tuple[int, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """How the entries of a file differ from the ones wanted; names in order.
+    """The differences between the entries of a file and the wanted ones, by name and in order.
 
     Attributes:
         missing: Wanted, but not in the file.

@@ -64,7 +64,7 @@ _OTHERS = {
     b"\x89HDF": "an HDF5 file, as Keras writes it",
     b"\x80": "a pickle",
 }
-"""How files of other formats begin."""
+"""The first bytes of files of other formats."""
 
 
 class UnknownDtypeError(Exception):

@@ -1,4 +1,4 @@
-"""How to mend operands whose shapes don't broadcast, from what made them."""
+"""Fixes for operands whose shapes don't broadcast, found from the nodes that made them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 
 _STEPS = 8
-"""How many elementwise ops may follow the reduction, or the layer."""
+"""The most elementwise ops that may follow the reduction or the layer."""
 
 _NODES = 64
-"""How many nodes of one line are looked at: `quantile` has some dozens."""
+"""The most nodes of one line that are searched: `quantile` has some dozens."""
 
 
 def to_broadcast(

@@ -272,7 +272,7 @@ def number(value: complex, dtype: DType | None) -> ConstantOp:
 
 _numbers: dict[tuple[complex | str, type, str], ConstantOp] = {}
 _NUMBERS = 1024
-"""So many numbers are remembered: graphs have 0, 1 and -inf thousands of times."""
+"""The most numbers that are remembered: graphs have 0, 1 and -inf thousands of times."""
 
 
 @cache

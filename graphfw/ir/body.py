@@ -164,7 +164,7 @@ class Body(NestedGraph):
 
     @cached_property
     def output_key(self) -> tuple[Any, ...]:
-        """Where the outputs come from, in terms that depend on `computation` only."""
+        """The origins of the outputs, in terms that depend on `computation` only."""
         return tuple(map(self._reference, self.outputs))
 
     @cached_property
@@ -350,7 +350,7 @@ def trace(
 
 
 _DEEP = 20
-"""How deep bodies are nested where that may be why Python's recursion limit is reached."""
+"""The depth of nested bodies at which they may be why Python's recursion limit is reached."""
 
 
 def _nested_too_deep(what: str, depth: int, at: Loc) -> GraphError:

@@ -37,7 +37,8 @@ from graphfw.ir.polynomial import (
 from graphfw.ir.unknown import uncounted, undecided
 
 _KNOWN = 8192
-"""So many results of the dearer functions are kept: compilation asks for the same ones again."""
+"""The number of remembered results of expensive functions: compilation asks for the same ones
+again."""
 
 
 Operand: TypeAlias = "SupportsIndex | Dim"

@@ -197,7 +197,8 @@ class _Texts:
         self._symbols = symbols
         self._numbers: dict[DimLike, int] = {}
         self._sums: dict[tuple[Any, ...], DimLike] = {}
-        """Of sums of many terms that begin alike the last: the next may be longer by a few."""
+        """The last of the sums of many terms that begin alike: the next may be longer by a few
+        terms."""
 
     def number(self, d: DimLike) -> int:
         """Return the number of a size's text, which is written if there is none."""

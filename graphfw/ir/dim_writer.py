@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphfw.ir.dim import Dim, DimLike
 
 GROUP = 64
-"""So many terms of a sum stand in a row. Of more the text is a sum of sums in brackets: Python
+"""The most terms of a sum in a row. The text of a longer one is a sum of sums in brackets: Python
 parses no sum of some thousand terms, as each is nested in the next."""
 
 _LONGEST = 400

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from graphfw.ir.tensor import Tensor
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""As graphfw itself calls them."""
+"""The functions as graphfw itself calls them."""
 
 OVERRIDABLE: dict[str, Callable[..., Any]] = {}
-"""As users call them: arguments with `__graphfw_function__` may answer for themselves."""
+"""The functions as users call them: arguments with `__graphfw_function__` may answer for
+themselves."""
 
 
 def public(function: Function) -> Function:

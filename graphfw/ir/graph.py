@@ -84,7 +84,7 @@ class Graph(Answering):
     what = "graph"
     """The name of the construct it is the body of, as errors name it."""
     modes: TrainingModes | None = None
-    """Where modules that are called are noted, in a graph that a function is built into."""
+    """The record of the modules that are called, in a graph that a function is built into."""
 
     @explained
     def __init__(
@@ -427,7 +427,7 @@ def _checked_opset(opset: object) -> int:
 
 
 class _AmbientGraph(Graph):
-    """Where tensors live outside any `with`: it keeps no list, so what is dropped is collected."""
+    """The graph of tensors outside any `with`. It keeps no list, so dropped tensors are freed."""
 
     is_ambient = True
 

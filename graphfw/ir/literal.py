@@ -69,7 +69,7 @@ class Literal:
 
     @property
     def nbytes_to_compute(self) -> int:
-        """How many bytes `lent` needs: none where the array is there."""
+        """The bytes that `lent` needs: none if the array is there."""
         if self._array is not None or self.origin is None:
             return 0
         return self.origin.source.array.nbytes
@@ -122,7 +122,7 @@ class Literal:
 
 
 class Scaling(NamedTuple):
-    """How a constant was computed: as another one, multiplied by a number for each channel.
+    """A constant that is the product of another one and a number for each channel.
 
     Attributes:
         source: The other one.

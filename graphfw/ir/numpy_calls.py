@@ -89,12 +89,12 @@ def _dot(a: Any, b: Any) -> Any:
 
 
 def _diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """As `np.diagonal`: of the first two axes, where the standard takes the last two."""
+    """Return a diagonal of the first two axes, as `np.diagonal`, and not of the last two."""
     return OVERRIDABLE["diagonal"](_with_last(a, axis1, axis2), offset=offset)
 
 
 def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """As `np.trace`, see `_diagonal`."""
+    """Return the sum of the diagonal of the first two axes, as `np.trace`."""
     return OVERRIDABLE["trace"](_with_last(a, axis1, axis2), offset=offset)
 
 
@@ -103,7 +103,7 @@ def _with_last(a: Any, *axes: int) -> Any:
 
 
 def _transpose(a: Any, axes: Any = None) -> Any:
-    """As `np.transpose`; PyTorch's exchanges two axes."""
+    """Permute axes, as `np.transpose`; PyTorch's function exchanges two axes."""
     return OVERRIDABLE["permute_dims"](a, axes)
 
 

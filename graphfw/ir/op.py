@@ -66,10 +66,10 @@ LOOSE = Trait.LOOSE
 MEASURES = Trait.MEASURES
 
 MixedKind: TypeAlias = Literal["wide", "narrow", "follows", "passes"]
-"""How mixed precision chooses an op's dtype: see `Op.mixed_precision`."""
+"""The rule by which mixed precision chooses an op's dtype: see `Op.mixed_precision`."""
 
 NONDIFF = None
-"""As an op's `vjp`: no gradient flows through it."""
+"""The `vjp` of an op that no gradient flows through."""
 
 
 class Cost(NamedTuple):
@@ -107,7 +107,7 @@ class Rng(NamedTuple):
 
 
 NO_RNG = Rng(0, 0)
-"""For what draws nothing."""
+"""The generator of ops that draw nothing."""
 
 _WORD = 2**64 - 1
 
@@ -197,11 +197,11 @@ class _Fields:
 
 
 Inferred: TypeAlias = dict[tuple[int, ...], tuple[tuple[TensorType, ...], tuple[TensorType, ...]]]
-"""By the ids of the inputs' types, which the entry keeps alive: those types and the outputs'."""
+"""The inputs' and the outputs' types, by the ids of the inputs' types, which entries keep alive."""
 
 _set = object.__setattr__
 _INFERRED = 64
-"""For so many lists of inputs' types an op remembers the outputs'."""
+"""The number of lists of inputs' types for which an op remembers the outputs' types."""
 
 
 @dataclass_transform(frozen_default=True)

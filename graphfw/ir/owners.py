@@ -1,4 +1,4 @@
-"""How errors name graphs: which one something belongs to, and which one was meant."""
+"""The names of graphs in errors: the graph that owns something, and the one that was meant."""
 
 from __future__ import annotations
 

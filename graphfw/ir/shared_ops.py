@@ -10,7 +10,7 @@ OneOp = TypeVar("OneOp", bound=Op)
 
 _shared: dict[tuple[Any, ...], Any] = {}
 _SHARED = 1024
-"""So many ops of `shared` are remembered."""
+"""The number of ops that `shared` remembers."""
 
 
 def shared(cls: type[OneOp], *values: Any) -> OneOp:

@@ -394,7 +394,7 @@ class Tensor(UnsetTensor, Operators, CalledByNumPy):
 
     @property
     def at(self) -> At:
-        """Where to put values: `x.at[key].set(values)`, `.add`, `.multiply`, `.max`, `.min`.
+        """The setter of elements: `x.at[key].set(values)`, `.add`, `.multiply`, `.max`, `.min`.
 
         >>> import graphfw as gf
         >>> gf.zeros(3).at[1:].add(2)

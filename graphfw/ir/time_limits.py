@@ -1,4 +1,4 @@
-"""How long runs may take: a time limit of the thread, which all that it calls keeps to.
+"""Time limits of runs: a limit of a thread holds for everything that the thread calls.
 
     limited(2.5, call, *args)     call it; it ends after 2.5 s, with an error
     check()                       between two nodes, or iterations: end here if the time is over

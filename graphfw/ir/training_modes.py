@@ -20,7 +20,8 @@ class TrainingModes:
     """
 
     changes: ClassVar[int] = 0
-    """How often any module's `training` has been set: while it is the same, none has changed."""
+    """The number of times that any module's `training` has been set: while it is the same, none has
+    changed."""
 
     def __init__(self) -> None:
         # By id: a class of the user's may compare. Those that the function makes for itself may go:

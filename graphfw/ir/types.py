@@ -99,7 +99,7 @@ class TensorType:
 
 _known: dict[tuple[str, Shape], TensorType] = {}
 _KNOWN = 4096
-"""So many types are remembered."""
+"""The number of remembered types."""
 
 # Writing through the slots' descriptors is how an immutable object fills itself, quickly.
 _set_dtype = vars(TensorType)["dtype"].__set__

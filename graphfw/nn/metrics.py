@@ -1,4 +1,4 @@
-"""How good predictions are: functions to fetch, that nothing is trained by.
+"""Metrics: functions that measure predictions, to be fetched and not to be trained by.
 
 The mean absolute and squared errors are `gf.nn.l1` and `gf.nn.mse`.
 """
@@ -104,7 +104,7 @@ def binary_accuracy(logits: TensorLike, target: TensorLike, /, *, threshold: flo
 
 @explained
 def confusion_matrix(prediction: TensorLike, target: TensorLike, classes: int, /) -> Tensor:
-    """How often each class was taken for which.  int64 [classes, classes]
+    """Count how often each class was predicted as each class.  int64 [classes, classes]
 
     Row i, column j: how many elements of class i were predicted to be of class j. Elements with an
     index outside 0 to classes - 1, predicted or wanted, are not counted.

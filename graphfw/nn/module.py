@@ -150,7 +150,7 @@ class Module(_Plain, metaclass=_ModuleType):
 
     @property
     def path(self) -> str:
-        """Where it stands, `model.encoder.fc1`: the prefix of its variables' names."""
+        """The module's path, as `model.encoder.fc1`: the prefix of its variables' names."""
         if self._parent is None:
             return self._attribute
         return f"{self._parent.path}.{self._attribute}"

@@ -10,8 +10,8 @@ from graphfw.ir.graph import Graph
 from graphfw.nn.interface import ModuleInterface
 
 _LOOKED_AT = 8
-"""So many numbers are looked at one by one: a model that is gone frees its own. The search goes on
-where the last one ended, so that thousands of layers take no longer each than a few."""
+"""The most numbers that are tried one by one: a model that is gone frees its own. The search goes
+on where the last one ended, so that thousands of layers take no longer each than a few."""
 
 
 class ModuleNames:
@@ -26,7 +26,7 @@ class ModuleNames:
         # By id, because a tensor compares elementwise; the graph keeps its variables alive.
         self.owned: set[int] = set()
         self.changed = 0
-        """How often a name was taken or freed."""
+        """The number of times that a name was taken or freed."""
 
     def take(self, module: ModuleInterface, wanted: str) -> str:
         """Give a root module a name: the wanted one, numbered where it is taken."""

@@ -1,4 +1,4 @@
-"""How a module is printed: its children, indented, with the number of parameters after each."""
+"""The text of a module: its children, indented, each with the number of its parameters."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _PACKED: dict[int, int] = {
     TensorProto.UINT2: 4,
     TensorProto.INT2: 4,
 }
-"""How many elements of a type share a byte."""
+"""The number of elements of a type that share a byte."""
 
 _TYPES = frozenset(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 

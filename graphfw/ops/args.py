@@ -1,4 +1,4 @@
-"""How public functions take their arguments: tensors from anything, scalars that are weak, axes."""
+"""Arguments of public functions: tensors of any values, weak scalars, axes."""
 
 from __future__ import annotations
 

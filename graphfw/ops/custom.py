@@ -37,7 +37,7 @@ OpClass = TypeVar("OpClass", bound="type[Op]")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 _BEFORE_INPUTS = {"shape": 1, "dtype": 1, "eval": 2, "vjp": 3, "scalar": 2, "batch": 3}
-"""How many parameters of each rule come before those of the inputs."""
+"""The number of parameters of each rule before those of the inputs."""
 
 
 @explained

@@ -1,4 +1,4 @@
-"""Who changes a number: the pass, its rule and the node, found on the inputs of a real run."""
+"""The search for the pass, the rule and the node that change a number, on a run's inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from graphfw.passes.values import (
 
 _SEEDS = range(4)
 _NOISE = 64
-"""How much farther than rounding at random a fixed order of sums may lead."""
+"""The most that the error of a fixed order of sums exceeds that of random rounding."""
 
 _LOW_NOISE = 4
 """The same where there are 16-bit floats: sums of these are made in float32, and rounded once."""

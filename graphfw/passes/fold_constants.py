@@ -22,7 +22,8 @@ from graphfw.passes.base import Pass
 from graphfw.utils.records import record
 
 _ITERATIONS = 10_000
-"""How many iterations of a loop are made here. A run makes more of them faster, or does not end."""
+"""The most iterations of a loop that are made here. A run makes more of them faster, or does not
+end."""
 
 
 @record

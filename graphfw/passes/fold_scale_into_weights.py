@@ -30,7 +30,7 @@ from graphfw.passes.base import Pass
 from graphfw.utils.records import record
 
 _PRODUCTS: Mapping[type[Op], tuple[int, int]] = {Conv: (1, 0), MatMul: (-1, -1)}
-"""For each product: the axis of its channels, and the axis of the weight that makes them."""
+"""The axis of each product's channels, and the axis of the weight that makes them."""
 
 _SIDES: Mapping[type[Op], tuple[int, ...]] = {
     Add: (0, 1),

@@ -21,10 +21,10 @@ _CODE_OF_A_NANOSECOND = 10
 """The instructions of a function of the math library, inlined, for each nanosecond it takes."""
 
 _SEARCH = 64
-"""So many groups are looked at in search of a cycle."""
+"""The most groups that are searched for a cycle."""
 
 _READERS = 3
-"""So many groups that read the same tensor are tried."""
+"""The most groups that read the same tensor and are tried."""
 
 TOO_LARGE = "the kernel is large enough"
 CYCLE = "it would form a cycle"
@@ -45,7 +45,7 @@ class _Link(NamedTuple):
 
 
 class _Joint(NamedTuple):
-    """How two clusters fit together."""
+    """The loops that two clusters have in common."""
 
     same: dict[int, int]
     order: tuple[int, ...]

@@ -41,7 +41,7 @@ from graphfw.passes.narrow_rolls import is_narrow_roll
 from graphfw.passes.unroll_reductions import Short, is_short, written_out
 
 _RECIPE = 8
-"""So many nodes may be computed anew wherever they are read, if they read no memory."""
+"""The most nodes that may be recomputed wherever they are read, if they read no memory."""
 
 
 class CompilableOps(Protocol):
@@ -90,7 +90,7 @@ _NOT_COMPUTED = (Role.SOURCE, Role.GENERATED, Role.UNPACK)
 
 
 class Read(NamedTuple):
-    """How a node reads a tensor.
+    """The access of a node to a tensor.
 
     Attributes:
         root: The tensor, beneath all views.

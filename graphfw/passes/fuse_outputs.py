@@ -14,10 +14,10 @@ from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_nodes import CompilableOps, FusionFacts, Read, Role
 
 _AGAIN = 6
-"""So many nodes are computed again at most in place of reading one tensor."""
+"""The most nodes that are recomputed instead of reading one tensor."""
 
 _MOVED = 16
-"""So many move at most to the only group that reads what they compute."""
+"""The most nodes that move to the only group that reads their result."""
 
 _LARGE = 8 << 20
 """A tensor of so many bytes is not in a cache any more when it is read again."""

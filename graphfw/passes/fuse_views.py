@@ -14,7 +14,7 @@ from graphfw.ir.types import Shape
 from graphfw.ops.shape.movement import PermuteDims, Reshape
 
 _CHAIN = 16
-"""So many views of views are seen through; then there is a copy, so that walks stay short."""
+"""The most views of views that are read through; a copy follows, so that walks stay short."""
 
 
 class TensorLayout(NamedTuple):

@@ -19,7 +19,8 @@ from graphfw.passes.base import Pass
 from graphfw.utils.records import record
 
 _FEW_COLUMNS = 24
-"""So few columns leave vectors empty where sums of neighbouring columns are made side by side."""
+"""The number of columns up to which vectors stay empty where sums of neighbouring columns are made
+side by side."""
 
 
 @record

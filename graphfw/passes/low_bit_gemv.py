@@ -26,7 +26,7 @@ from graphfw.passes.rematerialise import is_view
 from graphfw.utils.records import record
 
 _LONG = 8
-"""So many steps stand between the bits of a matrix and its product at most."""
+"""The most nodes between the bits of a matrix and its product."""
 
 
 @record

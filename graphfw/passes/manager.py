@@ -28,7 +28,7 @@ from graphfw.utils.records import record
 from graphfw.utils.signal_handlers import is_of_handler
 
 Level: TypeAlias = Literal["off", "ends", "each", "values", "first-run"]
-"""How much is checked: nothing; the graph before the first and after the last pass; after each
+"""The levels of checks: nothing; the graph before the first and after the last pass; after each
 pass; after each pass also that outputs have the values that they had before. "first-run" is "ends",
 and sessions compare the first run of each plan with the graph as it was before the passes."""
 

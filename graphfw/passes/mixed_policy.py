@@ -65,7 +65,7 @@ class Override(NamedTuple):
 
 @record
 class Policy:
-    """How a session computes what is described in float32.
+    """The precision in which a session computes what is described in float32.
 
     Attributes:
         name: "mixed-bf16" or "mixed-fp16".

@@ -10,7 +10,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.shape.flip_roll import Roll
 
 NARROW = 4
-"""So many elements an axis has at most that is rolled like that."""
+"""The most elements of an axis that is rolled in this way."""
 
 
 def is_narrow_roll(node: Node) -> bool:

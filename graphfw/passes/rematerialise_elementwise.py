@@ -31,7 +31,7 @@ _LARGE = 4 << 20
 """Fewer bytes are not worth the trouble: a cache holds them."""
 
 _LONG = 24
-"""So many operations are done again at most for one tensor."""
+"""The most operations that are repeated for one tensor."""
 
 
 @record

@@ -70,7 +70,7 @@ class GlobalPoolToReduction(Pass):
 
 
 class _Readers:
-    """Who reads what in a graph."""
+    """The readers of each node of a graph."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
         self._of = users(nodes)

@@ -13,7 +13,7 @@ from graphfw.passes.fuse_clusters import Clusters
 from graphfw.passes.fuse_loops import Loops, is_wide, loops_of
 
 _FEW_ROWS = 512
-"""So few rows are no work for several threads."""
+"""The number of rows up to which several threads have too little work."""
 
 
 def split_narrow(clusters: Clusters) -> None:

@@ -16,10 +16,10 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 
 _FEW = 16
-"""So many elements are written out at most."""
+"""The most elements of a reduction that is written out."""
 
 _CALLS = 128
-"""So many elements of nodes at most, all in all: the code grows with them."""
+"""The most elements of nodes, all in all: the code grows with them."""
 
 
 class Short(NamedTuple):

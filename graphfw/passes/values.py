@@ -32,7 +32,7 @@ from graphfw.utils.records import record
 from graphfw.utils.signal_handlers import is_of_handler
 
 _TOLERANCE = {"bfloat16": 4e-2, "float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
-"""How far a pass may move a number, relative to the largest of the tensor."""
+"""The most by which a pass may change a number, relative to the largest one of the tensor."""
 
 _UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 """The distance from 1 to the next number."""
@@ -41,7 +41,8 @@ _SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e4, 1e-7)
 _SIZES = (None, 4, 12, 60, 1)  # None: each symbol its own; the others suit graphs that divide dims
 _INTS = ((-3, 8), (0, 2), (0, 1))  # the narrower ones suit graphs that use integers as indices
 _DRAWN = 99_991
-"""How many numbers are drawn for an array, which repeats them. A prime: no two rows are alike."""
+"""The number of values that are drawn for an array, which repeats them. A prime: no two rows are
+alike."""
 _RNG = Rng(0, 0)
 
 

@@ -25,7 +25,7 @@ from graphfw.utils.hashing import blake2b
 MAGIC = b"graphfw3"
 HEADER = len(MAGIC) + 8 + 32
 LIMIT = 256 << 20
-"""How many bytes the folder may hold."""
+"""The most bytes in the folder."""
 PRUNE_EVERY = 64
 """After one of so many new files, known by its name, the folder's size is looked at.
 

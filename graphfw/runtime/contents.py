@@ -201,7 +201,7 @@ def warn_unverified(text: str) -> None:
 
 
 class Loading(NamedTuple):
-    """How a state is to be loaded.
+    """The options of loading a state.
 
     Attributes:
         source: What errors call the state.

@@ -24,7 +24,7 @@ from graphfw.runtime.program import Program
 from graphfw.utils.signal_handlers import is_of_handler
 
 _ITERATIONS = 100_000
-"""How many iterations each loop makes in the comparison, for seconds at most."""
+"""The most iterations of a loop in the comparison, which take some seconds."""
 
 
 class FirstRun(Executable):

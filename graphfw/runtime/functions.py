@@ -39,7 +39,7 @@ from graphfw.utils.nest import packer
 from graphfw.utils.signal_handlers import is_of_handler
 
 _KNOWN_CALLS = 1024
-"""For how many kinds of calls a function knows at a glance what runs them."""
+"""The number of kinds of calls whose plan a function remembers."""
 
 _MANY_BUILDS = 16
 """After so many builds a function is probably called with ever new static values."""
@@ -160,7 +160,7 @@ class Function(Answering):
 
     @functools.cached_property
     def session(self) -> Session:
-        """Where the function runs: for its variables, `save` and `restore`."""
+        """The session that runs the function: for its variables, `save` and `restore`."""
         if self._session_argument is not None:
             return self._session_argument
         with _building:

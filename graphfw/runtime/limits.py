@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graphfw.passes.mixed_policy import Policy
 
 Precision: TypeAlias = Literal["highest", "high"]
-"""How exact products of float32 are."""
+"""The precisions of products of float32."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate("kmgt", 1)}

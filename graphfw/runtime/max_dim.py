@@ -16,7 +16,7 @@ from graphfw.runtime.feeding import bind_sizes
 from graphfw.runtime.program import Program
 
 MOST_TRIED = 1 << 18
-"""How many sizes are tried from the largest that fits downwards: some seconds, at the worst."""
+"""The most sizes that are tried from the largest one that fits: some seconds, at the worst."""
 
 
 def largest_dim(

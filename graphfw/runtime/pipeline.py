@@ -1,4 +1,4 @@
-"""From an optimised graph to what runs: the stages of compilation, which the executors share.
+"""The stages of compilation, which turn an optimised graph into code, for all executors.
 
 | stage | result |
 |---|---|

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: by step and source line, as a table and as a trace."""
+"""The times of a run by step and source line, as a table and as a trace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Event(NamedTuple):
 
 @record
 class Profile:
-    """Where the time of one run went; print it for a table.
+    """The times of one run; print it for a table.
 
     Attributes:
         timings: The steps, the longest first.

@@ -124,7 +124,7 @@ class Program:
 
     @cached_property
     def copied(self) -> tuple[bool, ...]:
-        """For each output, whether it may share memory with an input or another output.
+        """Whether each output may share memory with an input or another output.
 
         It must be copied then before it is handed out.
         """

@@ -28,7 +28,7 @@ from graphfw.runtime.stages import Measurement, Stages, cut
 from graphfw.utils.side_by_side import allowed
 
 _versions = itertools.count(-1, -1)
-"""For runs that know nothing of the variables' version: none is like another."""
+"""The version of runs that know none: no two are the same."""
 
 
 def loaded(

@@ -21,7 +21,7 @@ from graphfw.utils import forks
 _TOGETHER = 32 << 20
 
 _RUNS = 16
-"""How many programs' runs are distinguished: each reader looks at all of them."""
+"""The number of programs whose runs are distinguished: each reader looks at all of them."""
 
 
 _Runs: TypeAlias = "Mapping[frozenset[Variable], int]"
@@ -90,7 +90,7 @@ class State:
         # Reentrant: a signal handler may use the session while its thread is in here.
         self._swapping = forks.renewed_lock()
         self._readers: dict[object, int] = {}
-        """Who has it pinned, and the thread of each."""
+        """The runs that have it pinned, and the thread of each."""
         self._writer: int | None = None
         self._claimer: object = None
         self._done = np.zeros(1, np.int64)

@@ -22,7 +22,8 @@ from graphfw.errors import ExecutionError
 from graphfw.utils import forks
 
 AHEAD = 8
-"""So many runs may be under way besides the next one: more would not keep a GPU any busier."""
+"""The most runs that may be under way besides the next one: more would not keep a GPU any
+busier."""
 
 _ALL: weakref.WeakSet[Unsettled] = weakref.WeakSet()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.fuzz import guard
 
 EACH = 1_000_000
-"""How many seeds a process may use up."""
+"""The most seeds that a process uses."""
 
 _REPLAY = "python -m tests.fuzz --replay"
 

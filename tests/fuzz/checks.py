@@ -26,7 +26,7 @@ LARGE = 2500
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 1e-40, 2.0**20])
 
 seen: Counter[str] = Counter()
-"""How many cases, values and gradients were compared, and how many programs were refused."""
+"""The numbers of compared cases, values and gradients, and of refused programs."""
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def _unsaid(text: str, operands: Sequence[Array]) -> bool:
 
 
 class Precision(NamedTuple):
-    """How exactly a dtype's results can be told.
+    """The tolerance of results of a dtype.
 
     Attributes:
         noise: How much each value is moved, of itself, to see how far that moves others.

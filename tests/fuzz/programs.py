@@ -16,7 +16,7 @@ SIZES = ({"n": 5, "m": 4}, {"n": 7, "m": 6})
 """Sizes with which programs are made: what works with both is taken to work with all."""
 
 MOST = 4096
-"""How many elements a value has at most, with these sizes."""
+"""The most elements of a value with these sizes."""
 
 Shape = tuple[int | str, ...]
 
@@ -35,9 +35,9 @@ class Program:
     carried: dict[int, int] = field(default_factory=dict)
     """By input, the last value of the same shape, where there is one."""
     carries: int = 1
-    """How many inputs a loop carries."""
+    """The number of inputs that a loop carries."""
     options: dict[str, Any] = field(default_factory=dict)
-    """How it is scanned."""
+    """The options of the scan."""
     by_rows: tuple[bool, ...] = ()
     """The inputs that have as many rows as the first."""
     rounded: Callable[[Any], Any] | None = None
@@ -156,7 +156,7 @@ def _generated(
 
 
 class Way(NamedTuple):
-    """How a program is called."""
+    """The ways to call a program."""
 
     shapes: Callable[[list[Shape]], list[Shape]]
     """The shapes of the feeds."""

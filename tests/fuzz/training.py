@@ -19,7 +19,7 @@ SMOOTH = ("Tanh", "GELU", "SiLU", "Softplus", "Sigmoid", "Mish", "ELU", "Softsig
 """Functions without kinks: those that turn rounding errors into other signs part losses sooner."""
 
 GROWTH = 1000.0
-"""How many times as far as PyTorch's twin our losses may be from PyTorch's."""
+"""The most that our losses may differ from PyTorch's, in multiples of its twin's difference."""
 
 Layer = tuple[str, tuple[Any, ...]]
 

@@ -23,7 +23,7 @@ class Mistake:
 
     @property
     def file(self) -> str:
-        """Where it is made."""
+        """The file of the mistake."""
         return self.make.__code__.co_filename
 
     def marked(self, mark: str) -> int:

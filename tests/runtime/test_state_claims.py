@@ -1,4 +1,4 @@
-"""Who may overwrite what others read: pins, claims, versions, runs inside of runs."""
+"""Writers and readers of one variable: pins, claims, versions, runs inside of runs."""
 
 import threading
 

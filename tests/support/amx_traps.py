@@ -39,7 +39,7 @@ NAMES = (
 _SOURCE = Path(__file__).with_name("amx_traps.c")
 _ROOT = Path(__file__).parents[2]
 _REPORT = "GRAPHFW_TEST_AMX_REPORT"
-"""Where the process says how often each instruction was run."""
+"""The file in which the process says how often each instruction was run."""
 
 IS_TRAPPED = _REPORT in os.environ
 """Whether this process is one that the handler is in."""

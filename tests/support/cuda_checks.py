@@ -25,7 +25,7 @@ FLAGS = [
 """The compiler's flags for kernels that are checked."""
 
 _WIDTH = 120
-"""How much is shown of a line of code."""
+"""The number of characters of a line of code that are shown."""
 
 _VARIABLES = "bBdDuVv"
 """The letters by which `nm` marks variables."""
@@ -55,7 +55,7 @@ class Room(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The end of the range."""
         return self.begin + self.nbytes
 
     def has(self, address: int) -> bool:

@@ -1,4 +1,5 @@
-"""Where kernels run in tests: on the CPU, or, with GRAPHFW_TEST_GPU=1, on a GPU by CuPy.
+"""The machines that run kernels in tests: on the CPU, or, with GRAPHFW_TEST_GPU=1, on a GPU by
+CuPy.
 
 With GRAPHFW_TEST_CHECK=1 the CPU checks what they do: see `cuda_checks`.
 """

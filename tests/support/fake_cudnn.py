@@ -298,7 +298,7 @@ class Graph:
 
     @property
     def workspace(self) -> int:
-        """How much memory it takes; gradients of attention keep those of the scores there."""
+        """The memory that it takes; gradients of attention keep those of the scores there."""
         if self.names != ["sdpa_backward"]:
             return self._library.workspace
         (batch, heads, queries, _), (_, _, keys, _) = [value.dim for value in self._values[:2]]

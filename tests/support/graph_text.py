@@ -1,4 +1,4 @@
-"""How tests write a graph as text and read it back."""
+"""Round trips of graphs through their text, for tests."""
 
 from graphfw.ir.graph import Graph
 from graphfw.ir.parser import parse

@@ -20,7 +20,7 @@ MODULES = {
     "svm": (_ML, "SVMClassifier SVMRegressor"),
     "trees": (_ML, "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor"),
 }
-"""For each module of this folder the domain and the names of its operators."""
+"""The domain and the names of the operators of each module of this folder."""
 
 _MODULE_OF = {
     (domain, name): module for module, (domain, names) in MODULES.items() for name in names.split()

@@ -16,7 +16,7 @@ from graphfw.onnx.table import reads
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
-"""How a node compares, by the numbers that opset 5 has for them; 6 is membership in a set."""
+"""The comparisons of nodes, by their numbers in opset 5; 6 is membership in a set."""
 _MEMBER = 6
 _MOST_WEIGHTS = 1 << 26
 

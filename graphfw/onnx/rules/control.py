@@ -92,7 +92,7 @@ def _loop(
 
 
 Carry: TypeAlias = Callable[[Sequence[Value], Sequence[Tensor]], tuple[Any, ...]]
-"""From an iteration's results and its carry to the next one's carry."""
+"""A function of an iteration's results and carry that returns the next carry."""
 
 
 def _as_they_are(made: Sequence[Value], state: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ _TYPICAL = 64
 """The size that a symbolic dim counts as, where sizes decide: a batch, most often."""
 
 _WORTH = 8
-"""How many times as large as an operand a sum must be for that operand to be stacked.
+"""The least size of a sum, in multiples of an operand's, at which that operand is stacked.
 
 Operands that are larger make a product of so much arithmetic that reading and writing the sum does
 not count, while the stacks go through the memory. What is stacked anyway is only read from there.

@@ -1,4 +1,4 @@
-"""How values and facts enter a graph: placeholders, constants, names, what is known of shapes."""
+"""Inputs of a graph: placeholders, constants, names, and statements about shapes."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _symbol(graph: Graph, hint: str) -> Dim:
 
 
 _DEPTH = 4
-"""How far up `x > 0` is looked at to see that it is another `x > 0`."""
+"""The depth to which one `x > 0` is compared with another, to see that they are equal."""
 
 
 def _what(x: Tensor, depth: int) -> Any:

@@ -32,7 +32,7 @@ class _Term(NamedTuple):
 
 
 _MOST_SEARCHED = 5
-"""So many operands are tried in every order; each further one takes ten times as long."""
+"""The most operands that are tried in every order; each further one takes ten times as long."""
 
 
 @public

@@ -17,8 +17,8 @@ from graphfw.ops.linalg.solve import inv
 __all__ = ["matrix_exp", "matrix_power"]
 
 _LIMITS = {False: (7, 3.925724783138660), True: (13, 5.371920351148152)}
-"""For single and double precision: the degree of the Padé approximant, and up to which norm it is
-exact (Higham 2005, table 2.3)."""
+"""The degree of the Padé approximant for single and double precision, and the largest norm for
+which it is exact (Higham 2005, table 2.3)."""
 
 
 @public

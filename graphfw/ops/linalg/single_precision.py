@@ -19,7 +19,7 @@ _MODULE = "numpy.linalg._umath_linalg"
 
 
 class _Loops(NamedTuple):
-    """Where the loops of a function are.
+    """The loops of a ufunc for single precision.
 
     Attributes:
         ufunc: Which ufunc has them.

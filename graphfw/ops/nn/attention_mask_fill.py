@@ -20,8 +20,8 @@ from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.nn.attention_ops import Attention
 
 _FEW = 64
-"""So few queries or keys have few scores, and compositions are as fast, or faster; measured with 32
-heads of width 64."""
+"""The number of queries or keys up to which compositions are as fast, or faster, as scores are few;
+measured with 32 heads of width 64."""
 
 
 def can_fill(q: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool) -> bool:

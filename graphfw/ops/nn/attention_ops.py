@@ -26,7 +26,7 @@ from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.reduce.reductions import Max
 
 _BLOCK = 1 << 20
-"""How many scores the reference holds at a time."""
+"""The most scores that the reference holds at a time."""
 
 
 class _AttentionOp(Op):

@@ -30,7 +30,7 @@ from graphfw.ops.dtypes import compute_dtype, require_numeric, require_one_dtype
 from graphfw.ops.fusible import FusibleProduct
 
 BLOCK = 2**20
-"""So many elements are laid out at a time: 4 MB, which a cache holds."""
+"""The most elements that are laid out at a time: 4 MB, which a cache holds."""
 
 
 class Correlation(Op):

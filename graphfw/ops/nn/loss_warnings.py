@@ -20,7 +20,7 @@ _UNBOUNDED = {"abs", "negative", "relu", "sum"}
 """Steps after which what has no bounds still has none."""
 _PRODUCTS = {"matmul", "conv"}
 _DEEP = 12
-"""So far up two subgraphs are compared, to see whether they compute the same."""
+"""The depth to which two subgraphs are compared, to see whether they compute the same."""
 
 
 def warn_of_probabilities(name: str, x: Tensor, fix: str) -> bool:

@@ -43,7 +43,7 @@ class Padded(Windowed):
 
     @property
     def pairs(self) -> Pairs:
-        """How many elements a window sees before and after each dim."""
+        """The padding before and after each dim."""
         return tuple(zip(self.before, self.after, strict=True))
 
     def check(self, x: Shape) -> tuple[Shape, Shape]:

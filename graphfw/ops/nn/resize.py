@@ -93,7 +93,7 @@ _ROUNDING = {
 }
 
 _REACH = {"nearest": 0, "linear": 1, "cubic": 2}
-"""How many elements on each side count."""
+"""The number of elements on each side that count."""
 
 
 def _linear_weight(xp: Any, distance: Any, a: float) -> Any:

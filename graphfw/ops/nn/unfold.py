@@ -64,7 +64,7 @@ class Windowed(Op):
 
     @property
     def pairs(self) -> Pairs:
-        """How many elements a window sees before and after each dim: none, by default."""
+        """The padding before and after each dim: none, by default."""
         return ((0, 0),) * len(self.window)
 
     def check(self, x: Shape) -> tuple[Shape, Shape]:

@@ -10,12 +10,12 @@ from graphfw.ir.types import Shape
 from graphfw.utils.records import record
 
 Pairs: TypeAlias = tuple[tuple[DimLike, DimLike], ...]
-"""How many elements to add before and after each dim."""
+"""The numbers of elements to add before and after each dim."""
 
 
 @record
 class Window:
-    """How a window slides along one dim.
+    """The geometry of a window along one dim.
 
     Attributes:
         size: The dim's size.
@@ -45,7 +45,7 @@ class Window:
 
     @property
     def extent(self) -> DimLike:
-        """How wide the window is."""
+        """The width of the window, with its dilation."""
         return self.dilation * (self.kernel - 1) + 1
 
     @property

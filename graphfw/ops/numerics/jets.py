@@ -102,7 +102,7 @@ def exponential(x: Jet, value: Any) -> Jet:
 
 
 def has_converged(xp: Any, change: Jet, total: Jet, eps: float) -> Any:
-    """Where all coefficients change by little more than rounding; NaN does not change either."""
+    """Return where all coefficients change by little more than rounding, or stay NaN."""
     scale = xp.abs(total.value)
     done = ~(xp.abs(change.value) > eps * scale)
     for powers, step in change.terms.items():

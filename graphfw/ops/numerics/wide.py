@@ -34,7 +34,8 @@ __all__ = [
 ]
 
 _PIECE = 4096
-"""So many elements are computed together: each piece ends when its own have converged."""
+"""The number of elements that are computed together: each piece ends when its own have
+converged."""
 
 # The least magnitude that rounds to infinity: half a unit beyond the largest finite value.
 OVERFLOW = {

@@ -1,4 +1,4 @@
-"""How variables vary together: covariances and correlations."""
+"""Covariances and correlations of variables."""
 
 from __future__ import annotations
 

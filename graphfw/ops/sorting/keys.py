@@ -17,7 +17,7 @@ from graphfw.ir.literal import Array
 from graphfw.utils.side_by_side import both, threads_here
 
 _FEW = 1024
-"""So few elements are sorted as quickly by comparing them."""
+"""The most elements that are sorted as quickly by comparing them."""
 
 COUNTED = 16
 """Keys of so many bits NumPy sorts stably by counting, in a few nanoseconds an element."""
@@ -35,7 +35,7 @@ _ROUNDS = 8
 
 
 class Keys(NamedTuple):
-    """How elements become unsigned integers that have their order.
+    """A mapping of elements to unsigned integers that have the same order.
 
     Attributes:
         bits: Of a key.

@@ -11,7 +11,7 @@ _GROUPS = 64
 """A row has so many groups at least."""
 
 _CROWD = 4
-"""Where more than one of so many elements may be among the first, all are sorted."""
+"""The least ratio of elements to wanted ones: with fewer elements all are sorted."""
 
 _SHALLOW = 4
 """Groups of fewer elements save less time than finding the best of each takes."""
@@ -26,7 +26,7 @@ _SAMPLE = 1 << 12
 """Elements of the sample that says near which value an element of an index is."""
 
 _MARGIN = 64
-"""So far in a sample, about, an element may lie from its index."""
+"""The distance in a sample, about, between an element and its index."""
 
 
 def first(x: Array, k: int, axis: int, *, largest: bool) -> Array:

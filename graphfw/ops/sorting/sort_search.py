@@ -271,7 +271,7 @@ def _count(x: Tensor, k: DimLike) -> DimLike:
 
 @op("searchsorted")
 class SearchSorted(Op):
-    """Where elements would be inserted in sorted ones.  x1: [N]  x2: [*A]  ->  [*A]"""
+    """The indices at which elements fit into sorted ones.  x1: [N]  x2: [*A]  ->  [*A]"""
 
     side: str = "left"
     vjp = NONDIFF

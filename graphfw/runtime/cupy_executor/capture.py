@@ -34,14 +34,14 @@ code that CUDA loads at its first launch, could not be had while it records. Wha
 over is recorded at the first run, and rehearsed before: see `Worker.rehearse`."""
 
 USELESS = 8
-"""So many instances in a row may be of use to one run only: because variables are elsewhere then,
-or because there are more sizes than instances are kept."""
+"""The most instances in a row that only one run uses: because variables are elsewhere then, or
+because there are more sizes than instances are kept."""
 
 _INSTANCES = 32
-"""How many of them are kept in a session: a launch takes some kilobytes of the GPU in a graph."""
+"""The most instances that a session keeps: a launch takes some kilobytes of the GPU in a graph."""
 
 _BESIDE = 7
-"""So many streams are recorded besides the first one."""
+"""The most streams that are recorded besides the first one."""
 
 _LAUNCH = 8e-6
 """Seconds that the host takes for a launch by itself, roughly."""

@@ -19,7 +19,7 @@ from graphfw.runtime.cupy_executor.products import ALIGNED, RESULT, ProductCode,
 from graphfw.utils import locks
 
 WORKSPACE = 32 << 20
-"""How much memory a product may be given besides its operands, in bytes: what NVIDIA advises."""
+"""The most workspace of a product, in bytes: what NVIDIA advises."""
 
 KINDS = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 COMPUTE_32F, COMPUTE_32F_TF32, COMPUTE_64F = 68, 77, 70  # cublasComputeType_t

@@ -25,7 +25,7 @@ from graphfw.utils import locks
 from graphfw.utils.recent import Recent
 
 WORKSPACE = 256 << 20
-"""How much memory a graph may be given besides its operands, in bytes."""
+"""The most workspace of a graph, in bytes."""
 
 ALIGNED = 16
 """The number that addresses must be multiples of: cuDNN takes no other alignment."""
@@ -37,7 +37,7 @@ OLDEST = 90100
 """cuDNN 9.1; before, it knows less of what graphs may be."""
 
 _PLANS = 1024
-"""So many plans are kept."""
+"""The number of plans that are kept."""
 
 _NEVER = (
     "NONDETERMINISTIC",  # another order of sums in another run

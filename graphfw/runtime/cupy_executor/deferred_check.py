@@ -26,7 +26,7 @@ _BLOCK = (32, 1)
 
 
 class SessionFlags:
-    """For each session the word that keeps its runs from writing variables.
+    """The words that keep the runs of sessions from writing variables, one for each session.
 
     Args:
         device: Where it is.

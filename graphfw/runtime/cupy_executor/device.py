@@ -26,8 +26,8 @@ from graphfw.runtime.locations import location_of
 from graphfw.utils import locks
 
 OPTIONS = ("--std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-w")
-"""How kernels are compiled: without contraction of products and sums, and without flushing of
-denormal numbers, as NumPy computes. CuPy's own way to compile flushes them."""
+"""The options of compiling kernels: without contraction of products and sums, and without flushing
+of denormal numbers, as NumPy computes. CuPy's own way to compile flushes them."""
 
 _COMPILING = locks.reentrant()
 """NVRTC compiles one module at a time."""

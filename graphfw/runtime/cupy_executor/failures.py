@@ -16,7 +16,7 @@ HOST = 'use executor="numpy"'
 _NO_DEVICE = 100  # cudaErrorNoDevice
 PACKAGES = 'pip install "cupy-cuda12x[ctk]" or "cupy-cuda13x[ctk]"'
 _KNOW_BFLOAT16 = "CuPy 14 and NumPy 2.1.2"
-"""From which on CuPy has bfloat16, by ml_dtypes: cupy/cupy#9494."""
+"""The first version of CuPy with bfloat16, by ml_dtypes: cupy/cupy#9494."""
 _OLD_DRIVER = 35  # cudaErrorInsufficientDriver; also where there is no driver at all
 
 

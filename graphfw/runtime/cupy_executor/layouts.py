@@ -136,7 +136,7 @@ class GpuLayout:
 
     @property
     def launches(self) -> int:
-        """How many launches it is, as far as that is known."""
+        """The number of launches, as far as it is known."""
         driven = [segment.launches for segment in self.segments if isinstance(segment, BoundRegion)]
         return sum(driven) + sum(map(launches_of, self.segments))
 

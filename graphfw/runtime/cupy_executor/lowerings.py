@@ -38,7 +38,7 @@ from graphfw.runtime.limits import Precision
 
 
 class GpuSettings(NamedTuple):
-    """How lowerings are to compute.
+    """The settings of lowerings.
 
     Attributes:
         precision: See `Options`.

@@ -25,7 +25,7 @@ from graphfw.runtime.planning.copies import copied, put
 _DTYPES = (float16, bfloat16, float32, float64)
 
 ALIGNED = 16
-"""So many bytes kernels of cuBLASLt read and write at once, where rows begin at multiples of it."""
+"""The bytes that kernels of cuBLASLt access at once, where rows begin at multiples of it."""
 
 RESULT = 2
 """The index of a product's result among its operands."""

@@ -1,4 +1,4 @@
-"""How long each step of a run takes on a GPU, by CUDA's events."""
+"""The time of each step of a run on a GPU, by CUDA's events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphfw.runtime.cupy_executor.runs import RunMemory, Worker
 from graphfw.runtime.profile import Event
 
 _AHEAD = 256
-"""So many steps are launched before the first one may begin: CUDA has room for more."""
+"""The number of steps that are launched before the first one begins: CUDA has room for more."""
 
 _PATIENCE = 10.0
 """Seconds after which the GPU goes on, whatever happens."""

@@ -123,7 +123,7 @@ class RunMemory:
 
     @property
     def drawn(self) -> GpuAddress:
-        """Where it finds what it draws from."""
+        """The address of the words that it draws from."""
         return self.address_of(StorageAddress(self.layout.of.drawn, 0))
 
     def hold(self, slot: int, array: Any) -> None:

@@ -19,8 +19,8 @@ _MOST = 64 << 20
 _LOCK = locks.reentrant()
 
 _SENT: defaultdict[int, deque[tuple[Any, Any]]] = defaultdict(deque)
-"""By GPU the pinned memory that may still be copied, and an event that says when it is no more;
-that of closed sessions, too, as CuPy would hand it out again."""
+"""The pinned memory of each GPU that may still be copied, and the event after the copy; that of
+closed sessions, too, as CuPy would hand it out again."""
 
 
 class HostArray(NamedTuple):

@@ -57,18 +57,18 @@ class StoredArray:
 
     @property
     def ndim(self) -> int:
-        """How many dims it has."""
+        """The number of dims."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of elements."""
         size: int = self.bytes.size
         return size
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has: one for each number."""
+        """The number of bytes: one for each element."""
         return self.size
 
     @property

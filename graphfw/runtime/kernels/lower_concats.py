@@ -21,7 +21,7 @@ from graphfw.passes.fuse_pools import columns_of
 from graphfw.passes.fuse_views import TensorLayout, source_of, view_of
 
 _RUN = 16
-"""So many elements at least are contiguous: to write fewer takes longer than to copy them."""
+"""The least contiguous elements that are written in place: fewer are copied in less time."""
 
 
 class InPlaceConcats:

@@ -43,7 +43,7 @@ from graphfw.runtime.kernels.lower_values import (
 )
 
 FEW = 16
-"""So many elements along axes that are taken apart have each a value of its own."""
+"""The most elements along axes that are taken apart, each with a value of its own."""
 
 _COUNTS = ("int64", "float32", "float64")
 

@@ -57,7 +57,7 @@ _LIBRARY = 16
 ParallelAxes: TypeAlias = tuple[LoopVariable, ...]
 
 Labels: TypeAlias = tuple[LoopVariable | None, ...]
-"""For each axis of a tensor the parallel axis; None where its elements are separate values."""
+"""The parallel axis of each axis of a tensor; None where its elements are separate values."""
 
 
 def iteration_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Step]:

@@ -21,7 +21,7 @@ _MANY_ROWS = 256
 """Fewer rows are not worth the loads of elements that lie apart."""
 
 _SEARCHED = 64
-"""Where a position is looked for, rows are narrow up to so many elements: to compare what all lanes
+"""The most elements of narrow rows in which a position is looked for: to compare what all lanes
 have found takes longer than to add it up."""
 
 

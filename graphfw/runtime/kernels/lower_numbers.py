@@ -26,7 +26,7 @@ class StoredNumber(Expr):
 
 
 _ALIKE = 8
-"""So many kernels of the same ops may have numbers of their own in their code."""
+"""The most kernels of the same ops that have numbers of their own in their code."""
 
 
 def with_tables(draft: Draft, most: int, alike: set[tuple[bytes, ...]]) -> Draft:

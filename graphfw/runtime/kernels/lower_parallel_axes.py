@@ -36,7 +36,8 @@ from graphfw.runtime.kernels.lower_values import (
 )
 
 _LONG = 256
-"""Of so many instances along the last axis vectors are full anyway, and dense memory is faster."""
+"""The number of instances along the last axis from which on vectors are full anyway, and dense
+memory is faster."""
 
 
 def in_a_row(draft: Draft) -> Draft:

@@ -59,7 +59,7 @@ class _NotShared(Exception):
 
 
 _EQUAL_IF_UNLIKE = (int, float, complex, np.generic, tuple)
-"""Of these some are equal that lowering tells apart: 0.0 and -0.0, 1 and True."""
+"""Values of which some are equal that lowering tells apart: 0.0 and -0.0, 1 and True."""
 
 _SHARED = (Role.POINTWISE, Role.REDUCE, Role.COPY, Role.GENERATED)
 

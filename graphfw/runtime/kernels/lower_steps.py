@@ -1,4 +1,4 @@
-"""From drafts to steps: axes are joined, sizes become parameters, work is divided into items."""
+"""Steps of drafts: axes are joined, sizes become parameters, work is divided into items."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ class _Finisher:
 
     @property
     def sections(self) -> int:
-        """How often the kernel's columns go into those of the product."""
+        """The number of times that the kernel's columns go into those of the product."""
         assert self.product is not None
         whole, section = self.product.shape[-1], self.inner[0].extent
         if not isinstance(whole, int) or not isinstance(section, int) or not 0 < section < whole:

@@ -1,4 +1,4 @@
-"""How work is divided into work items, the pieces that threads claim.
+"""The division of work into work items, the pieces that threads claim.
 
 The division depends on sizes only, never on threads. Small work items keep all threads at work
 until the end. But the longer the piece of memory that a thread goes through, the faster it is:
@@ -14,13 +14,13 @@ from typing import NamedTuple
 from graphfw.ir.dim import DimLike, dim_max, dim_min
 
 _WORK_ITEM = 1 << 16
-"""How many bytes a work item reads and writes at least, about: some microseconds of work."""
+"""The bytes that a work item reads and writes at least, about: some microseconds of work."""
 
 _LARGE_WORK_ITEM = 1 << 20
-"""How many at most: longer pieces are no faster."""
+"""The bytes that it reads and writes at most: longer pieces are no faster."""
 
 _WORK_ITEMS = 64
-"""So many work items are made before they become larger than the smallest."""
+"""The number of work items up to which all have the smallest size."""
 
 LONG = 16384
 """Rows of so many elements, and no less, are cut into several items; what goes through more of them
@@ -39,15 +39,15 @@ TILE = 4096
 so that what lies in a cache line with an element is used while it is in cache."""
 
 _TILE_POSITIONS = (16, 64, 128)
-"""How many positions the rows of a tile have. To begin a row takes as long as some vectors, so they
-are many; but no more than there are."""
+"""The number of positions in the rows of a tile. To begin a row takes as long as some vectors, so
+they are many; but no more than there are."""
 
 _BLOCK = 64
 """With "columns", a work item has a multiple of so many of them."""
 
 
 class WorkDivision(NamedTuple):
-    """How work is divided: see `ir.Kernel`."""
+    """A division of work: see `ir.Kernel`."""
 
     per_item: DimLike
     split: DimLike | None

@@ -154,7 +154,7 @@ class Step:
 
 
 class View(NamedTuple):
-    """How a tensor lies in a storage: transposes, slices and broadcasts are read as they are.
+    """The offset and strides of a tensor in a storage, which may be transposed, sliced, broadcast.
 
     Attributes:
         storage: Where.

@@ -45,12 +45,12 @@ class _Format(NamedTuple):
 
     @property
     def rest(self) -> int:
-        """How many more bits the mantissa of a float32 has."""
+        """The number of bits by which the mantissa of a float32 is longer."""
         return 23 - self.mantissa
 
     @property
     def rebias(self) -> int:
-        """How much larger the exponent of a float32 is."""
+        """The difference between the biases of the exponents of a float32 and this format."""
         return 127 - self.bias
 
     @property
@@ -67,7 +67,7 @@ _FORMATS = {
     "float4_e2m1fn": _Format(4, 1, 1, 0x7, 0x7, 0x8, True),
 }
 _SIGN, _INFINITY, _QUIET = 0x8000_0000, 0x7F80_0000, 0x7FC0_0000
-"""Of a float32."""
+"""The bits of a float32: of its sign, of an infinity, of a quiet NaN."""
 
 
 def decoded(k: PrimitiveCalls, x: Expr) -> Expr:

@@ -19,7 +19,7 @@ from graphfw.runtime.planning.work import is_worth_a_copy
 from graphfw.runtime.program import Program
 
 _NEAR = 6 << 20
-"""So many bytes of weights a shared cache still holds when the next run reads them, prepared."""
+"""The bytes of prepacked weights that a shared cache still holds when the next run reads them."""
 
 
 class CpuBackend:

@@ -25,7 +25,7 @@ _MANY_PAGES = 16 << 20
 """Bytes that are worth an end that is not used."""
 
 _KEPT = 4
-"""How many past arrays of one output are looked at."""
+"""The number of past arrays of one output that are tried."""
 
 _WORTH = 1 << 15
 """Bytes below which a new array costs no more than looking for an old one."""

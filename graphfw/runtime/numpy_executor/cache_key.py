@@ -1,4 +1,4 @@
-"""By what the recipe of a program is found on disk: a hash of all that it is made from."""
+"""The key of a program's recipe on disk: a hash of all that it is made from."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from graphfw.utils.records import record
 _POLYNOMIAL = 0xEDB88320
 """All but x^32, the lowest bit for x^31."""
 _SUMS = 4
-"""How many vectors are multiplied independently: a processor begins the next product before the
-last one is done."""
+"""The number of vectors that are multiplied independently: a processor begins the next product
+before the last one is done."""
 _NOTHING = 0xFFFFFFFF
 """The state that zlib continues from to have a register of 0, which it inverts."""
 
@@ -99,7 +99,7 @@ class FoldCode:
 
     @property
     def step(self) -> int:
-        """How many bytes an iteration of its loop takes."""
+        """The bytes that an iteration of its loop takes."""
         return 16 * self.lanes * _SUMS
 
     def llvm(self, symbol: str) -> str:

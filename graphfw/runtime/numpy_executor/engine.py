@@ -109,8 +109,8 @@ def assembly(code: Code) -> str:
 
 
 _EACH = 2
-"""How many groups of functions a worker compiles at most: the second evens out how long the first
-has taken."""
+"""The most groups of functions that a worker compiles: the second evens out how long the first has
+taken."""
 _LEAST = 400
 """The least cost of a group: a module takes as long as a hundred, whatever is in it."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphfw.runtime.numpy_executor.build import Build
 
 _NOBODY_ASKS = np.zeros(1, np.int64)
-"""Where the mark goes when the old contents are left as they are."""
+"""The array that takes the mark when the old contents are left as they are."""
 
 
 class Execution:

@@ -36,7 +36,7 @@ Compute = Callable[[Sequence[Array], Rng], Sequence[Array]]
 
 
 class ResultCut(NamedTuple):
-    """How a node's results are cut into pieces.
+    """The division of a node's results into pieces.
 
     Attributes:
         axis: Along which axis.

@@ -22,7 +22,8 @@ _MOST_ITERATIONS = 1 << 20
 """Iterations after which the clock is looked at, at most."""
 
 _WORDS = 28
-"""Of a loop, in `loop.ll`; the last four are what its word 21 points to, if nothing else."""
+"""The words of a loop, in `loop.ll`; the last four are what its word 21 points to, if nothing
+else."""
 _NUMBER, _ANSWER, _COUNT_AT, _COUNT = 7, 15, 21, 24
 _DUE = 3
 _EMPTY = 4

@@ -48,7 +48,7 @@ from graphfw.runtime.numpy_executor.special.scatter import scatter_steps
 
 
 class CpuSettings(NamedTuple):
-    """How lowerings are to compute.
+    """The settings of lowerings.
 
     Attributes:
         precision: See `Options`.

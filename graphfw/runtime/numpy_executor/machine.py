@@ -34,7 +34,7 @@ _BEYOND_128 = (
     "sm3",
     "sm4",
 )
-"""How the names of features begin that processors with narrower vectors lack."""
+"""The prefixes of features that processors with narrower vectors lack."""
 
 
 @record

@@ -9,14 +9,14 @@ from graphfw.runtime.numpy_executor.machine import machine
 
 MAX_WORKERS = 255
 SPIN_NS = 200_000
-"""For how long a worker looks for work before it sleeps."""
+"""The time for which a worker looks for work before it sleeps."""
 POLITE_NS = 20_000
-"""For how long it does so before it offers its processor to others between looks."""
+"""The time after which it offers its processor to others between looks."""
 CONTENDED_NS = 50_000
 """After a turn of others as long as this it sleeps at once: spinning would take time from them, and
 a worker that sleeps is woken sooner than one that has given its turn away."""
 JOIN_SPINS = 2000
-"""How often a caller looks whether its workers are done before it yields its processor."""
+"""The number of times that a caller looks whether its workers are done before it yields."""
 DATA_OFFSET = 16
 """The offset of the elements' address in an ndarray object, in 64-bit CPython."""
 FLAGS_OFFSET = 64

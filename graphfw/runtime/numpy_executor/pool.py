@@ -1,4 +1,4 @@
-"""How many threads a run may use."""
+"""The number of threads that a run may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast this machine computes and moves bytes: what nothing takes less time than."""
+"""The rates at which this machine computes and moves bytes: lower bounds of times."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 from graphfw.runtime.numpy_executor.pool import default_threads
 
 _CACHED = 1 << 19
-"""So many bytes stay in a core's own cache, about, where they move faster than from memory."""
+"""The bytes that stay in a core's own cache, about, where they move faster than from memory."""
 
 _SECONDS = 0.01
-"""For so long each rate is measured, or until the best has come up several times."""
+"""The seconds for which each rate is measured, unless the best one comes up several times."""
 
 _ENOUGH = 5
 
 _MOVED = 1 << 25
-"""So many bytes are copied, more than caches hold."""
+"""The number of bytes that are copied: more than caches hold."""
 
 _MATRICES, _SIDE = 8, 64
-"""So many square matrices, so large, are multiplied: a library has no use for a second core there.
-"""
+"""The number and the rows of the square matrices that are multiplied: a library has no use for a
+second core there."""
 
 
 class Rates:

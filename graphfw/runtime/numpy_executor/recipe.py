@@ -21,11 +21,11 @@ from graphfw.utils.records import record
 _Row = TypeVar("_Row")
 
 Measured: TypeAlias = "Mapping[str, Mapping[str, float]]"
-"""How many seconds each of some strategies took, by what these times are kept under."""
+"""The seconds that strategies took, by the keys of these times on disk."""
 
 _LENGTH = 8
 _CONSTANTS = 1 << 21
-"""How many bytes of constants are worth keeping; the program's own don't count."""
+"""The most bytes of constants that are kept; the program's own don't count."""
 
 
 class RecipeStep(NamedTuple):
@@ -177,7 +177,7 @@ class Recipe:
 
 
 class _Source(NamedTuple):
-    """Where a constant of a stored recipe comes from.
+    """The origin of a constant of a stored recipe.
 
     Attributes:
         kind: "own": it is the program's constant of number `what`; "scaled": it is that times

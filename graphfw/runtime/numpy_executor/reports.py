@@ -30,7 +30,7 @@ from graphfw.runtime.planning.schedule import written
 from graphfw.runtime.planning.work import work_of
 
 _NAMED = 6
-"""So many ops of a step are named."""
+"""The number of ops of a step that are named."""
 
 
 def label_of(step: Step | Node, regions: Mapping[Node, NodeRegion]) -> str:

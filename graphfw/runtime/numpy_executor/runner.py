@@ -37,7 +37,7 @@ Arrays: TypeAlias = "tuple[NDArray[Any], ...]"
 Stretch: TypeAlias = "Callable[[Arrays], int]"
 
 RECORD = np.dtype([(n, np.int64) for n in ("call", "thread", "work_item", "start", "end")])
-"""When a thread computed a work item of a call; times in ns of a clock that only goes forward."""
+"""The times at which a thread computed a work item, in ns of a clock that only goes forward."""
 
 _ALIGNMENT = 128
 """Two cache lines: processors fetch them in pairs."""
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def address(self) -> int:
-        """Where native code finds it."""
+        """The address that native code reads."""
         return self._state.ctypes.data
 
     def ask_by(self, address: int) -> None:

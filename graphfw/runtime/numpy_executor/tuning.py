@@ -36,10 +36,10 @@ from graphfw.runtime.planning.copies import copied
 from graphfw.utils.hashing import blake2b
 
 _SECONDS = 0.05
-"""For how long a strategy is measured, about; at least one run of it is."""
+"""The time for which a strategy is measured, about; at least one run is."""
 
 _RUNS = 9
-"""How often it is run at most."""
+"""The most runs of a strategy."""
 
 _LARGEST = 1 << 30
 """With more bytes of operands nothing is measured."""
@@ -92,13 +92,13 @@ class Tuner:
 
     @cached_property
     def weights(self) -> int:
-        """How many bytes there are that last from run to run."""
+        """The bytes that last from run to run."""
         outputs = [t for node in self._graph.nodes for t in node.outputs if _lasts(t)]
         return sum([_bytes(tensor) for tensor in outputs])
 
     @cached_property
     def _between(self) -> int:
-        """How many bytes a run goes through from one use of a weight to the next."""
+        """The bytes that a run reads and writes from one use of a weight to the next."""
         # A power of two, so that the same layers in similar networks are measured once.
         return min(max(1 << self.weights.bit_length(), _LEAST), _CACHES)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 ALIGNMENT = 64
-"""Of every block, in bytes: a vector and a cache line."""
+"""The alignment of every block, in bytes: a vector and a cache line."""
 
 
 class Block(NamedTuple):

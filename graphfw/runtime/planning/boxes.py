@@ -15,7 +15,7 @@ from graphfw.runtime.kernels.steps import Storage, View
 from graphfw.runtime.kernels.views import is_whole, misplaced
 
 _ROLLED = 4
-"""So many axes may be rolled at once: each makes twice as many boxes."""
+"""The most axes that may be rolled at once: each makes twice as many boxes."""
 
 
 class Box(NamedTuple):

@@ -35,7 +35,7 @@ def collapsed_to_3d(
 
 
 class ScanLayout(NamedTuple):
-    """How a node walks along an axis.
+    """The operands of a node that goes along an axis, as views of three dims.
 
     Attributes:
         sizes: What is before the axis, it, and what is after.

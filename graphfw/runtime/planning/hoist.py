@@ -13,7 +13,7 @@ from graphfw.runtime.planning.blocks import bytes_at
 from graphfw.runtime.planning.schedule import written
 
 _SMALL = 1 << 20
-"""So many bytes may always be kept."""
+"""The number of bytes that may always be kept."""
 
 _GROWS = 2
 """More may be kept if it is at most so many times as large as what it is made of: it takes memory

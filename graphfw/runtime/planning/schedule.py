@@ -1,4 +1,4 @@
-"""When the steps of a plan run: levels of independent steps, one after the other."""
+"""The order of a plan's steps: levels of independent steps, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a step has to do, before anything is measured."""
+"""The work of a step, before anything is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONG = 5e-3
 """Seconds after which somebody waits for a step to end."""
 
 _SHARE = 0.005
-"""How much longer a step may take for a copy of its results."""
+"""The fraction of a step's time that a copy of its results may take."""
 
 
 def is_worth_a_copy(step: Step) -> bool:

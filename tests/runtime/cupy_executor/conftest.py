@@ -1,4 +1,4 @@
-"""Where the CuPy executor's tests run: on the stand-ins (`fake`), some also on a GPU."""
+"""The machines of the CuPy executor's tests: on the stand-ins (`fake`), some also on a GPU."""
 
 import sys
 

@@ -55,7 +55,7 @@ def storage_of(array: Array) -> Temp:
 
 
 def view_of(array: Array, memory: dict[Storage, Array], shape: Any = None) -> View:
-    """How an array lies in the memory of the one that it is a view of."""
+    """The view of an array in the memory of its base."""
     whole = whole_of(array)
     storage = next((s for s, known in memory.items() if known is whole), None) or storage_of(whole)
     memory[storage] = whole

@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.fourier.stages import (
 )
 
 BOUND = {np.complex64: 6e-7, np.complex128: 1.2e-15}
-"""How far results may be off, relative to their norm."""
+"""The largest error of results, relative to their norm."""
 
 COMPLEX = [np.complex64, pytest.param(np.complex128, marks=pytest.mark.exhaustive)]
 

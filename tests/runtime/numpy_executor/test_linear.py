@@ -13,7 +13,7 @@ from graphfw.runtime.numpy_executor import compiled
 from graphfw.runtime.numpy_executor.names import name_of
 
 LONGEST = 1500
-"""So many lines of LLVM the longest function has at most, whatever the graph."""
+"""The most lines of LLVM of the longest function, whatever the graph."""
 
 
 def chain_with_gradient(x, n):

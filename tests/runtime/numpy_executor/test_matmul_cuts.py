@@ -1,4 +1,4 @@
-"""How products are cut into work items, pieces and tiles."""
+"""The division of products into work items, pieces and tiles."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def by_vectors(a: Array, b: Array) -> Array:
 
 
 def error(got: Array, a: Array, b: Array) -> Array:
-    """How far a product is off, relative to the sum of |a b|."""
+    """The error of a product, relative to the sum of |a b|."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(np.abs(got - a @ b) / (np.abs(a) @ np.abs(b)))

@@ -21,7 +21,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """How many iterations Python has asked for, call by call."""
+    """The numbers of iterations that Python has asked for, call by call."""
     made: list[int | None] = []
     real = Iterations.__call__
 

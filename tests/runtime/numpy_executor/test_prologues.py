@@ -259,7 +259,7 @@ def test_what_plans_tell():
 # Right operands.
 
 WHERE = {"b": True, "b across": False}
-"""How the tensor of a right operand lies, and whether the operand is its transpose."""
+"""The layouts of the tensor of a right operand, and whether the operand is its transpose."""
 
 
 def right_product(m, k, n, dtype, turned, batch=()):

@@ -26,7 +26,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many iterations each native call has made."""
+    """The number of iterations of each native call."""
     made: list[int] = []
     real = Iterations.__call__
 

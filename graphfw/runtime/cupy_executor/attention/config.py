@@ -113,7 +113,7 @@ _OF_FEW = [
     *[BlockTiles(warps=1, split=1, m=1, n=n) for n in (8, 4, 2)],
     *[BlockTiles(warps=2, split=2, m=1, n=n) for n in (4, 2)],
 ]
-"""As a decoder has few queries: so that no warp is without any."""
+"""Tiles for few queries, as a decoder has: no warp is without any."""
 
 
 class Mask(NamedTuple):

@@ -1,4 +1,4 @@
-"""From kernels to CUDA C++.
+"""The translation of kernels to CUDA C++.
 
 `CudaCode` is the code of a kernel: its source, and how it is launched; `HandwrittenCode` that of
 one that is written by hand. All sources share `PRELUDE`.

@@ -26,13 +26,13 @@ from graphfw.runtime.kernels.walk import postorder, roots, statements
 Form: TypeAlias = Literal["elements", "rows", "columns", "items", "sums"]
 
 _VECTOR = 16
-"""How many bytes a thread reads or writes at once."""
+"""The bytes that a thread reads or writes at once."""
 
 TILE = 32
-"""How many rows and columns a tile has."""
+"""The number of rows, and of columns, of a tile."""
 
 _TILES = 4
-"""So many tiles have room in a block's memory at once."""
+"""The number of tiles for which a block's memory has room."""
 
 PARTIAL = 16
 """Bytes of what a block has found of a row that others share with it."""

@@ -1,4 +1,4 @@
-"""How a kernel is launched at given sizes: which variant, with how many threads.
+"""The launch of a kernel at given sizes: the variant, and the number of threads.
 
 What is computed depends on the sizes only, never on the device: the number of threads that share a
 row, and so the order of its sums, is chosen here, and blocks that do not fit at once wait.
@@ -58,7 +58,7 @@ _LONG = 1024
 """Rows from this length on are shared by a block."""
 
 _FEW_ROWS = 256
-"""Where there are fewer rows, a block shares each if it is longer than a warp."""
+"""The number of rows up to which a block shares each row that is longer than a warp."""
 
 _MANY_COLUMNS = 8192
 """With so many columns, each is left to a thread."""
@@ -96,7 +96,7 @@ def without_alignment(variant: str) -> str:
 
 
 _SHARED_ELEMENTS = {"block": 32, "items": 32, "across": 256}
-"""How many values joins have room for where they have a block's memory: see prelude.cuh."""
+"""The number of values for which a block's memory has room in joins: see prelude.cuh."""
 
 SPLIT = ("split", f"split{VECTOR}", "apart")
 """The variants in which several blocks share rows."""
@@ -105,7 +105,7 @@ _ENOUGH = 512
 """With so many blocks a GPU is busy: rows need not be shared by several."""
 
 _PIECE = 16
-"""So many positions at least are left to each thread of blocks that share a row."""
+"""The least positions of each thread of blocks that share a row."""
 
 
 def variants(kernel: Kernel) -> tuple[str, ...]:

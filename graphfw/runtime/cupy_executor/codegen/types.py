@@ -1,4 +1,4 @@
-"""How values of each dtype are written in CUDA C++, and the primitive functions of them."""
+"""The types and primitive functions of each dtype in CUDA C++."""
 
 from __future__ import annotations
 

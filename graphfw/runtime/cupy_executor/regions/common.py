@@ -117,7 +117,7 @@ class BoundRegion(ABC):
     @property
     @abstractmethod
     def how(self) -> str:
-        """How it is computed, for reports."""
+        """A description of the computation, for reports."""
 
     @abstractmethod
     def run(self, worker: Worker, run: RunMemory, rng: Rng) -> None:

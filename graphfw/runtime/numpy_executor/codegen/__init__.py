@@ -1,4 +1,4 @@
-"""From kernels to LLVM IR for CPUs: explicit vectors, invariants outside of loops.
+"""The translation of kernels to LLVM IR for CPUs: explicit vectors, invariants outside of loops.
 
 `KernelCode` is the code of a kernel. `region`, `module` and `scratch_bytes` serve generators that
 have a kernel's elements computed inside of their own loops.

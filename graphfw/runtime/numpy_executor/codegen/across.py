@@ -18,10 +18,10 @@ from graphfw.runtime.numpy_executor.codegen.target import Processor
 from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 
 _SQUARE = 16
-"""So many vectors are transposed at once at most: more would not stay in registers."""
+"""The most vectors that are transposed at once: more would not stay in registers."""
 
 _OPERANDS = 4
-"""So many operands are transposed at most, for the stack's sake; others are gathered."""
+"""The most operands that are transposed, for the stack's sake; others are gathered."""
 
 
 Operands = list[tuple[Load, ...]]

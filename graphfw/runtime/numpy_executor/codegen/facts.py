@@ -117,7 +117,7 @@ class KernelFacts:
 
     @cached_property
     def library_calls(self) -> int:
-        """How many values of the vector loops are made by functions of the library."""
+        """The number of values of the vector loops that functions of the library compute."""
         calls = [e for e in self.exprs if isinstance(e, Call) and self.loop_of(e).varying]
         return len([e for e in calls if PRIMITIVES[e.function].source == "library"])
 
@@ -166,7 +166,7 @@ class KernelFacts:
 
 
 class VectorShape(NamedTuple):
-    """How many elements are computed side by side: `vectors` vectors of `lanes` each."""
+    """The elements that are computed side by side: `vectors` vectors of `lanes` each."""
 
     lanes: int
     vectors: int

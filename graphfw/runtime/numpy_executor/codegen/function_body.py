@@ -35,7 +35,7 @@ class FunctionBody:
 
     @property
     def declarations(self) -> dict[str, str]:
-        """By symbol, the declarations of the functions that `call` and `primitives` use."""
+        """The declarations of the functions that `call` and `primitives` use, by symbol."""
         return self._writer.declarations
 
     def call(self, result: str, symbol: str, arguments: list[tuple[str, str]]) -> str:

@@ -45,7 +45,7 @@ _SIZE = 0x7FFF_FFFF
 """The bits of a float32 without its sign."""
 _INFINITY = 0x7F80_0000
 _REBIAS = 112
-"""By how much the exponents of float32 are biased more than those of float16."""
+"""The difference between the biases of the exponents of float32 and float16."""
 _LEAST_EXPONENT = 24
 """The least number of float16 is 2^-24."""
 

@@ -35,7 +35,7 @@ class FunctionText(NamedTuple):
 
 
 class ScratchBytes(NamedTuple):
-    """How much scratch memory a thread needs: `per_inner * inner positions of a row + constant`."""
+    """The scratch memory of a thread: `per_inner * inner positions of a row + constant`."""
 
     per_inner: int
     constant: int

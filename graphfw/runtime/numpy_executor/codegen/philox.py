@@ -22,7 +22,7 @@ _KEY_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _LOWER = 0xFFFFFFFF
 _COMMON = 3 + 2 * (_ROUNDS - 1)
-"""So many numbers are the same for all blocks: see `stream`."""
+"""The number of values that are the same for all blocks: see `stream`."""
 
 
 def stream(writer: Writer, drawn: str, key: str, lanes: int) -> str:

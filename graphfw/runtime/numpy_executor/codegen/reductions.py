@@ -24,7 +24,7 @@ _FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "all": "a
 
 
 class Combiner:
-    """How two values of a reduction become one.
+    """The combination of two values of a reduction.
 
     Attributes:
         kind: Which reduction.

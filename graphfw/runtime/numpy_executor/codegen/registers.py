@@ -1,4 +1,4 @@
-"""How values of each dtype lie in memory and in registers, and how literals are written.
+"""The LLVM types of each dtype in memory and in registers, and the texts of literals.
 
 Bools are bytes in memory and single bits in registers. The 16-bit floats are loaded and stored as
 their bits, and are float32 in registers, rounded to their dtype after each operation.

@@ -72,7 +72,7 @@ class Writer:
         return name
 
     def pure(self, text: str, level: int) -> str:
-        """Like `let`, of what gives the same result each time: written once."""
+        """Add an instruction, unless an equal one is there, and return the name of its result."""
         known = self._known[level]
         if text not in known:
             known[text] = self.let(text, level)

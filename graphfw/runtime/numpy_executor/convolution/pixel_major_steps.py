@@ -53,8 +53,7 @@ _MAXIMUM = 0.15
 """The cycles for each element that is compared."""
 
 _STRIP = 8
-"""So many rows of positions of windows are a work item: at its border rows are computed once "
-"more."""
+"""The rows of window positions of a work item. Rows at its border are computed once more."""
 
 _WORK_ITEMS = 16
 """There may be fewer in each, so that there are as many work items."""

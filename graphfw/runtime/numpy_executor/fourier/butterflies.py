@@ -15,7 +15,7 @@ from graphfw.runtime.kernels.primitives import PrimitiveCalls
 from graphfw.runtime.numpy_executor.fourier.roots import roots
 
 RADICES = (16, 13, 11, 8, 7, 5, 4, 3, 2)
-"""How many numbers a stage can transform."""
+"""The radices of stages: the numbers that one transform takes."""
 
 _K = PrimitiveCalls()
 _ROOT_HALF = sqrt(0.5)

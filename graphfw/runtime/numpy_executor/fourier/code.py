@@ -27,7 +27,7 @@ _HEAD = ("groups", "groups of a work item", "groups after which buffers begin an
 
 
 class BufferAddress(NamedTuple):
-    """Where a buffer of a stage lies.
+    """The memory of a buffer of a stage.
 
     Attributes:
         operand: The number of an operand, or `SCRATCH`.

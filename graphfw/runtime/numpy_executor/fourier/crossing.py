@@ -23,7 +23,7 @@ from graphfw.runtime.numpy_executor.fourier.stages import StageKernel, StagePara
 from graphfw.runtime.planning.work import ceil
 
 _VECTOR = 16
-"""As many elements as any vector has, or a multiple."""
+"""A number of elements that is a multiple of any vector's."""
 
 
 class CrossingSizes(NamedTuple):

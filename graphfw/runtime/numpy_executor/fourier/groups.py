@@ -23,7 +23,7 @@ _COLUMNS = 1 << 15
 """Numbers that a group of columns has at most, if that are some vectors: likewise the second."""
 
 _WIDTH = 64
-"""So many columns a group has at most."""
+"""The most columns of a group."""
 
 
 class End(NamedTuple):
@@ -73,7 +73,7 @@ class LineLoops(NamedTuple):
 
 
 class Groups(abc.ABC):
-    """How an array is cut into groups.
+    """A division of an array into groups.
 
     Attributes:
         weaves: Whether the first stage does.
@@ -101,7 +101,7 @@ class Groups(abc.ABC):
     @property
     @abc.abstractmethod
     def strides(self) -> tuple[DimLike, DimLike, DimLike]:
-        """How scratch memory lies, as the strides of an `End`."""
+        """The strides of scratch memory, as those of an `End`."""
 
     def scratch(self, half: int, plane: int) -> End:
         """Return the scratch memory of numbers, one half of it.

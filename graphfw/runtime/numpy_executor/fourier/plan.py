@@ -1,4 +1,4 @@
-"""How a length is taken apart into stages, and the numbers that these multiply by."""
+"""The stages of a length, and the numbers that they multiply by."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _WORK_ITEM = 1 << 15
 """Numbers of a work item, if there are so many."""
 
 _WORK_ITEMS = 8
-"""So many work items keep threads busy."""
+"""The number of work items that keep threads busy."""
 
 
 class Direction(NamedTuple):
@@ -87,7 +87,7 @@ class StageSequence:
         # The rest keeps planes from driving each other out of the cache.
         self._plane = (groups.numbers * dtype.itemsize + 63) // 64 * 64 + 64
         self._used = 0
-        """How many halves of scratch memory are in use."""
+        """The number of halves of scratch memory that are in use."""
         self._half = 1
         """The half that was written last."""
 

@@ -43,7 +43,7 @@ Turns: TypeAlias = Literal["no", "rows", "positions", "each", "lines"]
 each row, position and k, or for each row and k."""
 
 Way: TypeAlias = Literal["complex", "apart", "planes"]
-"""How neighbouring numbers lie: the components in turn, far apart, or each component by itself."""
+"""The arrangement of neighbouring numbers: components in turn, or each component by itself."""
 
 
 class StageKind(NamedTuple):
@@ -72,7 +72,7 @@ class StageKind(NamedTuple):
 
 
 class Strides(NamedTuple):
-    """How far numbers lie apart, in elements of components."""
+    """The distance of numbers, in elements of components."""
 
     batch: DimLike
     row: DimLike

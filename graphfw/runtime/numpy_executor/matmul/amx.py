@@ -79,7 +79,7 @@ class _Operations(Protocol):
     """The operations on eight tiles, in the functions of a module."""
 
     declarations: dict[str, str]
-    """By symbol, the declarations of what they call."""
+    """The declarations of the functions that they call, by symbol."""
     definition: str
     """The definition of the type in the module."""
 

@@ -95,7 +95,7 @@ class WorkItemCode(Code, Protocol):
 
     @property
     def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
+        """The line that a module needs for calling it, by its symbol."""
         ...
 
 

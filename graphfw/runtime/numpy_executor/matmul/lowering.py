@@ -68,7 +68,7 @@ _BEYOND_CACHES = 1 << 25
 """Bytes of a matrix that has to come from memory in each run."""
 
 _TILE_ROWS = 9
-"""From so many rows on matrix tiles are used, of which each has 16."""
+"""The number of rows from which on matrix tiles of 16 rows are used."""
 
 _COMBINED = 1 << 14
 """The elements that a work item of `SplitKReduceCode` adds up."""

@@ -20,8 +20,7 @@ Layout: TypeAlias = Literal["rows", "columns", "other", "packed"]
 """The order of `b` in memory; "packed" is panels of all of its columns, made in advance."""
 
 _AHEAD = 8
-"""How many rows in advance memory is asked for: rows lie too far apart for the processor to "
-"guess."""
+"""The distance in rows of prefetched memory: rows are too far apart for the processor to guess."""
 
 
 def packing(symbol: str, shape: TileShape, layout: Layout) -> str:

@@ -28,4 +28,5 @@ class MatMulParams(ParamBlock):
     CHUNK_ROWS: int
     CHUNK_COLUMNS: int
     SECTIONS: int
-    """Of the columns: a work item has some of the first, and the same positions of the others."""
+    """The sections of the columns: a work item has some columns of the first, and the same of the
+    others."""

@@ -1,4 +1,4 @@
-"""How a product is cut into work items: by its sizes only, not by the number of threads."""
+"""The division of a product into work items, by its sizes and not by the number of threads."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ _MOST_RAGGED = 8
 and x86 has registers for so many."""
 
 _FEW, _PIECE, _FEWEST = 4, 1024, 4
-"""Of few rows a block has so many columns, if there are so many blocks then: long pieces of the
-rows of the right operand are read faster."""
+"""The most rows of a block of few rows, its columns, and the fewest of such blocks: long pieces of
+the rows of the right operand are read faster."""
 
 _ASSUMED = 512
 """The size that is assumed where it is not known until the graph runs."""

@@ -37,7 +37,7 @@ class SharedFunction(abc.ABC):
 
     @property
     def declaration(self) -> dict[str, str]:
-        """By its symbol, the line that a module needs for calling it."""
+        """The line that a module needs for calling it, by its symbol."""
         return {self.name: f"declare fastcc void @{self.name}({self.types})"}
 
 

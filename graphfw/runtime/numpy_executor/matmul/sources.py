@@ -30,8 +30,8 @@ COMPUTED = "ptr %operands, ptr %params_of_b, i64 %row, i64 %column"
 """The arguments of what computes rows of the right operand, for which see `ComputedRows`."""
 
 _AHEAD = 5120
-"""How many bytes in advance memory of short rows is asked for: the processor's guesses end with
-each of them."""
+"""The distance in bytes at which memory of short rows is prefetched: the processor's guesses end
+with each of them."""
 
 _MOST_CALLS = 32
 """With more the code fills the instruction cache: loops have it once for each row that is read."""

@@ -28,7 +28,7 @@ MOST = 4
 """The most rows."""
 
 K_STEPS = {4: 4, 2: 8, 1: 8}
-"""For each height the number of rows of `b` that stream at once; the rest, one by one."""
+"""The number of rows of `b` that stream at once, by height; the others stream one by one."""
 
 
 def stream(

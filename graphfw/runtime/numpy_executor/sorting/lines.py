@@ -11,7 +11,7 @@ from graphfw.runtime.numpy_executor.sorting.keys import LaneKeys
 from graphfw.runtime.numpy_executor.sorting.network import Network
 
 Way: TypeAlias = Literal["along", "across"]
-"""How lines lie: elements of one are neighbours in memory, or those of neighbouring lines."""
+"""The arrangement of lines: neighbours in memory are elements of one line, or of several."""
 
 
 class Lines(NamedTuple):
