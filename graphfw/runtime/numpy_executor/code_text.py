@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from graphfw.ir.dtype import DType
+from graphfw.ir.op import Op
 from graphfw.runtime.kernels.ir import Kernel
 from graphfw.runtime.kernels.printer import show
 from graphfw.runtime.kernels.steps import Code, LlvmCode
@@ -50,4 +51,5 @@ def _short(value: Any) -> str:
         return ", ".join(map(_short, value)) or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return value.name if isinstance(value, Processor | DType) else str(value)
+    is_op = isinstance(value, type) and issubclass(value, Op)
+    return str(value.name) if is_op or isinstance(value, Processor | DType) else str(value)

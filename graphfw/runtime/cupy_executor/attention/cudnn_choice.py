@@ -33,11 +33,11 @@ def why_not(capability: str) -> str:
 
 def said(nodes: Sequence[Node], capability: str) -> list[str]:
     """Say why cuDNN is not asked for nodes that are attention; see `why_not`."""
-    found = {node.op.name: node for node in nodes}
+    found = {type(node.op): node for node in nodes}
     reason = why_not(capability)
     if found and reason:
         return [f"cuDNN is asked for no attention: {reason}"]
-    return [f"cuDNN is not asked for {name}: {declined(node)}" for name, node in found.items()]
+    return [f"cuDNN is not asked for {op.name}: {declined(node)}" for op, node in found.items()]
 
 
 def declined(node: Node) -> str:

@@ -7,12 +7,14 @@ that overflow would become NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from graphfw.ir.dtype import DType
+from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from graphfw.runtime.cupy_executor.codegen import (
     NOTHING,
     CudaCode,
@@ -38,7 +40,7 @@ _TEXT = (Path(__file__).parent / "scans.cuh").read_text("utf-8")
 _LONG = 64
 """The length from which on a block sums a contiguous line."""
 
-_KINDS = {"cumulative_sum": "GF_SUM", "cumulative_prod": "GF_PROD"}
+_KINDS: Mapping[type[Op], str] = {CumulativeSum: "GF_SUM", CumulativeProd: "GF_PROD"}
 
 
 def scan_steps(
@@ -52,7 +54,7 @@ def scan_steps(
     walk = scan_layout_of(node, inputs, output, CudaCode)
     step = Step(
         nodes=(node,),
-        code=_code(dtype, node.op.name, reverse=walk.reverse, exclusive=walk.exclusive),
+        code=_code(dtype, type(node.op), reverse=walk.reverse, exclusive=walk.exclusive),
         operands=walk.operands,
         written=(True, *[False for _ in inputs]),
         params=(*walk.sizes, *walk.params),
@@ -62,24 +64,24 @@ def scan_steps(
     return [*walk.copies, step]
 
 
-def _code(dtype: DType, name: str, *, reverse: bool, exclusive: bool) -> HandwrittenCode:
+def _code(dtype: DType, op: type[Op], *, reverse: bool, exclusive: bool) -> HandwrittenCode:
     traits = f"{str(reverse).lower()}, {str(exclusive).lower()}"
     kind = register(dtype)
-    if name == "recurrence":
+    if op is Recurrence:
         call = f"gf_recurrence_lines<{str(reverse).lower()}, {kind}>"
     else:
-        call = f"gf_cumulative_lines<{_KINDS[name]}, {traits}, {kind}>"
+        call = f"gf_cumulative_lines<{_KINDS[op]}, {traits}, {kind}>"
     functions = [Variant("lines", call, THREADS)]
-    if name == "cumulative_sum":
+    if op is CumulativeSum:
         functions.append(Variant("rows", f"gf_cumulative_rows<{traits}, {kind}>", THREADS))
-    inputs = 2 if name == "recurrence" else 1
+    inputs = 2 if op is Recurrence else 1
     return HandwrittenCode(
-        name=name,
+        name=op.name,
         text=_TEXT,
         buffers=(Buffer(dtype, True), *[Buffer(dtype, False)] * inputs),
         params=3 + 4 * inputs,
         functions=tuple(functions),
-        launching=partial(_launched, may_share=name == "cumulative_sum"),
+        launching=partial(_launched, may_share=op is CumulativeSum),
     )
 
 

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike, dim_max
 from graphfw.ir.dtype import int64
+from graphfw.ir.op import Op
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
-from graphfw.ops.nn.pooling_ops import WindowPut
+from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowPut, WindowTake
 from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
@@ -37,8 +38,8 @@ from graphfw.utils.records import record
 _WORK_ITEM = 1 << 14
 """About the number of elements of the image of a work item."""
 
-_ADDS = ("window_put", "fold")
-"""The codes that add to an image; the others read one."""
+_ADDS = (WindowPut, FoldWindows)
+"""The ops that add to an image; the others read one."""
 
 
 class ArgmaxParams(ParamBlock):
@@ -61,7 +62,7 @@ class WindowArgmaxCode:
     """A work item: some planes of the result. Operands: those of the op, the result.
 
     Attributes:
-        name: The op's.
+        op: The op's class.
         shape: The vectors.
         rank: The number of spatial dims.
         step: See `window_bounds`; 0, too, if positions of another operand are not contiguous.
@@ -72,7 +73,7 @@ class WindowArgmaxCode:
         target: The processor.
     """
 
-    name: str
+    op: type[Op]
     shape: TileShape
     rank: int
     step: window_bounds.DenseStride
@@ -86,7 +87,7 @@ class WindowArgmaxCode:
         """All that the code depends on."""
         what = f"{self.rank} {self.step} {self.width} {self.is_dense} {self.is_long}"
         stored = f"{self.shape.stored} {self.shape.lanes}"
-        return f"{self.name} {stored} {what} for {self.target.name}\n"
+        return f"{self.op.name} {stored} {what} for {self.target.name}\n"
 
     def llvm(self, symbol: str) -> str:
         """Return the LLVM module."""
@@ -144,7 +145,7 @@ class _WindowArgmax(WindowBounds):
 
     def __init__(self, code: WindowArgmaxCode) -> None:
         # An image that is added to has the dtype of the computation.
-        shape, self.adds = code.shape, code.name in _ADDS
+        shape, self.adds = code.shape, code.op in _ADDS
         seen = shape._replace(stored=shape.dtype) if self.adds else shape
         super().__init__(seen, code.rank, code.step or 1, ArgmaxParams.COUNT, is_long=code.is_long)
         self.code = code
@@ -154,12 +155,12 @@ class _WindowArgmax(WindowBounds):
 
     def _operands(self) -> list[_Operand]:
         """Read the operands' addresses and strides."""
-        name, rank, body = self.code.name, self.code.rank, self.body
+        op, rank, body = self.code.op, self.code.rank, self.body
         positions = itertools.count(ArgmaxParams.COUNT + Spatial.COUNT * rank)
         found = []
-        for number in range(1 if name in ("window_argmax", "fold") else 2):
+        for number in range(1 if op in (WindowArgmax, FoldWindows) else 2):
             item = 8 if number else self.values.dtype.itemsize
-            window = rank if name == "fold" else 0
+            window = rank if op is FoldWindows else 0
             first, *gaps = [
                 body.mul(body.array("%params", next(positions)), item)
                 for _ in range(3 + window + rank)
@@ -191,7 +192,7 @@ class _WindowArgmax(WindowBounds):
         size, item = body.array("%params", ArgmaxParams.SIZE), code.shape.stored.itemsize
         if not self.adds:
             image = starts[0]
-            line = 8 if code.name == "window_argmax" else item
+            line = 8 if code.op is WindowArgmax else item
             result = body.at(result, body.mul(body.mul(plane, body.mul(rows, positions)), line))
         else:
             result = body.at(result, body.mul(body.mul(plane, size), item))
@@ -242,24 +243,24 @@ class _WindowArgmax(WindowBounds):
         known: Sequence[_Along],
     ) -> None:
         """Compute the positions of a strip in one row."""
-        body, name, (row, position, run) = self.body, self.code.name, where
+        body, op, (row, position, run) = self.body, self.code.op, where
         outer = self.split(row, Spatial.POSITIONS, self.dims[:-1])
         pairs = zip(starts, self.operands, strict=True)
         there = [self.offset(start, one.strides, [*outer, position]) for start, one in pairs]
         kept, item = self.stored.mask(run), self.values.dtype.itemsize
         taps = self.elements(image, outer, (position, run), known)
         flat = body.add(body.mul(row, self.dims[-1][Spatial.POSITIONS]), position)
-        if name == "window_argmax":
+        if op is WindowArgmax:
             chosen = self.largest(taps)
             self.store_numbers(chosen, body.at(result, body.mul(flat, 8)), kept)
-        elif name == "window_take":
+        elif op is WindowTake:
             taken = self.taken(taps, self.numbers(there[1], kept))
             to = body.at(result, body.mul(flat, item))
             if self.code.step:
                 self.values.store_some(taken, to, kept)
             else:
                 self.values.store_first(taken, to)
-        elif name == "window_put":
+        elif op is WindowPut:
             number, value = self.numbers(there[1], kept), self.values.load_some(there[0], kept)
             for tap in taps:
                 self.add(tap, [self.only(value, number, one) for one in tap.numbers])
@@ -452,7 +453,7 @@ def steps_of(
     step = dims[-1].step if is_dense else 0
     width, is_near = written_width(dims[-1].taps), op.dilations[-1] == 1
     is_long = window_bounds.is_long(op.window)
-    code = WindowArgmaxCode(op.name, shape, rank, step, width, is_near, is_long, host())
+    code = WindowArgmaxCode(type(op), shape, rank, step, width, is_near, is_long, host())
     operands = (*[view.storage for view in inputs], result.storage)
     written = (*[False] * len(inputs), True)
     scratch = size * shape.size if adds and shape.converts else 0

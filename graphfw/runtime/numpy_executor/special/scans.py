@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from graphfw.ir.dim import dim_max, dim_min
 from graphfw.ir.dtype import DType, float32
+from graphfw.ir.op import Op
 from graphfw.ir.tensor import Node
+from graphfw.ops.reduce.cumulative import CumulativeProd, CumulativeSum, Recurrence
 from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen import KernelCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
@@ -39,26 +41,26 @@ class ScanCode:
 
     Args:
         dtype: The dtype of all operands.
-        name: The op's name.
+        op: The op's class.
         reverse: Whether it begins at the end.
         exclusive: Whether results leave the element itself out.
         rows: Whether the last dim has one element.
     """
 
     def __init__(
-        self, dtype: DType, name: str, *, reverse: bool, exclusive: bool, rows: bool
+        self, dtype: DType, op: type[Op], *, reverse: bool, exclusive: bool, rows: bool
     ) -> None:
         self._dtype = dtype
-        self._name = name
+        self._op = op
         self._reverse = reverse
         self._exclusive = exclusive
         self._rows = rows
-        self._inputs = 2 if name == "recurrence" else 1
+        self._inputs = 2 if op is Recurrence else 1
 
     @property
     def key(self) -> str:
         traits = f"{self._reverse} {self._exclusive} {self._rows}"
-        return f"scan {self._name} {self._dtype.name} {traits}"
+        return f"scan {self._op.name} {self._dtype.name} {traits}"
 
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
@@ -173,24 +175,24 @@ class ScanCode:
         return Number(float32 if self._dtype.is_low_precision else self._dtype, lanes)
 
     def _identity(self, number: Number) -> str:
-        if self._name == "cumulative_prod":
+        if self._op is CumulativeProd:
             return number.constant(1)
         # -0.0 is the identity of sums; 0.0 would turn -0.0 into 0.0.
-        return number.constant(-0.0 if self._name == "cumulative_sum" else 0.0)
+        return number.constant(-0.0 if self._op is CumulativeSum else 0.0)
 
     def _next(
         self, f: BranchWriter, number: Number, index: str, state: str, xs: Sequence[str]
     ) -> tuple[str, str]:
         """Return the result at an element, and the state after it."""
-        if self._name == "recurrence":
+        if self._op is Recurrence:
             factor, term = xs
             return state, number.add(f, number.multiply(f, factor, state), term)
         (x,) = xs
-        combine = number.add if self._name == "cumulative_sum" else number.multiply
+        combine = number.add if self._op is CumulativeSum else number.multiply
         after = combine(f, state, x)
         if not self._exclusive:
             return after, after
-        nothing = number.constant(0 if self._name == "cumulative_sum" else 1)
+        nothing = number.constant(0 if self._op is CumulativeSum else 1)
         first = f.let(f"icmp eq i64 {index}, 0")
         return number.choose(f, first, nothing, state), after
 
@@ -211,7 +213,7 @@ def scan_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> l
     blocks = ceil(after, block)
     code = ScanCode(
         dtype,
-        node.op.name,
+        type(node.op),
         reverse=walk.reverse,
         exclusive=walk.exclusive,
         rows=rows,
