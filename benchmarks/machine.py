@@ -79,10 +79,10 @@ def gpu() -> str:
     """Return the first GPU's name, its memory and its driver's version."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+        answer = subprocess.run(query, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return "no GPU"
-    return told.splitlines()[0]
+    return answer.splitlines()[0]
 
 
 def device(kind: str) -> str:

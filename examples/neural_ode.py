@@ -81,11 +81,11 @@ def describe(updates: int) -> Model:
         def speed(y: gf.Tensor) -> gf.Tensor:
             return network(y**3)
 
-        def trip(y: gf.Tensor, h: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
+        def advance(y: gf.Tensor, h: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
             y = moved(speed, y, h)
             return y, y
 
-        _, path = gf.scan(trip, start, steps)  # [time, batch, 2], for any number of steps
+        _, path = gf.scan(advance, start, steps)  # [time, batch, 2], for any number of steps
         loss = gf.mean(gf.abs(path - target))
         schedule = gf.optim.schedules.cosine(1e-2, updates)
         update = gf.optim.Adam(schedule).minimize(loss)

@@ -39,10 +39,10 @@ def test_a_rung_that_fails_says_what_to_look_at(fake, monkeypatch, capsys):
         staging.Staging, "fetch", lambda *given: [array + 1 for array in fetch(*given)]
     )
     assert gpu_ladder.main(["context"]) == 1
-    told = capsys.readouterr()
-    assert "the rung 'context' fails: a context on the GPU" in told.out
-    assert "look at: python -m graphfw doctor" in told.out
-    assert "Arrays are not equal" in told.err
+    printed = capsys.readouterr()
+    assert "the rung 'context' fails: a context on the GPU" in printed.out
+    assert "look at: python -m graphfw doctor" in printed.out
+    assert "Arrays are not equal" in printed.err
 
 
 def test_a_gpu_that_fails_for_good_fails_the_rung(fake, capsys):

@@ -58,15 +58,15 @@ def _functions():
 
 @pytest.mark.parametrize(("function", "name", "count"), list(_functions()))
 def test_while_a_graph_is_described(function, name, count):
-    told = set()
+    summaries = set()
     for arrays in itertools.product(GIVEN.values(), repeat=count):
         with gf.Graph():
             given = [gf.placeholder(a.shape, str(a.dtype)) for a in arrays]
             try:
                 function(*given)
             except gf.GraphfwError as error:
-                told.add(error.summary)
-    for summary in told:
+                summaries.add(error.summary)
+    for summary in summaries:
         own = summary.removeprefix("random.").startswith((f"{name}: ", *ON_VALUES))
         assert own or NO_DTYPE in summary, summary
 

@@ -105,11 +105,12 @@ WORDS_TO_AVOID = {
 AVOIDED_IN_PACKAGE = {*"trip trips told behind alone turned place places part parts".split()}
 """Words that no name of the package has. (A recurrent layer has cells.)"""
 
-AVOIDED_EVERYWHERE = {"part", "parts"}
-"""Words that no name of tests, benchmarks and examples has either."""
+AVOIDED_EVERYWHERE = {"trip", "trips", "told", "behind", "part", "parts"}
+"""Words that no name in tests, benchmarks and examples has. (Names of tests are prose.)"""
 
 PROSE = re.compile(r'(?s:""".*?""")|#.*')
-IN_PLACE = re.compile("in_?place", re.IGNORECASE)
+USUAL = re.compile("in_?place|round_?trip", re.IGNORECASE)
+"""Terms of the field that have such a word."""
 
 
 def sources(*folders: str) -> Iterator[tuple[str, str]]:
@@ -142,13 +143,16 @@ def test_names_are_words_of_the_glossary():
     found = []
     for name, source in sources("graphfw/", "tests/", "benchmarks/", "examples/"):
         avoided = avoided_in(name)
-        code = IN_PLACE.sub("", PROSE.sub("", source)).lower()
+        code = USUAL.sub("", PROSE.sub("", source)).lower()
         words = re.split(r"[\W_]+", code)
         names = {Path(name).stem}
         if avoided & {*words}:  # parsing takes long
             names.update(defined(ast.parse(source)))
         used = {
-            (given, word) for given in names for word in IN_PLACE.sub("", given).lower().split("_")
+            (given, word)
+            for given in names
+            if not given.startswith("test_")
+            for word in USUAL.sub("", given).lower().split("_")
         }
         found += [
             f"{name}: {given}: say {WORDS_TO_AVOID[word]}"

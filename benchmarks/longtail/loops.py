@@ -31,15 +31,15 @@ def _scan(xp: Any, step: Step, init: Any, xs: Any) -> Any:
     return carry, None if ys[0] is None else xp.stack(ys)
 
 
-def _repeat(xp: Any, trips: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
+def _repeat(xp: Any, iterations: int, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """Return what a body of (number, carry) makes of a carry in so many trips."""
     if name_of(xp) == "graphfw":
-        return xp.fori_loop(0, trips, body, init)
+        return xp.fori_loop(0, iterations, body, init)
     if name_of(xp) == "jax":
         import jax
 
-        return jax.lax.fori_loop(0, trips, body, init)
-    for number in range(trips):
+        return jax.lax.fori_loop(0, iterations, body, init)
+    for number in range(iterations):
         init = body(number, init)
     return init
 
@@ -138,17 +138,17 @@ def _filled_numba() -> Any:
     return filled
 
 
-def _to_fill(trips: int, n: int) -> Arrays:
-    return [*normal((trips,)), np.zeros(n, np.float32)]
+def _to_fill(iterations: int, n: int) -> Arrays:
+    return [*normal((iterations,)), np.zeros(n, np.float32)]
 
 
 def fill_array(draw: Draw) -> Contest:
-    trips, n = draw.size(500, 5000), draw.size(10_000, 1_000_000)
+    iterations, n = draw.size(500, 5000), draw.size(10_000, 1_000_000)
     functions = each(_filled, ("graphfw", "jax"))
     functions |= each(_filled_in_place, ("numpy", "torch"))
-    inputs = functools.partial(_to_fill, trips, max(n, trips + 2))
+    inputs = functools.partial(_to_fill, iterations, max(n, iterations + 2))
     formula = Formula(inputs, **functions, numba=_filled_numba)
-    return contest(f"{trips} elements of {n:,} set one by one in a loop", formula)
+    return contest(f"{iterations} elements of {n:,} set one by one in a loop", formula)
 
 
 # A linear recurrence of complex numbers, as in state spaces.  x: [steps, batch, width]

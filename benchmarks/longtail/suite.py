@@ -80,16 +80,16 @@ def seed_of_commit() -> int:
     Raises:
         ValueError: There is no commit.
     """
-    told = subprocess.run(
+    done = subprocess.run(
         ["git", "rev-parse", "HEAD"],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    if told.returncode:
+    if done.returncode:
         raise ValueError("there is no commit to take the seed from: give one by --seed")
-    return int(told.stdout[:8], 16)
+    return int(done.stdout[:8], 16)
 
 
 def main(arguments: list[str]) -> None:

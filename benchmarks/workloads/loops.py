@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.frameworks import Arrays, Formula, Function
 from benchmarks.workload import Contest, Maker, Target
 
-TRIPS = 1000
+ITERATIONS = 1000
 
 Step = Callable[..., Any]
 
@@ -47,18 +47,18 @@ def _each(function: Function) -> dict[str, Any]:
 
 
 def _scan_graphfw(step: Step, init: Any, xs: Any = None) -> Any:
-    return _graphfw().scan(step, init, xs, length=None if xs is not None else TRIPS)
+    return _graphfw().scan(step, init, xs, length=None if xs is not None else ITERATIONS)
 
 
 def _scan_jax(step: Step, init: Any, xs: Any = None) -> Any:
     import jax
 
-    return jax.lax.scan(step, init, xs, length=TRIPS)
+    return jax.lax.scan(step, init, xs, length=ITERATIONS)
 
 
 def _scan_torch(step: Step, init: Any, xs: Any = None) -> Any:
     carry, ys = init, []
-    for x in range(TRIPS) if xs is None else xs:
+    for x in range(ITERATIONS) if xs is None else xs:
         carry, y = step(carry, x)
         ys.append(y)
     return carry, None if ys[0] is None else _torch().stack(ys)
@@ -225,7 +225,7 @@ FIELD_GRADIENT = Formula(
 
 def _rnn_inputs() -> Arrays:
     rng = np.random.default_rng(3)
-    x = rng.standard_normal((TRIPS, 32, 128), np.float32)
+    x = rng.standard_normal((ITERATIONS, 32, 128), np.float32)
     u, w = (rng.standard_normal((128, 128), np.float32) / 12 for _ in range(2))
     return [x, u, w, np.zeros(128, np.float32), None]
 
@@ -277,12 +277,12 @@ def _turns_graphfw(angle: Any, speed: Any) -> Any:
         kick = functools.partial(_kicked, gf)
         return gf.cond(number % 2 == 0, kick, _drifted, state), None
 
-    return [*gf.scan(step, (angle, speed), gf.arange(TRIPS))[0]]
+    return [*gf.scan(step, (angle, speed), gf.arange(ITERATIONS))[0]]
 
 
 def _turns_torch(angle: Any, speed: Any) -> Any:
     state = (angle, speed)
-    for number in range(TRIPS):
+    for number in range(ITERATIONS):
         state = _kicked(_torch(), state) if number % 2 == 0 else _drifted(state)
     return [*state]
 
@@ -294,7 +294,7 @@ def _turns_jax(angle: Any, speed: Any) -> Any:
         kick = functools.partial(_kicked, jax.numpy)
         return jax.lax.cond(number % 2 == 0, kick, _drifted, state), None
 
-    return [*jax.lax.scan(step, (angle, speed), jax.numpy.arange(TRIPS))[0]]
+    return [*jax.lax.scan(step, (angle, speed), jax.numpy.arange(ITERATIONS))[0]]
 
 
 TURNS = Formula(_turns_inputs, _turns_graphfw, torch=_turns_torch, jax=_turns_jax)

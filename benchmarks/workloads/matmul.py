@@ -243,7 +243,7 @@ def _narrow_contests(size: tuple[int, int, int], dtype: str) -> list[Contest]:
     ]
 
 
-def _rows_of_many_trips() -> Arrays:
+def _long_sums() -> Arrays:
     rng = np.random.default_rng(0)
     return [rng.standard_normal((32_000, width), np.float32) for width in (128, 1024)]
 
@@ -252,7 +252,7 @@ def _summed_over_rows(x: Any, y: Any) -> Any:
     return x.T @ y
 
 
-_GRADIENT = Formula(_rows_of_many_trips, *[_summed_over_rows] * 4)
+_GRADIENT = Formula(_long_sums, *[_summed_over_rows] * 4)
 
 WORKLOADS = [
     Contest(

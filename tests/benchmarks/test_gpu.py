@@ -20,8 +20,8 @@ SCRIPT = ROOT / ".ci" / "gpu"
 
 STUB = """#!{python}
 import json, os, sys
-told = json.loads(os.environ["TOLD"])
-found = [how for words, how in told.items() if set(words.split()) <= set(sys.argv)]
+codes = json.loads(os.environ["TOLD"])
+found = [how for words, how in codes.items() if set(words.split()) <= set(sys.argv)]
 if sys.argv[1:] == ["-m", "tests.gpu_ladder"]:
     print(*[f"{{name}}\\twhat it is" for name in ("low", "middle", "high")], sep="\\n")
 if sys.argv[2:3] == ["tests.gpu_ladder"] and found and found[0] == 1:
@@ -37,8 +37,8 @@ def script(tmp_path):
     python.write_text(STUB.format(python=sys.executable), "utf-8")
     python.chmod(0o755)
 
-    def run(*arguments, told=None):
-        wanted = {"PYTHON": str(python), "TOLD": json.dumps(told or {}), "ARRAY_API_TESTS": ""}
+    def run(*arguments, codes=None):
+        wanted = {"PYTHON": str(python), "TOLD": json.dumps(codes or {}), "ARRAY_API_TESTS": ""}
         return subprocess.run(
             ["bash", str(SCRIPT), *arguments],
             env={**os.environ, **wanted},
@@ -54,16 +54,16 @@ def script(tmp_path):
 class TestScript:
     def test_goes_on_where_it_stopped(self, script, tmp_path):
         folder = str(tmp_path / "found")
-        first = script(folder, "0", "doctor", "tests", told={"-m pytest gpu": 1})
+        first = script(folder, "0", "doctor", "tests", codes={"-m pytest gpu": 1})
         assert first.returncode == 1
         assert first.stdout.rstrip().endswith("done; failed: 1\ntests")
-        again = script(folder, "0", "doctor", "tests", told={"doctor": 1, "pytest": 1})
+        again = script(folder, "0", "doctor", "tests", codes={"doctor": 1, "pytest": 1})
         assert again.returncode == 1
         assert "-m graphfw doctor" not in again.stdout
 
     def test_the_ladder_stops_at_the_first_rung_that_fails(self, script, tmp_path):
         folder = str(tmp_path / "found")
-        first = script(folder, "0", "ladder", "doctor", told={"tests.gpu_ladder middle": 1})
+        first = script(folder, "0", "ladder", "doctor", codes={"tests.gpu_ladder middle": 1})
         assert first.returncode == 1
         assert first.stdout.splitlines()[-5:] == [
             "== rung middle",
@@ -81,39 +81,39 @@ class TestScript:
 
     def test_a_rung_that_hangs_twice_has_failed(self, script, tmp_path):
         folder, hangs = str(tmp_path / "found"), {"tests.gpu_ladder low": 124}
-        assert script(folder, "0", "ladder", told=hangs).returncode == 3
-        end = script(folder, "0", "ladder", told=hangs)
+        assert script(folder, "0", "ladder", codes=hangs).returncode == 3
+        end = script(folder, "0", "ladder", codes=hangs)
         assert end.returncode == 1
         assert end.stdout.rstrip().endswith("rung low (takes too long)")
 
     def test_figures_that_are_left_are_for_the_next_call(self, script, tmp_path):
         folder = str(tmp_path / "found")
-        assert script(folder, "0", "figures", told={"benchmarks": 3}).returncode == 3
+        assert script(folder, "0", "figures", codes={"benchmarks": 3}).returncode == 3
         assert script(folder, "0", "figures").returncode == 0
         assert (tmp_path / "found" / "done.txt").read_text("utf-8") == "figures\n"
 
     def test_what_is_cut_off_twice_has_failed(self, script, tmp_path):
         folder = str(tmp_path / "found")
         cut_off = {"doctor": 124}  # what `timeout` says
-        assert script(folder, "0", "doctor", told=cut_off).returncode == 3
-        end = script(folder, "0", "doctor", told=cut_off)
+        assert script(folder, "0", "doctor", codes=cut_off).returncode == 3
+        end = script(folder, "0", "doctor", codes=cut_off)
         assert end.returncode == 1
         assert "doctor (takes too long)" in end.stdout
 
     def test_figures_may_be_cut_off_as_long_as_they_become_more(self, script, tmp_path):
         folder, cut_off = tmp_path / "found", {"benchmarks": 124}
         for number in range(3):
-            assert script(str(folder), "0", "figures", told=cut_off).returncode == 3
+            assert script(str(folder), "0", "figures", codes=cut_off).returncode == 3
             (folder / "gpu.json").write_text(str(number), "utf-8")
-        assert script(str(folder), "0", "figures", told=cut_off).returncode == 3
-        assert script(str(folder), "0", "figures", told=cut_off).returncode == 1
+        assert script(str(folder), "0", "figures", codes=cut_off).returncode == 3
+        assert script(str(folder), "0", "figures", codes=cut_off).returncode == 1
 
     def test_wants_a_gpu(self, script, tmp_path):
-        end = script(str(tmp_path / "found"), told={"-c": 1})
+        end = script(str(tmp_path / "found"), codes={"-c": 1})
         assert (end.returncode, "there is no GPU" in end.stderr) == (2, True)
 
     def test_begins_nothing_when_the_time_is_up(self, script, tmp_path):
-        assert script(str(tmp_path / "found"), "1", "doctor", told={"doctor": 1}).returncode == 3
+        assert script(str(tmp_path / "found"), "1", "doctor", codes={"doctor": 1}).returncode == 3
         assert not (tmp_path / "found" / "done.txt").read_text("utf-8")
 
     def test_names_files_that_there_are(self, script, tmp_path):

@@ -248,13 +248,13 @@ class _References:
         count = len(self.outputs)
         exact = self._gradients(0, twice=twice)
         moved = [self._gradients(self._noise, twice=twice) for _ in range(2)]
-        is_told = True
+        is_certain = True
         for i, wanted in enumerate(exact):
             what, got = f"the gradient {i}, of {len(self._arrays)} inputs", found[count + i]
-            if not is_told and not np.isfinite(np.asarray(got)).all():
+            if not is_certain and not np.isfinite(np.asarray(got)).all():
                 continue  # it is made of gradients of which nothing could be said
             near = [x[i] for x in moved if x]
-            is_told &= self._within(count + i, what, got, wanted, near)
+            is_certain &= self._within(count + i, what, got, wanted, near)
             seen["gradients"] += 1
 
     def near(self, what: str, number: int, got: Array, wanted: Array) -> None:

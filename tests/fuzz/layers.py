@@ -200,15 +200,15 @@ ROWS: Sequence[Callable[[Any, Any, Any], Any]] = (
 def loop(rng: np.random.Generator, ndim: int) -> Drawn:
     """A loop of a number of trips that is known, or not, or that the values decide."""
     axis, number, kind = drawn_axis(rng, ndim), int(rng.integers(len(BODIES))), rng.integers(3)
-    body, trips = BODIES[number], int(rng.choice([0, 1, 2, 5, 17]))
+    body, iterations = BODIES[number], int(rng.choice([0, 1, 2, 5, 17]))
     name = ("fori_loop", "counted while_loop", "while_loop")[kind]
 
     def call(xp: Any, x: Any) -> Any:
         if kind == 0:
-            return xp.fori_loop(0, trips, lambda i, c: body(xp, c, x, axis), x)
+            return xp.fori_loop(0, iterations, lambda i, c: body(xp, c, x, axis), x)
         if kind == 1:
             return xp.while_loop(
-                lambda v: v[1] < trips, lambda v: (body(xp, v[0], x, axis), v[1] + 1),
+                lambda v: v[1] < iterations, lambda v: (body(xp, v[0], x, axis), v[1] + 1),
                 # Of 16 bits a sum of x itself may be infinite, and the count NaN.
                 (x, xp.sum(xp.tanh(x) * 1e-3) * 0)
             )[0]  # fmt: skip
@@ -218,7 +218,7 @@ def loop(rng: np.random.Generator, ndim: int) -> Drawn:
             (x, xp.tanh(x)),
         )[0]
 
-    return f"{name} of {trips} trips, body {number}, axis {axis}", call, 1
+    return f"{name} of {iterations} trips, body {number}, axis {axis}", call, 1
 
 
 def scan(rng: np.random.Generator, ndim: int) -> Drawn:
@@ -233,11 +233,11 @@ def scan(rng: np.random.Generator, ndim: int) -> Drawn:
     options |= {"unroll": 2} if rng.random() < 0.2 else {}
 
     def call(xp: Any, x: Any) -> Any:
-        def trip(c: Any, row: Any) -> Any:
+        def iteration(c: Any, row: Any) -> Any:
             made = BODIES[number](xp, c, row, axis)
             return made, tuple([ROWS[y](xp, c, row) for y in yields])
 
-        last, rows = xp.scan(trip, x[0], x, **options)
+        last, rows = xp.scan(iteration, x[0], x, **options)
         totals = [xp.sum(xp.sin(array)) for array in rows]
         return rows[given] + xp.sum(last) * 0.1 + sum(totals) * 0.1
 

@@ -170,7 +170,7 @@ def _stacked(xp: Any, lanes: list[list[Any]]) -> list[Any]:
     return [xp.stack(list(arrays)) for arrays in zip(*lanes, strict=True)]
 
 
-def _trip(
+def _iteration(
     program: Program, xp: Any, carries: Sequence[Any], row: Any, others: Sequence[Any]
 ) -> tuple[list[Any], tuple[Any, ...]]:
     """Make a trip: the second input is a row, those around it are carried first."""
@@ -195,13 +195,13 @@ def _scanned(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
     first, rows, others = _loop_inputs(program, inputs)
 
     def step(carries: Any, row: Any) -> tuple[Any, Any]:
-        return _trip(program, xp, carries, row, others)
+        return _iteration(program, xp, carries, row, others)
 
     last, stacked = xp.scan(step, first, rows, **program.options)
     return [*last, *stacked]
 
 
-TRIPS = 5
+ITERATIONS = 5
 
 
 def _counted(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -210,11 +210,11 @@ def _counted(program: Program, xp: Any, inputs: Sequence[Any]) -> list[Any]:
 
     def step(value: Any) -> Any:
         carries, total, number = value
-        after, found = _trip(program, xp, carries, row, others)
+        after, found = _iteration(program, xp, carries, row, others)
         return after, total + sum([xp.sum(xp.sin(x)) for x in found]), number + 1
 
     zero = xp.sum(xp.sin(row)) * 0
-    last, total, _ = xp.while_loop(lambda value: value[2] < TRIPS, step, (first, zero, zero))
+    last, total, _ = xp.while_loop(lambda value: value[2] < ITERATIONS, step, (first, zero, zero))
     return [*last, total]
 
 

@@ -102,18 +102,18 @@ def test_a_layer_shows_what_its_call_takes():
         def forward(self, x: gf.Tensor, *others: gf.Tensor, mask: gf.Tensor | None = None) -> None:
             pass
 
-    class Told(gf.nn.Module):
+    class Flagged(gf.nn.Module):
         def forward(self, x, training):
             pass
 
     with gf.Graph():
         linear, attention = gf.nn.Linear(3, 4), gf.nn.MultiHeadAttention(4, 2)
-        own, told = Own(), Told()
+        own, flagged = Own(), Flagged()
     assert list(inspect.signature(linear).parameters) == ["x", "training"]
     named = ["query", "key", "value", "mask", "training"]
     assert list(inspect.signature(attention).parameters) == named
     assert list(inspect.signature(own).parameters) == ["x", "others", "mask", "training"]
-    assert list(inspect.signature(told).parameters) == ["x", "training"]
+    assert list(inspect.signature(flagged).parameters) == ["x", "training"]
     assert "in_features" in inspect.signature(gf.nn.Linear).parameters
 
 

@@ -64,7 +64,7 @@ def zoo(rng: np.random.Generator) -> dict[str, onnx.ModelProto]:
 
     number, truth, real = TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT
     step = [node("Add", "t x", "next"), node("Identity", "on", "still")]
-    trip = body(step, {"i": (number, ()), "on": (truth, ()), "t": (real, (2,))}, "still next")
+    adds = body(step, {"i": (number, ()), "on": (truth, ()), "t": (real, (2,))}, "still next")
     until = [node("Add", "t x", "next"), node("ReduceMax", "next", "top", keepdims=0)]
     until.append(node("Less", "top bound", "still"))
     grows = body(until, {"i": (number, ()), "on": (truth, ()), "t": (real, (2,))}, "still next")
@@ -76,7 +76,7 @@ def zoo(rng: np.random.Generator) -> dict[str, onnx.ModelProto]:
     made = {
         "classifier": classifier(rng),
         "loop": model(
-            [node("Loop", "n - x", "y", body=trip)], {"x": (2,)}, ["y"], {"n": np.array(3)}
+            [node("Loop", "n - x", "y", body=adds)], {"x": (2,)}, ["y"], {"n": np.array(3)}
         ),
         "while": model(
             [node("Loop", "- - x", "y", body=grows)],

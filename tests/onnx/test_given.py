@@ -43,7 +43,7 @@ def test_a_run_that_takes_too_long(monkeypatch):
     """A model that anybody may have written, of a few bytes, need not keep the processor busy."""
     monkeypatch.delenv("GRAPHFW_VERIFY", raising=False)  # which would evaluate it to the end
     again = helper.make_tensor_value_info("again", TensorProto.BOOL, ())
-    trip = helper.make_graph(
+    iteration = helper.make_graph(
         [
             helper.make_node("Identity", ["go"], ["again"]),
             helper.make_node("Sin", ["v"], ["next"]),
@@ -57,7 +57,7 @@ def test_a_run_that_takes_too_long(monkeypatch):
         [again, helper.make_tensor_value_info("next", TensorProto.FLOAT, (4,))],
     )
     weights = {"trips": np.array(2 * 10**7), "yes": np.array(True)}
-    loop = helper.make_node("Loop", ["trips", "yes", "x"], ["y"], body=trip)
+    loop = helper.make_node("Loop", ["trips", "yes", "x"], ["y"], body=iteration)
     proto = model([loop], {"x": (4,)}, ["y"], weights)
     x = np.ones(4, np.float32)
     with pytest.raises(gf.errors.RunTimeoutError, match=r"timeout of 0\.05 s"):

@@ -138,11 +138,11 @@ def test_a_loop_of_any_length_with_stacks():
     )
     graph = gf.onnx.load(proto)
     assert str(graph.outputs[1].shape) == "(t, 2)"
-    for trips in (1, 4):
-        feeds = {"x": np.array([1, 2], np.float32), "trips": np.zeros(trips, np.float32)}
+    for iterations in (1, 4):
+        feeds = {"x": np.array([1, 2], np.float32), "trips": np.zeros(iterations, np.float32)}
         last, stacked = run(graph, feeds)
-        np.testing.assert_array_equal(last, [trips, 2 * trips])
-        assert stacked.shape == (trips, 2)
+        np.testing.assert_array_equal(last, [iterations, 2 * iterations])
+        assert stacked.shape == (iterations, 2)
 
 
 @pytest.mark.parametrize("limit", [0, 3, 100])

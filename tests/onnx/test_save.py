@@ -232,11 +232,11 @@ def test_scan_and_its_gradient(rng, tmp_path):
     with gf.Graph() as graph:
         x, w = gf.placeholder(("t", 3), name="x"), gf.placeholder((3, 3), name="w")
 
-        def trip(h, each):
+        def iteration(h, each):
             new = gf.tanh(h @ w + each)
             return new, gf.sum(new)
 
-        last, sums = gf.scan(trip, gf.zeros((3,)), x)
+        last, sums = gf.scan(iteration, gf.zeros((3,)), x)
         _, back = gf.scan(lambda c, e: (c + e, c), gf.zeros((3,)), x, reverse=True)
         found = {"last": last, "sums": sums, "back": back, "dw": gf.grad(gf.sum(sums), w)}
     feeds = [

@@ -128,7 +128,7 @@ def body(nodes, inputs, outputs):
 
 F32 = np.float32
 GOES_ON = node("Identity", ["go"], ["on"])
-TRIP = body([node("Add", ["x", "c"], ["d"]), GOES_ON], ["i", "go", "c"], ["on", "d"])
+ITERATION = body([node("Add", ["x", "c"], ["d"]), GOES_ON], ["i", "go", "c"], ["on", "d"])
 ROW = body([node("Add", ["e", "c"], ["d"]), node("Neg", ["d"], ["o"])], ["c", "e"], ["d", "o"])
 PAIR = body([node("Add", ["e", "f"], ["o"])], ["e", "f"], ["o"])
 CAST = node("Cast", "f", "i", to=TensorProto.INT64)
@@ -238,7 +238,7 @@ EQUAL = {
         {},
     ),
     "carry of a loop": (
-        node("Loop", ["trips", "", "c0"], "y", body=TRIP),
+        node("Loop", ["trips", "", "c0"], "y", body=ITERATION),
         {"x": ("n", 3), "c0": ("m", 3)},
         [(2, 3), (2, 3)],
         {"trips": np.array(3)},
@@ -325,7 +325,7 @@ def test_sizes_that_are_never_equal():
 
 
 def test_loops_whose_number_of_trips_is_fed(rng):
-    loop = node("Loop", ["trips", "", "c0"], "y", body=TRIP)
+    loop = node("Loop", ["trips", "", "c0"], "y", body=ITERATION)
     proto = model([loop], {"x": ("n", 3), "c0": ("m", 3), "trips": ()}, ["y"])
     proto.graph.input[2].type.tensor_type.elem_type = TensorProto.INT64
     graph = gf.onnx.load(proto)

@@ -88,14 +88,14 @@ def test_gradients_of_any_order_through_while_loops(limit: float, rng: np.random
             v, count = state
             return v + gf.sin(v) @ w + 1.0, count + 1
 
-        last, trips = gf.while_loop(lambda s: gf.sum(s[0] * s[0]) < limit, body, (x, 0))
+        last, iterations = gf.while_loop(lambda s: gf.sum(s[0] * s[0]) < limit, body, (x, 0))
         orders = [gf.grad(gf.sum(gf.sin(last)), [x, w], missing="zeros")]
         for _ in range(2):
             orders.append(
                 gf.grad(gf.sum(orders[-1][0] ** 2) + gf.sum(orders[-1][1]), [x, w], missing="zeros")
             )
     feeds = {x: rng.normal(size=3) * 0.5 + 0.4, w: rng.normal(size=(3, 3)) * 0.3}
-    got = run([last, trips, *[g for order in orders for g in order]], feeds)
+    got = run([last, iterations, *[g for order in orders for g in order]], feeds)
     with x.graph:
         v = x
         for _ in range(int(got[1])):

@@ -167,17 +167,17 @@ def test_branches_loops_and_checkpoints_print(capsys):
         x = gf.placeholder((), name="x")
         y = x * 1
         branch = gf.cond(y > 0, lambda: shown("positive", y), lambda: -y)
-        trips = gf.while_loop(lambda v: shown("ask", v) < 3, lambda v: shown("go", v) + 1, y)
+        iterations = gf.while_loop(lambda v: shown("ask", v) < 3, lambda v: shown("go", v) + 1, y)
         again = gf.checkpoint(lambda v: shown("in", v) ** 2)(y)
         slope = gf.grad(again, x)
     run = Lines(g, capsys)
     assert run(branch, {x: 2.0}) == ["positive 2.0"]
     assert run(branch, {x: -2.0}) == []
-    assert run(trips, {x: 1.0}) == ["ask 1.0", "go 1.0", "ask 2.0", "go 2.0", "ask 3.0"]
-    assert run(trips, {x: 5.0}) == ["ask 5.0"]
+    assert run(iterations, {x: 1.0}) == ["ask 1.0", "go 1.0", "ask 2.0", "go 2.0", "ask 3.0"]
+    assert run(iterations, {x: 5.0}) == ["ask 5.0"]
     assert run(again, {x: 3.0}) == ["in 3.0"]
     assert run(slope, {x: 3.0}) == ["in 3.0"]
-    assert run.session.run([trips, slope], {x: 3.0}) == [3, 6]
+    assert run.session.run([iterations, slope], {x: 3.0}) == [3, 6]
 
 
 def test_a_loop_of_effects_alone(capsys):
@@ -221,8 +221,8 @@ def test_gradients_do_not_repeat_it(capsys):
         slopes = gf.grad(loop, x), gf.grad(branch, x), gf.grad(again, x)
         second = gf.grad(slopes[2], x)
     run = Lines(g, capsys)
-    trips = ["ask 3.0", "go 3.0", "ask 9.0"]
-    for slope, lines in zip(slopes, (trips, ["yes 3.0"], ["in 3.0"]), strict=True):
+    asked = ["ask 3.0", "go 3.0", "ask 9.0"]
+    for slope, lines in zip(slopes, (asked, ["yes 3.0"], ["in 3.0"]), strict=True):
         assert run(slope, {x: 3.0}) == lines
     assert run(second, {x: 3.0}) == ["in 3.0"]
     assert run([*slopes, loop, branch, again], {x: 3.0}).count("go 3.0") == 1

@@ -10,7 +10,7 @@ import graphfw as gf
 from graphfw.ops.control import scan_op
 
 Step = Callable[[gf.Tensor, gf.Tensor, gf.Tensor], tuple[gf.Tensor, gf.Tensor]]
-TRIPS, BATCH, SIZE = 5, 2, 40
+ITERATIONS, BATCH, SIZE = 5, 2, 40
 
 
 def once(w: gf.Tensor, c: gf.Tensor, x: gf.Tensor) -> tuple[gf.Tensor, gf.Tensor]:
@@ -39,7 +39,7 @@ def also_elementwise(w: gf.Tensor, c: gf.Tensor, x: gf.Tensor) -> tuple[gf.Tenso
 
 def gradients(step: Step, symbolic: bool, reverse: bool, order: int) -> Any:
     """Return the graph's feeds, and gradients of a function of all outputs."""
-    dims = ("trips", "batch") if symbolic else (TRIPS, BATCH)
+    dims = ("iterations", "batch") if symbolic else (ITERATIONS, BATCH)
     feeds = [
         gf.placeholder((SIZE, SIZE), gf.float64),
         gf.placeholder((dims[1], SIZE), gf.float64),
@@ -70,7 +70,7 @@ def test_equals_sums_in_the_loop(
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also of no trips, and of a batch of none."""
+    """Also of no iterations, and of a batch of none."""
     monkeypatch.setattr("graphfw.ops.control.deferred_sums._TYPICAL", 1)
     with gf.Graph() as graph:
         feeds, late = gradients(step, symbolic, reverse, order)
@@ -79,10 +79,10 @@ def test_equals_sums_in_the_loop(
         others, here = gradients(step, symbolic, reverse, order)
         assert len([n for n in graph.nodes if n.op.name == "matmul"]) == len(outside)
     assert outside
-    sizes = [(TRIPS, BATCH), (0, 2), (1, 1), (3, 0)] if symbolic else [(TRIPS, BATCH)]
+    sizes = [(ITERATIONS, BATCH), (0, 2), (1, 1), (3, 0)] if symbolic else [(ITERATIONS, BATCH)]
     with gf.Session(graph) as session:
-        for trips, batch in sizes:
-            shapes = [(SIZE, SIZE), (batch, SIZE), (trips, batch, SIZE)]
+        for iterations, batch in sizes:
+            shapes = [(SIZE, SIZE), (batch, SIZE), (iterations, batch, SIZE)]
             arrays = [0.3 * rng.standard_normal(shape) for shape in shapes]
             got = session.run(late, dict(zip(feeds, arrays, strict=True)))
             expected = session.run(here, dict(zip(others, arrays, strict=True)))

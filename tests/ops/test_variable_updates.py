@@ -98,11 +98,11 @@ LOOPS = {
 @pytest.mark.parametrize("loop", LOOPS)
 def test_in_loops_each_trip_reads_what_the_one_before_gave(loop: str):
     def build(x, v):
-        def trip(c):
+        def iteration(c):
             gf.update(v, v * 2)
             return c + v
 
-        return LOOPS[loop](trip, x)
+        return LOOPS[loop](iteration, x)
 
     assert run(build, 3.0) == (3 + 6 + 12 + 24, 48.0)
 
@@ -112,7 +112,7 @@ def test_in_loops_each_trip_reads_what_the_one_before_gave(loop: str):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_gradients_flow_through_what_trips_hand_on(loop: str, apart: bool):
     def build(x, v):
-        def trip(c):
+        def iteration(c):
             if apart:  # in a body that does not read it besides
 
                 def squared():
@@ -123,7 +123,7 @@ def test_gradients_flow_through_what_trips_hand_on(loop: str, apart: bool):
             gf.update(v, v * v)
             return c + v
 
-        return gf.grad(LOOPS[loop](trip, x), v)
+        return gf.grad(LOOPS[loop](iteration, x), v)
 
     v = 1.1
     value, after = run(build, v)
@@ -133,11 +133,11 @@ def test_gradients_flow_through_what_trips_hand_on(loop: str, apart: bool):
 
 def test_conditions_read_what_the_trips_gave():
     def build(x, v):
-        def trip(c):
+        def iteration(c):
             gf.update(v, v + 1)
             return c + gf.sum(x)
 
-        return gf.while_loop(lambda c: v < 4, trip, 0.0)
+        return gf.while_loop(lambda c: v < 4, iteration, 0.0)
 
     value, after = run(build)
     assert value == pytest.approx(3 * X.sum())
@@ -162,11 +162,11 @@ def test_variables_of_a_body_may_get_the_same_value():
 
 def test_no_trips_change_nothing():
     def build(x, v):
-        def trip(c, _):
+        def iteration(c, _):
             gf.update(v, v + 1)
             return c, None
 
-        return gf.scan(trip, 0.0, x[:0])[0]
+        return gf.scan(iteration, 0.0, x[:0])[0]
 
     assert run(build) == (0.0, 1.0)
 

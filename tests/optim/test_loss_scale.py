@@ -212,13 +212,13 @@ def test_in_a_loop_of_steps():
         w = gf.Variable(np.zeros(3, np.float32), name="w")
         scale = optim.LossScale(optim.SGD(1.0))
 
-        def trip(x):
+        def iteration(x):
             loss = gf.sum(w * x)
             steps.append(scale.minimize(loss))
             return loss
 
         steps = []
-        losses = gf.map(trip, xs)
+        losses = gf.map(iteration, xs)
     with gf.Session(g) as session:
         session.run([losses, *steps], {xs: np.stack([GOOD, BAD, GOOD])})
         np.testing.assert_allclose(session[w], -2 * GOOD)

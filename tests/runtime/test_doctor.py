@@ -110,9 +110,9 @@ def test_two_cupys(fake, monkeypatch, capsys):
         "graphfw.runtime.cupy_executor.doctor._distributions", lambda: iter(installed)
     )
     assert main(["doctor"]) == 1
-    told = capsys.readouterr()
-    assert "pip uninstall cupy-cuda12x cupy-cuda13x" in told.out
-    assert "CuPy: broken" in told.err
+    printed = capsys.readouterr()
+    assert "pip uninstall cupy-cuda12x cupy-cuda13x" in printed.out
+    assert "CuPy: broken" in printed.err
 
 
 def test_packages_that_are_broken(monkeypatch, capsys):

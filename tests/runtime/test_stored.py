@@ -109,8 +109,8 @@ def test_python_sees_numbers(executor, capsys):
     with gf.Session(g, executor=executor) as session:
         plan = session.compile({"wide": wide, "kept": kept, "each": each}, feeds=[x])
         found = plan(numbers, host=True)
-        is_told = executor == "cupy" and os.environ["GRAPHFW_JIT"] == "1"
-        assert ("by NumPy, as CuPy lacks its dtypes" in plan.explain()) == is_told
+        is_reported = executor == "cupy" and os.environ["GRAPHFW_JIT"] == "1"
+        assert ("by NumPy, as CuPy lacks its dtypes" in plan.explain()) == is_reported
     assert "[1 -2 448]" in capsys.readouterr().out
     np.testing.assert_array_equal(found["wide"], [1, -2, 448])
     np.testing.assert_array_equal(found["kept"].astype(float), [448, -2, 1])

@@ -211,7 +211,7 @@ def test_a_carry_that_a_rule_uses_from_around_has_no_gradient(kind: str):
 @pytest.mark.parametrize("where", REGIONS)
 def test_effects_of_rules_happen_in_loops_and_branches(where: str, capsys):
     @gf.custom_gradient
-    def told(x):
+    def watched(x):
         def rule(ct):
             gf.print("rule {:.1f}", ct)
             return ct
@@ -220,7 +220,7 @@ def test_effects_of_rules_happen_in_loops_and_branches(where: str, capsys):
 
     with gf.Graph() as g:
         x = gf.placeholder((), name="x")
-        y = REGIONS[where](told, x)
+        y = REGIONS[where](watched, x)
         slope = gf.grad(y, x)
     count = {"cond": 1, "checkpoint": 1, "scan in while": 4}.get(where, 2)
     with gf.Session(g) as session:

@@ -17,8 +17,8 @@ def numeric(fn, x):
     step = 1e-6
     columns = []
     for unit in np.eye(x.size).reshape(x.size, *x.shape):
-        ahead, behind = (fn(constant(np.asarray(x + h * unit))).numpy() for h in (step, -step))
-        columns.append((ahead - behind) / (2 * step))
+        forward, backward = (fn(constant(np.asarray(x + h * unit))).numpy() for h in (step, -step))
+        columns.append((forward - backward) / (2 * step))
     shape = (*fn(constant(x)).shape, *x.shape)
     return np.stack(columns, axis=-1).reshape(shape)
 

@@ -52,8 +52,8 @@ def test_a_scan_with_nothing_that_differs_is_made_once():
         np.testing.assert_array_equal(session.run(y, {x: [1.0, 2.0]}), [16, 32])
 
 
-@pytest.mark.parametrize("trips", [[3], [0], [2, 0, 5, 1], []])
-def test_lanes_make_different_numbers_of_trips(trips: list[int], rng: np.random.Generator):
+@pytest.mark.parametrize("iterations", [[3], [0], [2, 0, 5, 1], []])
+def test_lanes_make_different_numbers_of_trips(iterations: list[int], rng: np.random.Generator):
     table = floats(rng, 5)
 
     def function(x: gf.Tensor, n: gf.Tensor) -> Any:
@@ -63,8 +63,8 @@ def test_lanes_make_different_numbers_of_trips(trips: list[int], rng: np.random.
 
         return gf.while_loop(lambda state: state[0] < n, body, (gf.asarray(0), x))
 
-    x, n = floats(rng, len(trips)), gf.asarray(np.array(trips, "int64"))
-    if trips:
+    x, n = floats(rng, len(iterations)), gf.asarray(np.array(iterations, "int64"))
+    if iterations:
         check(function, x, n)
         second = gf.vmap(lambda a, b: gf.grad(gf.grad(function(a, b)[1], a), a, missing="zeros"))
         expected = looped(
@@ -146,6 +146,6 @@ def test_control_flow_in_a_session(rng: np.random.Generator):
     a = np.array([0.5, 9, 3, 100], "float32")
     with gf.Session(g) as session:
         value, gradient = session.run([y, slope], {x: a})
-    trips = np.maximum(np.ceil(np.log2(a)), 0)
-    np.testing.assert_allclose(value, a / 2**trips, rtol=1e-5)
-    np.testing.assert_allclose(gradient, 1 / 2**trips, rtol=1e-5)
+    iterations = np.maximum(np.ceil(np.log2(a)), 0)
+    np.testing.assert_allclose(value, a / 2**iterations, rtol=1e-5)
+    np.testing.assert_allclose(gradient, 1 / 2**iterations, rtol=1e-5)

@@ -302,9 +302,9 @@ def test_a_session_that_is_dropped_warns_of_it(fake, waits, fed, is_known, recwa
         fake.cuda.get_current_stream().synchronize()
     del gpu
     gc.collect()
-    told = [str(w.message) for w in recwarn if w.category is RuntimeWarning]
-    assert len(told) == (fed is BAD)
-    assert all("session.wait() at the end" in text for text in told)
+    warned = [str(w.message) for w in recwarn if w.category is RuntimeWarning]
+    assert len(warned) == (fed is BAD)
+    assert all("session.wait() at the end" in text for text in warned)
 
 
 def test_a_closed_session_has_nothing_to_warn_of(fake, waits, recwarn):

@@ -260,15 +260,15 @@ def test_a_module_that_is_refused(fake, graph, monkeypatch):
 
 
 def test_matrices_that_cupy_can_not_decompose(monkeypatch):
-    told = []
+    asked = []
 
     @contextmanager
     def errstate(linalg):
-        told.append(linalg)
+        asked.append(linalg)
         yield
 
     def inv(x):
-        assert told == ["raise"], "CuPy says nothing, and returns NaN"
+        assert asked == ["raise"], "CuPy says nothing, and returns NaN"
         raise np.linalg.LinAlgError
 
     inv.__module__ = "cupy.linalg._solve"

@@ -276,7 +276,7 @@ def read_across_by_all_rows():
     return [x[:, None, :] * w.T + w.T[:, ::-1], F.sum(F.tanh(x[:, None, :] * w.T), axis=2)]
 
 
-def reduced_behind_reshapes():
+def reduced_after_reshapes():
     x = f32("n", 4, 6)
     flat = F.exp(F.reshape(x, (-1, 6)))
     back = F.reshape(flat, x.shape)
@@ -348,7 +348,7 @@ CASES = [
 NOT_EMPTY = [
     extremes, places, dim_values, norms, variance, scalars, mixed_small_and_large, needed_twice,
     reshape_of_transpose, diagonal, read_in_two_orders, batch_norm, batch_norm_of_images,
-    product_before_reduction, pairs, reduced_behind_reshapes, sums_of_two_kinds_together,
+    product_before_reduction, pairs, reduced_after_reshapes, sums_of_two_kinds_together,
 ]  # fmt: skip
 
 
@@ -390,7 +390,7 @@ def test_many_elements_of_each_row(how):
     "build",
     [log_softmax, batch_norm, batch_norm_of_images, needed_twice, products, picks, embedding,
      product_before_reduction, softmax_of_leading_axis, norms, group_norm,
-     pairs, reduced_behind_reshapes, sums_with_something_done_to_them],
+     pairs, reduced_after_reshapes, sums_with_something_done_to_them],
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
 def test_gradients(build, how):

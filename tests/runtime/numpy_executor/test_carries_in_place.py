@@ -159,12 +159,12 @@ def test_while_and_nested_loops_of_any_number_of_trips():
         _, y = gf.while_loop(lambda s: s[0] < count, inner, (gf.asarray(0), y))
         return gf.fori_loop(0, 3, lambda i, y: y.at[count].add(y[i]), y.at[count].set(0.5))
 
-    def function(y: Any, trips: Any) -> Any:
-        _, first = gf.while_loop(lambda s: s[0] < trips, inner, (gf.asarray(0), y))
+    def function(y: Any, iterations: Any) -> Any:
+        _, first = gf.while_loop(lambda s: s[0] < iterations, inner, (gf.asarray(0), y))
         return first, gf.fori_loop(0, 4, outer, y)
 
-    for trips in (0, 1, 2, 5):
-        checked(function, np.arange(SIZE, dtype=np.float32), np.asarray(trips))
+    for iterations in (0, 1, 2, 5):
+        checked(function, np.arange(SIZE, dtype=np.float32), np.asarray(iterations))
 
 
 def test_gradients_keep_what_they_read():

@@ -60,12 +60,12 @@ class Work:
     def __init__(self, build, n, monkeypatch):
         texts = {}
 
-        def told(codes):
+        def recorded(codes):
             texts.update({name_of(code): code.llvm("f").count("\n") for code in codes})
             return [0 for _ in codes]
 
         monkeypatch.setenv("GRAPHFW_JIT", "1")
-        monkeypatch.setattr(compiled, "compile_codes", told)
+        monkeypatch.setattr(compiled, "compile_codes", recorded)
         with gf.Graph() as g:
             x = gf.placeholder((4, 4) if build in (rows, products) else (4,), name="x")
             fetches, fed = build(x, n)

@@ -249,9 +249,9 @@ def test_what_plans_tell():
         y = gf.exp(x) @ w
     with gf.Session(g) as session:
         plan = session.compile(y, [x, w])
-        told, source = str(plan.explain()), str(plan.source())
-    assert "exp matmul" in told
-    assert "it is an operand of a matmul" not in told
+        report, source = str(plan.explain()), str(plan.source())
+    assert "exp matmul" in report
+    assert "it is an operand of a matmul" not in report
     assert "computed: a" in source
     assert "exp(b0[" in source
 
