@@ -144,8 +144,8 @@ def _smallest_rectangle(points: Array) -> Array:
     best: tuple[float, Array] | None = None
     for angle in np.unique(np.round(np.arctan2(sides[:, 1], sides[:, 0]) % (np.pi / 2), 6)):
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        turned = hull @ turn
-        low, high = turned.min(axis=0), turned.max(axis=0)
+        rotated = hull @ turn
+        low, high = rotated.min(axis=0), rotated.max(axis=0)
         area = float(np.prod(high - low))
         if best is None or area < best[0]:
             box = np.array([low, (high[0], low[1]), high, (low[0], high[1])])

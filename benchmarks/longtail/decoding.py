@@ -116,26 +116,26 @@ def token_batch(draw: Draw) -> Contest:
 # Rows times weights in 8 bits, with a scale for each column.  x: [m, k], w: int8 [k, n]
 
 
-def _eight_bits(m: int, k: int, n: int, turned: bool) -> Arrays:
+def _eight_bits(m: int, k: int, n: int, transposed: bool) -> Arrays:
     rng = np.random.default_rng(0)
-    w = rng.integers(-127, 128, (n, k) if turned else (k, n)).astype(np.int8)
+    w = rng.integers(-127, 128, (n, k) if transposed else (k, n)).astype(np.int8)
     return [*normal((m, k)), rng.random(n, np.float32) / 127, w]
 
 
-def _of_eight_bits(xp: Any, x: Any, scales: Any, w: Any, *, turned: bool) -> Any:
+def _of_eight_bits(xp: Any, x: Any, scales: Any, w: Any, *, transposed: bool) -> Any:
     wide = cast(w, "float32")
-    return (x @ (wide.T if turned else wide)) * scales
+    return (x @ (wide.T if transposed else wide)) * scales
 
 
 def row_int8(draw: Draw) -> Contest:
     m, k, n = draw.choice(1, 1, 4), draw.size(512, 4096), draw.size(512, 4096)
-    turned = draw.choice(False, True)
+    transposed = draw.choice(False, True)
     formula = Formula(
-        functools.partial(_eight_bits, m, k, n, turned),
-        **each(_of_eight_bits, NETWORKS, turned=turned),
+        functools.partial(_eight_bits, m, k, n, transposed),
+        **each(_of_eight_bits, NETWORKS, transposed=transposed),
         constants=1,
     )
-    title = f"{m} rows of {k} times int8 weights {'of outputs first, ' if turned else ''}to {n}"
+    title = f"{m} rows of {k} times int8 weights {'of outputs first, ' if transposed else ''}to {n}"
     return contest(title, formula, compiled=True, rtol=1e-3, atol=1e-4)
 
 

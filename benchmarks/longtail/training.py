@@ -163,7 +163,7 @@ def _llama_inputs(batch: int, time: int, heads: int, shared: int, inner: int) ->
     return [x, *_weights(shapes), *turns, ct]
 
 
-def _turned(xp: Any, x: Any, cosines: Any, sines: Any) -> Any:
+def _rotated(xp: Any, x: Any, cosines: Any, sines: Any) -> Any:
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     return xp.concat([a * cosines - b * sines, b * cosines + a * sines], axis=-1)
@@ -191,8 +191,8 @@ def _llama(
     def split(y: Any) -> Any:
         return xp.swapaxes(xp.reshape(y, (batch, time, y.shape[-1] // 64, 64)), 1, 2)
 
-    q = _turned(xp, split(h @ wq), cosines, sines)
-    k, v = _turned(xp, split(h @ wk), cosines, sines), split(h @ wv)
+    q = _rotated(xp, split(h @ wq), cosines, sines)
+    k, v = _rotated(xp, split(h @ wk), cosines, sines), split(h @ wv)
     shared = width // wk.shape[-1]
     if shared > 1:
         k, v = (

@@ -54,9 +54,9 @@ def test_signs_count(rng, dtype):
 
 def test_order_counts_and_layout_does_not(rng):
     array = rng.standard_normal((300, 250), np.float32)
-    turned = Literal(np.asfortranarray(array))
-    assert Literal(array) == turned
-    assert hash(Literal(array)) == hash(turned)
+    transposed = Literal(np.asfortranarray(array))
+    assert Literal(array) == transposed
+    assert hash(Literal(array)) == hash(transposed)
     assert Literal(array).digest != Literal(array[::-1]).digest
     swapped = array.copy()
     swapped[[3, 200]] = array[[200, 3]]

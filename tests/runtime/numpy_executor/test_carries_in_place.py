@@ -121,11 +121,11 @@ def test_two_that_change_by_one_another():
     a, b = np.arange(2 * SIZE, dtype=np.float32).reshape(2, SIZE)
     checked(function, a, b)
 
-    def turned(i: Any, carry: Any) -> Any:
+    def exchanged(i: Any, carry: Any) -> Any:
         a, b = carry
         return b.at[i].set(0.0), a.at[i].set(1.0)
 
-    plan = checked(lambda a, b: gf.fori_loop(0, SIZE, turned, (a, b)), a, b)
+    plan = checked(lambda a, b: gf.fori_loop(0, SIZE, exchanged, (a, b)), a, b)
     assert in_place(plan) == [frozenset()]
 
 

@@ -146,9 +146,9 @@ def test_operands_that_lie_in_any_way(rng, groups, way):
         "broadcast": np.broadcast_to(drawn(rng, (1, 6, 11, 1)), (2, 6, 11, 20)),
         "transposed": np.moveaxis(whole[:, :11, :2, :6], (0, 1, 2, 3), (3, 2, 0, 1)),
     }
-    turned = np.moveaxis(weights, (0, 1, 2, 3), (3, 2, 1, 0))[..., ::-1]
+    reversed_weights = np.moveaxis(weights, (0, 1, 2, 3), (3, 2, 1, 0))[..., ::-1]
     for name, x in images.items():
-        close(convolved(op, x, turned, way), op, x, turned, name)
+        close(convolved(op, x, reversed_weights, way), op, x, reversed_weights, name)
 
 
 @ways

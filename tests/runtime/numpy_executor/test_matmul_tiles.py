@@ -56,9 +56,9 @@ def error(got: Array, a: Array, b: Array) -> Array:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("fixed_b", [False, True])
-@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+@pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, precision, rng):
+def test_sizes_around_the_tiles(dtype, transposed_a, transposed_b, fixed_b, precision, rng):
     for m, n, k in [
         (9, 1, 1),
         (16, 16, 32),
@@ -67,8 +67,8 @@ def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, precision, r
         (50, 140, 300),
         (33, 5, 0),
     ]:
-        a = random(rng, (m, k), as_dtype(dtype).dtype, turned=turned_a)
-        b = random(rng, (k, n), as_dtype(dtype).dtype, turned=turned_b)
+        a = random(rng, (m, k), as_dtype(dtype).dtype, transposed=transposed_a)
+        b = random(rng, (k, n), as_dtype(dtype).dtype, transposed=transposed_b)
         got = by_tiles(a, b, fixed_b=fixed_b, precision=precision)
         if (dtype, precision) == ("float32", "high"):
             assert (error(got, a, b) <= 2.0**-14).all()
@@ -94,7 +94,7 @@ def test_unknown_sizes(rng):
     steps = matmul_steps((), *views, out, None, target=AVX512, tiles=FORM)
     for sizes in [(1, 40, 30), (5, 3, 0), (60, 70, 300), (300, 40, 17)]:
         a = random(rng, sizes[::2], np.float32)
-        b = random(rng, sizes[:0:-1], np.float32, turned=True)
+        b = random(rng, sizes[:0:-1], np.float32, transposed=True)
         got = np.full(sizes[:2], np.nan, np.float32)
         memory: dict[Storage, Array] = {left: a, right: b.T, out: got}
         run(steps, memory, dict(zip("mnk", sizes, strict=True)))

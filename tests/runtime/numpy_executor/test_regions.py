@@ -421,12 +421,12 @@ def test_results_of_loops_in_other_shapes() -> None:
         plan = session.compile([*fetches, small], feeds=[x])
         for size in (6, 2, 6):
             value = np.random.default_rng(size).uniform(1, 2, (size, 4))
-            flat, whole, expanded, turned, other = plan(value)
+            flat, whole, expanded, transposed, other = plan(value)
             half = value / 2
             np.testing.assert_array_equal(flat, half.reshape(-1))
             np.testing.assert_array_equal(whole, half)
             np.testing.assert_array_equal(expanded, half[:, None])
-            np.testing.assert_array_equal(turned, half.T)
+            np.testing.assert_array_equal(transposed, half.T)
             np.testing.assert_array_equal(other, value.reshape(2, -1))
             assert not np.may_share_memory(flat, whole)
 
