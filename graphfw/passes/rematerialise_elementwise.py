@@ -116,7 +116,7 @@ class _ElementwiseChoice:
         return len(between) <= _LONG
 
     def _stored(self) -> set[Node]:
-        """Return the nodes that must lie in memory beside their root: operands of dear ones."""
+        """Return the nodes that stay in memory beside their root: operands of expensive nodes."""
         found: set[Node] = set()
         for reader in self._joint.trigger:
             for tensor in () if is_cheap(reader) else reader.inputs:
