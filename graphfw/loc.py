@@ -215,7 +215,7 @@ _MOST_LOCATIONS = 4096
 
 
 def _is_generated(frame: FrameType) -> bool:
-    """Say whether `dataclass` wrote the code: that of the package's classes is its own, too."""
+    """Return whether `dataclass` wrote the code: that of the package's classes is its own, too."""
     is_string = frame.f_code.co_filename == "<string>"
     return is_string and str(frame.f_globals.get("__name__")).startswith("graphfw.")
 

@@ -199,7 +199,7 @@ class _Printer:
 
 
 def _is_tensor(value: object) -> bool:
-    """Say whether an initial value is a tensor, whose class this module can't import."""
+    """Return whether an initial value is a tensor, whose class this module can't import."""
     return hasattr(value, "node")
 
 

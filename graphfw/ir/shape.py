@@ -167,7 +167,7 @@ def broadcast_batch(*shapes: Shape) -> Shape:
 
 
 def can_broadcast(shape: Shape, target: Shape) -> bool:
-    """Say whether `shape` broadcasts to exactly `target`."""
+    """Return whether `shape` broadcasts to exactly `target`."""
     if len(shape) > len(target):
         return False
     tail = target[len(target) - len(shape) :]

@@ -41,7 +41,7 @@ class ModuleNames:
         return name
 
     def is_taken(self, name: str) -> bool:
-        """Say whether a root module that is still there has a name."""
+        """Return whether a root module that is still there has a name."""
         known = self._roots.get(name)
         return known is not None and known() is not None
 

@@ -74,7 +74,7 @@ class RealRun:
 
 
 def explained(a: Value, b: Value, moved: Sequence[Value], noise: int = _NOISE) -> bool:
-    """Say whether b differs from a no more than what moves with the numbers' last bits.
+    """Return whether b differs from a no more than what moves with the numbers' last bits.
 
     Args:
         a: A value.
@@ -202,7 +202,7 @@ def values_of(
 
 
 def difference(a: Value, b: Value) -> str:
-    """Say where two arrays differ most: `the element [0, 1] was 2.0 and is 3.0`."""
+    """Return where two arrays differ most: `the element [0, 1] was 2.0 and is 3.0`."""
     if isinstance(a, Unknown) or isinstance(b, Unknown):
         return str(b if isinstance(b, Unknown) else a)
     if a.shape != b.shape or a.dtype != b.dtype:

@@ -98,14 +98,14 @@ def _is_available(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node computes nothing."""
+    """Return whether a node computes nothing."""
     return isinstance(node.op, Barrier) or (
         node.op.source_index is not None and len(node.inputs) == 1
     )
 
 
 def is_cheap(node: Node) -> bool:
-    """Whether a node takes no longer than reading and writing memory does."""
+    """Return whether a node takes no longer than reading and writing memory does."""
     op = node.op
     return _is_plain(node) or bool(op.combine) or isinstance(op, RandomBits)
 
@@ -300,7 +300,7 @@ class _BudgetedChoice:
 
 
 def _can_repeat(op: Op) -> bool:
-    """Whether an op may run again.
+    """Return whether an op may run again.
 
     Nobody knows how long Python functions take, and loops without a known length. What looks at
     indices may fail, and while anything can, no variable is written over: updates would wait.

@@ -103,7 +103,7 @@ class _ElementwiseChoice:
         return found
 
     def _joins(self, node: Node, wanted: Mapping[Node, Collection[Node]]) -> bool:
-        """Whether a tensor comes of several that are kept without it, and nothing comes of it."""
+        """Return whether a tensor is computed from several kept ones, and none from it."""
         origins = self._origins[node]
         if self._joint.nbytes[node] < _LARGE or not {node, *origins} <= wanted.keys():
             return False
@@ -185,14 +185,14 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_source(node: Node) -> bool:
-    """Whether a node is there before a run, or a view of such a one."""
+    """Return whether a node is there before a run, or a view of such a one."""
     while is_view(node) and node.inputs:
         node = node.inputs[0].node
     return SOURCE in node.op.traits or not node.inputs
 
 
 def _is_copy(node: Node) -> bool:
-    """Whether a view may have to be laid out anew: the reshape of a tensor in another order."""
+    """Return whether a view may need a copy: the reshape of a tensor in another order."""
     before = node.inputs[0].node
     while isinstance(before.op, Reshape):
         before = before.inputs[0].node

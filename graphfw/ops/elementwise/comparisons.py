@@ -212,7 +212,7 @@ bitwise_invert = unary_function(BitwiseInvert)
 
 @public
 def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where both are true.  x1, x2: bool, broadcast -> bool [*B]
+    """Return where both are true.  x1, x2: bool, broadcast -> bool [*B]
 
     Raises:
         DTypeError: One is not bool.
@@ -223,7 +223,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 @public
 def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where one or both are true.  x1, x2: bool, broadcast -> bool [*B]
+    """Return where one or both are true.  x1, x2: bool, broadcast -> bool [*B]
 
     Raises:
         DTypeError: One is not bool.
@@ -234,7 +234,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 @public
 def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where exactly one is true.  x1, x2: bool, broadcast -> bool [*B]
+    """Return where exactly one is true.  x1, x2: bool, broadcast -> bool [*B]
 
     Raises:
         DTypeError: One is not bool.
@@ -245,7 +245,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 @public
 def logical_not(x: TensorLike, /) -> Tensor:
-    """Say where it is false.  x: bool [*A] -> bool [*A]
+    """Return where it is false.  x: bool [*A] -> bool [*A]
 
     Raises:
         DTypeError: x is not bool.

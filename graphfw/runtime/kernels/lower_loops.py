@@ -293,7 +293,7 @@ _EXPENSIVE = frozenset({"div", "sqrt"})
 
 
 def is_cheap_call(expr: Call | RandomValue) -> bool:
-    """Whether a function takes no longer than reading its result from memory."""
+    """Return whether a function takes no longer than reading its result from memory."""
     if isinstance(expr, RandomValue):
         return False
     return PRIMITIVES[expr.function].source == "instruction" and expr.function not in _EXPENSIVE
