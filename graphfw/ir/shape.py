@@ -72,7 +72,7 @@ def require(
 
 
 def shape_text(shape: Iterable[DimLike]) -> str:
-    """Say `[batch, 64]`."""
+    """Return `[batch, 64]`."""
     return f"[{', '.join(map(str, shape))}]"
 
 

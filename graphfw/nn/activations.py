@@ -34,7 +34,7 @@ class Activation(Module):
         return result
 
     def extra_repr(self) -> str:
-        """Say the options."""
+        """Return the text of the options."""
         return ", ".join(f"{option}={value!r}" for option, value in self.options.items())
 
 

@@ -67,7 +67,7 @@ def names_of(graph: Graph) -> ModuleNames:
 
 @lru_cache
 def snake_case(name: str) -> str:
-    """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
+    """Return `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for ReLU."""
     words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
     return re.sub(words, "_", name.lstrip("_")).lower()
 

@@ -350,7 +350,7 @@ def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 
 def _first_bad(xp: Any, array: Any) -> str:
-    """Say `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
+    """Return `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
     array = xp.asarray(array)
     dtype = as_dtype(array.dtype)
     if not (dtype.is_inexact or dtype.holds_floats) or bool(xp.isfinite(array).all()):

@@ -285,7 +285,7 @@ def _outline(value: Any) -> str:
 
 
 def _label(fn: Callable[..., Any]) -> str:
-    """Say `lookup (data.py:12)`."""
+    """Return `lookup (data.py:12)`."""
     name = getattr(fn, "__qualname__", None) or a_type(fn)
     code = getattr(fn, "__code__", None)
     if code is None:
