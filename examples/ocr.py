@@ -187,12 +187,12 @@ def drawn_page() -> Image.Image:
     """Return a page with the texts of `LINES`."""
     page = Image.new("RGB", (760, 420), (246, 243, 235))
     font = ImageFont.load_default(34)
-    for text, place, angle in LINES:
+    for text, corner, angle in LINES:
         left, top, right, bottom = font.getbbox(text)
         layer = Image.new("L", (int(right - left) + 20, int(bottom - top) + 20))
         ImageDraw.Draw(layer).text((10 - left, 10 - top), text, 255, font)
         layer = layer.rotate(angle, Image.Resampling.BICUBIC, expand=True)
-        page.paste((40, 44, 60), place, layer)
+        page.paste((40, 44, 60), corner, layer)
     return page
 
 

@@ -321,11 +321,11 @@ def test_programs(monkeypatch, rng):
     for tolerance, got in ((1e-5, highest), (1e-3, high)):
         for result, exact in zip(got, without, strict=True):
             np.testing.assert_allclose(result, exact, rtol=tolerance, atol=10 * tolerance)
-    for place in range(1, len(fetches)):
-        np.testing.assert_array_equal(one[place], highest[place])
-        np.testing.assert_array_equal(three[place], highest[place])
-        assert (highest[place] != high[place]).any()
-        assert (highest[place] != without[place]).any()
+    for number in range(1, len(fetches)):
+        np.testing.assert_array_equal(one[number], highest[number])
+        np.testing.assert_array_equal(three[number], highest[number])
+        assert (highest[number] != high[number]).any()
+        assert (highest[number] != without[number]).any()
 
 
 def test_the_option_of_sessions(rng):

@@ -228,12 +228,12 @@ def test_a_run_that_fails_changes_nothing(rng):
     contents = drawn(rng, (5, 7), "int4")
     with gf.Graph() as g:
         w = gf.Variable(contents, name="w", trainable=False)
-        place = gf.placeholder((), "int64", name="place")
+        index = gf.placeholder((), "int64", name="place")
         change = gf.update(w, w[::-1])
-        bad = gf.astype(w, gf.float32)[place]
+        bad = gf.astype(w, gf.float32)[index]
     with gf.Session(g) as session:
         with pytest.raises(gf.GraphfwError):
-            session.run([change, bad], {place: 5})
+            session.run([change, bad], {index: 5})
         same(session[w], contents)
 
 

@@ -64,9 +64,9 @@ def agree(monkeypatch, g, y, left, feeds, *, is_fused=True, is_exact=True, rtol=
     monkeypatch.setenv("GRAPHFW_JIT", "0")
     (reference,) = results(g, [y], feeds)
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    places = [array.astype(np.float64) for array in (found, reference)]
-    size = np.abs(places[1]).max(initial=1)
-    np.testing.assert_allclose(*places, rtol=rtol, atol=rtol * size)
+    arrays = [array.astype(np.float64) for array in (found, reference)]
+    size = np.abs(arrays[1]).max(initial=1)
+    np.testing.assert_allclose(*arrays, rtol=rtol, atol=rtol * size)
 
 
 SIZES = [(1, 2, 3), (2, 7, 5), (5, 3, 1), (33, 64, 17), (300, 129, 31), (261, 40, 64), (3, 600, 9)]
