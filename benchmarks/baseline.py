@@ -153,7 +153,7 @@ def _times(workload: Contest, workers: Sequence[Worker], rounds: int) -> list[tu
     found: list[tuple[float, float]] = []
     for number in range(rounds):
         order = [0, 1] if number % 2 else [1, 0]
-        taken = {place: workers[place].ask("round") for place in order}
+        taken = {side: workers[side].ask("round") for side in order}
         found.append((taken[0], taken[1]))
     for worker in workers:
         worker.ask("drop")

@@ -28,7 +28,7 @@ def _gradients(value: Any, *xs: Any) -> Any:
     return gf.grad(gf.sum(value * value), list(xs))
 
 
-def _places(x: Any) -> Any:
+def _indices(x: Any) -> Any:
     """Return indices, most of them small."""
     return gf.astype(x * x, gf.int64)
 
@@ -148,16 +148,18 @@ def _elements() -> Iterator[Operation]:
     yield Operation("elementwise", lambda x: gf.erf(gf.sin(x)) ** 2.5, (row,))
     yield Operation("permute_dims", lambda x: gf.permute_dims(x) + 0 * x, ((8192, 8192),))
     yield Operation("flip", lambda x: gf.flip(x, axis=0) + 1, (row,))
-    yield Operation("take", lambda x, y: x[_places(y)], (table, (1 << 21,)))
-    yield Operation("take_along_axis", lambda x: gf.take_along_axis(x, _places(x), axis=1), (rows,))
+    yield Operation("take", lambda x, y: x[_indices(y)], (table, (1 << 21,)))
+    yield Operation(
+        "take_along_axis", lambda x: gf.take_along_axis(x, _indices(x), axis=1), (rows,)
+    )
     yield Operation(
         "index_add",
-        lambda x, y, at: gf.index_add(x, _places(at), y),
+        lambda x, y, at: gf.index_add(x, _indices(at), y),
         (table, (1 << 21, 32), (1 << 21,)),
     )
-    yield Operation("segment_sum", lambda x: gf.segment_sum(x, _places(x), 100), ((1 << 24,),))
-    yield Operation("bincount", lambda x: gf.bincount(_places(x), length=1000), (row,))
-    yield Operation("one_hot", lambda x: gf.one_hot(_places(x), 2048), ((1 << 16,),))
+    yield Operation("segment_sum", lambda x: gf.segment_sum(x, _indices(x), 100), ((1 << 24,),))
+    yield Operation("bincount", lambda x: gf.bincount(_indices(x), length=1000), (row,))
+    yield Operation("one_hot", lambda x: gf.one_hot(_indices(x), 2048), ((1 << 16,),))
     yield Operation("random.normal", lambda x: gf.random.normal((1 << 27,)) + x, ((1,),))
     yield Operation("random.permutation", lambda x: gf.random.permutation(1 << 23) + x, ((1,),))
     yield Operation(

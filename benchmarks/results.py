@@ -60,13 +60,13 @@ def difference(
     """
     if len(own) != len(other):
         return f"{len(own)} results for {len(other)}"
-    for place, (a, b) in enumerate(zip(own, other, strict=True)):
+    for number, (a, b) in enumerate(zip(own, other, strict=True)):
         if a.shape != b.shape:
-            return f"result {place} has the shape {a.shape} for {b.shape}"
+            return f"result {number} has the shape {a.shape} for {b.shape}"
         if not a.sample.size:
             continue
         error = np.abs(a.sample - b.sample) / (atol * b.largest + rtol * np.abs(b.sample) + 1e-300)
         worst = float(np.max(np.where(np.isnan(error), np.inf, error)))
         if worst > 1:
-            return f"result {place} is off by {worst:.3g} × the tolerance"
+            return f"result {number} is off by {worst:.3g} × the tolerance"
     return ""

@@ -33,21 +33,21 @@ class Rows(NamedTuple):
     """Rows of digits, as the network wants its lines, and whether each stands on its head."""
 
     images: Array
-    turned: Array
+    inverted: Array
 
 
 def rows(digits: Array, count: int, rng: np.random.Generator) -> Rows:
     """Write rows of four digits each.  digits: [N, 8, 8] -> images: [count, 3, 48, 192]"""
-    turned = rng.integers(0, 2, count)
+    inverted = rng.integers(0, 2, count)
     images = np.empty((count, 3, 48, 192), np.float32)
-    for image, is_turned in zip(images, turned, strict=True):
+    for image, is_inverted in zip(images, inverted, strict=True):
         chosen = digits[rng.choice(len(digits), 4)]
         row = Image.fromarray(
             (255 - chosen * (255 / 16)).astype(np.uint8).swapaxes(0, 1).reshape(8, 32)
         )
         pixels = np.asarray(row.resize((192, 48), Image.Resampling.BICUBIC), np.float32)
-        image[:] = (pixels[::-1, ::-1] if is_turned else pixels) / 127.5 - 1
-    return Rows(images, turned)
+        image[:] = (pixels[::-1, ::-1] if is_inverted else pixels) / 127.5 - 1
+    return Rows(images, inverted)
 
 
 class Task(NamedTuple):
@@ -95,12 +95,12 @@ def main() -> None:
     train, test = digits[:1200], rows(digits[1200:], 200, rng)
     task = describe(network())
     with gf.Session(task.graph, seed=options.seed) as session:
-        tested = {"x": test.images, "label": test.turned}
+        tested = {"x": test.images, "label": test.inverted}
         before = float(session.run(task.accuracy, tested))
         with trange(options.steps, unit="step") as bar:
             for _ in bar:
-                images, turned = rows(train, 16, rng)
-                feeds = {"x": images, "label": turned}
+                images, inverted = rows(train, 16, rng)
+                feeds = {"x": images, "label": inverted}
                 loss, _ = session.run([task.loss, task.step], feeds)
                 bar.set_postfix(loss=f"{float(loss):.4f}")
         after = float(session.run(task.accuracy, tested))

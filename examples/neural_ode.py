@@ -156,14 +156,14 @@ def main() -> None:
         durations = np.full(count, STEP, np.float32)
         rest = session.run(model.path, {model.start: first, model.steps: durations})[:, 0]
         side = np.linspace(-1.7, 1.7, 40, dtype=np.float32)
-        places = np.stack(np.meshgrid(side, side), axis=-1)
-        speeds = session.run(model.speed, {model.start: places.reshape(-1, 2)})
+        points = np.stack(np.meshgrid(side, side), axis=-1)
+        speeds = session.run(model.speed, {model.start: points.reshape(-1, 2)})
     learnt = np.concatenate([first, rest])
     error = float(np.mean(np.abs(learnt - spiral.path)))
     print(f"{len(losses)} updates: {error:.4f} from the true path on average over {count} steps")
 
     picture = options.out / "neural-ode.png"
-    draw(picture, spiral, learnt, speeds.reshape(places.shape), losses)
+    draw(picture, spiral, learnt, speeds.reshape(points.shape), losses)
     print(f"wrote {picture}")
     if np.mean(losses[-20:]) > 0.05:
         raise SystemExit("the network did not learn the law of motion")

@@ -144,8 +144,8 @@ def _smallest_rectangle(points: Array) -> Array:
     best: tuple[float, Array] | None = None
     for angle in np.unique(np.round(np.arctan2(sides[:, 1], sides[:, 0]) % (np.pi / 2), 6)):
         turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        turned = hull @ turn
-        low, high = turned.min(axis=0), turned.max(axis=0)
+        rotated = hull @ turn
+        low, high = rotated.min(axis=0), rotated.max(axis=0)
         area = float(np.prod(high - low))
         if best is None or area < best[0]:
             box = np.array([low, (high[0], low[1]), high, (low[0], high[1])])
@@ -187,12 +187,12 @@ def drawn_page() -> Image.Image:
     """Return a page with the texts of `LINES`."""
     page = Image.new("RGB", (760, 420), (246, 243, 235))
     font = ImageFont.load_default(34)
-    for text, place, angle in LINES:
+    for text, corner, angle in LINES:
         left, top, right, bottom = font.getbbox(text)
         layer = Image.new("L", (int(right - left) + 20, int(bottom - top) + 20))
         ImageDraw.Draw(layer).text((10 - left, 10 - top), text, 255, font)
         layer = layer.rotate(angle, Image.Resampling.BICUBIC, expand=True)
-        page.paste((40, 44, 60), place, layer)
+        page.paste((40, 44, 60), corner, layer)
     return page
 
 

@@ -335,7 +335,7 @@ end:
   ret void
 }}
 """
-PLACE = """  %row{0} = mul i64 %i, %down{0}
+ADDRESS = """  %row{0} = mul i64 %i, %down{0}
   %column{0} = mul i64 %j, %along{0}
   %place{0} = add i64 %row{0}, %column{0}
   %p{0} = getelementptr i8, ptr %array{0}, i64 %place{0}"""
@@ -353,7 +353,7 @@ def source(nodes: Sequence[Node]) -> str:
     """
     reads, result = outside(nodes), nodes[-1]
     names = {x: f"%x{number}" for number, x in enumerate(reads)}
-    lines = [PLACE.format(number) for number in range(len(reads) + 1)]
+    lines = [ADDRESS.format(number) for number in range(len(reads) + 1)]
     lines += [f"  %x{number} = load float, ptr %p{number}" for number in range(len(reads))]
     for node in nodes:
         names[node] = f"%r{node.serial}"
@@ -382,8 +382,8 @@ class Kernel:
         result = np.empty(shape, np.float32)
         arrays = [*[np.broadcast_to(x, shape) for x in operands], result]
         matrices = [np.atleast_2d(x) for x in arrays]
-        places = [(x.ctypes.data, *x.strides) for x in matrices]
-        self._call(*matrices[-1].shape, *itertools.chain(*places))
+        addresses = [(x.ctypes.data, *x.strides) for x in matrices]
+        self._call(*matrices[-1].shape, *itertools.chain(*addresses))
         return result
 
 

@@ -29,11 +29,11 @@ class Location(Protocol):
     @property
     def line(self) -> int: ...
     def short(self) -> str:
-        """Say `file:line`."""
+        """Return `file:line`."""
         ...
 
     def describe(self) -> str:
-        """Say `file:line` with the text that stands there."""
+        """Return `file:line` with the text that stands there."""
         ...
 
 
@@ -60,11 +60,11 @@ class Loc(NamedTuple):
     called: str = ""
 
     def short(self) -> str:
-        """Say `model.py:43`."""
+        """Return `model.py:43`."""
         return f"{os.path.basename(self.file)}:{self.line}"
 
     def describe(self) -> str:
-        """Say `model.py:43 in forward:   logits = h1 @ W2`, the source text where it is at hand."""
+        """Return `model.py:43 in forward:   logits = h1 @ W2`, with the source if there is any."""
         source = linecache.getline(self.file, self.line).strip()
         function = "" if self.function == "<module>" else f" in {self.function}"
         text = f":   {source}" if source else ""
@@ -215,7 +215,7 @@ _MOST_LOCATIONS = 4096
 
 
 def _is_generated(frame: FrameType) -> bool:
-    """Say whether `dataclass` wrote the code: that of the package's classes is its own, too."""
+    """Return whether `dataclass` wrote the code: that of the package's classes is its own, too."""
     is_string = frame.f_code.co_filename == "<string>"
     return is_string and str(frame.f_globals.get("__name__")).startswith("graphfw.")
 

@@ -130,7 +130,7 @@ class _Memory(NamedTuple):
     ptr: int
 
 
-class _Place(NamedTuple):
+class _Device(NamedTuple):
     """On which GPU an array lies."""
 
     id: int
@@ -149,7 +149,7 @@ def _memory(self: StrictArray) -> _Memory:
 
 
 StrictArray.data = property(_memory)
-StrictArray.device = property(lambda self: _Place(0))
+StrictArray.device = property(lambda self: _Device(0))
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -240,8 +240,8 @@ def positional(ours, parameter, text):
     """Find a positional-only parameter by its place: its name is nobody's business."""
     if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
         return None
-    place = list(signature(text).parameters).index(parameter.name)
-    same = list(ours.values())[place]
+    index = list(signature(text).parameters).index(parameter.name)
+    same = list(ours.values())[index]
     return same if same.kind is parameter.kind else None
 
 

@@ -20,10 +20,10 @@ FILES += [
 ]
 FILES.append(PACKAGE / "ir" / "variable.py")
 
-FIX_PLACE = {"require": 3, "Requirement": 2}
+FIX_INDEX = {"require": 3, "Requirement": 2}
 """The index of the fix among the positional arguments, if it may be one."""
 
-CHECKS = {"demand", *FIX_PLACE, *(set(errors.__all__) - {"GraphErrors", "Operand", "did_you_mean"})}
+CHECKS = {"demand", *FIX_INDEX, *(set(errors.__all__) - {"GraphErrors", "Operand", "did_you_mean"})}
 
 
 def without_fix(source: str) -> Iterator[int]:
@@ -32,7 +32,7 @@ def without_fix(source: str) -> Iterator[int]:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             continue
         name = node.func.id
-        if name not in CHECKS or len(node.args) > FIX_PLACE.get(name, len(node.args)):
+        if name not in CHECKS or len(node.args) > FIX_INDEX.get(name, len(node.args)):
             continue
         fixes = [keyword.value for keyword in node.keywords if keyword.arg == "fix"]
         if not fixes or any(isinstance(f, ast.Constant) and not f.value for f in fixes):

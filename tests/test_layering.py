@@ -133,7 +133,7 @@ RECURSIVE = {
     ),
 }
 
-CUPY_PLACES = (
+CUPY_FOLDERS = (
     "graphfw/runtime/cupy_executor/",
     "graphfw/runtime/executors.py",
     "graphfw/runtime/executors/",
@@ -207,7 +207,7 @@ def violations(path: PurePosixPath, source: str) -> Iterator[str]:
         where = f"{path}:{found.line}: imports {found.module}"
         top = found.module.split(".")[0]
         if top in ("cupy", "cupyx"):
-            if not str(path).startswith(CUPY_PLACES):
+            if not str(path).startswith(CUPY_FOLDERS):
                 yield f"{where}: cupy belongs in graphfw/runtime/cupy_executor/ alone"
             elif not found.in_function:
                 yield f"{where}: cupy is never imported at module level"

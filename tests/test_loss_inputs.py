@@ -22,7 +22,7 @@ def written_out(x):
     return gf.exp(x - gf.max(x, axis=1)[:, None]) / (total + 1e-9)[:, None]
 
 
-def turned(x):
+def sigmoid_by_hand(x):
     return 1 / (1 + gf.exp(-x))
 
 
@@ -51,7 +51,7 @@ KINDS = {
     "exp": (lambda x: gf.exp(gf.log_softmax(x)), nn.cross_entropy, "softmax"),
     "sigmoid": (gf.sigmoid, nn.bce_with_logits, "sigmoid"),
     "sigmoid for a softmax": (gf.sigmoid, nn.cross_entropy, "sigmoid"),
-    "by hand": (turned, nn.bce_with_logits, "sigmoid"),
+    "by hand": (sigmoid_by_hand, nn.bce_with_logits, "sigmoid"),
     "kl_div": (gf.softmax, nn.kl_div, "softmax"),
 }
 

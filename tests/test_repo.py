@@ -105,7 +105,7 @@ WORDS_TO_AVOID = {
 AVOIDED_IN_PACKAGE = {*"trip trips told behind alone turned place places part parts".split()}
 """Words that no name of the package has. (A recurrent layer has cells.)"""
 
-AVOIDED_EVERYWHERE = {"trip", "trips", "told", "behind", "part", "parts"}
+AVOIDED_EVERYWHERE = AVOIDED_IN_PACKAGE - {"alone"}
 """Words that no name in tests, benchmarks and examples has. (Names of tests are prose.)"""
 
 PROSE = re.compile(r'(?s:""".*?""")|#.*')

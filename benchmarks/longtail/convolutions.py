@@ -198,10 +198,10 @@ def _sampled(xp: Any, x: Any, grid: Any) -> Any:
         import jax
 
         size = np.array([x.shape[3], x.shape[2]], np.float32)
-        places = xp.moveaxis(((grid + 1) * size - 1) / 2, -1, 1)[:, ::-1]
+        coordinates = xp.moveaxis(((grid + 1) * size - 1) / 2, -1, 1)[:, ::-1]
         one = functools.partial(jax.scipy.ndimage.map_coordinates, order=1, mode="constant")
-        of_image = jax.vmap(lambda image, place: one(image, [*place]), in_axes=(0, None))
-        return jax.vmap(of_image)(x, places)
+        of_image = jax.vmap(lambda image, point: one(image, [*point]), in_axes=(0, None))
+        return jax.vmap(of_image)(x, coordinates)
     return xp.grid_sample(x, grid)
 
 

@@ -68,8 +68,8 @@ def _decoded(xp: Any, held: Any, token: Any, keys: Any, values: Any, *, way: str
     h = cast(held[0][token], "float32")
     made = []
     for layer in range(keys.shape[0]):
-        place = 1 + layer * PER_LAYER
-        s1, b1, qkv, out, s2, b2, up, down = held[place : place + PER_LAYER]
+        first = 1 + layer * PER_LAYER
+        s1, b1, qkv, out, s2, b2, up, down = held[first : first + PER_LAYER]
         joined = product(of.layer_norm(h, s1, b1), qkv)
         projections = xp.reshape(joined, (batch, 3, heads, 1, SIZE))
         q, k, v = (projections[:, i] for i in range(3))
@@ -116,26 +116,26 @@ def token_batch(draw: Draw) -> Contest:
 # Rows times weights in 8 bits, with a scale for each column.  x: [m, k], w: int8 [k, n]
 
 
-def _eight_bits(m: int, k: int, n: int, turned: bool) -> Arrays:
+def _eight_bits(m: int, k: int, n: int, transposed: bool) -> Arrays:
     rng = np.random.default_rng(0)
-    w = rng.integers(-127, 128, (n, k) if turned else (k, n)).astype(np.int8)
+    w = rng.integers(-127, 128, (n, k) if transposed else (k, n)).astype(np.int8)
     return [*normal((m, k)), rng.random(n, np.float32) / 127, w]
 
 
-def _of_eight_bits(xp: Any, x: Any, scales: Any, w: Any, *, turned: bool) -> Any:
+def _of_eight_bits(xp: Any, x: Any, scales: Any, w: Any, *, transposed: bool) -> Any:
     wide = cast(w, "float32")
-    return (x @ (wide.T if turned else wide)) * scales
+    return (x @ (wide.T if transposed else wide)) * scales
 
 
 def row_int8(draw: Draw) -> Contest:
     m, k, n = draw.choice(1, 1, 4), draw.size(512, 4096), draw.size(512, 4096)
-    turned = draw.choice(False, True)
+    transposed = draw.choice(False, True)
     formula = Formula(
-        functools.partial(_eight_bits, m, k, n, turned),
-        **each(_of_eight_bits, NETWORKS, turned=turned),
+        functools.partial(_eight_bits, m, k, n, transposed),
+        **each(_of_eight_bits, NETWORKS, transposed=transposed),
         constants=1,
     )
-    title = f"{m} rows of {k} times int8 weights {'of outputs first, ' if turned else ''}to {n}"
+    title = f"{m} rows of {k} times int8 weights {'of outputs first, ' if transposed else ''}to {n}"
     return contest(title, formula, compiled=True, rtol=1e-3, atol=1e-4)
 
 
@@ -151,9 +151,9 @@ def _cached_inputs(steps: int, heads: int) -> Arrays:
 
 def _attend(xp: Any, state: Any, x: Any, i: Any, keys: Any, values: Any, weights: Any) -> Any:
     """Return what one token becomes; keys and values have its own already."""
-    q, places = state
+    q, positions = state
     scores = xp.sum(q[:, None, :] * keys, axis=-1) * SIZE**-0.5
-    scores = xp.where(places <= i, scores, -1e9)
+    scores = xp.where(positions <= i, scores, -1e9)
     highest = xp.max(scores, axis=-1, keepdims=True)
     probabilities = xp.exp(scores - highest)
     probabilities = probabilities / xp.sum(probabilities, axis=-1, keepdims=True)
@@ -163,7 +163,7 @@ def _attend(xp: Any, state: Any, x: Any, i: Any, keys: Any, values: Any, weights
 
 def _in_scan(xp: Any, x: Any, qkv: Any, out: Any, keys: Any, values: Any) -> Any:
     heads, steps, _ = keys.shape
-    places = xp.arange(steps)
+    positions = xp.arange(steps)
 
     def step(carry: Any, given: Any) -> Any:
         last, keys, values = carry
@@ -171,15 +171,15 @@ def _in_scan(xp: Any, x: Any, qkv: Any, out: Any, keys: Any, values: Any) -> Any
         h = row + 0.1 * last
         q, k, v = (xp.reshape(h @ qkv, (3, heads, SIZE))[j] for j in range(3))
         keys, values = keys.at[:, i].set(k), values.at[:, i].set(v)
-        y = _attend(xp, (q, places), h, i, keys, values, out)
+        y = _attend(xp, (q, positions), h, i, keys, values, out)
         return (y, keys, values), y
 
     init = (xp.zeros_like(x[0]), keys, values)
     if name_of(xp) == "jax":
         import jax
 
-        return jax.lax.scan(step, init, (places, x))[1]
-    return xp.scan(step, init, (places, x))[1]
+        return jax.lax.scan(step, init, (positions, x))[1]
+    return xp.scan(step, init, (positions, x))[1]
 
 
 def _in_python(x: Any, qkv: Any, out: Any, keys: Any, values: Any) -> Any:

@@ -135,8 +135,8 @@ def _lookups(n: int, m: int) -> Arrays:
     return [table, rng.integers(0, m, n).astype(np.int32), x]
 
 
-def _gathered(xp: Any, table: Any, places: Any, x: Any) -> Any:
-    y = table[places] * x
+def _gathered(xp: Any, table: Any, indices: Any, x: Any) -> Any:
+    y = table[indices] * x
     again = cast(xp.abs(y) * 10, "int32") % table.shape[0]
     return table[again] + y
 

@@ -139,14 +139,14 @@ def _jax(formula: Formula, wide: bool, copies: bool) -> Case:
 
 def _torch_makers(name: str, maker: Maker, formula: Formula) -> dict[str, Maker]:
     """Return PyTorch's rows: where it can take the arrays as they lie, there is but one."""
-    if not any(_is_turned(a) for a in formula.inputs()):
+    if not any(_is_reversed(a) for a in formula.inputs()):
         return {name: maker}
     straight = dataclasses.replace(formula, inputs=functools.partial(_straight, formula.inputs))
     alone = straight.makers()[name]
     return {name: alone, f"{name}+copy": functools.partial(_torch_copying, name, formula)}
 
 
-def _is_turned(array: Any) -> bool:
+def _is_reversed(array: Any) -> bool:
     """Return whether an array has a negative stride, which PyTorch's tensors have not."""
     return any(stride < 0 for stride in array.strides)
 

@@ -88,12 +88,12 @@ def _orthonormal_in_place(xp: Any, a: Any) -> Any:
 
 
 def _orthonormal(xp: Any, a: Any) -> Any:
-    places = xp.arange(a.shape[1])
+    indices = xp.arange(a.shape[1])
 
     def body(i: Any, a: Any) -> Any:
         column = a[:, i]
         column = column / xp.sqrt(xp.sum(column * column))
-        a = a - column[:, None] * xp.where(places > i, column @ a, 0.0)
+        a = a - column[:, None] * xp.where(indices > i, column @ a, 0.0)
         return a.at[:, i].set(column)
 
     return _repeat(xp, a.shape[1], body, a)

@@ -18,31 +18,31 @@ _SOFT, _STEP = 1e-2, 1e-3
 
 
 def _bodies(n: int, dtype: str) -> Arrays:
-    places, speeds = normal((n, 3), (n, 3), dtype=dtype)
+    positions, speeds = normal((n, 3), (n, 3), dtype=dtype)
     masses = np.random.default_rng(1).uniform(0.5, 1.5, n).astype(dtype)
-    return [places, speeds, masses / n]
+    return [positions, speeds, masses / n]
 
 
-def _attracted(xp: Any, places: Any, speeds: Any, masses: Any, *, steps: int) -> Any:
+def _attracted(xp: Any, positions: Any, speeds: Any, masses: Any, *, steps: int) -> Any:
     for _ in range(steps):
-        apart = places[None, :, :] - places[:, None, :]
+        apart = positions[None, :, :] - positions[:, None, :]
         squares = xp.sum(apart * apart, axis=-1) + _SOFT
         pulls = masses[None, :] / (squares * xp.sqrt(squares))
         speeds = speeds + _STEP * xp.sum(apart * pulls[..., None], axis=1)
-        places = places + _STEP * speeds
-    return [places, speeds]
+        positions = positions + _STEP * speeds
+    return [positions, speeds]
 
 
 def _attracted_numba(steps: int) -> Any:
     import numba
 
     @numba.njit(parallel=True, fastmath=True)
-    def step(places: Array, speeds: Array, masses: Array) -> None:
-        for i in numba.prange(len(places)):
-            x, y, z = places[i, 0], places[i, 1], places[i, 2]
+    def step(positions: Array, speeds: Array, masses: Array) -> None:
+        for i in numba.prange(len(positions)):
+            x, y, z = positions[i, 0], positions[i, 1], positions[i, 2]
             a, b, c = x * 0, x * 0, x * 0
-            for j in range(len(places)):
-                p, q, r = places[j, 0] - x, places[j, 1] - y, places[j, 2] - z
+            for j in range(len(positions)):
+                p, q, r = positions[j, 0] - x, positions[j, 1] - y, positions[j, 2] - z
                 square = p * p + q * q + r * r + _SOFT
                 pull = masses[j] / (square * np.sqrt(square))
                 a, b, c = a + p * pull, b + q * pull, c + r * pull
@@ -50,12 +50,12 @@ def _attracted_numba(steps: int) -> Any:
             speeds[i, 1] += _STEP * b
             speeds[i, 2] += _STEP * c
 
-    def attracted(places: Array, speeds: Array, masses: Array) -> Arrays:
-        places, speeds = places.copy(), speeds.copy()
+    def attracted(positions: Array, speeds: Array, masses: Array) -> Arrays:
+        positions, speeds = positions.copy(), speeds.copy()
         for _ in range(steps):
-            step(places, speeds, masses)
-            places += places.dtype.type(_STEP) * speeds
-        return [places, speeds]
+            step(positions, speeds, masses)
+            positions += positions.dtype.type(_STEP) * speeds
+        return [positions, speeds]
 
     return attracted
 
@@ -166,7 +166,7 @@ def nearest(draw: Draw) -> Contest:
 # Distances on the globe.  a, b: [n, 2] and [m, 2], latitudes and longitudes
 
 
-def _places(n: int, m: int) -> Arrays:
+def _points(n: int, m: int) -> Arrays:
     rng = np.random.default_rng(0)
     return [rng.uniform((-1.5, -3), (1.5, 3), (k, 2)).astype(np.float32) for k in (n, m)]
 
@@ -180,7 +180,7 @@ def _haversine(xp: Any, a: Any, b: Any) -> Any:
 
 def globe_distances(draw: Draw) -> Contest:
     n, m = draw.size(200, 3000), draw.size(200, 3000)
-    formula = Formula(functools.partial(_places, n, m), **each(_haversine))
+    formula = Formula(functools.partial(_points, n, m), **each(_haversine))
     title = f"distances of {n} and {m} places on the globe"
     return contest(title, formula, compiled=True, rtol=1e-3, atol=1e-4)
 

@@ -26,9 +26,9 @@ def plot(rows: Sequence[Row], heading: str, path: Path) -> None:
     figure, panel = plt.subplots(figsize=(max(8.0, 0.16 * len(rows) + 2), 7.5))
     for group in groups:
         own = [(i, row.ratio) for i, row in enumerate(ordered) if row.group == group]
-        places, ratios = zip(*own, strict=True)
+        positions, ratios = zip(*own, strict=True)
         heights = [ratio - 1 for ratio in ratios]
-        panel.bar(places, heights, bottom=1, width=0.8, color=colours[group], label=group)
+        panel.bar(positions, heights, bottom=1, width=0.8, color=colours[group], label=group)
     panel.axhline(1, color="black", lw=1)
     panel.axhline(mean, color="black", lw=0.8, ls="--")
     panel.annotate(f"geometric mean {mean:.2f}", (len(rows) - 0.5, mean), fontsize=8, ha="right")

@@ -17,20 +17,20 @@ from benchmarks.workload import Case, Contest
 
 
 def _scattered(n: int, length: int, width: int) -> Arrays:
-    places = np.random.default_rng(0).integers(0, length, n)
-    return [places, *normal((n, width) if width else (n,))]
+    indices = np.random.default_rng(0).integers(0, length, n)
+    return [indices, *normal((n, width) if width else (n,))]
 
 
-def _added(xp: Any, places: Any, values: Any, *, length: int) -> Any:
+def _added(xp: Any, indices: Any, values: Any, *, length: int) -> Any:
     shape = (length, *values.shape[1:])
     name = name_of(xp)
     if name == "numpy":
         out = np.zeros(shape, values.dtype)
-        np.add.at(out, places, values)
+        np.add.at(out, indices, values)
         return out
     if name == "torch":
-        return values.new_zeros(shape).index_add_(0, places, values)
-    return xp.zeros(shape).at[places].add(values)
+        return values.new_zeros(shape).index_add_(0, indices, values)
+    return xp.zeros(shape).at[indices].add(values)
 
 
 def add_numbers(draw: Draw) -> Contest:
@@ -49,21 +49,21 @@ def add_rows(draw: Draw) -> Contest:
     return contest(title, formula, rtol=1e-3, atol=1e-4)
 
 
-def _maxima_numpy(values: Array, places: Array, *, length: int) -> Array:
+def _maxima_numpy(values: Array, indices: Array, *, length: int) -> Array:
     out = np.full(length, -np.inf, values.dtype)
-    np.maximum.at(out, places, values)
+    np.maximum.at(out, indices, values)
     return out
 
 
-def _maxima_torch(values: Any, places: Any, *, length: int) -> Any:
+def _maxima_torch(values: Any, indices: Any, *, length: int) -> Any:
     out = values.new_full((length,), -float("inf"))
-    return out.index_reduce_(0, places, values, "amax")
+    return out.index_reduce_(0, indices, values, "amax")
 
 
 def _values_first(n: int, length: int) -> Arrays:
-    places, values = _scattered(n, length, 0)
-    places[:length] = np.arange(length)  # none has no value
-    return [values, places]
+    indices, values = _scattered(n, length, 0)
+    indices[:length] = np.arange(length)  # none has no value
+    return [values, indices]
 
 
 def segment_max(draw: Draw) -> Contest:
@@ -86,11 +86,11 @@ def _permuted(n: int, length: int) -> Arrays:
     return [rng.permutation(length)[:n], rng.standard_normal(n, np.float32)]
 
 
-def _set(xp: Any, places: Any, values: Any, *, length: int) -> Any:
+def _set(xp: Any, indices: Any, values: Any, *, length: int) -> Any:
     if name_of(xp) in ("graphfw", "jax"):
-        return xp.zeros((length,)).at[places].set(values)
+        return xp.zeros((length,)).at[indices].set(values)
     out = xp.zeros(length, dtype=values.dtype)
-    out[places] = values
+    out[indices] = values
     return out
 
 
@@ -106,13 +106,13 @@ def set_numbers(draw: Draw) -> Contest:
 
 
 def _table(rows: int, width: int, count: int) -> Arrays:
-    places = np.random.default_rng(0).integers(0, rows, count)
+    indices = np.random.default_rng(0).integers(0, rows, count)
     table, cotangent = normal((rows, width), (count, width))
-    return [table, places, cotangent]
+    return [table, indices, cotangent]
 
 
-def _taken(xp: Any, table: Any, places: Any) -> Any:
-    return table[places]
+def _taken(xp: Any, table: Any, indices: Any) -> Any:
+    return table[indices]
 
 
 def take_grad(draw: Draw) -> Contest:
@@ -124,15 +124,15 @@ def take_grad(draw: Draw) -> Contest:
 
 
 def _along(rows: int, columns: int, count: int) -> Arrays:
-    places = np.random.default_rng(0).integers(0, columns, (rows, count))
+    indices = np.random.default_rng(0).integers(0, columns, (rows, count))
     x, cotangent = normal((rows, columns), (rows, count))
-    return [x, places, cotangent]
+    return [x, indices, cotangent]
 
 
-def _taken_along(xp: Any, x: Any, places: Any) -> Any:
+def _taken_along(xp: Any, x: Any, indices: Any) -> Any:
     if name_of(xp) == "torch":
-        return xp.take_along_dim(x, places, 1)
-    return xp.take_along_axis(x, places, axis=1)
+        return xp.take_along_dim(x, indices, 1)
+    return xp.take_along_axis(x, indices, axis=1)
 
 
 def take_along_axis_grad(draw: Draw) -> Contest:

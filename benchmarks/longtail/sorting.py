@@ -186,10 +186,10 @@ def searchsorted(draw: Draw) -> Contest:
 
 
 def _topk_numpy(x: Array, *, k: int) -> Any:
-    places = np.argpartition(x, -k, axis=-1)[..., -k:]
-    values = np.take_along_axis(x, places, axis=-1)
+    indices = np.argpartition(x, -k, axis=-1)[..., -k:]
+    values = np.take_along_axis(x, indices, axis=-1)
     order = np.argsort(-values, axis=-1)
-    return np.take_along_axis(values, order, axis=-1), np.take_along_axis(places, order, axis=-1)
+    return np.take_along_axis(values, order, axis=-1), np.take_along_axis(indices, order, axis=-1)
 
 
 def _topk(what: str, shape: tuple[int, ...], k: int, dtype: str) -> Contest:

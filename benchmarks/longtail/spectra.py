@@ -134,7 +134,7 @@ def complex_chain(draw: Draw) -> Contest:
     return _contest(f"a chain of {n:,} complex numbers", inputs, _complex_chain)
 
 
-def _turned(xp: Any, x: Any, phase: Any) -> Any:
+def _rotated(xp: Any, x: Any, phase: Any) -> Any:
     z = xp.exp(1j * phase) * x
     return xp.sum(xp.real(z * xp.conj(z)) * 0.5 + xp.real(z), axis=-1)
 
@@ -142,7 +142,7 @@ def _turned(xp: Any, x: Any, phase: Any) -> Any:
 def complex_sums(draw: Draw) -> Contest:
     shape = (draw.size(64, 1024), draw.size(256, 4096))
     inputs = functools.partial(normal, shape, shape)
-    return _contest(f"sums of {shape[0]}×{shape[1]} numbers turned by phases", inputs, _turned)
+    return _contest(f"sums of {shape[0]}×{shape[1]} numbers turned by phases", inputs, _rotated)
 
 
 def _complex_product(xp: Any, x: Any, y: Any) -> Any:

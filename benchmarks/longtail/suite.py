@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> None:
     results, is_done = runs.measure(
         left, settings, kept, options, summary.lines_of, facts, keep_least=options.again
     )
-    order = {name: place for place, name in enumerate(known)}
+    order = {name: number for number, name in enumerate(known)}
     results.sort(key=lambda result: order[result.name])
     print(f"\n{summary.overview(results)}")
     if options.json:

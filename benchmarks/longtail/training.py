@@ -115,8 +115,8 @@ def _vit(xp: Any, held: Any, x: Any, labels: Any, *, heads: int, patch: int) -> 
     patches = xp.reshape(x, (batch, 3, side, patch, side, patch))
     x = permuted(xp, patches, (0, 2, 4, 1, 3, 5))
     h = xp.reshape(x, (batch, side * side, -1)) @ held[0] + held[1]
-    for place in range(2, len(held) - 4, 12):
-        s1, b1, qkv, qkv_b, out, out_b, s2, b2, up, up_b, down, down_b = held[place : place + 12]
+    for first in range(2, len(held) - 4, 12):
+        s1, b1, qkv, qkv_b, out, out_b, s2, b2, up, up_b, down, down_b = held[first : first + 12]
         h = h + _attended(xp, of.layer_norm(h, s1, b1) @ qkv + qkv_b, heads, False) @ out + out_b
         h = h + of.gelu(of.layer_norm(h, s2, b2) @ up + up_b) @ down + down_b
     scale, shift, head, head_b = held[-4:]
@@ -163,7 +163,7 @@ def _llama_inputs(batch: int, time: int, heads: int, shared: int, inner: int) ->
     return [x, *_weights(shapes), *turns, ct]
 
 
-def _turned(xp: Any, x: Any, cosines: Any, sines: Any) -> Any:
+def _rotated(xp: Any, x: Any, cosines: Any, sines: Any) -> Any:
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     return xp.concat([a * cosines - b * sines, b * cosines + a * sines], axis=-1)
@@ -191,8 +191,8 @@ def _llama(
     def split(y: Any) -> Any:
         return xp.swapaxes(xp.reshape(y, (batch, time, y.shape[-1] // 64, 64)), 1, 2)
 
-    q = _turned(xp, split(h @ wq), cosines, sines)
-    k, v = _turned(xp, split(h @ wk), cosines, sines), split(h @ wv)
+    q = _rotated(xp, split(h @ wq), cosines, sines)
+    k, v = _rotated(xp, split(h @ wk), cosines, sines), split(h @ wv)
     shared = width // wk.shape[-1]
     if shared > 1:
         k, v = (

@@ -76,14 +76,14 @@ class Net:
         h = relu(layer(image, next(number), 2 if is_large else 1))
         h = pool(h) if is_large else h
         for count, (_, first) in zip(self.blocks, STAGES, strict=True):
-            for place in range(count):
+            for block in range(count):
                 strides = (1, first, 1) if self.widens else (first, 1)
-                strides = strides if place == 0 else (1,) * len(strides)
+                strides = strides if block == 0 else (1,) * len(strides)
                 inner = h
                 for stride in strides[:-1]:
                     inner = relu(layer(inner, next(number), stride))
                 inner = layer(inner, next(number), strides[-1])
-                if place == 0 and (self.widens or first != 1):
+                if block == 0 and (self.widens or first != 1):
                     h = layer(h, next(number), first)
                 h = relu(inner + h)
         return h
@@ -94,7 +94,7 @@ class Net:
         channels = STAGES[0][0]
         for count, (inner, first) in zip(self.blocks, STAGES, strict=True):
             outputs = inner * (self.widens or 1)
-            for place in range(count):
+            for block in range(count):
                 if self.widens:
                     yield inner, channels, 1, 1
                     yield inner, inner, 3, 3
@@ -102,7 +102,7 @@ class Net:
                 else:
                     yield outputs, channels, 3, 3
                     yield outputs, outputs, 3, 3
-                if place == 0 and (self.widens or first != 1):
+                if block == 0 and (self.widens or first != 1):
                     yield outputs, channels, 1, 1
                 channels = outputs
 

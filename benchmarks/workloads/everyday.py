@@ -300,8 +300,8 @@ def _stft_torch(x: Any, window: Any) -> Any:
 def _stft_jax(x: Any, window: Any) -> Any:
     from jax import numpy as jnp
 
-    places = jnp.arange(0, x.shape[0] - WINDOW + 1, HOP)[:, None] + jnp.arange(WINDOW)
-    return jnp.abs(jnp.fft.rfft(x[places] * window, axis=-1))
+    indices = jnp.arange(0, x.shape[0] - WINDOW + 1, HOP)[:, None] + jnp.arange(WINDOW)
+    return jnp.abs(jnp.fft.rfft(x[indices] * window, axis=-1))
 
 
 def _signal() -> Arrays:

@@ -62,26 +62,26 @@ class Gpt:
         tables = [(self.vocabulary, w), (self.time, w)]
         return [*tables, *layer * self.layers, (w,), (w,), (w, self.vocabulary)]
 
-    def weight(self, place: int) -> Array:
+    def weight(self, number: int) -> Array:
         """Return one of the weights: a small matrix, a scale of 1 or a shift of 0."""
         shapes = self.shapes
-        shape = shapes[place]
+        shape = shapes[number]
         if len(shape) > 1:
             spread = np.float32(0.07)  # a standard deviation of 0.02
-            drawn = np.random.default_rng(place).random(shape, np.float32)
+            drawn = np.random.default_rng(number).random(shape, np.float32)
             return (drawn - np.float32(0.5)) * spread
         scales = {2 + i * PER_LAYER + j for i in range(self.layers) for j in _NORM_SCALES}
-        is_scale = place in scales or place == len(shapes) - 3
+        is_scale = number in scales or number == len(shapes) - 3
         return np.ones(shape, np.float32) if is_scale else np.zeros(shape, np.float32)
 
     def weights(self) -> list[Array]:
         """Return all weights in the order of `shapes`."""
-        return [self.weight(place) for place in range(len(self.shapes))]
+        return [self.weight(number) for number in range(len(self.shapes))]
 
     def initialisers(self) -> list[Callable[..., Array]]:
         """Return what makes the weights when a session of graphfw begins; till then none are."""
         count = len(self.shapes)
-        return [lambda shape, dtype, place=place: self.weight(place) for place in range(count)]
+        return [lambda shape, dtype, number=number: self.weight(number) for number in range(count)]
 
     def batches(self, batch: int | None = None) -> list[tuple[Array, Array]]:
         """Return 16 batches of random tokens with those that come next."""

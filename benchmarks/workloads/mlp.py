@@ -187,9 +187,9 @@ STEPS: dict[str, Callable[[], Step]] = {
 
 def placed_batches(contender: str, size: int, count: int = 64) -> list[list[Any]]:
     """Return batches as a contender takes them."""
-    places = {"graphfw": devices.given, "numpy": list, "jax": _jax_arrays}
-    place = places.get(contender, torch_tensors)
-    return [place(batch) for batch in batches(size, count)]
+    converters = {"graphfw": devices.given, "numpy": list, "jax": _jax_arrays}
+    convert = converters.get(contender, torch_tensors)
+    return [convert(batch) for batch in batches(size, count)]
 
 
 def _case(contender: str, size: int) -> Case:

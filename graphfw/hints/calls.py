@@ -346,7 +346,7 @@ class _Correction:
 
 
 def _is_element(argument: Argument, of_list: bool) -> bool:
-    """Say whether an argument may be a tensor of a list, or a dim of a shape."""
+    """Return whether an argument may be a tensor of a list, or a dim of a shape."""
     if of_list:
         return not isinstance(argument.value, (int, type(None))) and not argument.is_dtype
     is_other = isinstance(argument.value, (bool, str, float, type(None)))

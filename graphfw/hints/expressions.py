@@ -208,7 +208,7 @@ class _Filling(ast.NodeTransformer):
         return node
 
     def _is_missing(self, value: ast.expr) -> bool:
-        """Say whether a value is made of an argument that is not given, and of no call."""
+        """Return whether a value is made of an argument that is not given, and of no call."""
         nodes = list(ast.walk(value))
         is_call = any(isinstance(n, ast.Call) for n in nodes)
         return not is_call and any(isinstance(n, ast.Name) and n.id in self.missing for n in nodes)

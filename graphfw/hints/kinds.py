@@ -95,7 +95,7 @@ def misfits(
 
 
 def is_own(function: Callable[..., Any]) -> bool:
-    """Say whether a function is graphfw's, or an object that is called."""
+    """Return whether a function is graphfw's, or an object that is called."""
     return getattr(function, "__module__", "").startswith("graphfw.")
 
 
@@ -169,7 +169,7 @@ def _fits_one(value: Any, kind: Any) -> bool:
 
 
 def _fits_generic(value: Any, origin: type, inside: tuple[Any, ...]) -> bool:
-    """Say whether a value is a sequence, a mapping or a tuple of the right elements."""
+    """Return whether a value is a sequence, a mapping or a tuple of the right elements."""
     if issubclass(origin, collections.abc.Mapping):
         return hasattr(value, "keys")
     if not issubclass(origin, collections.abc.Iterable):
@@ -195,7 +195,7 @@ def _fits_generic(value: Any, origin: type, inside: tuple[Any, ...]) -> bool:
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    """Say whether a value works as a number; that of a tensor is known to graphfw only."""
+    """Return whether a value works as a number; that of a tensor is known to graphfw only."""
     if hasattr(value, "node"):
         return True
     kind_of_array = getattr(getattr(value, "dtype", None), "kind", "")
@@ -252,7 +252,7 @@ def _word(kind: Any, number: int = 0) -> str:
 
 
 def _is_vast(value: Any) -> bool:
-    """Say whether it is an int that no float holds: of the largest Python has no text."""
+    """Return whether it is an int that no float holds: of the largest Python has no text."""
     return isinstance(value, int) and value.bit_length() > LONGEST
 
 

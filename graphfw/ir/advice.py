@@ -47,7 +47,7 @@ def to_broadcast(
 
 
 def _is_of_layer(tensor: Tensor) -> bool:
-    """Say whether a layer made a tensor, or what it was made of element by element."""
+    """Return whether a layer made a tensor, or what it was made of element by element."""
     return any(made.node.loc.layer for made in _made_elementwise(tensor))
 
 

@@ -189,7 +189,7 @@ def regrouped(
 
 
 def _is_smaller(left: DimLike, right: DimLike) -> bool:
-    """Whether the left group is the one to grow: it is seen to be smaller."""
+    """Return whether the left group is the one to grow: it is seen to be smaller."""
     if not isinstance(left, Dim) and not isinstance(right, Dim):
         return left < right
     return exact_div(right, left) is not None

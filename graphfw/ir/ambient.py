@@ -93,7 +93,7 @@ def no_grad() -> Scope[bool]:
 
 @explained
 def training(flag: bool = True) -> Scope[bool]:
-    """Say whether layers called inside are for training (dropout, batch statistics).
+    """Return whether layers called inside are for training (dropout, batch statistics).
 
     A call is for training unless the innermost flag is False, or `Module.eval` was called. For one
     call, write `model(x, training=False)`.

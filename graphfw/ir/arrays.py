@@ -131,7 +131,7 @@ def _taken(value: Any) -> Array:
 
 
 def _no_tensor(value: Any, tensors: Sequence[Tensor]) -> ArgumentError:
-    """Say why several tensors, such as a recurrent layer's results, are not one."""
+    """Return why several tensors, such as a recurrent layer's results, are not one."""
     return ArgumentError(
         f"{a_type(value)} of tensors is no tensor",
         operands=[concrete.describe(f"x{i}", tensor) for i, tensor in enumerate(tensors[:2])],
@@ -140,7 +140,7 @@ def _no_tensor(value: Any, tensors: Sequence[Tensor]) -> ArgumentError:
 
 
 def _no_numbers(value: Any, array: Array) -> DTypeError:
-    """Say why an array that NumPy made has elements of no dtype that graphfw has."""
+    """Return why an array that NumPy made has elements of no dtype that graphfw has."""
     if value is None:
         return DTypeError(
             "None is neither a tensor nor a number",
@@ -188,7 +188,7 @@ def misfit(array: Array, dtype: DType) -> int | float | None:
 
 
 def has_overflowed(array: Array, rounded: Array, dtype: DType) -> bool:
-    """Say whether Python's numbers were beyond what a dtype of floats, or complex ones, holds.
+    """Return whether Python's numbers were beyond what a dtype of floats, or complex ones, holds.
 
     What is infinite or NaN must be so in `rounded`, the array in that dtype, and nothing else.
     """
@@ -238,7 +238,7 @@ def _beyond(shown: str, dtype: DType) -> DTypeError:
 
 
 def _holds_numpy(value: Any) -> bool:
-    """Say whether a nested list ends in NumPy values, whose dtypes then count."""
+    """Return whether a nested list ends in NumPy values, whose dtypes then count."""
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     return isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, PYTHON_SCALARS)

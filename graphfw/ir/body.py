@@ -107,7 +107,7 @@ class BodyGraph(Graph):
         return self.outer.unique(name)
 
     def symbol_origin(self, name: str) -> str:
-        """Say where a symbolic dim comes from."""
+        """Return where a symbolic dim comes from."""
         return self.outer.symbol_origin(name)
 
 

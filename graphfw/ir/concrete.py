@@ -81,7 +81,7 @@ def evaluate(
 
 
 def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
-    """Say which node failed, with the arrays that it got.
+    """Return which node failed, with the arrays that it got.
 
     Raises:
         MemoryError: The error is one: no fault of the values. A function of the user's may mean
@@ -209,12 +209,12 @@ def blocker(tensor: Tensor) -> Node | None:
 
 
 def is_concrete(tensor: Tensor) -> bool:
-    """Say whether the tensor depends on constants only."""
+    """Return whether the tensor depends on constants only."""
     return tensor._value is not None or blocker(tensor) is None
 
 
 def is_computed(tensor: Tensor) -> bool:
-    """Say whether the value of a concrete tensor is there for users, or computed for them.
+    """Return whether the value of a concrete tensor is there for users, or computed for them.
 
     Outside of a graph nothing is computed under "meta".
     """

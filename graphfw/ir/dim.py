@@ -178,7 +178,7 @@ def exact_div(a: DimLike, b: DimLike) -> DimLike | None:
 
 
 def divisible(a: DimLike, b: DimLike) -> bool | None:
-    """Whether `b` divides `a`: True or False where provable, else None. Nothing divides by 0."""
+    """Return whether `b` divides `a`, or None where that is not provable. Nothing divides by 0."""
     a, b = _as_dim(a), _as_dim(b)
     if b == 0:
         return False

@@ -175,7 +175,7 @@ _REFERENCE = re.compile(r"\bt(\d+)\b")
 
 
 def _is_taken(name: str) -> bool:
-    """Say whether texts mean something else by a name than a symbol."""
+    """Return whether texts mean something else by a name than a symbol."""
     return name in ("max", "min") or _REFERENCE.fullmatch(name) is not None
 
 

@@ -103,7 +103,7 @@ def _atoms(d: DimLike) -> list[Atom]:
 
 
 def _is_remainder(d: Dim, quotient: Atom) -> bool:
-    """Say whether a size is `a - b*(a//b)`, given the `//`."""
+    """Return whether a size is `a - b*(a//b)`, given the `//`."""
     a, b = map(terms_of, quotient.args)
     rest = summed([a, multiplied(b, {(quotient,): -1})])
     return {mono: coef for mono, coef in rest.items() if coef} == terms_of(d)

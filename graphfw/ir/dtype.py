@@ -162,7 +162,7 @@ BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, *STORAGE)}
 
 
 def holds_stored(wide: DType, stored: DType) -> bool:
-    """Say whether a dtype holds every number of one that is for storage.
+    """Return whether a dtype holds every number of one that is for storage.
 
     NumPy can't: it takes many a lossy conversion between them to be safe.
     """

@@ -71,7 +71,7 @@ def _kinds(cls: type[Op]) -> dict[str, tuple[Any, ...]]:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Say whether a value is of a kind, exactly: an int is no float, and a bool no int."""
+    """Return whether a value is of a kind, exactly: an int is no float, and a bool no int."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         if type(value) is not tuple:

@@ -245,7 +245,7 @@ class Graph(Answering):
             self.poison(node)
 
     def is_poisoned(self, node: Node) -> bool:
-        """Say whether a node is a stand-in for what failed, or depends on one."""
+        """Return whether a node is a stand-in for what failed, or depends on one."""
         return node in self._poisoned
 
     def unique(self, name: str) -> str:
@@ -281,12 +281,12 @@ class Graph(Answering):
         return tensor
 
     def reads(self, tensor: Tensor) -> bool:
-        """Say whether a tensor of another graph may be an operand here as it is."""
+        """Return whether a tensor of another graph may be an operand here as it is."""
         del tensor
         return False
 
     def succeeds(self, other: Graph) -> bool:
-        """Say whether this is built to do the same as another graph, and in its place."""
+        """Return whether this is built to do the same as another graph, and in its place."""
         del other
         return False
 
@@ -331,7 +331,7 @@ class Graph(Answering):
 
     @staticmethod
     def _is_one_open() -> bool:
-        """Say whether any graph is being built here."""
+        """Return whether any graph is being built here."""
         return not current_graph().is_ambient
 
     # Looking.
@@ -381,7 +381,7 @@ class Graph(Answering):
                 )
 
     def symbol_origin(self, name: str) -> str:
-        """Say where a symbolic dim comes from: `batch` is dim 0 of "x" (model.py:3)."""
+        """Return where a symbolic dim comes from: `batch` is dim 0 of "x" (model.py:3)."""
         for node in self.nodes:
             if MEASURES in node.op.traits and name in node.op.symbols:
                 return f"`{name}` is what a run finds out by {node.op.name}, {node.loc.short()}"
@@ -473,7 +473,7 @@ def current_graph() -> Graph:
 
 
 def _symbol_origin(name: str) -> str:
-    """Say where a symbolic dim comes from; "" where no graph that is open knows it."""
+    """Return where a symbolic dim comes from; "" where no graph that is open knows it."""
     graphs = filter(None, innermost_graph.values())
     return next((text for graph in graphs if (text := graph.symbol_origin(name))), "")
 

@@ -144,7 +144,7 @@ class Scaling(NamedTuple):
         return made
 
     def is_finite(self) -> bool:
-        """Whether all numbers are; found out in pieces, which take little memory."""
+        """Return whether all numbers are; found out in pieces, which take little memory."""
         source, factor = self.source.array, self._factor()
         rows = max(_PIECE * len(source) // max(source.size, 1), 1)
         for first in range(0, len(source), rows):

@@ -97,7 +97,7 @@ _modes: Scoped[FunctionMode | _Call] = Scoped("function_modes", _NOBODY)
 
 
 def is_intercepted() -> bool:
-    """Say whether a public function that is called here goes through `ask_modes`."""
+    """Return whether a public function that is called here goes through `ask_modes`."""
     state = _modes.get()
     return not isinstance(state, _Call) or bool(state.left) or state.is_asked
 

@@ -409,7 +409,7 @@ def _op_of(module: str, name: str, values: tuple[Any, ...]) -> Op:
 
 
 def _is_of_class(annotation: object) -> bool:
-    """Say whether an annotation, or its text, is `ClassVar`, whatever `typing` is called."""
+    """Return whether an annotation, or its text, is `ClassVar`, whatever `typing` is called."""
     if isinstance(annotation, str):
         return annotation.partition("[")[0].rpartition(".")[2] == "ClassVar"
     return ClassVar in (annotation, get_origin(annotation))

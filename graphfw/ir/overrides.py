@@ -72,7 +72,7 @@ def overridable(function: Function) -> Function:
 
 
 def _is_within_another() -> bool:
-    """Say whether the caller, a `call`, was called by one that has arguments to ask, too."""
+    """Return whether the caller, a `call`, was called by one that has arguments to ask, too."""
     caller = sys._getframe(1)
     frame = caller.f_back
     asking = (_answer.__code__, ask_modes.__code__)

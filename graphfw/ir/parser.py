@@ -90,11 +90,11 @@ class Line:
     file: str = FILE
 
     def describe(self) -> str:
-        """Say `line 5:   %3 = matmul(%0, %1)…`."""
+        """Return `line 5:   %3 = matmul(%0, %1)…`."""
         return f"{self.short()}:   {self.text.strip()}"
 
     def short(self) -> str:
-        """Say `line 5`."""
+        """Return `line 5`."""
         return f"line {self.line}"
 
 

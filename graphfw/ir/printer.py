@@ -199,7 +199,7 @@ class _Printer:
 
 
 def _is_tensor(value: object) -> bool:
-    """Say whether an initial value is a tensor, whose class this module can't import."""
+    """Return whether an initial value is a tensor, whose class this module can't import."""
     return hasattr(value, "node")
 
 
@@ -214,7 +214,7 @@ def _initial_literal(variable: Variable, graph: Graph) -> Literal | None:
 
 
 def _initializer_text(initial: Any) -> str:
-    """Say `HeNormal(mode='fan_in')`; of a function its name, since its repr has an address."""
+    """Return `HeNormal(mode='fan_in')`; of a function its name, since its repr has an address."""
     name = getattr(initial, "__qualname__", None)
     return name if isinstance(name, str) else repr(initial)
 

@@ -61,7 +61,7 @@ class Owner:
         self.frame: FrameType | None = frame
 
     def runs(self) -> bool:
-        """Say whether the generator runs, or waits in an `await`."""
+        """Return whether the generator runs, or waits in an `await`."""
         frame = self.frame
         # A frame has a caller while it runs.
         return frame is not None and (frame.f_back is not None or _is_awaiting(frame))
@@ -106,7 +106,7 @@ class Entry(Generic[T]):
         return Entry(self.value, below, self.scope, self.outside, self.owner, self.home)
 
     def is_open(self) -> bool:
-        """Say whether the block is open for the code that asks.
+        """Return whether the block is open for the code that asks.
 
         A generator's is where the generator runs, and in tasks and threads that it has started.
         What it has been begun by goes on without it while it runs elsewhere.
@@ -325,7 +325,7 @@ def _still_open(entry: Entry[T] | None) -> Entry[T] | None:
 
 
 def _is_same(entry: Entry[Any], other: Entry[Any]) -> bool:
-    """Say whether two entries are of one block, which a generator has entered."""
+    """Return whether two entries are of one block, which a generator has entered."""
     return entry.owner is not None and entry.owner is other.owner
 
 
@@ -346,7 +346,7 @@ def _acting(frame: FrameType | None) -> FrameType | None:
 
 
 def _holds_open(generator: FrameType) -> bool:
-    """Say whether a running generator is there to hold its scopes open for others."""
+    """Return whether a running generator is there to hold its scopes open for others."""
     frame: FrameType | None = generator
     while frame is not None and frame.f_code.co_flags & _GENERATOR:  # each runs the one inside
         frame = frame.f_back
@@ -355,7 +355,7 @@ def _holds_open(generator: FrameType) -> bool:
 
 
 def _is_awaiting(frame: FrameType) -> bool:
-    """Say whether a suspended frame waits in an `await`, and not at a `yield`.
+    """Return whether a suspended frame waits in an `await`, and not at a `yield`.
 
     The instruction that goes on says so: see `RESUME` in Python's `dis`. Before Python 3.13 the
     frame's last instruction is the one before it.
@@ -397,7 +397,7 @@ def _is_here(home: Home | None) -> bool:
 
 
 def _is_around(entry: Entry[Any], other: Entry[Any]) -> bool:
-    """Say whether an entry was made by code that runs the generator that another belongs to."""
+    """Return whether an entry was made by code that runs the generator that another belongs to."""
     outside = entry.outside if entry.owner is None else entry.owner.frame
     owner = other.owner
     if outside is None or owner is None or owner.frame is None:

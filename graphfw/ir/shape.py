@@ -72,7 +72,7 @@ def require(
 
 
 def shape_text(shape: Iterable[DimLike]) -> str:
-    """Say `[batch, 64]`."""
+    """Return `[batch, 64]`."""
     return f"[{', '.join(map(str, shape))}]"
 
 
@@ -167,7 +167,7 @@ def broadcast_batch(*shapes: Shape) -> Shape:
 
 
 def can_broadcast(shape: Shape, target: Shape) -> bool:
-    """Say whether `shape` broadcasts to exactly `target`."""
+    """Return whether `shape` broadcasts to exactly `target`."""
     if len(shape) > len(target):
         return False
     tail = target[len(target) - len(shape) :]

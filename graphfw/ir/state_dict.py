@@ -40,7 +40,7 @@ class StateDict(dict[str, Any]):
 
 
 def is_torch_tensor(value: object) -> bool:
-    """Say whether something is a tensor of PyTorch's."""
+    """Return whether something is a tensor of PyTorch's."""
     torch = sys.modules.get("torch")  # whoever has one has imported it
     return torch is not None and isinstance(value, torch.Tensor)
 

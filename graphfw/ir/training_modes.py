@@ -35,7 +35,7 @@ class TrainingModes:
             self._found[id(module)] = weakref.ref(module), module.training
 
     def hold(self) -> bool:
-        """Whether all modules that are still there are now as they were."""
+        """Return whether all modules that are still there are now as they were."""
         now = TrainingModes.changes
         if self._seen != now:
             for known, was_training in self._found.values():

@@ -31,5 +31,5 @@ def _unknown(action: str, symbols: Iterable[str], fix: str) -> ConcreteValueErro
 
 
 def _origin(symbol: str) -> str:
-    """Say where a symbol comes from; "" where nobody knows it."""
+    """Return where a symbol comes from; "" where nobody knows it."""
     return next((text for origin_of in ORIGINS if (text := origin_of(symbol))), "")

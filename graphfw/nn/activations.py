@@ -34,7 +34,7 @@ class Activation(Module):
         return result
 
     def extra_repr(self) -> str:
-        """Say the options."""
+        """Return the text of the options."""
         return ", ".join(f"{option}={value!r}" for option, value in self.options.items())
 
 
@@ -256,6 +256,6 @@ class PReLU(Module):
         return F.prelu(tensor, shaped)
 
     def extra_repr(self) -> str:
-        """Say how many slopes there are."""
+        """Return how many slopes there are."""
         axis = "" if self.axis is None else f", axis={self.axis}"
         return f"num_parameters={self.num_parameters}{axis}"

@@ -170,6 +170,6 @@ class MultiHeadAttention(Module):
         return expand_dims(tensor, axis=-3) if tensor.ndim == ndim > 2 else tensor
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         options = f"dropout={self.dropout}, causal={self.causal}"
         return f"{self.embed_dim}, num_heads={self.num_heads}, {options}"

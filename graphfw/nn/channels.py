@@ -124,7 +124,7 @@ class _InstanceNorm(Tracking):
         return result
 
     def extra_repr(self) -> str:
-        """Say the size and options."""
+        """Return the text of the size and options."""
         tracks = "" if self.running_mean is None else f", momentum={self.momentum}"
         return f"{self.channels}, eps={self.eps}, affine={self.weight is not None}{tracks}"
 

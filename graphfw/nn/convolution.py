@@ -85,7 +85,7 @@ class _ConvWeights(Module):
         )
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         ones = (1,) * self.rank
         defaults = {
             "stride": ones,

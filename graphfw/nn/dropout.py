@@ -30,5 +30,5 @@ class Dropout(Module):
         return dropout(x, self.p, training=self.p > 0 and self.is_training)
 
     def extra_repr(self) -> str:
-        """Say the probability."""
+        """Return the text of the probability."""
         return f"p={self.p}"

@@ -88,7 +88,7 @@ class Embedding(Module):
         return where(is_padding, stop_gradient(rows), rows)
 
     def extra_repr(self) -> str:
-        """Say the sizes."""
+        """Return the text of the sizes."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings} -> {self.embedding_dim}{padding}"
 

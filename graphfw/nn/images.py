@@ -180,7 +180,7 @@ class Upsample(Module):
         return resize(tensor, size, mode=kind, **options)
 
     def extra_repr(self) -> str:
-        """Say the options."""
+        """Return the text of the options."""
         size = f"size={self.size}" if self.size is not None else f"scale_factor={self.scale_factor}"
         options = ("align_corners", "recompute_scale_factor", "antialias")
         said = [f", {option}=True" for option in options if getattr(self, option)]

@@ -95,5 +95,5 @@ class Linear(Module):
         return transposed(state, ["weight"])
 
     def extra_repr(self) -> str:
-        """Say the sizes."""
+        """Return the text of the sizes."""
         return f"{self.in_features} -> {self.out_features}, bias={self.bias is not None}"

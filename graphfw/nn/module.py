@@ -452,7 +452,7 @@ class Module(_Plain, metaclass=_ModuleType):
 
 
 def _is_module(value: object) -> TypeGuard[Module]:
-    """Say whether a value is a module; `isinstance` takes ten times as long with an `ABCMeta`."""
+    """Return whether a value is a module; `isinstance` with `ABCMeta` takes ten times as long."""
     return isinstance(value, _Plain)
 
 

@@ -41,7 +41,7 @@ class ModuleNames:
         return name
 
     def is_taken(self, name: str) -> bool:
-        """Say whether a root module that is still there has a name."""
+        """Return whether a root module that is still there has a name."""
         known = self._roots.get(name)
         return known is not None and known() is not None
 
@@ -67,7 +67,7 @@ def names_of(graph: Graph) -> ModuleNames:
 
 @lru_cache
 def snake_case(name: str) -> str:
-    """Say `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for `ReLU`."""
+    """Return `multi_head_attention` for `MultiHeadAttention`, `mlp` for `MLP`, `relu` for ReLU."""
     words = r"(?<=[a-z0-9])(?=[A-Z])(?!LU)|(?<=[A-Z])(?=[A-Z][a-z])"
     return re.sub(words, "_", name.lstrip("_")).lower()
 

@@ -89,7 +89,7 @@ class LayerNorm(Module):
             return layer_norm(tensor, self.weight, self.bias, axis=axes, eps=self.eps)
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         options = f"eps={self.eps}, affine={self.weight is not None}"
         return f"{', '.join(map(str, self.features))}, {options}"
 
@@ -138,7 +138,7 @@ class RMSNorm(Module):
             return rms_norm(tensor, self.weight, axis=axes, eps=self.eps)
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         options = f"eps={self.eps}, affine={self.weight is not None}"
         return f"{', '.join(map(str, self.features))}, {options}"
 
@@ -341,7 +341,7 @@ class BatchNorm(Tracking):
         return result
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         affine = self.weight is not None
         tracks = "" if self.running_mean is not None else ", track_running_stats=False"
         return (
@@ -414,7 +414,7 @@ class GroupNorm(PerChannel):
         )
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         affine = self.weight is not None
         sizes = f"{self.groups}, {self.channels}"
         return f"{sizes}, eps={self.eps}, affine={affine}{self._axis_text()}"

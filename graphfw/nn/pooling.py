@@ -116,7 +116,7 @@ class _MaxUnpool(Module):
         )
 
     def extra_repr(self) -> str:
-        """Say the arguments."""
+        """Return the text of the arguments."""
         return f"{self.kernel_size}, stride={self.stride}, padding={self.padding!r}"
 
 

@@ -173,7 +173,7 @@ class _Layer(Recurrent):
         demand(fits, message, operands, fix=fix, error=DTypeError)
 
     def extra_repr(self) -> str:
-        """Say the sizes and options."""
+        """Return the text of the sizes and options."""
         options = [f"num_layers={self.num_layers}"] if self.num_layers > 1 else []
         options += [n for n in ("batch_first", "bidirectional") if getattr(self, n)]
         options += [f"dropout={self.dropout}"] if self.dropout else []

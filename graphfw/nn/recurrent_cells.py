@@ -53,7 +53,7 @@ class _RecurrentStep(Recurrent):
         return self._returned(self._kind.step(z, self._checked_state(state, shape, z.dtype), w))
 
     def extra_repr(self) -> str:
-        """Say the sizes."""
+        """Return the text of the sizes."""
         return f"{self.input_size} -> {self.hidden_size}, bias={self.bias}"
 
 

@@ -84,7 +84,7 @@ def laid_out(
 
 
 def _is_of_torch(what: str, module: ModuleInterface, state: Mapping[str, Any]) -> bool:
-    """Say whether entries have PyTorch's names and layouts, of which no format is given."""
+    """Return whether entries have PyTorch's names and layouts, of which no format is given."""
     tensors = [name for name, value in state.items() if is_torch_tensor(value)]
     if tensors:
         unclear = [n for n, v in state.items() if not is_torch_tensor(v) and np.ndim(v) > 1]
@@ -218,7 +218,7 @@ def check_fit(
 def _fitting_fix(
     variables: Mapping[str, Variable], arrays: Mapping[str, Array], of_torch: bool
 ) -> str:
-    """Say how to make the first array that does not fit its variable do so, or nothing."""
+    """Return how to make the first array that does not fit its variable do so, or nothing."""
     for name, array in arrays.items():
         variable, kind = variables[name], variables[name].dtype
         is_kind = as_dtype(array.dtype) is kind

@@ -149,7 +149,7 @@ class Facts:
 
 
 def _is_unknown(node: Node) -> bool:
-    """Whether a node is where values come from outside: a placeholder, a variable, a parameter."""
+    """Return whether a node is a placeholder, a variable or a parameter."""
     return not node.inputs and SOURCE in node.op.traits and node.op.name != "constant"
 
 

@@ -99,7 +99,7 @@ def expanded(x: Tensor, shape: Sequence[DimLike]) -> Tensor:
 
 
 def holds(graph: gf.Graph, shapes: Mapping[Tensor, Sequence[int]]) -> bool:
-    """Say whether what is asserted of sizes holds for inputs of these shapes, as far as is known.
+    """Return whether the assertions on sizes hold for inputs of these shapes, as far as is known.
 
     A symbol of which they don't tell is no reason to say no.
     """

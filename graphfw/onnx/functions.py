@@ -70,7 +70,7 @@ _OWN_ONLY = frozenset(["SequenceMap"])
 
 
 def has_standard_function(domain: str, name: str, version: int) -> bool:
-    """Say whether ONNX defines an operator by others."""
+    """Return whether ONNX defines an operator by others."""
     schema = _schema(domain, name, version)
     return schema is not None and name not in _OWN_ONLY
 

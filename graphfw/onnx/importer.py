@@ -285,7 +285,7 @@ class Import:
                 scope[name] = value
 
     def _holds_weight(self, node: NodeProto, context: Context) -> bool:
-        """Whether a node of the model itself holds an array: some exporters keep weights so."""
+        """Return whether a node of the model itself is an array: some exporters keep weights so."""
         only = node.attribute[0] if len(node.attribute) == 1 else None
         return (
             context.depth == 0

@@ -16,7 +16,7 @@ from graphfw.ops.data_dependent.measuring_ops import Sizes, measure
 
 
 def is_measured(node: ModelNode, *xs: Tensor) -> bool:
-    """Say whether runs find out what depends on these values."""
+    """Return whether runs find out what depends on these values."""
     values = [node.facts.value(x) for x in xs]
     is_known = all(value is not None and value.dtype != object for value in values)
     return not is_known and not _is_in_body()

@@ -300,7 +300,7 @@ class ModelNode:
         return axis % rank
 
     def wants(self, output: int) -> bool:
-        """Whether the node has that output and it has a name."""
+        """Return whether the node has that output and it has a name."""
         return output < len(self.outputs) and bool(self.outputs[output])
 
     def strings(self, table: Any, indices: Tensor) -> Strings:

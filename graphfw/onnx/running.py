@@ -103,7 +103,7 @@ def specialised(model: Model, feeds: Mapping[str, Any]) -> Import:
 
 
 def _fits(imported: Import, feeds: Mapping[str, Any]) -> bool:
-    """Whether what the model takes for equal is so for these feeds: else a 1 may broadcast."""
+    """Return whether sizes that the model takes for equal are equal for these feeds."""
     shapes = {x: np.shape(feeds[name]) for name, x in imported.inputs.items() if name in feeds}
     return holds(imported.graph, shapes)
 
@@ -117,7 +117,7 @@ def _sizes(
 
 
 def _has_shape(kind: onnx.TypeProto) -> bool:
-    """Say whether the model tells an input's shape, or at least how many dims it has."""
+    """Return whether the model tells an input's shape, or at least how many dims it has."""
     if kind.HasField("optional_type"):
         return _has_shape(kind.optional_type.elem_type)
     is_said: bool = kind.tensor_type.HasField("shape")

@@ -166,7 +166,7 @@ def axes_of(name: str, x: Tensor, axis: Axes) -> tuple[int, ...]:
 
 
 def _are_in_order(axes: tuple[Any, ...], ndim: int) -> bool:
-    """Say whether axes are counted from the front, and sorted."""
+    """Return whether axes are counted from the front, and sorted."""
     before = -1
     for axis in axes:
         if type(axis) is not int or not before < axis < ndim:
@@ -223,7 +223,7 @@ def _dim(dim: Any, hole: bool) -> DimLike:
 
 
 def is_whole(number: object) -> bool:
-    """Say whether a number is an int in any form, such as `np.int64`, and no bool."""
+    """Return whether a number is an int in any form, such as `np.int64`, and no bool."""
     return int_or_none(number) is not None
 
 

@@ -358,7 +358,7 @@ def _input_count(name: str, cls: type[Op], rule: str, before: int) -> int | None
 
 
 def _example(cls: type[Op], rule: str) -> str:
-    """Say `def vjp(self, ct, y, x1, x2)`, for the inputs that the shape rule names."""
+    """Return `def vjp(self, ct, y, x1, x2)`, for the inputs that the shape rule names."""
     shape = inspect.getattr_static(cls, "shape", None)
     names = list(inspect.signature(shape).parameters)[1:] if inspect.isfunction(shape) else ["x"]
     first = {

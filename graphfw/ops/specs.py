@@ -52,7 +52,7 @@ def read(what: str, spec: Any, name: str, make: Make[T]) -> Any:
 
 
 def _is_pair(spec: Any) -> bool:
-    """Say whether it is `(shape, dtype)`, and not a structure of two."""
+    """Return whether it is `(shape, dtype)`, and not a structure of two."""
     if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[0], (list, tuple)):
         return False
     shape, dtype = spec

@@ -88,7 +88,7 @@ def demand_equal(
 
 
 def one_shape(x: Tensor, y: Tensor) -> str:
-    """Say how two branches can have results of one shape."""
+    """Return how two branches can have results of one shape."""
     if can_broadcast(x.shape, y.shape) or can_broadcast(y.shape, x.shape):
         wide = y.shape if can_broadcast(x.shape, y.shape) else x.shape
         return f"return one shape from both: gf.broadcast_to(value, {wide})"
@@ -96,7 +96,7 @@ def one_shape(x: Tensor, y: Tensor) -> str:
 
 
 def one_carry(first: Tensor, after: Tensor) -> str:
-    """Say how the carry of a loop can keep its shape."""
+    """Return how the carry of a loop can keep its shape."""
     pairs = zip(first.shape, after.shape, strict=False)
     if first.ndim == after.ndim and all([always_le(a, b) for a, b in pairs]):
         grown = "a carry can't grow: start with an array of the final size and write with "

@@ -201,7 +201,7 @@ _PRECISION = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Say whether a real dtype holds every value of another one."""
+    """Return whether a real dtype holds every value of another one."""
     if wide.is_complex or narrow.is_complex:
         return wide is narrow
     if wide is narrow or narrow.is_bool:

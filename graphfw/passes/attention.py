@@ -88,6 +88,6 @@ _LSE = AttentionGrad.labels.index("lse")
 
 
 def _has_keys(node: Node, most: int) -> bool:
-    """Say whether an attention has a known number of keys: 1 to so many."""
+    """Return whether an attention has a known number of keys: 1 to so many."""
     keys = node.inputs[1].shape[-2]
     return isinstance(keys, int) and 1 <= keys <= most

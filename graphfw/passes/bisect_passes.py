@@ -57,24 +57,24 @@ class RealRun:
     ) -> int | None:
         """Return the first of a graph's outputs whose value is not what was wanted, or None."""
         pairs = zip(wanted, found, strict=True)
-        suspects = [
+        differing = [
             k
             for k, (a, b) in enumerate(pairs)
             if not isinstance(a, Unknown) and not same_values(a, b)
         ]
-        if not suspects:
+        if not differing:
             return None
-        few = derive(graph, [graph.outputs[k] for k in suspects])
+        few = derive(graph, [graph.outputs[k] for k in differing])
         moved = [evaluated(few, replace(self.draw, jitter=seed)) for seed in _SEEDS]
-        for location, k in enumerate(suspects):
+        for number, k in enumerate(differing):
             noise = _LOW_NOISE if least_tolerance(ancestors([graph.outputs[k]])) else _NOISE
-            if not explained(wanted[k], found[k], [one[location] for one in moved], noise):
+            if not explained(wanted[k], found[k], [one[number] for one in moved], noise):
                 return k
         return None
 
 
 def explained(a: Value, b: Value, moved: Sequence[Value], noise: int = _NOISE) -> bool:
-    """Say whether b differs from a no more than what moves with the numbers' last bits.
+    """Return whether b differs from a no more than what moves with the numbers' last bits.
 
     Args:
         a: A value.
@@ -202,7 +202,7 @@ def values_of(
 
 
 def difference(a: Value, b: Value) -> str:
-    """Say where two arrays differ most: `the element [0, 1] was 2.0 and is 3.0`."""
+    """Return where two arrays differ most: `the element [0, 1] was 2.0 and is 3.0`."""
     if isinstance(a, Unknown) or isinstance(b, Unknown):
         return str(b if isinstance(b, Unknown) else a)
     if a.shape != b.shape or a.dtype != b.dtype:

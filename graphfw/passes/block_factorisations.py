@@ -79,7 +79,7 @@ class BlockFactorisations(Pass):
         return rebuild(graph, rewrite)
 
     def _is_large(self, node: Node) -> bool:
-        """Whether a node factors a matrix of a known size that is large."""
+        """Return whether a node factors a matrix of a known size that is large."""
         if not isinstance(node.op, Cholesky | Inv | LU | Solve):
             return False
         rows, columns = node.inputs[0].shape[-2:]
@@ -175,7 +175,7 @@ class _Limits(NamedTuple):
     panel: int
 
     def has(self, rows: int, columns: int) -> bool:
-        """Whether a matrix is not cut."""
+        """Return whether a matrix is not cut."""
         return columns <= self.panel or max(rows, columns) <= self.small
 
 

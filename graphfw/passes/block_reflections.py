@@ -64,7 +64,7 @@ class BlockReflections(Pass):
         return rebuild(graph, rewrite)
 
     def _is_large(self, node: Node) -> bool:
-        """Whether a node decomposes matrices of a known size that are large."""
+        """Return whether a node decomposes matrices of a known size that are large."""
         if not isinstance(node.op, QR):
             return False
         small = self.small(node)

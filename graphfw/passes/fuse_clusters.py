@@ -375,7 +375,7 @@ class Clusters:
         return frozenset([same.get(axis, axis) for axis in found])
 
     def _reaches(self, first: Cluster, last: Cluster, *, beyond: bool = False) -> bool:
-        """Whether `last` reads, through others, from `first`; also where that is hard to see.
+        """Return whether `last` reads, through others, from `first`, or may do so.
 
         With `beyond` reading directly does not count.
         """

@@ -59,7 +59,7 @@ def _source(clusters: Clusters, node: Node) -> Cluster | None:
 
 
 def _is_narrow(node: Node) -> bool:
-    """Whether a concatenation is of single elements along the last axis."""
+    """Return whether a concatenation is of single elements along the last axis."""
     op, count = node.op, len(node.inputs)
     if not isinstance(op, Concat) or not 1 < count <= NARROW:
         return False

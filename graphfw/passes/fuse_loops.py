@@ -112,6 +112,6 @@ def _chosen(
 
 
 def is_wide(columns: Axes, sizes: Sequence[DimLike]) -> bool:
-    """Whether there are surely enough columns for all threads."""
+    """Return whether there are surely enough columns for all threads."""
     width = size_of([sizes[axis] for axis in columns])
     return isinstance(width, int) and width >= _COLUMNS

@@ -48,11 +48,11 @@ class CompilableOps(Protocol):
     """The ops that can be compiled."""
 
     def scalar(self, node: Node) -> bool:
-        """Whether the op has a scalar form for these dtypes."""
+        """Return whether the op has a scalar form for these dtypes."""
         ...
 
     def is_cheap(self, node: Node) -> bool:
-        """Whether computing an element takes no longer than reading one."""
+        """Return whether computing an element takes no longer than reading one."""
         ...
 
     def cost(self, node: Node) -> float:
@@ -60,11 +60,11 @@ class CompilableOps(Protocol):
         ...
 
     def multiplies(self, node: Node) -> bool:
-        """Whether there is native code for a product and what follows it."""
+        """Return whether there is native code for a product and what follows it."""
         ...
 
     def keeps_rows(self, node: Node) -> bool:
-        """Whether what follows a product may reduce its rows: they are whole when it runs."""
+        """Return whether an epilogue may reduce the product's rows: they are whole when it runs."""
         ...
 
 
@@ -286,7 +286,7 @@ class FusionFacts:
         return users(self._graph.nodes)
 
     def is_plain(self, node: Node) -> bool:
-        """Whether an element is a scalar function of the elements at one index of the inputs."""
+        """Return whether an element is a scalar function of the inputs' elements at one index."""
         return self.role[node] is Role.POINTWISE and node.op.scalar is not None
 
     def _recipe(self, node: Node) -> Role:

@@ -122,7 +122,7 @@ class _Settling:
         return self._pruned(order)
 
     def _can_compute(self, tensor: Tensor) -> bool:
-        """Whether the readers of a tensor have the loops to compute it."""
+        """Return whether the readers of a tensor have the loops to compute it."""
         is_full = len(self.clusters.out[tensor.node]) == len(self.home[tensor.node].axes) > 0
         return is_full and all(self.readers[tensor].values())
 
@@ -240,7 +240,7 @@ class _Settling:
         return _Again(nodes, list(dict.fromkeys(frontier)), list(dict.fromkeys(instead)))
 
     def _can_go_on(self, read: Read, tensor: Tensor) -> bool:
-        """Whether what a node reads is in memory, a row value, or may be computed again."""
+        """Return whether what a node reads is in memory, a row value, or may be computed again."""
         root = read.root
         home = self.home.get(root.node)
         if home is None or root in self.stored:
@@ -252,12 +252,12 @@ class _Settling:
         return len(self.clusters.out[root.node]) < len(home.axes)
 
     def _is_narrower(self, root: Tensor, tensor: Tensor) -> bool:
-        """Whether a product has fewer bytes than what is made of it: a conversion of its result."""
+        """Return whether a product has fewer bytes than the conversion of its result."""
         is_product = self.facts.role[root.node] is Role.MATMUL
         return is_product and root.dtype.itemsize < tensor.dtype.itemsize
 
     def _is_of_one(self, tensor: Tensor, moved: set[Node], *, is_first: bool) -> bool:
-        """Whether nobody needs a tensor in its own cluster but nodes that move away."""
+        """Return whether nobody needs a tensor in its own cluster but nodes that move away."""
         taken = tensor in self.again or tensor in self.demanded or tensor in self.stored
         if taken or not self._is_plain(tensor.node):
             return False
@@ -266,7 +266,7 @@ class _Settling:
         return all(self.home[user] is not home if is_first else user in moved for user in users)
 
     def _is_like(self, root: Tensor, tensor: Tensor) -> bool:
-        """Whether two tensors have all axes of their groups, so that one index serves both."""
+        """Return whether two tensors have all axes of their groups: one index serves both."""
         out, axes = self.clusters.out, self.home[root.node].axes
         return len(out[root.node]) == len(out[tensor.node]) == len(axes)
 

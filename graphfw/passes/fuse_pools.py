@@ -27,7 +27,7 @@ def columns_of(node: Node) -> Shape:
 
 
 def is_sole_pool(node: Node, users: Mapping[Node, Sequence[Node]], kept: Set[Tensor]) -> bool:
-    """Whether a node pools a product that nobody else reads, or keeps."""
+    """Return whether a node pools a product that nobody else reads, or keeps."""
     if not isinstance(node.op, FusiblePool):
         return False
     x = node.inputs[0]

@@ -20,7 +20,7 @@ def takes_up(
     rows: Axes | None,
     reductions: Sequence[GroupReduction],
 ) -> bool:
-    """Whether a product, if there is one in a group, can take up what the group does.
+    """Return whether a product, if there is one in a group, can take up what the group does.
 
     Args:
         facts: What the nodes are.
@@ -44,6 +44,6 @@ def lines_of(product: Node, order: Sequence[int]) -> Axes:
 
 
 def is_along(one: GroupReduction, order: Sequence[int], lines: Axes) -> bool:
-    """Whether a reduction is one over whole rows, of which there are several."""
+    """Return whether a reduction is one over whole rows, of which there are several."""
     is_of_rows = one.source == frozenset(order) and one.result == lines
     return is_of_rows and bool(lines) and not one.is_index

@@ -116,7 +116,7 @@ def axes_before(x: Shape, y: Shape, gone: Collection[int]) -> tuple[int, ...] | 
 
 
 def renames(node: Node) -> bool:
-    """Whether an op computes nothing: its output's elements are those of its input."""
+    """Return whether an op computes nothing: its output's elements are those of its input."""
     return node.op.source_index is not None and len(node.inputs) == 1
 
 

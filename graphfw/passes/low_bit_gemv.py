@@ -66,7 +66,7 @@ def _side(node: Node, uses: Counter[Tensor]) -> int | None:
 
 
 def _is_widened(matrix: Tensor) -> bool:
-    """Whether a tensor comes of fewer bytes, element by element."""
+    """Return whether a tensor comes of fewer bytes, element by element."""
     size, nbytes, steps = size_of(matrix.shape), 0, 0
     left, seen = [matrix], {matrix}
     while left:
@@ -83,7 +83,7 @@ def _is_widened(matrix: Tensor) -> bool:
 
 
 def _is_left_to_product(matrix: Tensor, uses: Counter[Tensor]) -> bool:
-    """Whether a product computes the elements as it multiplies them."""
+    """Return whether a product computes the elements as it multiplies them."""
     if matrix.ndim != 2 or not all(isinstance(dim, int) for dim in matrix.shape):
         return False
     size, left = size_of(matrix.shape), [matrix]

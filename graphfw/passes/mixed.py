@@ -148,7 +148,7 @@ class _Mixing:
         ]
 
     def _reason(self, node: Node) -> str:
-        """Say why a node takes the dtype that it takes."""
+        """Return why a node takes the dtype that it takes."""
         name, said = node.op.name, self._choice.said.get(node)
         if said is not None:
             return f"{said.pattern!r} is to be {said.dtype.name}"

@@ -110,7 +110,7 @@ class PrecisionChoice:
         self._is_low[node] = found
 
     def is_narrow(self, node: Node) -> bool:
-        """Say whether a node would compute in 16 bits, going by its inputs."""
+        """Return whether a node would compute in 16 bits, going by its inputs."""
         floats = [t for t in node.inputs if t.dtype is float32]
         if self.kinds[node] == "narrow":
             return bool(floats)
@@ -122,7 +122,7 @@ class PrecisionChoice:
         return self._is_rounded(node, others)
 
     def _is_rounded(self, node: Node, wide: Sequence[Tensor]) -> bool:
-        """Say whether a node rounds what a norm has made of 16 bits, as it meets nothing else.
+        """Return whether a node rounds what a norm has made of 16 bits, as it meets nothing else.
 
         Args:
             node: The node.
@@ -138,7 +138,7 @@ class PrecisionChoice:
         return bool(wide) and all(t.node in self._derived for t in wide)
 
     def _is_derived(self, node: Node) -> bool:
-        """Say whether float32 is made of 16 bits and of smaller tensors only: by a norm's means.
+        """Return whether float32 is made of 16 bits and of smaller tensors only: by a norm's means.
 
         In the backward graph also of smaller ones only, as the gradient of a mean is.
         """
@@ -183,7 +183,7 @@ class PrecisionChoice:
         return tensor.dtype is float32 and self._is_low[tensor.node][tensor.index]
 
     def _is_weak(self, node: Node) -> bool:
-        """Say whether a node is a weight or the like: rounded to 16 bits where it meets them."""
+        """Return whether a node is a weight or the like: rounded to 16 bits where it meets them."""
         if node.types[0].dtype is not float32 or len(node.types) > 1:
             return False
         if SOURCE in node.op.traits:
@@ -198,7 +198,7 @@ class PrecisionChoice:
         return isinstance(node.op, VIEWS) and node.inputs[0].node in self.weak
 
     def _goes_along(self, tensor: Tensor) -> bool:
-        """Say whether a constant may be rounded: one number if 16 bits hold it, many in range."""
+        """Return whether a constant may be rounded: one that 16 bits hold, or many in range."""
         array = constant_array(tensor)
         kinds = [self.kinds[reader] for reader, _ in self._readers[tensor.node] if reader]
         if array is None or "follows" not in kinds:  # products convert their operands
@@ -222,7 +222,7 @@ class PrecisionChoice:
                 self._is_low[node] = (False,) * len(node.types)
 
     def _moves_less(self, node: Node) -> bool:
-        """Say whether a node moves elements that there are in 16 bits."""
+        """Return whether a node moves elements that there are in 16 bits."""
         if ELEMENTWISE in node.op.traits or isinstance(node.op, VIEWS) or node.op.combine:
             return False
         for tensor in node.inputs:
@@ -233,7 +233,7 @@ class PrecisionChoice:
         return False
 
     def _is_bias(self, node: Node) -> bool:
-        """Say whether a node adds a weight to a product: the two are computed together, and kept.
+        """Return whether a node adds a weight to a product: both are computed together, and kept.
 
         In float32 what is kept would be twice as much.
         """
@@ -245,7 +245,7 @@ class PrecisionChoice:
         return self.kinds[above] == "narrow"
 
     def _wants_low(self, reader: Node | None, number: int) -> bool | None:
-        """Say whether a reader takes 16 bits, or (None) what it is given."""
+        """Return whether a reader takes 16 bits, or (None) what it is given."""
         if reader is None:
             return False
         kind = self.kinds[reader]
@@ -274,7 +274,7 @@ class PrecisionChoice:
         return found
 
     def computes_narrow(self, node: Node) -> bool:
-        """Say whether a node computes in 16 bits."""
+        """Return whether a node computes in 16 bits."""
         if _makes_floats(node):
             return any(self._is_low[node])
         return self.is_narrow(node)  # of others only what is read has changed
@@ -285,7 +285,7 @@ def _makes_floats(node: Node) -> bool:
 
 
 def _is_smaller(tensor: Tensor, node: Node) -> bool:
-    """Say whether a tensor has fewer elements than what a node makes, views left aside."""
+    """Return whether a tensor has fewer elements than what a node makes, views left aside."""
     while isinstance(tensor.node.op, VIEWS):
         tensor = tensor.node.inputs[0]
     return tensor.size != node.types[0].size

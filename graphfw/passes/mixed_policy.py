@@ -34,7 +34,7 @@ VIEWS = (AssertShape, BroadcastTo, Flip, IdentityOp, PermuteDims, Reshape, StopG
 
 
 def is_wide_operand(node: Node, number: int) -> bool:
-    """Whether an operation in 16 bits takes one of its operands in float32."""
+    """Return whether an operation in 16 bits takes one of its operands in float32."""
     wide, labels = node.op.wide_operands, node.op.labels
     return bool(wide) and number < len(labels) and labels[number] in wide
 
@@ -51,15 +51,15 @@ class Override(NamedTuple):
     dtype: DType
 
     def names(self, node: Node) -> bool:
-        """Whether it speaks of what a node makes, by its name."""
+        """Return whether it speaks of what a node makes, by its name."""
         return any(tensor.name and self.speaks_of(tensor.name) for tensor in node.outputs)
 
     def fits(self, node: Node) -> bool:
-        """Whether it speaks of a node: by its name, or by a layer that it is in."""
+        """Return whether it speaks of a node: by its name, or by a layer that it is in."""
         return any(map(self.speaks_of, _names(node)))
 
     def speaks_of(self, name: str) -> bool:
-        """Whether it fits a name."""
+        """Return whether it fits a name."""
         return fnmatchcase(name, self.pattern)
 
 

@@ -14,7 +14,7 @@ NARROW = 4
 
 
 def is_narrow_roll(node: Node) -> bool:
-    """Whether a node rolls the last axis only, which is known to have few elements."""
+    """Return whether a node rolls the last axis only, which is known to have few elements."""
     op = node.op
     if not isinstance(op, Roll) or len(op.axes) != 1 or not isinstance(op.shifts[0], int):
         return False

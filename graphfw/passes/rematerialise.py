@@ -34,7 +34,7 @@ from graphfw.passes.base import Pass
 from graphfw.utils.records import record
 
 _UNKNOWN = 64
-"""Operations for each element, about, of ops that are dear and don't declare what they take."""
+"""Operations for each element, about, of expensive ops that don't declare their cost."""
 
 _SMALL = 1 / 256
 """The smallest tensors, which together take no more of all bytes, are not worth the trouble."""
@@ -46,10 +46,10 @@ class Budget(NamedTuple):
     """The limit of what may be computed again besides what is cheap.
 
     Attributes:
-        share: The fraction of the dear nodes, those first that take least for the bytes that they
-            save.
+        share: The fraction of the expensive nodes that are recomputed, those first that take least
+            for the bytes that they save.
         segments: In place of that, everything between the ends of segments, of which there are so
-            many times the root of the number of dear nodes; 0 for no segments.
+            many times the root of the number of expensive nodes; 0 for no segments.
     """
 
     share: float = 0.0
@@ -98,14 +98,14 @@ def _is_available(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node computes nothing."""
+    """Return whether a node computes nothing."""
     return isinstance(node.op, Barrier) or (
         node.op.source_index is not None and len(node.inputs) == 1
     )
 
 
 def is_cheap(node: Node) -> bool:
-    """Whether a node takes no longer than reading and writing memory does."""
+    """Return whether a node takes no longer than reading and writing memory does."""
     op = node.op
     return _is_plain(node) or bool(op.combine) or isinstance(op, RandomBits)
 
@@ -124,7 +124,7 @@ class ForwardBackward:
         forward: The nodes that need no gradient: also what gradients compute from values of the
             forward graph only, element by element.
         trigger: For nodes of the backward graph, the cotangent that they wait for longest of those
-            that are in memory anyway, as operands of what is dear.
+            that are in memory anyway, as operands of expensive nodes.
         wanted: The tensors of the forward graph that those nodes read.
     """
 
@@ -246,12 +246,12 @@ class _BudgetedChoice:
         free.sort(key=self._rank(free))
         return never | set(free[round(budget.share * len(free)) :])
 
-    def _rank(self, dear: Sequence[Node]) -> Callable[[Node], tuple[float, float]]:
+    def _rank(self, expensive: Sequence[Node]) -> Callable[[Node], tuple[float, float]]:
         """Return a sorting key of nodes: their time for each byte; equal ones spread evenly."""
-        rate = {node: self._flops(node) / max(self._joint.nbytes[node], 1) for node in dear}
+        rate = {node: self._flops(node) / max(self._joint.nbytes[node], 1) for node in expensive}
         count: Counter[float] = Counter()
         spread: dict[Node, float] = {}
-        for node in dear:
+        for node in expensive:
             count[rate[node]] += 1
             spread[node] = count[rate[node]] * _GOLDEN % 1
         return lambda node: (rate[node], spread[node])
@@ -261,12 +261,12 @@ class _BudgetedChoice:
             return _UNKNOWN * self._joint.nbytes[node]
         return self._joint.number(node.op.cost(node.types, *[t.type for t in node.inputs]).flops)
 
-    def _ends(self, dear: Collection[Node], segments: int) -> set[Node]:
-        """Return the nodes live where segments end, whose dear nodes have about equal bytes."""
+    def _ends(self, expensive: Collection[Node], segments: int) -> set[Node]:
+        """Return the nodes live at ends of segments with about equal bytes of expensive nodes."""
         live = self._live()
         nbytes = self._joint.nbytes
         rooms = [sum([nbytes[node] for node in nodes]) for nodes in live]
-        sizes = [nbytes[node] if node in dear else 0 for node in self._nodes]
+        sizes = [nbytes[node] if node in expensive else 0 for node in self._nodes]
         share = sum(sizes) / max(segments, 1)
         ends: set[Node] = set()
         first, filled = 0, 0
@@ -300,7 +300,7 @@ class _BudgetedChoice:
 
 
 def _can_repeat(op: Op) -> bool:
-    """Whether an op may run again.
+    """Return whether an op may run again.
 
     Nobody knows how long Python functions take, and loops without a known length. What looks at
     indices may fail, and while anything can, no variable is written over: updates would wait.

@@ -103,7 +103,7 @@ class _ElementwiseChoice:
         return found
 
     def _joins(self, node: Node, wanted: Mapping[Node, Collection[Node]]) -> bool:
-        """Whether a tensor comes of several that are kept without it, and nothing comes of it."""
+        """Return whether a tensor is computed from several kept ones, and none from it."""
         origins = self._origins[node]
         if self._joint.nbytes[node] < _LARGE or not {node, *origins} <= wanted.keys():
             return False
@@ -116,7 +116,7 @@ class _ElementwiseChoice:
         return len(between) <= _LONG
 
     def _stored(self) -> set[Node]:
-        """Return the nodes that must lie in memory beside their root: operands of dear ones."""
+        """Return the nodes that stay in memory beside their root: operands of expensive nodes."""
         found: set[Node] = set()
         for reader in self._joint.trigger:
             for tensor in () if is_cheap(reader) else reader.inputs:
@@ -185,14 +185,14 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_source(node: Node) -> bool:
-    """Whether a node is there before a run, or a view of such a one."""
+    """Return whether a node is there before a run, or a view of such a one."""
     while is_view(node) and node.inputs:
         node = node.inputs[0].node
     return SOURCE in node.op.traits or not node.inputs
 
 
 def _is_copy(node: Node) -> bool:
-    """Whether a view may have to be laid out anew: the reshape of a tensor in another order."""
+    """Return whether a view may need a copy: the reshape of a tensor in another order."""
     before = node.inputs[0].node
     while isinstance(before.op, Reshape):
         before = before.inputs[0].node

@@ -46,7 +46,7 @@ class RewriteRule:
     apply: Apply
 
     def starts_from(self, cls: type[Op]) -> bool:
-        """Say whether ops of a class are among the roots."""
+        """Return whether ops of a class are among the roots."""
         return any(
             root in cls.traits if isinstance(root, Trait) else issubclass(cls, root)
             for root in self.roots

@@ -50,7 +50,7 @@ class SignsOfVectors(Pass):
         return rebuild(graph, rewrite)
 
     def _fits(self, node: Node) -> bool:
-        """Whether signs of a node are to be chosen: of all columns of U, where they have any."""
+        """Return whether signs of a node are chosen: of all columns of U, if they have any."""
         if not isinstance(node.op, EigH | SVD) or node.op.is_raw or self.is_native(node):
             return False
         rows, columns = node.inputs[0].shape[-2:]

@@ -143,12 +143,12 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _is_fusible(node: Node) -> bool:
-    """Whether a kernel that computes a node can compute its operands, too."""
+    """Return whether a kernel that computes a node can compute its operands, too."""
     return _is_elementwise(node) or bool(node.op.combine)
 
 
 def _is_inside(node: Node) -> bool:
-    """Whether all elements of a view are known to be there; else its check has to be made."""
+    """Return whether all elements of a view are known to exist; else they must be checked."""
     return all([renamed(t, standard_index(t)[0]) is not None for t in node.outputs])
 
 

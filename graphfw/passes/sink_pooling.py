@@ -77,7 +77,7 @@ class _Readers:
         self._kept = {t.node for t in graph.outputs}
 
     def is_one(self, node: Node) -> bool:
-        """Whether one node alone reads another one, which is no output."""
+        """Return whether one node alone reads another one, which is no output."""
         return len(self._of[node]) == 1 and node not in self._kept
 
 
@@ -253,7 +253,7 @@ def _activated(pool: Node, readers: _Readers) -> tuple[Node, Array] | None:
 
 
 def _is_of(argmax: Node, put: Node) -> bool:
-    """Whether numbers are those of the elements that a `window_put` means."""
+    """Return whether numbers are those of the elements that a `window_put` means."""
     if not isinstance(argmax.op, WindowArgmax):
         return False
     (x,), op = argmax.inputs, put.op
@@ -261,7 +261,7 @@ def _is_of(argmax: Node, put: Node) -> bool:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether there is one window, which sees all of a plane of floats and nothing else."""
+    """Return whether there is one window, which sees all of a plane of floats and nothing else."""
     op = node.op
     if not isinstance(op, WindowReduction) or not node.types[0].dtype.is_floating:
         return False
@@ -271,7 +271,7 @@ def _is_whole(node: Node) -> bool:
 
 
 def _sees_itself(conv: Node, pool: Node) -> bool:
-    """Whether each position of a convolution reads that of the image, and all dims are pooled."""
+    """Return whether positions of a convolution read the image's own, and all dims are pooled."""
     op = conv.op
     assert isinstance(pool.op, WindowReduction)
     if not isinstance(op, Conv) or len(op.output_sizes) != len(pool.op.window):
@@ -300,7 +300,7 @@ def _steps(pool: Node, readers: _Readers) -> tuple[list[int], Node]:
 
 
 def _is_plain(node: Node, side: int, rank: int) -> bool:
-    """Whether all inputs but one are constants that are finite, the same in a whole plane.
+    """Return whether all inputs but one are constants that are finite, the same in a whole plane.
 
     Infinite ones may make NaNs of what is not the largest.
     """

@@ -36,7 +36,7 @@ class Short(NamedTuple):
 
 
 def is_short(x: Tensor, gone: Iterable[int]) -> bool:
-    """Whether a reduction of a tensor over these axes is of few elements, but more than one."""
+    """Return whether a reduction of a tensor over these axes has few elements, but several."""
     count = size_of([x.shape[axis] for axis in gone])
     return isinstance(count, int) and 1 < count <= _FEW
 

@@ -140,7 +140,7 @@ class Sample:
         ]
 
     def _culprit(self, one: Pass, before: Graph) -> str:
-        """Say which rule of a rule set changes the values; nothing for other passes."""
+        """Return which rule of a rule set changes the values; nothing for other passes."""
         if not isinstance(one, RuleSet):
             return ""
 
@@ -363,7 +363,7 @@ def _first_difference(
 
 
 def same_values(a: Value, b: Value, least: float = 0.0) -> bool:
-    """Say whether two arrays are equal: exactly, or for floats up to what rounding explains.
+    """Return whether two arrays are equal: exactly, or for floats up to what rounding explains.
 
     Args:
         a: An array.

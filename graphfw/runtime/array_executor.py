@@ -208,7 +208,7 @@ class ArrayExecutable(Executable):
         return None
 
     def _row(self, kind: TensorType, bad: str) -> str:
-        """Say which row of the feeds it belongs to, where they have the first dim in common."""
+        """Return which row of the feeds it belongs to, where they have the first dim in common."""
         dim = kind.shape[0] if kind.shape else None
         names = [
             f'"{t.name}"' for t in self.program.feeds if isinstance(dim, Dim) and dim in t.shape[:1]
@@ -275,7 +275,7 @@ def _handing(output: Tensor, copied: bool) -> str:
 
 
 def _is_whole(array: Any) -> bool:
-    """Say whether an array can be written to and keeps no more memory alive than its own."""
+    """Return whether an array can be written to and keeps no more memory alive than its own."""
     if not getattr(array.flags, "writeable", True):  # only NumPy has read-only arrays
         return False
     base = array.base
@@ -350,7 +350,7 @@ def _picker(slots: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 
 def _first_bad(xp: Any, array: Any) -> str:
-    """Say `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
+    """Return `nan at index (0, 3)`, or `inf…` where there is no NaN, or nothing."""
     array = xp.asarray(array)
     dtype = as_dtype(array.dtype)
     if not (dtype.is_inexact or dtype.holds_floats) or bool(xp.isfinite(array).all()):

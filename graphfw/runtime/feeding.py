@@ -104,19 +104,19 @@ def converted(value: Any, array: Array, wanted: DType) -> Array | None:
 
 
 def _is_weak(value: Any, array: Array) -> bool:
-    """Say whether a value is Python's own; a list of NumPy's numbers for storage is not."""
+    """Return whether a value is Python's own; a list of NumPy's numbers for storage is not."""
     return isinstance(value, _WEAK) and not as_dtype(array.dtype).is_storage
 
 
 def _takes(wide: DType, narrow: DType) -> bool:
-    """Say whether a dtype takes every number of another one; float64 takes large integers, too."""
+    """Return whether a dtype takes every number of another; float64 takes large integers too."""
     if wide.is_storage or narrow.is_storage:
         return holds_stored(wide, narrow)
     return np.can_cast(narrow.dtype, wide.dtype, "safe")
 
 
 def refusal(value: Any, array: Array, wanted: DType, verb: str) -> tuple[str, str]:
-    """Say why `converted` gives None, and the fix; `verb` is what happens to the values."""
+    """Return why `converted` gives None, and the fix; `verb` is what happens to the values."""
     if _is_weak(value, array):
         return (
             f"is {wanted.name}, which can't hold {reprlib.repr(value)}",

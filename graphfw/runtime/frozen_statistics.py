@@ -66,6 +66,6 @@ def warn_of_frozen_statistics(graph: Graph, updates: Iterable[Update]) -> None:
 
 
 def _has_gradients(node: Node) -> bool:
-    """Say whether a gradient is computed in a body of a node."""
+    """Return whether a gradient is computed in a body of a node."""
     inner = [n for body in nested(node.op.values) for n in body.nodes]
     return any(n.loc.grad_of is not None or _has_gradients(n) for n in inner)

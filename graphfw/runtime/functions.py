@@ -193,7 +193,7 @@ class Function(Answering):
     def _is_seen_whole(
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> bool:
-        """Whether a call may be run at a glance: on the arrays of `call_key`, as they are."""
+        """Return whether a call may run on the arrays of `call_key` as they are."""
         indices = [self._parameter_index.get(name, len(self._parameter_index)) for name in kwargs]
         return (
             len(self._known_calls) < _KNOWN_CALLS

@@ -98,7 +98,7 @@ def checked_switch(name: str, value: bool) -> bool:
 
 
 def is_int(value: object) -> bool:
-    """Whether a value is a whole number, of Python or NumPy, and no bool."""
+    """Return whether a value is a whole number, of Python or NumPy, and no bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -117,7 +117,7 @@ def shown_bytes(count: int) -> str:
 
 
 def compiles() -> bool:
-    """Whether the environment wants compiled code, rather than the ops' own `eval`.
+    """Return whether the environment wants compiled code, rather than the ops' own `eval`.
 
     Raises:
         ArgumentError: What it says is neither.

@@ -99,7 +99,7 @@ class Accepts:
         return not self.why
 
     def _refusal(self, sizes: Mapping[str, int]) -> str:
-        """Say why sizes are not taken, or raise what does; "" where they are."""
+        """Return why sizes are not taken, or raise what does; "" where they are."""
         program = self._program
         shapes = [_shape(feed, sizes) for feed in program.feeds]
         wanted = tuple([sizes[symbol] for symbol in program.symbols])
@@ -122,7 +122,7 @@ def _shape(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _has_symbols(node: Node) -> bool:
-    """Whether a type rule may say other things at other sizes; that of a body is its nodes'."""
+    """Return whether a type rule, or one of a body's nodes, depends on sizes."""
     if any(nested(node.op.values)):
         return False
     return bool(_symbols(node))

@@ -60,7 +60,7 @@ class Backend(Protocol):
         ...
 
     def may_hoist(self, step: Step) -> bool:
-        """Whether a step that makes the same in many runs may be done once for these."""
+        """Return whether a step that makes the same in many runs may be done once for these."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class Backend(Protocol):
         ...
 
     def may_overwrite(self, step: Step) -> bool:
-        """Whether a step may write over a variable; where it may not, a copy follows it."""
+        """Return whether a step may write over a variable; where it may not, a copy follows it."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class Backend(Protocol):
         ...
 
     def is_in_place(self, step: Step) -> bool:
-        """Whether a step of a body keeps what it says of operands that are one array."""
+        """Return whether a step of a body keeps what it says of operands that are one array."""
         ...
 
 
@@ -227,7 +227,7 @@ class Compilation:
         ]
 
     def _is_in_place(self, step: Step) -> bool:
-        """Whether a step is known to write over what it reads, but for the first iteration."""
+        """Return whether a step overwrites what it reads, in all iterations but the first."""
         block_of, homes = self.memory.block_of, self.memory.homes
         numbers = [number for _, number in self.program.carried]
         pairs = zip(numbers, self._carried, strict=True)

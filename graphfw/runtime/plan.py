@@ -182,7 +182,7 @@ class Plan(Answering, Uncopied):
         return fed, sizes
 
     def _are_feeds(self, feeds: Mapping[Any, Any]) -> bool:
-        """Say whether a dict has placeholders, or their names, for keys, as `run` takes them."""
+        """Return whether a dict has placeholders, or their names, for keys, as `run` takes them."""
         names = {t.name for t in self.program.feeds}
         return any(isinstance(key, Tensor) or key in names for key in feeds)
 

@@ -218,7 +218,7 @@ def _check(
 
 
 def _is_finite(array: Any) -> bool:
-    """Say whether all elements are finite; what is no float is."""
+    """Return whether all elements are finite; what is no float is."""
     dtype = as_dtype(array.dtype)
     if not (dtype.is_inexact or dtype.holds_floats):
         return True

@@ -180,7 +180,7 @@ class _Cut:
         return stage_program(program, graph, feeds, updated), sources
 
     def _is_inside(self, node: Node, level: int) -> bool:
-        """Say whether a stage has a node itself."""
+        """Return whether a stage has a node itself."""
         traits = node.op.traits
         if MEASURES in traits:
             return False

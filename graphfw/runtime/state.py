@@ -124,7 +124,7 @@ class State:
         self._readers[holder] = get_ident()
 
     def is_written(self) -> bool:
-        """Say whether a run of another thread is writing over the arrays."""
+        """Return whether a run of another thread is writing over the arrays."""
         return self._writer not in (None, get_ident()) and not self._done[0]
 
     def after_fork(self) -> None:

@@ -33,7 +33,7 @@ class Outcome(abc.ABC):
 
     @abc.abstractmethod
     def is_known(self) -> bool:
-        """Whether asking for the error waits for nothing."""
+        """Return whether asking for the error waits for nothing."""
 
     @abc.abstractmethod
     def has_failed(self) -> bool:
@@ -153,7 +153,7 @@ class Unsettled:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def returned(self, array: Any) -> bool:
-        """Whether an array is a result of one of these runs."""
+        """Return whether an array is a result of one of these runs."""
         return any([ref() is array for entry in [*self._entries] for ref in entry.results])
 
     def _keeps_from_updating(self, me: threading.Thread) -> bool:

@@ -116,7 +116,7 @@ def _through(
 
 
 def _can_keep(op: Op) -> bool:
-    """Say whether an op can stack what its tangents need: loops of unknown length can not."""
+    """Return whether an op can stack what its tangents need: loops of unknown length can not."""
     return isinstance(op, Scan) and all(
         _can_keep(node.op) for node in op.body.nodes if isinstance(node.op, Region)
     )

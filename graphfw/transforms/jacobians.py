@@ -234,7 +234,7 @@ def _check(call: DifferentiatedCall, holomorphic: bool) -> None:
 
 
 def _is_forward_less(call: DifferentiatedCall) -> bool:
-    """Say whether it is known that there are fewer elements to start from than results."""
+    """Return whether it is known that there are fewer elements to start from than results."""
     elements, results = [
         sum([t.size for t in tensors], start=0) for tensors in (call.xs, call.ys.tensors)
     ]

@@ -64,7 +64,7 @@ class Overwritten(Protocol):
         """End `keep`, or do nothing where it has not begun."""
 
     def is_written(self) -> bool:
-        """Say whether a run of another thread, begun before `keep`, is writing over them."""
+        """Return whether a run of another thread, begun before `keep`, is writing over them."""
 
     def after_fork(self) -> None:
         """Forget, in the child, the runs of threads that are not there."""

@@ -78,9 +78,9 @@ def _windows(
     reach = [d * (size - 1) + 1 for size, d in zip(sizes, dilation, strict=True)]
     axes = tuple(range(2, x.ndim))
     seen = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
-    places = [slice(None, None, s) for s in stride]
+    where = [slice(None, None, s) for s in stride]
     within = [slice(None, None, d) for d in dilation]
-    return np.asarray(seen[(slice(None), slice(None), *places, *within)])
+    return np.asarray(seen[(slice(None), slice(None), *where, *within)])
 
 
 def _conv(
@@ -95,9 +95,9 @@ def _conv(
     seen = _windows(x, weight.shape[2:], stride, padding, dilation)
     spatial = weight.ndim - 2
     window = list(range(2 + spatial, 2 + 2 * spatial))
-    places = list(range(2, 2 + spatial))
+    where = list(range(2, 2 + spatial))
     products = [
-        np.einsum(section, [0, 1, *places, *window], kernels, [99, 1, *window], [0, 99, *places])
+        np.einsum(section, [0, 1, *where, *window], kernels, [99, 1, *window], [0, 99, *where])
         for section, kernels in zip(
             np.split(seen, groups, axis=1), np.split(weight, groups), strict=True
         )
@@ -127,11 +127,11 @@ def _conv_transpose(
     spatial = len(sizes)
     joined = np.moveaxis(np.concatenate(products, axis=1 + spatial), 1 + spatial, 1)
     for offsets in itertools.product(*map(range, sizes)):
-        places = [
+        where = [
             slice(d * k, d * k + (length - 1) * s + 1, s)
             for d, k, length, s in zip(dilation, offsets, x.shape[2:], stride, strict=True)
         ]
-        y[(slice(None), slice(None), *places)] += joined[(..., *offsets)]
+        y[(slice(None), slice(None), *where)] += joined[(..., *offsets)]
     kept = [slice(p, size - p) for p, size in zip(padding, full, strict=True)]
     if not all([0 < size - 2 * p for p, size in zip(padding, full, strict=True)]):
         raise ValueError("nothing is left")
@@ -254,9 +254,9 @@ def _take(x: Array, indices: Array, *, axis: int) -> Array:
 
 def _scatter_add(x: Array, indices: Array, updates: Array, axis: int) -> Array:
     y = np.array(x)
-    places = list(np.indices(indices.shape))
-    places[axis] = indices
-    np.add.at(y, tuple(places), updates)
+    where = list(np.indices(indices.shape))
+    where[axis] = indices
+    np.add.at(y, tuple(where), updates)
     return y
 
 

@@ -176,12 +176,12 @@ def _iteration(
     """Make a trip: the second input is a row, those around it are carried first."""
     inputs = [carries[0], row, *carries[1:], *others]
     values = program.values(xp, inputs)
-    places = [0, *range(2, len(carries) + 1)]
+    numbers = [0, *range(2, len(carries) + 1)]
     after = [
         xp.tanh(values[program.carried[i]])
         if i in program.carried
         else xp.tanh(inputs[i] * 0.5 + xp.mean(values[-1]))
-        for i in places
+        for i in numbers
     ]
     return after, tuple(program.results(xp, inputs))
 

@@ -43,8 +43,8 @@ def parsed(g: gf.Graph, tensors: Sequence[gf.Tensor]) -> tuple[gf.Graph, list[gf
     """Return the graph that a graph's text describes, and its counterparts of some tensors."""
     again = gf.parse(str(g), constants=g.constants())
     assert str(again) == str(g), "the text of a parsed graph is another"
-    places = {node: place for place, node in enumerate(g.nodes)}
-    return again, [again.nodes[places[t.node]].outputs[t.index] for t in tensors]
+    numbers = {node: number for number, node in enumerate(g.nodes)}
+    return again, [again.nodes[numbers[t.node]].outputs[t.index] for t in tensors]
 
 
 def check_routes(

@@ -30,7 +30,7 @@ CALLS = {
     "modules": tables.CALLS,
     "forms": tables.FORMS,
     "values": tables.VALUES,
-    **{place: calls for place, (calls, _) in tables.OF_OWNERS.items() if calls},
+    **{owner: calls for owner, (calls, _) in tables.OF_OWNERS.items() if calls},
 }
 TEXTS = [tables.TEXTS, tables.PATTERNS, *[texts for _, texts in tables.OF_OWNERS.values()]]
 
@@ -324,11 +324,11 @@ def test_arguments_in_another_order_are_known():
         if is_own or not callable(found) or path in same:
             continue
         known = inspect.signature(found).parameters.values()
-        places = [p.name for p in known if p.kind is not p.KEYWORD_ONLY]
+        positional = [p.name for p in known if p.kind is not p.KEYWORD_ONLY]
         for number, argument in enumerate(names[:3]):
             meant = [argument, *SYNONYMS.get(argument, ())]
-            place = next((n for n in meant if n in {p.name for p in known}), None)
-            if place in places and places.index(place) != number:
+            meaning = next((n for n in meant if n in {p.name for p in known}), None)
+            if meaning in positional and positional.index(meaning) != number:
                 order = tables.ORDERS.get(name, [])
                 assert order == names[: max(len(order), 1)], path
 

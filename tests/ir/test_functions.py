@@ -35,7 +35,7 @@ def _named_functions() -> list[tuple[str, str]]:
 def test_functions_called_by_name_exist():
     found = _named_functions()
     assert len(found) > 100
-    assert [f"{place}: F.{name}" for name, place in found if name not in FUNCTIONS] == []
+    assert [f"{location}: F.{name}" for name, location in found if name not in FUNCTIONS] == []
 
 
 @pytest.mark.parametrize("functions", [F, CALLED], ids=["F", "CALLED"])

@@ -29,14 +29,14 @@ def test_equal_contents_have_equal_digests(rng, size, dtype):
 def test_each_element_counts(rng, size):
     array = rng.standard_normal(size, np.float32)
     whole = Literal(array)
-    places = {0, size - 1, *rng.integers(0, size, 20).tolist()}
+    indices = {0, size - 1, *rng.integers(0, size, 20).tolist()}
     found = {whole.digest}
-    for place in places:
+    for index in indices:
         changed = array.copy()
-        changed[place] = np.nextafter(changed[place], np.float32(9))
+        changed[index] = np.nextafter(changed[index], np.float32(9))
         found.add(Literal(changed).digest)
         assert whole != Literal(changed)
-    assert len(found) == len(places) + 1
+    assert len(found) == len(indices) + 1
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -54,9 +54,9 @@ def test_signs_count(rng, dtype):
 
 def test_order_counts_and_layout_does_not(rng):
     array = rng.standard_normal((300, 250), np.float32)
-    turned = Literal(np.asfortranarray(array))
-    assert Literal(array) == turned
-    assert hash(Literal(array)) == hash(turned)
+    transposed = Literal(np.asfortranarray(array))
+    assert Literal(array) == transposed
+    assert hash(Literal(array)) == hash(transposed)
     assert Literal(array).digest != Literal(array[::-1]).digest
     swapped = array.copy()
     swapped[[3, 200]] = array[[200, 3]]
@@ -109,11 +109,11 @@ def test_factors_that_the_dtype_does_not_hold(rng):
     assert not tiny.is_finite()
 
 
-@pytest.mark.parametrize("place", [0, 70_000, -1])
-def test_one_number_that_is_not_finite_is_seen(rng, place):
+@pytest.mark.parametrize("index", [0, 70_000, -1])
+def test_one_number_that_is_not_finite_is_seen(rng, index):
     source = rng.standard_normal((7, 20_001), np.float32)
     assert Scaling(Literal(source.copy()), np.ones(7), 0).is_finite()
-    source.reshape(-1)[place] = np.inf
+    source.reshape(-1)[index] = np.inf
     assert not Scaling(Literal(source), np.ones(7), 0).is_finite()
     assert not Scaling(Literal(source), np.ones(20_001), 1).is_finite()
 

@@ -150,8 +150,8 @@ def test_axis_out_of_range(axis: int, ndim: int, fix: str):
 
 @pytest.mark.parametrize("axis", [np.int64(-1), np.uint8(2), 2, -1])
 def test_axes_are_ints_of_any_kind(axis):
-    place = normalize_axis(axis, 3)
-    assert (place, type(place)) == (2, int)
+    index = normalize_axis(axis, 3)
+    assert (index, type(index)) == (2, int)
     assert normalize_axes(axis, 3) == listed_axes([axis], 3) == (2,)
 
 

@@ -95,7 +95,7 @@ words = st.one_of(st.sampled_from(["<lambda>", "forward", "a.b.0"]), st.text(min
 files = st.sampled_from(["a.py", "<doctest x.y[0]>", "a b.py", 'it"s | a:3.py', "C:\\a, b.py"])
 
 
-def places_with(grad_of: st.SearchStrategy) -> st.SearchStrategy[Loc]:
+def locations_with(grad_of: st.SearchStrategy) -> st.SearchStrategy[Loc]:
     return st.builds(
         Loc,
         st.one_of(files, st.text(min_size=1)),
@@ -108,13 +108,13 @@ def places_with(grad_of: st.SearchStrategy) -> st.SearchStrategy[Loc]:
     )
 
 
-places = places_with(st.none())
-gradients = places_with(st.none() | places)
+locations = locations_with(st.none())
+gradients = locations_with(st.none() | locations)
 
 
-@given(gradients, st.none() | places, st.lists(gradients, max_size=3))
+@given(gradients, st.none() | locations, st.lists(gradients, max_size=3))
 def test_places_round_trip(loc, forward, merged):
-    if any("/" in place.file for place in (loc, forward, *merged) if place):
+    if any("/" in location.file for location in (loc, forward, *merged) if location):
         return  # a path is shortened where it can be
     loc = loc._replace(grad_of=forward, merged=tuple(merged))
     assert loc_of(loc_text(loc)) == loc
@@ -136,13 +136,13 @@ def test_what_places_look_like():
 
 @pytest.mark.smoke
 def test_places_of_all_statements():
-    place = Loc("model.py", 7, "f", "layer")
-    with gf.Graph() as g, g.located(place):
+    location = Loc("model.py", 7, "f", "layer")
+    with gf.Graph() as g, g.located(location):
         x = gf.placeholder((2,), name="x")
         v = gf.Variable(np.zeros(2, np.float32), name="v")
         gf.update(v, x)
     again = parse(str(g))
-    assert again.nodes[0].loc == again.updates[0].loc == place
+    assert again.nodes[0].loc == again.updates[0].loc == location
     assert again.nodes[1].loc.line == v.node.loc.line
     assert again.nodes[1].loc.short() == v.node.loc.short()
 

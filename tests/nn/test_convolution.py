@@ -121,10 +121,10 @@ def test_antialias(rng: np.random.Generator) -> None:
 
 
 def test_indices() -> None:
-    _, places = nn.MaxPool1d(2, return_indices=True)(np.array([[[1.0, 2.0, 3.0, 0.0]]]))
-    assert places.numpy().tolist() == [[[1, 2]]]
-    _, places = nn.AdaptiveMaxPool1d(1, return_indices=True)(np.array([[[1.0, 3.0, 3.0]]]))
-    assert places.numpy().tolist() == [[[1]]]
+    _, indices = nn.MaxPool1d(2, return_indices=True)(np.array([[[1.0, 2.0, 3.0, 0.0]]]))
+    assert indices.numpy().tolist() == [[[1, 2]]]
+    _, indices = nn.AdaptiveMaxPool1d(1, return_indices=True)(np.array([[[1.0, 3.0, 3.0]]]))
+    assert indices.numpy().tolist() == [[[1]]]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_unpooling_takes_pytorch_s_arguments(
 ) -> None:
     name, shape = f"MaxUnpool{rank}d", (2, 3, *(7, 8, 6)[:rank])
     x = rng.permutation(np.prod(shape)).reshape(shape).astype(np.float32)
-    y, places = getattr(tnn, f"MaxPool{rank}d")(*how, return_indices=True)(torch.tensor(x))
-    mine = getattr(nn, name)(*how)(y.numpy(), places.numpy(), output_size=x.shape)
-    theirs = getattr(tnn, name)(*how)(y, places, output_size=x.shape)
+    y, indices = getattr(tnn, f"MaxPool{rank}d")(*how, return_indices=True)(torch.tensor(x))
+    mine = getattr(nn, name)(*how)(y.numpy(), indices.numpy(), output_size=x.shape)
+    theirs = getattr(tnn, name)(*how)(y, indices, output_size=x.shape)
     np.testing.assert_array_equal(mine.numpy(), theirs.numpy(), strict=True)
     assert repr(nn.MaxUnpool2d(2)) == "MaxUnpool2d((2, 2), stride=None, padding=0)"
     with pytest.raises(ShapeError, match=f"{name}"):

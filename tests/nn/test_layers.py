@@ -156,13 +156,13 @@ def test_embedding(rng, graph, padding_idx):
     rows = layer(indices)
     weights = rng.standard_normal((2, 5, 3)).astype(np.float32)
     gradient = gf.grad(gf.sum(rows * weights), layer.weight)
-    places = rng.integers(0, 7, (2, 5))
-    places[0, :2] = 2, 6
+    fed = rng.integers(0, 7, (2, 5))
+    fed[0, :2] = 2, 6
     with gf.Session(graph) as session:
         table = session[layer.weight]
         set_weights(session, layer, theirs)
-        got, got_gradient = session.run([rows, gradient], {indices: places})
-    expected = theirs(as_torch(places))
+        got, got_gradient = session.run([rows, gradient], {indices: fed})
+    expected = theirs(as_torch(fed))
     (expected * as_torch(weights)).sum().backward()
     np.testing.assert_array_equal(got, expected.detach().numpy())
     np.testing.assert_allclose(got_gradient, theirs.weight.grad.numpy(), 1e-6)

@@ -153,9 +153,9 @@ def test_type_errors_from_inside_stay_what_they_are():
 
 def test_load_state_dict_fixes(graph):
     model = MLP()
-    turned = '"fc1.weight" is transposed, as in PyTorch: pass format="torch"'
+    message = '"fc1.weight" is transposed, as in PyTorch: pass format="torch"'
     cases = [
-        (lambda array: array.T, turned),
+        (lambda array: array.T, message),
         (lambda array: array.astype(np.float64), 'convert "fc1.weight": pass array.astype("float3'),
         (lambda array: array.T.astype(np.float64), "build the model with the shapes and dtypes"),
         (lambda array: array[1:], "build the model with the shapes and dtypes"),

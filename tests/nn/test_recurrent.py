@@ -76,18 +76,18 @@ def numpy_steps(kind, x, weights, states, lengths, backwards):
 
 def numpy_layers(kind, x, weights, states, lengths, layers, ways):
     """Return all outputs and the last states.  states: [layers * ways, B, hidden] each"""
-    places = [[] for _ in states]
+    histories = [[] for _ in states]
     for layer in range(layers):
         outs = []
         for way in range(ways):
             own = [weights[f"{name}_l{layer}" + "_reverse" * way] for name in NAMES]
-            start = [s[len(places[0])] for s in states]
+            start = [s[len(histories[0])] for s in states]
             out, ends = numpy_steps(kind, x, own, start, lengths, way)
             outs.append(out)
-            for place, end in zip(places, ends, strict=True):
-                place.append(end)
+            for history, end in zip(histories, ends, strict=True):
+                history.append(end)
         x = np.concatenate(outs, axis=-1)
-    return x, [np.stack(p) for p in places]
+    return x, [np.stack(p) for p in histories]
 
 
 @pytest.mark.exhaustive

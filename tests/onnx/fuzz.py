@@ -239,8 +239,8 @@ def zoo(rng: np.random.Generator) -> dict[str, onnx.ModelProto]:
         made[name].opset_import.append(helper.make_opsetid(domain, version))
     sparse = model([node("Add", "x w", "y")], {"x": (2, 3)}, ["y"])
     values = numpy_helper.from_array(np.array([2, 3], np.float32), "w")
-    places = numpy_helper.from_array(np.array([1, 5]), "places")
-    sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2, 3]))
+    indices = numpy_helper.from_array(np.array([1, 5]), "places")
+    sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
     return {**made, "sparse": sparse}
 
 

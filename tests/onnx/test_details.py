@@ -27,11 +27,11 @@ def test_places_that_count_down_the_columns(sizes, rng, compare):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["avg", "max"])
-@pytest.mark.parametrize("places", ["half_pixel", "output_half_pixel"])
-def test_regions_of_different_sizes(mode, places, rng, compare):
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+def test_regions_of_different_sizes(mode, coordinates, rng, compare):
     regions = [[0, 0, 3, 4], [1, 1, 9, 8], [0.5, 0.2, 3.2, 4.1], [3, 3, 10.9, 8.5]]
     weights = {"regions": np.float32(regions), "images": np.array([0, 1, 1, 0])}
-    how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": places}
+    how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
     align = node("RoiAlign", ["x", *weights], ["y"], output_height=2, output_width=3, **how)
     proto = model([align], {"x": (2, 3, 9, 11)}, ["y"], weights)
     compare(proto, {"x": rng.standard_normal((2, 3, 9, 11)).astype(np.float32)})

@@ -43,11 +43,11 @@ def test_labels_are_places_in_a_table(x):
     graph = gf.onnx.load(model)
     labels, scores = graph.outputs
     with gf.Session(graph) as session:
-        places, numbers = session.run([labels, scores], {"x": x})
+        indices, numbers = session.run([labels, scores], {"x": x})
     assert json.loads(graph.metadata["y0.labels"]) == ["a", "b"]
-    assert places.dtype == np.int64
-    np.testing.assert_array_equal(places, numbers.argmax(axis=1))
-    assert gf.onnx.run(model, {"x": x})["y0"].tolist() == ["ab"[place] for place in places]
+    assert indices.dtype == np.int64
+    np.testing.assert_array_equal(indices, numbers.argmax(axis=1))
+    assert gf.onnx.run(model, {"x": x})["y0"].tolist() == ["ab"[index] for index in indices]
 
 
 MOVED = [

@@ -198,9 +198,9 @@ def test_wrong_names_are_told(rng):
 
 def test_sparse_weights_and_strings():
     values = numpy_helper.from_array(np.array([2, 3], np.float32), "w")
-    places = numpy_helper.from_array(np.array([1, 5]), "places")
+    indices = numpy_helper.from_array(np.array([1, 5]), "places")
     proto = model([node("Add", ["x", "w"], ["y"])], {"x": (2, 3)}, ["y"])
-    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2, 3]))
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
     (y,) = run(gf.onnx.load(proto), {"x": np.zeros((2, 3), np.float32)})
     np.testing.assert_array_equal(y, [[0, 2, 0], [0, 0, 3]])
     strings = model(

@@ -28,8 +28,8 @@ def kinds(path):
 def test_static_sizes(shape, how, opset, rng, tmp_path):
     with gf.Graph() as graph:
         x = gf.placeholder(shape, name="x")
-        y, places = gf.max_pool(x, return_indices=True, **how)
-        back = gf.max_unpool(y, places, output_size=shape, **how)
+        y, indices = gf.max_pool(x, return_indices=True, **how)
+        back = gf.max_unpool(y, indices, output_size=shape, **how)
     path = tmp_path / "m.onnx"
     gf.onnx.save(graph, back, path, opset=opset)
     assert "MaxUnpool" in kinds(path)
@@ -46,8 +46,8 @@ def test_static_sizes(shape, how, opset, rng, tmp_path):
 def test_symbolic_sizes_and_gradients(rng, tmp_path):
     with gf.Graph() as graph:
         x = gf.placeholder(("n", 2, "h", "w"), name="x")
-        y, places = gf.max_pool(x, 2, return_indices=True)
-        back = gf.max_unpool(gf.sin(y), places, 2)
+        y, indices = gf.max_pool(x, 2, return_indices=True)
+        back = gf.max_unpool(gf.sin(y), indices, 2)
         fetches = [back, gf.grad(gf.sum(back**2), x)]
     gf.onnx.save(graph, fetches, tmp_path / "m.onnx")
     assert kinds(tmp_path / "m.onnx").count("MaxUnpool") == 1
@@ -57,8 +57,8 @@ def test_symbolic_sizes_and_gradients(rng, tmp_path):
 
 def test_of_two_at_one_place_the_last_counts(tmp_path):
     with gf.Graph() as graph:
-        x, places = gf.placeholder((1, 2, 3), name="x"), gf.placeholder((1, 2, 3), gf.int64, "i")
-        back = gf.max_unpool(x, places, 2)
+        x, indices = gf.placeholder((1, 2, 3), name="x"), gf.placeholder((1, 2, 3), gf.int64, "i")
+        back = gf.max_unpool(x, indices, 2)
     gf.onnx.save(graph, back, tmp_path / "m.onnx")
     assert kinds(tmp_path / "m.onnx").count("MaxUnpool") == 1
     feeds = {"x": np.float32([[[1, 2, 3], [4, 5, 6]]]), "i": np.int64([[[2, 0, 2], [1, 5, 5]]])}
@@ -68,11 +68,11 @@ def test_of_two_at_one_place_the_last_counts(tmp_path):
 
 @pytest.mark.parametrize("in_axes", [(0, 0), (0, None)])
 def test_lanes(in_axes, rng, tmp_path):
-    y, places = gf.max_pool(rng.normal(size=(6, 2, 4, 5)), 2, return_indices=True)
-    places = places.numpy().reshape(3, 2, 2, 2, 2)
+    y, indices = gf.max_pool(rng.normal(size=(6, 2, 4, 5)), 2, return_indices=True)
+    indices = indices.numpy().reshape(3, 2, 2, 2, 2)
     with gf.Graph() as graph:
         x = gf.placeholder((3, 2, 2, 2, 2), name="x")
-        given = places if in_axes[1] == 0 else places[0]
+        given = indices if in_axes[1] == 0 else indices[0]
         unpool = gf.vmap(lambda y, i: gf.max_unpool(y, i, 2, output_size=(4, 5)), in_axes=in_axes)
         back = unpool(x, given)
     gf.onnx.save(graph, [back], tmp_path / "m.onnx")
@@ -83,9 +83,9 @@ def test_what_its_operator_does_not_say(rng, tmp_path):
     """Sizes for which the kernel would be no number, and other dtypes."""
     with gf.Graph() as graph:
         x = gf.placeholder(("n", 2, "h", "w"), name="x")
-        y, places = gf.max_pool(x, 2, return_indices=True)
+        y, indices = gf.max_pool(x, 2, return_indices=True)
         wide = gf.astype(y, gf.float64)
-        fetches = [gf.max_unpool(t, places, 2, output_size=x.shape) for t in (y, wide)]
+        fetches = [gf.max_unpool(t, indices, 2, output_size=x.shape) for t in (y, wide)]
     gf.onnx.save(graph, fetches, tmp_path / "m.onnx")
     assert "MaxUnpool" not in kinds(tmp_path / "m.onnx")
     for sizes in ((4, 6), (5, 3)):

@@ -38,7 +38,7 @@ def measured(x, name):
     ]
 
 
-def resizing(nodes, new, old, opset, mode="nearest", places="asymmetric"):
+def resizing(nodes, new, old, opset, mode="nearest", coordinates="asymmetric"):
     """Return a model that scales the image `x` by new / old."""
     nodes = [*nodes, node("Div", [new, old], ["ratio"])]
     nodes.append(node("Concat", ["ones", "ratio"], ["scales"], axis=0))
@@ -47,7 +47,7 @@ def resizing(nodes, new, old, opset, mode="nearest", places="asymmetric"):
     elif opset == 10:
         nodes.append(node("Resize", ["x", "scales"], ["y"], mode=mode))
     else:
-        how = {"mode": mode, "coordinate_transformation_mode": places, "nearest_mode": "floor"}
+        how = {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": "floor"}
         nodes.append(node("Resize", ["x", "none", "scales"], ["y"], **how))
     inputs = {"x": ("n", 2, "h", "w"), "like": ("n", 2, "H", "W")}
     return model(nodes, inputs, ["y"], WEIGHTS, opset=opset)
@@ -66,15 +66,15 @@ def test_scales_to_the_sizes_of_another_image(opset, mode, rng, compare):
         assert session.run(graph.outputs, feeds)[0].shape == (1, 2, 47, 5)
 
 
-@pytest.mark.parametrize("places", ["align_corners", "half_pixel"])
-def test_scales_to_products_of_sizes(places, rng, compare):
+@pytest.mark.parametrize("coordinates", ["align_corners", "half_pixel"])
+def test_scales_to_products_of_sizes(coordinates, rng, compare):
     nodes = [
         *measured("x", "old"),
         node("Mul", ["old", "factor"], ["product"]),
         node("Floor", ["product"], ["new"]),
     ]
     feeds = {"x": normal(rng, 2, 2, 6, 10), "like": normal(rng, 2, 2, 1, 1)}
-    graph = compare(resizing(nodes, "new", "old", 21, "linear", places), feeds)
+    graph = compare(resizing(nodes, "new", "old", 21, "linear", coordinates), feeds)
     assert str(graph.outputs[0].shape) == "(n, 2, h + h//2, w + w//5)"
 
 

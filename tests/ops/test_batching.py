@@ -49,7 +49,7 @@ def mixtures(count: int) -> list[tuple[bool, ...]]:
     found = [flags for flags in itertools.product((True, False), repeat=count) if any(flags)]
     if count <= 3:
         return found
-    alone = [tuple(i == place for i in range(count)) for place in range(count)]
+    alone = [tuple(i == index for i in range(count)) for index in range(count)]
     return [found[0], *alone, *[tuple(not flag for flag in flags) for flags in alone]]
 
 

@@ -10,12 +10,12 @@ import graphfw as gf
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (7,), (2, 1, 6)])
 def test_they_are_numpys(shape, rng):
-    places = rng.integers(0, np.prod(shape), (2, 3))
-    found = gf.unravel_index(places, shape)
-    for ours, theirs in zip(found, np.unravel_index(places, shape), strict=True):
+    indices = rng.integers(0, np.prod(shape), (2, 3))
+    found = gf.unravel_index(indices, shape)
+    for ours, theirs in zip(found, np.unravel_index(indices, shape), strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs, strict=True)
     back = gf.ravel_multi_index(found, shape)
-    np.testing.assert_array_equal(back.numpy(), places, strict=True)
+    np.testing.assert_array_equal(back.numpy(), indices, strict=True)
     assert gf.unravel_index(np.uint8(5), 7)[0].item() == 5
 
 

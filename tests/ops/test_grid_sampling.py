@@ -31,9 +31,9 @@ def test_grid_sample(
     rng: np.random.Generator,
 ) -> None:
     how = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
-    sizes, places = rng.integers(1, 5, (2, rank)).tolist()
+    sizes, output_sizes = rng.integers(1, 5, (2, rank)).tolist()
     x = rng.normal(size=(case + 1, 2, *sizes))
-    grid = rng.uniform(-1.8, 1.8, size=(case + 1, *places, rank))
+    grid = rng.uniform(-1.8, 1.8, size=(case + 1, *output_sizes, rank))
     if mode == "nearest":
         check_like_torch(
             lambda x: gf.grid_sample(x, grid, **how),

@@ -86,9 +86,9 @@ def test_bodies_have_no_room_for_it(what):
 def test_nothing_is_fed_that_has_a_measured_size():
     with gf.Graph():
         x = gf.placeholder(("n",), name="x")
-        (places,) = gf.nonzero(x)
+        (indices,) = gf.nonzero(x)
         with pytest.raises(gf.ShapeError, match="a run finds out `_nonzero`, and what it is fed"):
-            gf.placeholder((places.shape[0], 3))
+            gf.placeholder((indices.shape[0], 3))
 
 
 def test_capabilities():

@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.ops.sorting import keys, selection, values
 from graphfw.ops.sorting.distinct import distinct
 from graphfw.utils.side_by_side import allowed
-from tests.support.orders import DTYPES, KINDS, drawn, places_of, same, wide
+from tests.support.orders import DTYPES, KINDS, drawn, indices_of, same, wide
 
 SHAPES = [((2500,), 0), ((5, 700), 1), ((700, 5), 0), ((3, 300, 4), 1), ((5, 8), 1), ((0, 9), 1)]
 
@@ -30,17 +30,17 @@ def test_orders_are_those_of_stable_sorts(rng, dtype, descending):
         for kind in KINDS:
             x = drawn(rng, shape, dtype, kind)
             before = x.tobytes()
-            places = places_of(x, axis, descending)
+            indices = indices_of(x, axis, descending)
             found = keys.argsort(x, axis, descending=descending)
-            np.testing.assert_array_equal(found, places, strict=True)
-            ordered = np.take_along_axis(x, places, axis)
+            np.testing.assert_array_equal(found, indices, strict=True)
+            ordered = np.take_along_axis(x, indices, axis)
             same(values.sort(x, axis, descending=descending), ordered)
             unstable = values.sort(x, axis, descending=descending, stable=False)
             np.testing.assert_array_equal(wide(unstable), wide(ordered))
             for strided in (x[::-1], x[..., ::2]):
                 same(
                     values.sort(strided, axis, descending=descending),
-                    np.take_along_axis(strided, places_of(strided, axis, descending), axis),
+                    np.take_along_axis(strided, indices_of(strided, axis, descending), axis),
                 )
             assert x.tobytes() == before
 
@@ -53,7 +53,7 @@ def test_the_first_are_those_of_a_stable_sort(rng, dtype, largest):
         for kind in KINDS:
             x = drawn(rng, shape, dtype, kind)
             for k in [k for k in (0, 1, 3, 5, 40, 150) if k <= x.shape[axis]]:
-                wanted = np.take(places_of(x, axis, largest), np.arange(k), axis)
+                wanted = np.take(indices_of(x, axis, largest), np.arange(k), axis)
                 found = selection.first(x, k, axis, largest=largest)
                 np.testing.assert_array_equal(found, wanted, strict=True)
 
@@ -63,10 +63,10 @@ def test_partly_sorted_rows_have_the_elements_of_sorted_ones(rng, dtype):
     for size in (1, 2, 99, 400, 5000):
         for kind in KINDS:
             x = drawn(rng, (3, size), dtype, kind)
-            ordered = np.take_along_axis(x, places_of(x, 1, False), 1)
-            for places in ([0], [size - 1], [size // 2], [0, size // 3, size // 2, size - 1]):
-                found = selection.partly_sorted(x, np.array(places))
-                np.testing.assert_array_equal(wide(found)[:, places], wide(ordered)[:, places])
+            ordered = np.take_along_axis(x, indices_of(x, 1, False), 1)
+            for indices in ([0], [size - 1], [size // 2], [0, size // 3, size // 2, size - 1]):
+                found = selection.partly_sorted(x, np.array(indices))
+                np.testing.assert_array_equal(wide(found)[:, indices], wide(ordered)[:, indices])
 
 
 @pytest.mark.parametrize("order", ["periodic", "ascending", "descending", "equal"])
@@ -78,9 +78,9 @@ def test_a_sample_that_misleads_is_found_out(order):
         "descending": np.arange(n)[::-1] * 1.0,
         "equal": np.ones(n),
     }[order]
-    for place in (0, 1, n // 10, n // 2, n - 2):
-        found = selection.partly_sorted(x, np.array([place]))
-        assert found[place] == np.sort(x)[place]
+    for index in (0, 1, n // 10, n // 2, n - 2):
+        found = selection.partly_sorted(x, np.array([index]))
+        assert found[index] == np.sort(x)[index]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bool", "complex64"])
@@ -123,8 +123,8 @@ def test_a_whole_array_is_sorted_on_all_threads_of_a_session(rng, monkeypatch):
         outputs = [gf.sort(tensor), gf.argsort(tensor), gf.unique_values(tensor)]
     for threads in (1, 2):
         with gf.Session(g, threads=threads) as session:
-            ordered, places, known = session.run(outputs, {tensor: x})
+            ordered, indices, known = session.run(outputs, {tensor: x})
         np.testing.assert_array_equal(ordered, np.sort(x))
-        np.testing.assert_array_equal(places, np.argsort(x))
+        np.testing.assert_array_equal(indices, np.argsort(x))
         np.testing.assert_array_equal(known, np.unique(x))
         assert bool(seen) is (threads == 2)

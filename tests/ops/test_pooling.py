@@ -45,9 +45,9 @@ def test_max_pool(rank: int, case: int, rng: np.random.Generator) -> None:
     check_like_torch(
         lambda x: gf.max_pool(x, kernel, **how), lambda x: MAX[rank](x, kernel, **how), x
     )
-    _, places = gf.max_pool(x, kernel, return_indices=True, **how)
+    _, indices = gf.max_pool(x, kernel, return_indices=True, **how)
     _, expected = MAX[rank](torch.tensor(x), kernel, return_indices=True, **how)
-    np.testing.assert_array_equal(places.numpy(), expected.numpy(), strict=True)
+    np.testing.assert_array_equal(indices.numpy(), expected.numpy(), strict=True)
 
 
 def test_padding_takes_no_op_of_its_own() -> None:
@@ -72,9 +72,9 @@ def test_padding_is_never_the_largest() -> None:
     x = -np.ones((1, 1, 3, 3))
     assert (gf.max_pool(x, 3, padding=1).numpy() == -1).all()
     x = np.full((1, 1, 3), -128, np.int8)
-    values, places = gf.max_pool(x, 2, stride=1, padding=1, return_indices=True)
+    values, indices = gf.max_pool(x, 2, stride=1, padding=1, return_indices=True)
     assert values.numpy().tolist() == [[[-128] * 4]]
-    assert places.numpy().tolist() == [[[0, 0, 1, 2]]]
+    assert indices.numpy().tolist() == [[[0, 0, 1, 2]]]
 
 
 def test_max_pool_of_nan_and_infinities(rng: np.random.Generator) -> None:
@@ -82,10 +82,10 @@ def test_max_pool_of_nan_and_infinities(rng: np.random.Generator) -> None:
     x[0, 0, 2, 3] = x[1, 1, 0, 0] = np.nan
     x[0, 1, :3] = -np.inf
     x[1, 0, 4] = np.inf
-    values, places = gf.max_pool(x, 3, stride=1, return_indices=True)
+    values, indices = gf.max_pool(x, 3, stride=1, return_indices=True)
     expected = TF.max_pool2d(torch.tensor(x), 3, 1, return_indices=True)
     np.testing.assert_array_equal(values.numpy(), expected[0].numpy())
-    np.testing.assert_array_equal(places.numpy(), expected[1].numpy())
+    np.testing.assert_array_equal(indices.numpy(), expected[1].numpy())
 
 
 def test_infinite_cotangents_stay_where_they_belong() -> None:
@@ -163,9 +163,9 @@ def test_adaptive_pools(rank: int, case: int, rng: np.random.Generator) -> None:
     check_like_torch(
         lambda x: gf.adaptive_max_pool(x, wanted), lambda x: ADAPTIVE_MAX[rank](x, wanted), x
     )
-    _, places = gf.adaptive_max_pool(x, wanted, return_indices=True)
+    _, indices = gf.adaptive_max_pool(x, wanted, return_indices=True)
     _, expected = ADAPTIVE_MAX[rank](torch.tensor(x), wanted, return_indices=True)
-    np.testing.assert_array_equal(places.numpy(), expected.numpy(), strict=True)
+    np.testing.assert_array_equal(indices.numpy(), expected.numpy(), strict=True)
 
 
 def test_one_bin_is_global_and_none_stays(rng: np.random.Generator) -> None:

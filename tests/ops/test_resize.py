@@ -78,7 +78,7 @@ def test_scales(scale: float, rng: np.random.Generator) -> None:
 
 
 MODES = ("nearest", "linear", "cubic")
-PLACES = (
+COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
@@ -90,9 +90,9 @@ PLACES = (
 
 @pytest.mark.exhaustive
 @many
-@pytest.mark.parametrize("places", PLACES)
+@pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("mode", MODES)
-def test_like_onnx(mode: str, places: str, case: int, rng: np.random.Generator) -> None:
+def test_like_onnx(mode: str, coordinates: str, case: int, rng: np.random.Generator) -> None:
     onnx = pytest.importorskip("onnx")
     reference = pytest.importorskip("onnx.reference")
     helper = onnx.helper
@@ -105,7 +105,7 @@ def test_like_onnx(mode: str, places: str, case: int, rng: np.random.Generator) 
     scaled = case % 2 == 1 and all(exact)
     how: dict[str, Any] = {
         "mode": mode,
-        "coordinate_transformation_mode": places,
+        "coordinate_transformation_mode": coordinates,
         "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")[case % 4],
         "exclude_outside": mode != "nearest" and case % 3 == 0,
         "antialias": mode != "nearest" and case % 3 == 1,
@@ -113,7 +113,7 @@ def test_like_onnx(mode: str, places: str, case: int, rng: np.random.Generator) 
         "extrapolation_value": 7.0,
         "axes": [1, 2],
     }
-    if places == "half_pixel_symmetric":
+    if coordinates == "half_pixel_symmetric":
         how["nearest_mode"] = "round_prefer_floor"  # elsewhere roundings decide there
     names = ["x", "roi", "scales"] + ([] if scaled else ["sizes"])
     node = helper.make_node(
@@ -127,7 +127,7 @@ def test_like_onnx(mode: str, places: str, case: int, rng: np.random.Generator) 
         [helper.make_tensor_value_info("y", 1, None)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
-    crops = places == "tf_crop_and_resize"
+    crops = coordinates == "tf_crop_and_resize"
     feeds = {
         "x": x,
         "roi": np.array(roi if crops else [], np.float32).T.reshape(-1),
@@ -146,15 +146,15 @@ def test_like_onnx(mode: str, places: str, case: int, rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize(
-    ("mode", "places"),
+    ("mode", "coordinates"),
     [
-        *[("linear", places) for places in PLACES],
+        *[("linear", coordinates) for coordinates in COORDINATES],
         ("nearest", "asymmetric"),
         ("cubic", "half_pixel"),
     ],
 )
-def test_sizes_known_late(mode: str, places: str, rng: np.random.Generator) -> None:
-    how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": places}
+def test_sizes_known_late(mode: str, coordinates: str, rng: np.random.Generator) -> None:
+    how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
     with gf.Graph() as graph:
         x = gf.placeholder(("n", 1, "h", "w"), name="x")
         doubled = gf.resize(x, scales=(2, 1.5), roi=[(0, 0.7), (0.1, 1.2)], **how)

@@ -38,12 +38,16 @@ def test_interp_with_symbolic_sizes_and_gradients(rng):
         xp, fp = (gf.placeholder(("n",), "float64", name=name) for name in ("xp", "fp"))
         made = [gf.interp(x, xp, fp), gf.interp(x, xp, fp, period=3.0)]
         assert made[0].shape == x.shape
-    points, values, places = np.sort(rng.uniform(0, 3, 5)), rng.normal(size=5), rng.normal(size=7)
+    points, values, coordinates = (
+        np.sort(rng.uniform(0, 3, 5)),
+        rng.normal(size=5),
+        rng.normal(size=7),
+    )
     with gf.Session(g) as session:
         for count in (5, 1):
-            fed = {x: places, xp: points[:count], fp: values[:count]}
+            fed = {x: coordinates, xp: points[:count], fp: values[:count]}
             for found, period in zip(session.run(made, fed), (None, 3.0), strict=True):
-                expected = np.interp(places, points[:count], values[:count], period=period)
+                expected = np.interp(coordinates, points[:count], values[:count], period=period)
                 np.testing.assert_allclose(found, expected, rtol=1e-11)
     leaves = [gf.asarray(v) for v in (rng.uniform(0.1, 2.9, 4), np.arange(4.0), rng.normal(size=4))]
     check_gradients(gf.interp(*leaves), leaves, rng)
@@ -65,9 +69,9 @@ def test_errors_of_interp():
 @pytest.mark.parametrize("axis", [None, 0, -1, (1, 0)])
 def test_gradient_is_numpys(axis, edge_order, rng):
     x = rng.normal(size=(4, 3, 5))
-    places = [np.cumsum(rng.uniform(0.1, 1, n)) for n in x.shape]
+    coordinates = [np.cumsum(rng.uniform(0.1, 1, n)) for n in x.shape]
     axes = range(3) if axis is None else np.atleast_1d(axis)
-    uneven = [places[i] if n % 2 == 0 else 0.5 for n, i in enumerate(axes)]
+    uneven = [coordinates[i] if n % 2 == 0 else 0.5 for n, i in enumerate(axes)]
     for spacing in ([], [2.0], uneven):
         ours = gf.gradient(x, *spacing, axis=axis, edge_order=edge_order)
         theirs = np.gradient(x, *spacing, axis=axis, edge_order=edge_order)
@@ -88,10 +92,10 @@ def test_gradient_of_vectors_of_two_samples_and_of_symbolic_sizes(rng):
         for size in (2, 3, 6):
             array = rng.normal(size=(2, size))
             np.testing.assert_allclose(session.run(made, {x: array}), np.gradient(array, axis=1))
-    samples, places = gf.asarray(rng.normal(size=5)), gf.asarray(np.arange(5.0) ** 2)
+    samples, coordinates = gf.asarray(rng.normal(size=5)), gf.asarray(np.arange(5.0) ** 2)
     for order in (1, 2):
-        slopes = gf.gradient(samples, places, edge_order=order)
-        check_gradients(slopes, [samples, places], rng, tolerance=1e-5)
+        slopes = gf.gradient(samples, coordinates, edge_order=order)
+        check_gradients(slopes, [samples, coordinates], rng, tolerance=1e-5)
 
 
 def test_errors_of_gradient():

@@ -19,13 +19,17 @@ def test_values_are_put_where_numpy_puts_them(rng, dtype):
         key = random_key(rng, shape, arrays=True)
         array = rng.integers(-99, 99, shape).astype(dtype)
         try:
-            places = np.asarray(array[key]).shape
+            shape_there = np.asarray(array[key]).shape
         except IndexError:
             continue
-        values = rng.integers(-99, 99, places[rng.integers(2) :]).astype(dtype)
+        values = rng.integers(-99, 99, shape_there[rng.integers(2) :]).astype(dtype)
         put, added = array.copy(), array.copy()
         put[key] = values
-        np.add.at(added, key, np.ascontiguousarray(np.broadcast_to(values, places)).reshape(places))
+        np.add.at(
+            added,
+            key,
+            np.ascontiguousarray(np.broadcast_to(values, shape_there)).reshape(shape_there),
+        )
         assert np.array_equal(gf.index_set(array, key, values).numpy(), put), (shape, key)
         assert np.array_equal(gf.index_add(array, key, values).numpy(), added), (shape, key)
         compared += 1
@@ -44,12 +48,12 @@ def test_values_are_combined_where_numpy_combines_them(name, dtype, rng):
         key = random_key(rng, shape, arrays=True)
         array = rng.integers(0, 9, shape).astype(dtype)
         try:
-            places = np.asarray(array[key]).shape
+            shape_there = np.asarray(array[key]).shape
         except IndexError:
             continue
-        values = rng.integers(0, 9, places[rng.integers(2) :]).astype(dtype)
+        values = rng.integers(0, 9, shape_there[rng.integers(2) :]).astype(dtype)
         expected = array.copy()
-        spread = np.ascontiguousarray(np.broadcast_to(values, places)).reshape(places)
+        spread = np.ascontiguousarray(np.broadcast_to(values, shape_there)).reshape(shape_there)
         COMBINED[name].at(expected, key, spread)
         result = getattr(gf.asarray(array).at[key], name)(values)
         assert np.array_equal(result.numpy(), expected), (shape, key)
@@ -98,10 +102,10 @@ def test_combined_values_of_symbolic_sizes(name, rng):
         values = gf.placeholder(("k", 3), "float64", name="values")
         made = getattr(x.at[key], name)(values)
         assert made.shape == x.shape
-    array, places, put = rng.normal(size=(4, 3)), [1, -1, 1], rng.normal(size=(3, 3))
+    array, shape_there, put = rng.normal(size=(4, 3)), [1, -1, 1], rng.normal(size=(3, 3))
     expected = array.copy()
-    COMBINED[name].at(expected, places, put)
-    found = run(g, made, {x: array, key: places, values: put})
+    COMBINED[name].at(expected, shape_there, put)
+    found = run(g, made, {x: array, key: shape_there, values: put})
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 

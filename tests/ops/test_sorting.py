@@ -15,9 +15,9 @@ def test_sort_matches_numpy(axis, descending, stable, rng):
     expected = np.sort(x, axis=axis)
     expected = np.flip(expected, axis) if descending else expected
     np.testing.assert_array_equal(gf.sort(gf.asarray(x), **options).numpy(), expected, strict=True)
-    places = gf.argsort(gf.asarray(x), **options)
-    assert places.dtype is gf.int64
-    np.testing.assert_array_equal(np.take_along_axis(x, places.numpy(), axis), expected)
+    indices = gf.argsort(gf.asarray(x), **options)
+    assert indices.dtype is gf.int64
+    np.testing.assert_array_equal(np.take_along_axis(x, indices.numpy(), axis), expected)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "bfloat16", "float64"])
@@ -26,8 +26,8 @@ def test_equal_elements_keep_their_order(dtype, rng):
     tensor = gf.asarray(x).astype(dtype)
     for descending in (False, True):
         expected = sorted(range(100), key=lambda i: -x[i] if descending else x[i])
-        places = gf.argsort(tensor, descending=descending)
-        np.testing.assert_array_equal(places.numpy(), expected)
+        indices = gf.argsort(tensor, descending=descending)
+        np.testing.assert_array_equal(indices.numpy(), expected)
 
 
 def test_signed_zeros_keep_their_order():
@@ -55,8 +55,8 @@ def test_sort_of_extreme_integers():
     x = np.array([0, 255, 1], np.uint8)
     np.testing.assert_array_equal(gf.sort(gf.asarray(x), descending=True).numpy(), [255, 1, 0])
     lowest = np.array([5, np.iinfo(np.int64).min, 7])
-    places = gf.argsort(gf.asarray(lowest), descending=True)
-    np.testing.assert_array_equal(places.numpy(), [2, 0, 1])
+    indices = gf.argsort(gf.asarray(lowest), descending=True)
+    np.testing.assert_array_equal(indices.numpy(), [2, 0, 1])
 
 
 def test_sort_of_nothing():
@@ -71,9 +71,9 @@ def test_gradient_of_sort_goes_where_the_elements_came_from(axis, descending, rn
     ct = rng.normal(size=(5, 6))
     tensor = gf.asarray(x)
     gradient = gf.grad(gf.sort(tensor, axis=axis, descending=descending), tensor, grad_y=ct)
-    places = np.argsort(-x if descending else x, axis=axis, kind="stable")
+    indices = np.argsort(-x if descending else x, axis=axis, kind="stable")
     expected = np.zeros_like(x)
-    np.put_along_axis(expected, places, ct, axis)
+    np.put_along_axis(expected, indices, ct, axis)
     np.testing.assert_array_equal(gradient.numpy(), expected)
 
 

@@ -16,8 +16,8 @@ UNPOOL = {1: TF.max_unpool1d, 2: TF.max_unpool2d, 3: TF.max_unpool3d}
 
 
 def pooled(x: np.ndarray, *args: Any, **how: Any) -> tuple[np.ndarray, np.ndarray]:
-    values, places = gf.max_pool(x, *args, return_indices=True, **how)
-    return values.numpy(), places.numpy()
+    values, indices = gf.max_pool(x, *args, return_indices=True, **how)
+    return values.numpy(), indices.numpy()
 
 
 @pytest.mark.parametrize("case", range(4))
@@ -29,29 +29,29 @@ def test_like_pytorch(rank: int, case: int, rng: np.random.Generator) -> None:
     padding = [int(rng.integers(0, k // 2 + 1)) for k in kernel]
     sizes = [k + int(rng.integers(2, 6)) for k in kernel]
     x = rng.normal(size=(case % 3, 2, *sizes) if case else (2, 3, *sizes))
-    y, places = pooled(x, kernel, stride=stride, padding=padding)
+    y, indices = pooled(x, kernel, stride=stride, padding=padding)
     check_like_torch(
         lambda y: gf.max_unpool(
-            y, places, kernel, stride=stride, padding=padding, output_size=sizes
+            y, indices, kernel, stride=stride, padding=padding, output_size=sizes
         ),
-        lambda y: UNPOOL[rank](y, torch.tensor(places), kernel, stride, padding, sizes),
+        lambda y: UNPOOL[rank](y, torch.tensor(indices), kernel, stride, padding, sizes),
         y,
     )
 
 
 def test_the_default_size(rng: np.random.Generator) -> None:
-    y, places = pooled(rng.normal(size=(2, 3, 7, 8)), (3, 2), padding=1)
-    mine = gf.max_unpool(y, places, (3, 2), padding=1)
-    theirs = TF.max_unpool2d(torch.tensor(y), torch.tensor(places), (3, 2), None, 1)
+    y, indices = pooled(rng.normal(size=(2, 3, 7, 8)), (3, 2), padding=1)
+    mine = gf.max_unpool(y, indices, (3, 2), padding=1)
+    theirs = TF.max_unpool2d(torch.tensor(y), torch.tensor(indices), (3, 2), None, 1)
     np.testing.assert_array_equal(mine.numpy(), theirs.numpy(), strict=True)
-    whole = gf.max_unpool(y, places, (3, 2), padding=1, output_size=mine.shape)
+    whole = gf.max_unpool(y, indices, (3, 2), padding=1, output_size=mine.shape)
     np.testing.assert_array_equal(whole.numpy(), mine.numpy())
 
 
 def test_what_is_put_can_be_pooled_again(rng: np.random.Generator) -> None:
     x = rng.uniform(1, 2, size=(2, 2, 5, 7))
-    y, places = pooled(x, 3, stride=2, padding=1)
-    back = gf.max_unpool(y, places, 3, stride=2, padding=1, output_size=x.shape)
+    y, indices = pooled(x, 3, stride=2, padding=1)
+    back = gf.max_unpool(y, indices, 3, stride=2, padding=1, output_size=x.shape)
     kept = np.isin(x, y)
     np.testing.assert_array_equal(back.numpy(), np.where(kept, x, 0))
     np.testing.assert_array_equal(gf.max_pool(back, 3, stride=2, padding=1).numpy(), y)
@@ -66,23 +66,23 @@ def test_of_two_at_one_place_the_last_counts_and_gets_the_gradient() -> None:
 
 
 def test_second_gradients_and_forward_mode(rng: np.random.Generator) -> None:
-    y, places = pooled(rng.normal(size=(2, 1, 6)), 2)
+    y, indices = pooled(rng.normal(size=(2, 1, 6)), 2)
     t = gf.asarray(y)
-    slope = gf.grad(gf.sum(gf.max_unpool(t, places, 2) ** 3), t)
+    slope = gf.grad(gf.sum(gf.max_unpool(t, indices, 2) ** 3), t)
     np.testing.assert_allclose(slope.numpy(), 3 * y**2, rtol=1e-12)
     np.testing.assert_allclose(gf.grad(gf.sum(slope), t).numpy(), 6 * y, rtol=1e-12)
-    _, tangent = gf.jvp(lambda y: gf.max_unpool(y, places, 2), (y,), (2 * y,))
-    np.testing.assert_array_equal(tangent.numpy(), gf.max_unpool(2 * y, places, 2).numpy())
+    _, tangent = gf.jvp(lambda y: gf.max_unpool(y, indices, 2), (y,), (2 * y,))
+    np.testing.assert_array_equal(tangent.numpy(), gf.max_unpool(2 * y, indices, 2).numpy())
 
 
 @pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
 def test_vmap(in_axes: tuple[Any, Any], rng: np.random.Generator) -> None:
-    y, places = pooled(rng.normal(size=(6, 2, 4, 5)), 2)
-    y, places = (a.reshape(3, 2, *a.shape[1:]) for a in (y, places))
-    given = [a if axis == 0 else a[0] for a, axis in zip((y, places), in_axes, strict=True)]
+    y, indices = pooled(rng.normal(size=(6, 2, 4, 5)), 2)
+    y, indices = (a.reshape(3, 2, *a.shape[1:]) for a in (y, indices))
+    given = [a if axis == 0 else a[0] for a, axis in zip((y, indices), in_axes, strict=True)]
 
-    def unpool(y: Any, places: Any) -> gf.Tensor:
-        return gf.max_unpool(y, places, 2, output_size=(4, 5))
+    def unpool(y: Any, indices: Any) -> gf.Tensor:
+        return gf.max_unpool(y, indices, 2, output_size=(4, 5))
 
     together = gf.vmap(unpool, in_axes=in_axes)(*given).numpy()
     for i in range(3):
@@ -93,9 +93,9 @@ def test_vmap(in_axes: tuple[Any, Any], rng: np.random.Generator) -> None:
 def test_symbolic_sizes(rng: np.random.Generator) -> None:
     with gf.Graph() as graph:
         x = gf.placeholder(("n", 2, "h", "w"), name="x")
-        y, places = gf.max_pool(x, 2, return_indices=True)
-        usual = gf.max_unpool(y, places, 2)
-        back = gf.max_unpool(y, places, 2, output_size=x.shape[2:])
+        y, indices = gf.max_pool(x, 2, return_indices=True)
+        usual = gf.max_unpool(y, indices, 2)
+        back = gf.max_unpool(y, indices, 2, output_size=x.shape[2:])
         assert str(usual.shape) == "(n, 2, 2*(h//2), 2*(w//2))"
         assert back.shape == x.shape
         slope = gf.grad(gf.sum(back**2), x)
@@ -119,11 +119,11 @@ def test_any_dtype(dtype: str) -> None:
 @pytest.mark.parametrize("index", [-1, 4])
 def test_an_index_outside_of_the_plane(index: int) -> None:
     with gf.Graph() as graph:
-        places = gf.placeholder((1, 2, 2), gf.int64, name="places")
-        back = gf.max_unpool(np.ones((1, 2, 2)), places, 2)
+        indices = gf.placeholder((1, 2, 2), gf.int64, name="places")
+        back = gf.max_unpool(np.ones((1, 2, 2)), indices, 2)
     text = f"max_unpool: index {index} lies outside of a plane of 4 elements"
     with gf.Session(graph) as session, pytest.raises(ExecutionError, match=text):
-        session.run(back, {places: np.array([[[0, 3], [index, 2]]])})
+        session.run(back, {indices: np.array([[[0, 3], [index, 2]]])})
 
 
 X = np.ones((1, 2, 4, 4))

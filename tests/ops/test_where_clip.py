@@ -154,6 +154,8 @@ def test_the_fast_where_is_the_plain_one_bit_for_bit(dtype, rng):
             assert fast.dtype == plain.dtype
             assert fast.shape == plain.shape
             assert fast.tobytes() == plain.tobytes()
-        turned = condition.T
-        if x1.shape == turned.shape:
-            assert kernel(turned, x1.T, x2).tobytes() == np.where(turned, x1.T, x2).tobytes()
+        transposed = condition.T
+        if x1.shape == transposed.shape:
+            assert (
+                kernel(transposed, x1.T, x2).tobytes() == np.where(transposed, x1.T, x2).tobytes()
+            )

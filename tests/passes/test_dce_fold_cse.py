@@ -44,13 +44,13 @@ class TestFold:
         w = rng.standard_normal((300, 200), np.float32)
         with gf.Graph() as graph:
             x = gf.placeholder((3, 200), name="x")
-            turned, small = gf.permute_dims(gf.constant(w), (1, 0)), gf.constant(w[:3].copy())
-            y, z = x @ turned, x @ gf.permute_dims(small, (1, 0))
-            other = gf.exp(turned)
+            transposed, small = gf.permute_dims(gf.constant(w), (1, 0)), gf.constant(w[:3].copy())
+            y, z = x @ transposed, x @ gf.permute_dims(small, (1, 0))
+            other = gf.exp(transposed)
         after, hits = run(FoldConstants(), derive(graph, [y, z]))
         assert ops_of(after).count("permute_dims") == 1
         assert hits == {"folded": 1}
-        for outputs in ([y, turned], [y, other]):  # others would compute it in each run
+        for outputs in ([y, transposed], [y, other]):  # others would compute it in each run
             assert "permute_dims" not in ops_of(run(FoldConstants(), derive(graph, outputs))[0])
 
     def test_computes_what_depends_on_constants_alone(self, rng):

@@ -47,10 +47,10 @@ class WrongType(Pass):
 
     def run(self, graph, hits):
         result = rebuild(graph)
-        for place, node in enumerate(result.nodes):
+        for path, node in enumerate(result.nodes):
             if node.op.name == "exp":
                 lie = (TensorType(gf.float64, node.types[0].shape),)
-                result.nodes[place] = Node(node.op, node.inputs, lie, node.loc, "", result)
+                result.nodes[path] = Node(node.op, node.inputs, lie, node.loc, "", result)
         return result
 
 
@@ -348,11 +348,11 @@ class TestDumps:
     def test_a_folder_that_cannot_be_made_is_said(self, tmp_path, monkeypatch):
         (tmp_path / "file").write_text("no folder")
         graph = graph_of("x * 1", takes="x: float32[3]")
-        for place in (tmp_path / "file", tmp_path / "file" / "dumps"):
-            monkeypatch.setenv("GRAPHFW_DUMP", str(place))
+        for path in (tmp_path / "file", tmp_path / "file" / "dumps"):
+            monkeypatch.setenv("GRAPHFW_DUMP", str(path))
             with pytest.raises(ArgumentError) as caught:
                 run_pipeline(graph, [EliminateDeadCode()])
-            assert caught.value.summary.startswith(f"can't write graphs to {str(place)!r}: ")
+            assert caught.value.summary.startswith(f"can't write graphs to {str(path)!r}: ")
             assert "GRAPHFW_DUMP" in caught.value.fix
             assert isinstance(caught.value.__cause__, OSError)
 

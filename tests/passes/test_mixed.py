@@ -47,8 +47,8 @@ def test_a_weight_is_converted_once_for_the_forward_and_the_backward_graph(g):
     converted = Counter(c.tensor.name for c in casts if c.to is bfloat16)
     assert [converted[name] for name in ("x", "first", "second")] == [1, 1, 1]
     # What is transposed for the gradient is the converted weight.
-    turned = [n for n in nodes_of(made, "permute_dims") if n.types[0].dtype is bfloat16]
-    assert {t.node.op.name for n in turned for t in n.inputs} >= {"astype"}
+    transposes = [n for n in nodes_of(made, "permute_dims") if n.types[0].dtype is bfloat16]
+    assert {t.node.op.name for n in transposes for t in n.inputs} >= {"astype"}
 
 
 def test_sums_exponentials_and_losses_are_float32(g):

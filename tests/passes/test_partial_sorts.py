@@ -71,9 +71,9 @@ def test_places_that_depend_on_a_sort():
     with gf.Graph():
         x = placed((600,))
         first = gf.sort(x, stable=False)
-        places = gf.astype(gf.take(first, gf.asarray([3]), axis=0), "int64")
+        indices = gf.astype(gf.take(first, gf.asarray([3]), axis=0), "int64")
         second = gf.sort(x * 2, stable=False)
-        y = gf.take(second, places, axis=0)
+        y = gf.take(second, indices, axis=0)
         found = names([y])
         assert "partial_sort" in found
         assert "sort" in found

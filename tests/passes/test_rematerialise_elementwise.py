@@ -36,7 +36,7 @@ def normed(h, w, v):
     return h + gf.sigmoid(gf.layer_norm(h) @ w) @ v
 
 
-def turned(h, w, v):
+def transposed(h, w, v):
     """Return a block whose second product reads the first one's result in another order."""
     inner = gf.erf(h @ w)
     heads = gf.swapaxes(gf.reshape(inner, (inner.shape[0], 8, 7)), 1, 2)
@@ -59,7 +59,7 @@ def looped(h, w, v):
     return h + gf.gelu(gf.fori_loop(0, 3, lambda i, x: gf.tanh(x) * 1.5, h @ w)) @ v
 
 
-LAYER = [inner_gelu, biased, normed, turned, cast, dropped, gated, looped]
+LAYER = [inner_gelu, biased, normed, transposed, cast, dropped, gated, looped]
 
 
 def net(layer, layers=LAYERS, dims=("batch", WIDTH)):
@@ -110,7 +110,7 @@ def test_values_are_the_same(layer, monkeypatch, rng):
     [
         (inner_gelu, INNER),
         (biased, INNER),
-        (turned, INNER),
+        (transposed, INNER),
         (dropped, INNER),
         (gated, INNER),
         (normed, WIDTH / 2),

@@ -148,10 +148,10 @@ def test_runs_in_loops_and_at_any_size():
             wide = gf.astype(image, "float32") / 255
             return total + wide[:, 0] * wide[:, 1] - wide[:, 2], gf.permute_dims(wide, (1, 0))
 
-        total, turned = gf.scan(step, gf.zeros(images.shape[1:2]), images)
+        total, transposed = gf.scan(step, gf.zeros(images.shape[1:2]), images)
     with gf.Session(g) as session:
         for fed in (x, x[:2], x[:0], x[:, ::-1]):
-            got, moved = session.run([total, turned], {images: fed})
+            got, moved = session.run([total, transposed], {images: fed})
             wide = fed.astype(np.float32) / np.float32(255)
             np.testing.assert_allclose(
                 got, (wide[..., 0] * wide[..., 1] - wide[..., 2]).sum(0), rtol=1e-5, atol=1e-5

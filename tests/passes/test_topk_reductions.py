@@ -7,7 +7,7 @@ import graphfw as gf
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.rebuild import derive
 from graphfw.passes.topk_reductions import TopKToReductions
-from tests.ops.test_order import DTYPES, KINDS, drawn, places_of
+from tests.ops.test_order import DTYPES, KINDS, drawn, indices_of
 
 _EVERYDAY = ("float32", "bfloat16", "int32")
 
@@ -26,10 +26,10 @@ def test_places_and_values(rng, dtype, largest):
             plan = gf.Session(g).compile(list(y), [tensor])
             for kind in KINDS:
                 x = drawn(rng, shape, dtype, kind)
-                places = np.take(places_of(x, axis, largest), np.arange(k), axis)
+                indices = np.take(indices_of(x, axis, largest), np.arange(k), axis)
                 values, found = plan(x)
-                np.testing.assert_array_equal(found, places, strict=True)
-                wanted = np.take_along_axis(x, places, axis)
+                np.testing.assert_array_equal(found, indices, strict=True)
+                wanted = np.take_along_axis(x, indices, axis)
                 np.testing.assert_array_equal(values.astype(float), wanted.astype(float))
 
 
@@ -43,7 +43,7 @@ def test_rows_without_numbers_have_an_order(dtype):
         tensor = gf.placeholder(x.shape, dtype)
         y = gf.topk(tensor, 4, axis=1)
     found = gf.Session(g).run(y.indices, {tensor: x})
-    np.testing.assert_array_equal(found, places_of(x, 1, True)[:, :4])
+    np.testing.assert_array_equal(found, indices_of(x, 1, True)[:, :4])
 
 
 @pytest.mark.parametrize(

@@ -196,10 +196,10 @@ def test_what_is_unused_of_a_node_is_freed_at_once():
         y = low * 2
     run, program = executable([y], [x], g)
     last = {node.op.name: step.freed for node, step in zip(run._nodes, run._steps, strict=True)}
-    place = run._slots.of[low.node]
-    assert place + 1 in last["tracked_halves"]
-    assert place not in last["tracked_halves"]
-    assert place in last["multiply"]
+    slot = run._slots.of[low.node]
+    assert slot + 1 in last["tracked_halves"]
+    assert slot not in last["tracked_halves"]
+    assert slot in last["multiply"]
 
 
 def test_outputs_updates_and_constants_are_never_freed():

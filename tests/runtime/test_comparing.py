@@ -17,9 +17,9 @@ def net(rng):
         w = gf.Variable(np.eye(5, dtype=np.float32), name="w")
         h = gf.tanh(x @ w)
         y = gf.identity(gf.sum(gf.exp(h), axis=1), name="y")
-        place = gf.argmax(h, axis=1)
+        index = gf.argmax(h, axis=1)
         lost = other * 2.0
-    return g, x, w, h, y, place, lost
+    return g, x, w, h, y, index, lost
 
 
 def test_equal_sessions(net, rng):

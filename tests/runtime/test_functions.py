@@ -45,12 +45,12 @@ class Pair(NamedTuple):
 
 def test_structures_in_and_out():
     @gf.function
-    def turned(pair, options):
+    def shifted(pair, options):
         total = pair.first + options["shift"]
         return {"pair": Pair(total, [pair.second, None]), "numbers": (3, 2.5)}
 
     pair = Pair(np.float32([1, 2]), np.int64(7))
-    found = turned(pair, {"shift": np.float32(10)})
+    found = shifted(pair, {"shift": np.float32(10)})
     assert list(found) == ["pair", "numbers"]
     assert type(found["pair"]) is Pair
     np.testing.assert_array_equal(found["pair"].first, np.float32([11, 12]))

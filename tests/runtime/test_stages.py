@@ -310,13 +310,13 @@ def test_cupy(fake, rng):
         x = gf.placeholder(("n", 3), name="x")
         w = gf.Variable(np.ones(3, np.float32), name="w")
         kept = x[x[:, 0] > 0]
-        places = gf.nonzero(x > 0)
+        indices = gf.nonzero(x > 0)
         train = gf.update(w, w + gf.sum(kept, axis=0))
     with gf.Session(g, executor="cupy") as session:
         total = np.ones(3, np.float32)
         for n in SIZES:
             array = rng.integers(-4, 4, (n, 3)).astype(np.float32)
-            ours, (rows, _), _ = session.run([kept, places, train], {x: array}, host=True)
+            ours, (rows, _), _ = session.run([kept, indices, train], {x: array}, host=True)
             np.testing.assert_array_equal(ours, array[array[:, 0] > 0])
             np.testing.assert_array_equal(rows, np.nonzero(array > 0)[0])
             total += array[array[:, 0] > 0].sum(0)

@@ -125,7 +125,7 @@ class Checks:
         }
         name, address = function
         self._begin = address - int(symbols[name][0], 16)
-        self._places: dict[int, str] = {}
+        self._locations: dict[int, str] = {}
         variables = {name: fields for name, fields in symbols.items() if fields[-2] in _VARIABLES}
         names = [name for name in variables if name.startswith("_ZZ")]  # those of functions
         self.own: list[tuple[str, int, int]] = []
@@ -168,24 +168,24 @@ class Checks:
             if fault.address:
                 what += f": {fault.size} bytes {_where(fault.address, known)}"
             lines += [what, f"    {self._party(fault.now)}"]
-            places = [self._place(site) for site in fault.callers if site]
-            lines += [f"        called by {place}" for place in places]
+            locations = [self._location(site) for site in fault.callers if site]
+            lines += [f"        called by {location}" for location in locations]
             if fault.before.site:
                 lines.append(f"    and {self._party(fault.before)}")
         return "\n".join(lines)
 
     def _party(self, party: _Party) -> str:
-        return f"thread {party.thread} of block {party.block}, {self._place(party.site)}"
+        return f"thread {party.thread} of block {party.block}, {self._location(party.site)}"
 
-    def _place(self, site: int) -> str:
+    def _location(self, site: int) -> str:
         """Return the function and the line of code behind which an address is."""
-        if site not in self._places:
+        if site not in self._locations:
             address = hex(site - 1 - self._begin)
             function, line = _run("addr2line", "-f", "-C", "-e", self._path, address)
             number = re.search(r":([1-9]\d*)", line)
             text = self._lines[int(number[1]) - 1].strip() if number else "?"
-            self._places[site] = f"{_short(function)}: {text}"[:_WIDTH]
-        return self._places[site]
+            self._locations[site] = f"{_short(function)}: {text}"[:_WIDTH]
+        return self._locations[site]
 
 
 def _run(program: str, *arguments: str | Path) -> list[str]:

@@ -157,9 +157,11 @@ def run_once(
     wide: bool = False,
 ) -> list[Array]:
     """Run a kernel once, on copies of the buffers; of those that are one array on one copy."""
-    places = [array.ctypes.data if array.size else -n for n, array in enumerate(arrays)]
-    copies = {place: _guarded(array.nbytes) for place, array in zip(places, arrays, strict=True)}
-    wholes = [copies[place] for place in places]
+    addresses = [array.ctypes.data if array.size else -n for n, array in enumerate(arrays)]
+    copies = {
+        address: _guarded(array.nbytes) for address, array in zip(addresses, arrays, strict=True)
+    }
+    wholes = [copies[address] for address in addresses]
     pairs = zip(wholes, arrays, strict=True)
     insides = [whole[_GUARD:-_GUARD].view(array.dtype) for whole, array in pairs]
     for inside, array in zip(insides, arrays, strict=True):
@@ -170,14 +172,14 @@ def run_once(
         name = f"{code.symbol}_{one.variant}"
         function = machine.function(source, name, wide or one.is_wide, one.shared)
         buffers = code.kernel.buffers if isinstance(code, CudaCode) else code.buffers
-        pairs = zip(places, buffers, strict=True)
-        read = {place for place, buffer in pairs if not buffer.written}
+        pairs = zip(addresses, buffers, strict=True)
+        read = {address for address, buffer in pairs if not buffer.written}
         found = {
-            place: machine.address(whole, _GUARD, is_fresh=place not in read)
-            for place, whole in copies.items()
+            address: machine.address(whole, _GUARD, is_fresh=address not in read)
+            for address, whole in copies.items()
         }
         memory = machine.address(scratch, _GUARD, is_fresh=True) if one.scratch else 0
-        args = [np.uint64(found[place]) for place in places] + [np.int64(p) for p in params]
+        args = [np.uint64(found[address]) for address in addresses] + [np.int64(p) for p in params]
         args += [np.uint64(machine.address(flags)), np.uint64(memory)]
         function((one.grid, one.pieces), one.block, args, shared_mem=one.shared)
         machine.bring_home()

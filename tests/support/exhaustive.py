@@ -32,14 +32,14 @@ def surplus(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 def _covering(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return some of a test's items that have all values among them."""
-    left = {place: _values(item) for place, item in enumerate(items)}
+    left = {number: _values(item) for number, item in enumerate(items)}
     missing = set().union(*left.values())
     taken: Counter[tuple[int | str, str]] = Counter()
     found = []
     while missing:
         best = max(
             left,
-            key=lambda place: (len(missing & left[place]), -sum(taken[v] for v in left[place])),
+            key=lambda number: (len(missing & left[number]), -sum(taken[v] for v in left[number])),
         )
         found.append(items[best])
         values = left.pop(best)

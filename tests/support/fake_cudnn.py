@@ -443,17 +443,17 @@ def _tied(image: Any, kernel: Any, response: Any, window: dict[str, list[int]], 
     rank = image.ndim - 2
     each, outputs = kernel.shape[1], kernel.shape[0] // groups
     for tap in itertools.product(*map(range, kernel.shape[2:])):
-        places, seen = [], []
+        positions, seen = [], []
         for axis in range(rank):
             at = np.arange(response.shape[2 + axis]) * window["stride"][axis]
             at += tap[axis] * window["dilation"][axis] - window["pre_padding"][axis]
             inside = (at >= 0) & (at < image.shape[2 + axis])
-            places.append(np.flatnonzero(inside))
+            positions.append(np.flatnonzero(inside))
             seen.append(at[inside])
         for group in range(groups):
             images, channels = np.arange(image.shape[0]), np.arange(each) + group * each
             rows = np.arange(outputs) + group * outputs
-            some, back = np.ix_(images, channels, *seen), np.ix_(images, rows, *places)
+            some, back = np.ix_(images, channels, *seen), np.ix_(images, rows, *positions)
             weights = kernel[(slice(rows[0], rows[-1] + 1), slice(None), *tap)]
             if made == "response":
                 response[back] += np.einsum("oc,nc...->no...", weights, image[some])

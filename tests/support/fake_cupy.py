@@ -161,9 +161,9 @@ class FakeCupy(types.SimpleNamespace):
     def require_memory(self, addresses: list[int]) -> None:
         """Refuse addresses of memory that has been given back."""
         for address in addresses:
-            place = bisect(self._memory, (address, len(self._kept))) - 1
-            if place >= 0:
-                begin, _, count, owner = self._memory[place]
+            index = bisect(self._memory, (address, len(self._kept))) - 1
+            if index >= 0:
+                begin, _, count, owner = self._memory[index]
                 is_gone = address < begin + count and owner() is None
                 assert not is_gone, "a launch knows an address in memory that is gone"
 

@@ -164,9 +164,9 @@ class FakeGraph:
         order = random.Random(self.launches)
         left = {*range(len(self.work))}
         while left:
-            place = order.choice([n for n in sorted(left) if not self.after[n] & left])
-            left.remove(place)
-            self.work[place]()
+            piece = order.choice([n for n in sorted(left) if not self.after[n] & left])
+            left.remove(piece)
+            self.work[piece]()
 
 
 class FakeEvent:

@@ -25,7 +25,7 @@ FILE = Path(__file__).parent.parent / "hints" / "foreign_lines.txt"
 MOST = 5
 """A line has at most so many mistakes."""
 
-PLACES = {
+TARGETS = {
     r"\b(?:torch\.nn\.functional|F|jax\.nn)\.": "gf.nn.",
     r"\bjax\.lax\.": "gf.",
     r"\b(?:torch|scipy|jax\.scipy)\.special\.": "gf.special.",
@@ -110,8 +110,8 @@ def _named(make: Any, line: str, names: dict[str, Any]) -> dict[str, Any]:
 
 def corrected(line: str) -> tuple[list[str], Any]:
     """Return the line with each of its corrections, and the value of the last."""
-    for pattern, place in PLACES.items():
-        line = re.sub(pattern, place, line)
+    for pattern, target in TARGETS.items():
+        line = re.sub(pattern, target, line)
     names = _named(gf.asarray, line, {"gf": gf})
     steps = [line]
     while len(steps) <= MOST:
@@ -132,10 +132,10 @@ def _mended(line: str, file: str, error: gf.GraphfwError) -> str:
     while traceback is not None and traceback.tb_frame.f_code.co_filename != file:
         traceback = traceback.tb_next
     assert traceback is not None
-    place = itertools.islice(
+    positions = itertools.islice(
         traceback.tb_frame.f_code.co_positions(), traceback.tb_lasti // 2, None
     )
-    _, _, start, end = next(place)
+    _, _, start, end = next(positions)
     for node in ast.walk(ast.parse(line, mode="eval")):
         if isinstance(node, ast.Call):
             is_called = (node.func.col_offset, node.func.end_col_offset) == (start, end)

@@ -177,11 +177,11 @@ def run(
     return [_viewed(view(t, groups.facts), memory, sizes) for t in graph.outputs]
 
 
-def _viewed(place: View, memory: Mapping[Storage, Array], sizes: Mapping[str, int]) -> Array:
-    array = memory[place.storage].reshape(-1)
-    shape = [evaluate(dim, sizes) for dim in place.shape]
-    strides = [evaluate(s, sizes) for s in place.strides]
-    offset = evaluate(place.offset, sizes)
+def _viewed(view: View, memory: Mapping[Storage, Array], sizes: Mapping[str, int]) -> Array:
+    array = memory[view.storage].reshape(-1)
+    shape = [evaluate(dim, sizes) for dim in view.shape]
+    strides = [evaluate(s, sizes) for s in view.strides]
+    offset = evaluate(view.offset, sizes)
     if 0 in shape:
         return np.zeros(shape, array.dtype)
     index = np.full(shape, offset)
@@ -382,12 +382,14 @@ class _Run:
                 if ((value < 0) | (value >= self.size(statement.bound))).any():
                     raise Failed
             elif isinstance(statement, Store):
-                place = np.broadcast_to(self.place(statement.buffer, statement.access), shape)
-                assert np.unique(place).size == place.size, "an element is written twice"
-                assert not self.done[statement.buffer][place].any(), "an element is written twice"
+                position = np.broadcast_to(self.position(statement.buffer, statement.access), shape)
+                assert np.unique(position).size == position.size, "an element is written twice"
+                assert not self.done[statement.buffer][position].any(), (
+                    "an element is written twice"
+                )
                 assert self.kernel.buffers[statement.buffer].dtype is statement.value.dtype
-                self.arrays[statement.buffer][place] = value
-                self.done[statement.buffer][place] = True
+                self.arrays[statement.buffer][position] = value
+                self.done[statement.buffer][position] = True
             else:
                 self._accumulate(statement, value, work_item)
 
@@ -395,17 +397,17 @@ class _Run:
         lines = self.arrays[s.buffer]
         if s.inner:
             width = math.prod(self.size(axis.extent) for axis in self.kernel.inner)
-            place = np.asarray(work_item * width + self.offset(s.access))
+            position = np.asarray(work_item * width + self.offset(s.access))
         else:
             value = np.asarray(_reduced(s.kind, value.reshape(-1))).reshape(1)
-            place = np.asarray([work_item])
-        old = self.done[s.buffer][place]
+            position = np.asarray([work_item])
+        old = self.done[s.buffer][position]
         joined = [
             _reduced(s.kind, np.array([a, b])) if known else b
-            for a, b, known in zip(lines[place], value, old, strict=True)
+            for a, b, known in zip(lines[position], value, old, strict=True)
         ]
-        lines[place] = joined
-        self.done[s.buffer][place] = True
+        lines[position] = joined
+        self.done[s.buffer][position] = True
 
     def value(self, root: Expr) -> Any:
         if root not in self.values:
@@ -426,7 +428,7 @@ class _Run:
             buffer = self.kernel.buffers[expr.buffer]
             assert not buffer.written
             assert buffer.dtype is expr.dtype
-            return self.arrays[expr.buffer][self.place(expr.buffer, expr.access)]
+            return self.arrays[expr.buffer][self.position(expr.buffer, expr.access)]
         assert isinstance(expr, Call)
         args = [self.value(arg) for arg in expr.args]
         if PRIMITIVES[expr.function].result == "cast":
@@ -447,11 +449,11 @@ class _Run:
             total = total + value * self.size(term.stride)
         return np.asarray(total, np.int64)
 
-    def place(self, buffer: int, access: Access) -> Any:
-        place = self.offset(access)
+    def position(self, buffer: int, access: Access) -> Any:
+        position = self.offset(access)
         size = self.arrays[buffer].size
-        assert ((place >= 0) & (place < size)).all(), "outside of the buffer"
-        return place
+        assert ((position >= 0) & (position < size)).all(), "outside of the buffer"
+        return position
 
 
 def _statements(kernel: Kernel) -> Iterable[Any]:

@@ -240,8 +240,8 @@ class Meaning:
             bound = size(statement.bound, self.params)
             assert ((value >= 0) & (value < bound)).all(), "a check that fails"
         elif isinstance(statement, Store):
-            places, value = np.broadcast_arrays(self.places(statement.access), value)
-            self.arrays[statement.buffer][places.reshape(-1)] = value.reshape(-1)
+            offsets, value = np.broadcast_arrays(self.offsets(statement.access), value)
+            self.arrays[statement.buffer][offsets.reshape(-1)] = value.reshape(-1)
         else:
             self.accumulate(statement, value, in_loop)
 
@@ -258,8 +258,8 @@ class Meaning:
             if statement.inner:
                 sums = reduced(statement.kind, rows_of_item, (0,))
                 offset = size(statement.access.offset, self.params) + work_item * line
-                places = self.places(statement.access).reshape(-1) + offset
-                self.arrays[statement.buffer][places] = sums.reshape(-1)
+                offsets = self.offsets(statement.access).reshape(-1) + offset
+                self.arrays[statement.buffer][offsets] = sums.reshape(-1)
             else:
                 axes = tuple(range(rows_of_item.ndim))
                 total = reduced(statement.kind, rows_of_item, axes).reshape(-1)
@@ -275,7 +275,7 @@ class Meaning:
         if isinstance(expr, Ref | Carried):
             return self.names[expr.name]
         if isinstance(expr, Load):
-            return self.arrays[expr.buffer][self.places(expr.access)]
+            return self.arrays[expr.buffer][self.offsets(expr.access)]
         assert isinstance(expr, Call)
         args = [self.value(arg) for arg in expr.args]
         reference = PRIMITIVES[expr.function].reference
@@ -283,7 +283,7 @@ class Meaning:
             return reference(args[0], expr.dtype.dtype)
         return reference(*args)
 
-    def places(self, access: Access) -> np.ndarray:
+    def offsets(self, access: Access) -> np.ndarray:
         total = np.asarray(size(access.offset, self.params))
         for axis, stride in access.strides:
             total = total + self.positions[axis] * size(stride, self.params)

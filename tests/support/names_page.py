@@ -19,7 +19,7 @@ from tests.support import foreign_names
 PAGE = Path(__file__).parent.parent.parent / "docs" / "names.md"
 WIDTH = 120
 
-PLACES = {
+MODULES = {
     "numpy": "gf",
     "numpy.linalg": "gf.linalg",
     "jax.numpy": "gf",
@@ -113,17 +113,17 @@ def text() -> str:
     names = foreign_names.read()
     sections = [INTRODUCTION]
     known: set[str] = set()
-    for path, place in PLACES.items():
+    for path, module in MODULES.items():
         listed = [name for name in names[path] if path != "jax.numpy" or name not in known]
         known.update(names[path] if path == "numpy" else ())
-        sections.append(_section(path, _sorted(path, listed, place)))
+        sections.append(_section(path, _sorted(path, listed, module)))
     return "\n".join(sections).rstrip() + "\n"
 
 
-def _sorted(path: str, names: list[str], place: str) -> Found:
+def _sorted(path: str, names: list[str], module: str) -> Found:
     found = Found({}, {}, [], {}, {})
     for name in names:
-        answer = _answer(path, name, place)
+        answer = _answer(path, name, module)
         target, bare = answer.target.rpartition(".")[0], answer.target.rpartition(".")[2]
         if answer.target and bare == name:
             found.same.setdefault(target, []).append(name)
@@ -146,13 +146,13 @@ def _of_any(text: str, name: str) -> str:
     return text.replace(f".{name},", ".…,").replace(f".{name}(", ".…(")
 
 
-def _answer(path: str, name: str, place: str) -> Answer:
+def _answer(path: str, name: str, module: str) -> Answer:
     if name in OTHERWISE.get(path, {}):
         write = OTHERWISE[path][name]
         return Answer(calls=((name, write),)) if write else Answer()
-    if name in public.PUBLIC[place][1]:
-        return Answer(target=f"{place}.{name}")
-    found = look_up(name, place)
+    if name in public.PUBLIC[module][1]:
+        return Answer(target=f"{module}.{name}")
+    found = look_up(name, module)
     if path == "scipy.signal" and "scipy.signal" not in found.text:  # test, windows, normalize
         return found if found.target and "norm" not in name else Answer()
     # What to do is said to users of other libraries.
@@ -163,8 +163,8 @@ def _section(path: str, found: Found) -> str:
     lines = [f"## {path}", ""]
     if path == "jax.numpy":
         lines += ["What NumPy has is above. Besides:", ""]
-    for place, names in sorted(found.same.items()):
-        lines += _wrapped(f"**By the same name** in `{place}`: ", names)
+    for module, names in sorted(found.same.items()):
+        lines += _wrapped(f"**By the same name** in `{module}`: ", names)
     if found.renamed or found.calls:
         lines += [f"| {path} | write |", "|---|---|"]
         renamed = [(", ".join(names), target) for target, names in found.renamed.items()]

@@ -33,7 +33,7 @@ def wide(x):
     return x if x.dtype.kind in "iubc" else x.astype(np.float64)
 
 
-def places_of(x, axis, descending):
+def indices_of(x, axis, descending):
     if not descending:
         return np.argsort(wide(x), axis=axis, kind="stable")
     backwards = np.argsort(np.flip(wide(x), axis), axis=axis, kind="stable")

@@ -164,8 +164,8 @@ def _functions_of(path: str) -> Iterator[tuple[str, int, int]]:
     for kind, at, nbytes, link in sections:
         if kind == 2:  # the table of all symbols, not only of those that others may use
             names = sections[link][1]
-            for place in range(at, at + nbytes, 24):
-                name, info, value, length = struct.unpack_from("<IB3xQQ", content, place)
+            for entry in range(at, at + nbytes, 24):
+                name, info, value, length = struct.unpack_from("<IB3xQQ", content, entry)
                 if info & 15 == 2:
                     start = names + name
                     yield content[start : content.index(0, start)].decode(), value, length
@@ -174,20 +174,20 @@ def _functions_of(path: str) -> Iterator[tuple[str, int, int]]:
 def _exchange(module: Any, driver: ctypes.CDLL) -> None:
     """Have the functions of CUDA's runtime in a module of CuPy's jump to those of the stand-in."""
     functions = [*_functions_of(module.__file__)]
-    (known,) = [place for name, place, _ in functions if name == "PyInit_runtime"]
+    (known,) = [address for name, address, _ in functions if name == "PyInit_runtime"]
     base = _address(ctypes.PyDLL(module.__file__).PyInit_runtime) - known
     protect = ctypes.CDLL(None).mprotect
-    for name, place, length in functions:
+    for name, address, length in functions:
         if not re.match("cuda[A-Z]", name):
             continue
         jump = b"\xff\x25\0\0\0\0" + struct.pack(
             "<Q", _address(getattr(driver, name, driver.gf_unsupported))
         )
         assert length >= len(jump), name
-        page = (base + place) // mmap.PAGESIZE * mmap.PAGESIZE
+        page = (base + address) // mmap.PAGESIZE * mmap.PAGESIZE
         failed = protect(ctypes.c_void_p(page), ctypes.c_size_t(2 * mmap.PAGESIZE), 7)
         assert not failed, "memory of code can't be written to"
-        ctypes.memmove(base + place, jump, len(jump))
+        ctypes.memmove(base + address, jump, len(jump))
 
 
 @functools.cache

@@ -91,8 +91,8 @@ def test_every_op_with_bodies_has_a_rule():
 def test_tangents(fn, shapes, rng):
     xs = [constant(rng.uniform(0.5, 1.5, size=s)) for s in shapes]
     check_tangents(fn, xs, rng)
-    for place in range(len(xs)):
-        check_tangents(lambda x, i=place: fn(*xs[:i], x, *xs[i + 1 :]), [xs[place]], rng)
+    for index in range(len(xs)):
+        check_tangents(lambda x, i=index: fn(*xs[:i], x, *xs[i + 1 :]), [xs[index]], rng)
 
 
 @every

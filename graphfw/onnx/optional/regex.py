@@ -69,7 +69,7 @@ class _Set:
     folds: bool = False
 
     def has(self, char: str) -> bool:
-        """Whether a character is in it."""
+        """Return whether a character is in it."""
         forms = {char, char.lower(), char.upper()} if self.folds else {char}
         found = any(
             low <= ord(form) <= high
@@ -360,7 +360,7 @@ class Pattern:
         self._start = self._added(_Parser(text).parsed(), 0)
 
     def matches(self, text: str) -> bool:
-        """Whether all of a text is what the pattern describes.
+        """Return whether all of a text is what the pattern describes.
 
         Raises:
             PatternError: That takes too long.

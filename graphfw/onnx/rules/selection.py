@@ -43,7 +43,7 @@ def _nonzero(node: ModelNode, x: Tensor) -> Tensor:
 
 
 def _is_nonzero_throughout(node: ModelNode, x: Tensor) -> bool:
-    """Whether x is one number that is not 0, repeated over a shape that need not be known."""
+    """Return whether x is one number other than 0, repeated over a shape that may be unknown."""
     if x.node.op.name != "broadcast_to":
         return False
     value = node.facts.value(x.node.inputs[0])

@@ -275,7 +275,7 @@ def _collect(value: Any, structure: Any, results: list[Any]) -> bool:
 
 
 def _outline(value: Any) -> str:
-    """Say how a result is built: `(array, array)`."""
+    """Return how a result is built: `(array, array)`."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{k!r}: {_outline(v)}' for k, v in value.items())}}}"
     if isinstance(value, (list, tuple)):
@@ -285,7 +285,7 @@ def _outline(value: Any) -> str:
 
 
 def _label(fn: Callable[..., Any]) -> str:
-    """Say `lookup (data.py:12)`."""
+    """Return `lookup (data.py:12)`."""
     name = getattr(fn, "__qualname__", None) or a_type(fn)
     code = getattr(fn, "__code__", None)
     if code is None:

@@ -64,7 +64,7 @@ class ShapeCheck:
         return is_symbol(self.said) if is_promise else None
 
     def fails(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it does not hold; where a symbol is not known yet, nothing can be said.
+        """Return whether it does not hold; where a symbol is not known yet, nothing can be said.
 
         Raises:
             ZeroDivisionError: A size divides by 0.
@@ -137,7 +137,7 @@ def _checks(graph: Graph, lengths: tuple[DimLike, ...], *, is_inside: bool) -> I
 
 
 def is_checked(node: Node) -> bool:
-    """Whether a node relies on sizes that only a run can check."""
+    """Return whether a node relies on sizes that only a run can check."""
     return any(True for _ in _unproved(node))
 
 
@@ -151,7 +151,7 @@ def _unproved(node: Node) -> Iterator[tuple[DimLike, DimLike]]:
 
 
 def hold(checks: Sequence[ShapeCheck], symbols: Sequence[str], sizes: Sequence[int]) -> bool:
-    """Whether a body may be run at some sizes: code that relies on them would read elsewhere.
+    """Return whether a body may run at some sizes: code that relies on them would read elsewhere.
 
     Args:
         checks: The body's.

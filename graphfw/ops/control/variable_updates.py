@@ -99,7 +99,7 @@ def settle(
 
 
 def _is_outermost(traced: Traced) -> bool:
-    """Say whether nothing but later runs reads what a body leaves in variables: no loop around it.
+    """Return whether only later runs read what a body leaves in variables: no loop around it does.
 
     Then nothing differentiates that.
     """

@@ -105,7 +105,7 @@ def _check_uncopied(name: str, obj: TensorLike, wanted: DType | None) -> None:
 
 
 def _holds_symbols(items: Sequence[Any]) -> bool:
-    """Say whether a nested list holds tensors or dims, whose values may not be known."""
+    """Return whether a nested list holds tensors or dims, whose values may not be known."""
     return any(
         _holds_symbols(item) if isinstance(item, (list, tuple)) else isinstance(item, (Tensor, Dim))
         for item in items

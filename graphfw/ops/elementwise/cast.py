@@ -124,14 +124,14 @@ def astype(
 
 
 def _needs_float32(source: DType, to: DType) -> bool:
-    """Whether no conversion leads from one to the other: between any two of those for storage."""
+    """Return whether no conversion leads from one to the other, as between two for storage."""
     other = source is not to and (to.is_storage or to.is_complex)
     return source.is_storage and other
 
 
 @public
 def can_cast(from_: Tensor | DTypeLike, to: DTypeLike, /) -> bool:
-    """Say whether promotion may turn one dtype into the other: whether it loses no kind of value.
+    """Return whether promotion may change one dtype to the other: it loses no kind of value.
 
     >>> import graphfw as gf
     >>> gf.can_cast(gf.int32, gf.int64), gf.can_cast(gf.float64, gf.float32)
@@ -157,7 +157,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 
 @public
 def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:
-    """Say whether a dtype is of a kind, of one of several, or is a certain dtype.
+    """Return whether a dtype is of a kind, of one of several, or is a certain dtype.
 
     Args:
         dtype: The dtype in question.

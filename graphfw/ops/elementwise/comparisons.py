@@ -54,7 +54,7 @@ def _beside_infinity(k: Any, compare: Callable[..., Any], x: Any, *, integers: b
 
 equal = binary(
     "equal",
-    doc="""Say where elements are equal; NaN equals nothing.  x1, x2: any, broadcast -> bool [*B]
+    doc="""Return where elements are equal; NaN equals nothing.  x1, x2: any, broadcast -> bool [*B]
 
     >>> import graphfw as gf
     >>> gf.equal(gf.asarray([1, 2, 3]), 2)
@@ -68,7 +68,7 @@ equal = binary(
 )
 not_equal = binary(
     "not_equal",
-    doc="Say where elements differ; NaN differs from all.  x1, x2: any, broadcast -> bool [*B]",
+    doc="Return where elements differ; NaN differs from all.  x1, x2: any, broadcast -> bool [*B]",
     vjp=NONDIFF,
     accepts="any",
     result="bool",
@@ -77,7 +77,7 @@ not_equal = binary(
 )
 less = binary(
     "less",
-    doc="Say where x1 < x2.  x1, x2: real or bool, broadcast -> bool [*B]",
+    doc="Return where x1 < x2.  x1, x2: real or bool, broadcast -> bool [*B]",
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
@@ -85,7 +85,7 @@ less = binary(
 )
 less_equal = binary(
     "less_equal",
-    doc="Say where x1 <= x2.  x1, x2: real or bool, broadcast -> bool [*B]",
+    doc="Return where x1 <= x2.  x1, x2: real or bool, broadcast -> bool [*B]",
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
@@ -93,7 +93,7 @@ less_equal = binary(
 )
 greater = binary(
     "greater",
-    doc="Say where x1 > x2.  x1, x2: real or bool, broadcast -> bool [*B]",
+    doc="Return where x1 > x2.  x1, x2: real or bool, broadcast -> bool [*B]",
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
@@ -101,7 +101,7 @@ greater = binary(
 )
 greater_equal = binary(
     "greater_equal",
-    doc="Say where x1 >= x2.  x1, x2: real or bool, broadcast -> bool [*B]",
+    doc="Return where x1 >= x2.  x1, x2: real or bool, broadcast -> bool [*B]",
     vjp=NONDIFF,
     accepts="real or bool",
     result="bool",
@@ -110,7 +110,7 @@ greater_equal = binary(
 
 isnan = unary(
     "isnan",
-    doc="Say where elements are NaN; integers never are.  x: any [*A] -> bool [*A]",
+    doc="Return where elements are NaN; integers never are.  x: any [*A] -> bool [*A]",
     vjp=NONDIFF,
     accepts="any",
     result="bool",
@@ -118,7 +118,7 @@ isnan = unary(
 )
 isinf = unary(
     "isinf",
-    doc="Say where elements are infinite; integers never are.  x: any [*A] -> bool [*A]",
+    doc="Return where elements are infinite; integers never are.  x: any [*A] -> bool [*A]",
     vjp=NONDIFF,
     accepts="any",
     result="bool",
@@ -126,7 +126,7 @@ isinf = unary(
 )
 isfinite = unary(
     "isfinite",
-    doc="Say where elements are neither NaN nor infinite.  x: any [*A] -> bool [*A]",
+    doc="Return where elements are neither NaN nor infinite.  x: any [*A] -> bool [*A]",
     vjp=NONDIFF,
     accepts="any",
     result="bool",
@@ -134,7 +134,7 @@ isfinite = unary(
 )
 signbit = unary(
     "signbit",
-    doc="Say where the sign bit is set, as it is in -0.0.  x: floating-point [*A] -> bool [*A]",
+    doc="Return where the sign bit is set, as it is in -0.0.  x: floating-point [*A] -> bool [*A]",
     vjp=NONDIFF,
     accepts="floating-point",
     result="bool",
@@ -212,7 +212,7 @@ bitwise_invert = unary_function(BitwiseInvert)
 
 @public
 def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where both are true.  x1, x2: bool, broadcast -> bool [*B]
+    """Return where both are true.  x1, x2: bool, broadcast -> bool [*B]
 
     Raises:
         DTypeError: One is not bool.
@@ -223,7 +223,7 @@ def logical_and(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 @public
 def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where one or both are true.  x1, x2: bool, broadcast -> bool [*B]
+    """Return where one or both are true.  x1, x2: bool, broadcast -> bool [*B]
 
     Raises:
         DTypeError: One is not bool.
@@ -234,7 +234,7 @@ def logical_or(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 @public
 def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
-    """Say where exactly one is true.  x1, x2: bool, broadcast -> bool [*B]
+    """Return where exactly one is true.  x1, x2: bool, broadcast -> bool [*B]
 
     Raises:
         DTypeError: One is not bool.
@@ -245,7 +245,7 @@ def logical_xor(x1: TensorLike, x2: TensorLike, /) -> Tensor:
 
 @public
 def logical_not(x: TensorLike, /) -> Tensor:
-    """Say where it is false.  x: bool [*A] -> bool [*A]
+    """Return where it is false.  x: bool [*A] -> bool [*A]
 
     Raises:
         DTypeError: x is not bool.

@@ -21,7 +21,7 @@ def isclose(
     atol: float = 1e-8,
     equal_nan: bool = False,
 ) -> Tensor:
-    """Say which elements are nearly equal: |x1 - x2| <= atol + rtol |x2|.  [*A], [*A] -> [*A] bool
+    """Return where elements are close: |x1 - x2| <= atol + rtol |x2|.  [*A], [*A] -> [*A] bool
 
     The tensors broadcast and promote. Equal infinities are close. Integers are compared in float64,
     float16 and bfloat16 in float32.
@@ -59,7 +59,7 @@ def allclose(
     atol: float = 1e-8,
     equal_nan: bool = False,
 ) -> Tensor:
-    """Say whether all elements are nearly equal: see `isclose`.  [*A], [*A] -> [] bool
+    """Return whether all elements are nearly equal: see `isclose`.  [*A], [*A] -> [] bool
 
     Raises:
         ShapeError: The shapes don't broadcast.

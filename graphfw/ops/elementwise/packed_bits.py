@@ -26,7 +26,7 @@ _FIX = "use gf.astype; executors make this op themselves"
 
 
 def is_packed(dtype: DType) -> bool:
-    """Whether several numbers of a dtype lie in one byte of a variable."""
+    """Return whether several numbers of a dtype lie in one byte of a variable."""
     return dtype.bits < 8 * dtype.itemsize
 
 

@@ -25,7 +25,7 @@ measured with 32 heads of width 64."""
 
 
 def can_fill(q: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool) -> bool:
-    """Say whether `filled` can replace the composition, and is better than that.
+    """Return whether `filled` can replace the composition, and is better than that.
 
     Args:
         q: The queries.

@@ -249,7 +249,7 @@ def _masked(x: Tensor) -> _Masked | None:
 
 
 def _leads_to_product(x: Tensor) -> bool:
-    """Say whether x is a product of matrices, perhaps times something, and with a mask."""
+    """Return whether x is a product of matrices, perhaps times something, and with a mask."""
     todo = [(x, 0)]
     while todo:
         x, depth = todo.pop()

@@ -127,7 +127,7 @@ def _seen_through(x: Tensor) -> Tensor:
 
 
 def _is_softmax(x: Tensor) -> bool:
-    """Say whether x is exp(…) / sum(exp(…)), whatever guards the sum against 0."""
+    """Return whether x is exp(…) / sum(exp(…)), whatever guards the sum against 0."""
     node = x.node
     if node.op.name == "divide":
         terms, total = node.inputs
@@ -141,7 +141,7 @@ def _is_softmax(x: Tensor) -> bool:
 
 
 def _is_total(total: Tensor, terms: Tensor, *, of_exp: bool = False) -> bool:
-    """Say whether a tensor is the sum of another one, or of its exponential, guarded or not."""
+    """Return whether a tensor is the sum of another one, or of its exponential, guarded or not."""
     while total.node.op.name in ("where", "add", "maximum") or isinstance(total.node.op, Movement):
         others = _not_constant(total.node.inputs)
         if not others:
@@ -156,7 +156,7 @@ def _is_total(total: Tensor, terms: Tensor, *, of_exp: bool = False) -> bool:
 
 
 def _is_sigmoid(x: Tensor) -> bool:
-    """Say whether x is a sigmoid, or 1 / (1 + exp(…))."""
+    """Return whether x is a sigmoid, or 1 / (1 + exp(…))."""
     op, inputs = x.node.op, x.node.inputs
     if op.name != "divide" or inputs[1].node.op.name != "add" or _not_constant(inputs[:1]):
         return op.name == "sigmoid"
@@ -165,7 +165,7 @@ def _is_sigmoid(x: Tensor) -> bool:
 
 
 def _is_same(a: Tensor, b: Tensor, deep: int = _DEEP) -> bool:
-    """Say whether two tensors are computed in the same way from the same tensors."""
+    """Return whether two tensors are computed in the same way from the same tensors."""
     if a is b:
         return True
     x, y = a.node, b.node
@@ -176,7 +176,7 @@ def _is_same(a: Tensor, b: Tensor, deep: int = _DEEP) -> bool:
 
 
 def _is_product(x: Tensor) -> bool:
-    """Say whether x is a product that has no bounds.
+    """Return whether x is a product that has no bounds.
 
     Those of probabilities have some, and those of vectors that were divided by their norms.
     """
@@ -196,7 +196,7 @@ def _may_be_negative(x: Tensor) -> bool:
 
 
 def _is_layers(x: Tensor) -> bool:
-    """Say whether x is a product, with or without a bias."""
+    """Return whether x is a product, with or without a bias."""
     x = _seen_through(x)
     if x.node.op.name != "add":
         return _is_product(x)

@@ -17,7 +17,7 @@ _ORDERS = ("greater", "greater_equal", "less", "less_equal")
 
 
 def is_triangle(x: Tensor, dims: Shape, below: float, above: float) -> bool:
-    """Say whether x is seen to be `below` at [i, j] where j <= i, and `above` elsewhere.
+    """Return whether x is seen to be `below` at [i, j] where j <= i, and `above` elsewhere.
 
     Seen are constants, comparisons of `arange(n)[:, None]` with `arange(m)`, and what is made of
     these and of numbers, element by element.

@@ -230,7 +230,7 @@ def _is_dim(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Say whether a parameter is a plain number, which can be checked at once."""
+    """Return whether a parameter is a plain number, which can be checked at once."""
     return isinstance(value, (int, float, np.integer, np.floating))
 
 

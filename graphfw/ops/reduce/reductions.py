@@ -444,7 +444,7 @@ class AnyOf(Truth):
 
 @public
 def all(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Say whether all elements along axes are true.  x: [*A] -> [*A without axis] bool
+    """Return whether all elements along axes are true.  x: [*A] -> [*A without axis] bool
 
     Numbers are true unless they are 0; so NaN is. All of nothing are true.
 
@@ -461,7 +461,7 @@ def all(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tenso
 
 @public
 def any(x: TensorLike, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Say whether any element along axes is true.  x: [*A] -> [*A without axis] bool
+    """Return whether any element along axes is true.  x: [*A] -> [*A without axis] bool
 
     Numbers are true unless they are 0; so NaN is. Of nothing, none is true.
 

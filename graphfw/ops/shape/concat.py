@@ -203,7 +203,7 @@ def split(x: TensorLike, sections: int | Sequence[DimLike], /, axis: int = 0) ->
 
 
 def _even(dim: DimLike, count: int) -> str:
-    """Say where to cut a dim into sections that differ by one element at most, as NumPy does."""
+    """Return where to cut a dim into sections that differ by one element at most, as NumPy does."""
     if not isinstance(dim, int) or count > dim:
         return ""
     each, longer = divmod(dim, count)

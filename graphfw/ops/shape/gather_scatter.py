@@ -257,7 +257,7 @@ class Gathering(Op):
 
 
 def names_nothing(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    """Say whether a graph has indices that name elements of size 0 in a run of some sizes.
+    """Return whether a graph has indices that name elements of size 0 in a run of some sizes.
 
     Kernels go through the elements, so they look at none of these indices. Bodies of loops and
     branches count, too.

@@ -357,7 +357,7 @@ def _gathering(items: list[_Item], shape: Shape, named: Shape) -> list[IndexStep
 
 
 def _are_together(items: list[_Item]) -> bool:
-    """Say whether the ints and arrays of a key stand side by side; any `...` separates them."""
+    """Return whether the ints and arrays of a key stand side by side; any `...` separates them."""
     positions = [i for i, item in enumerate(items) if item.is_advanced]
     return positions[-1] - positions[0] == len(positions) - 1
 

@@ -60,7 +60,7 @@ class IndexExtreme(Putting):
         gather = Gather(*self.values)
 
         def lost() -> Tensor:
-            """Say which elements of x are not the result; NaN is found as "not worse"."""
+            """Return which elements of x are not the result; NaN is found as "not worse"."""
             return worse(x, y)
 
         def not_put() -> Tensor:

@@ -174,7 +174,7 @@ def _packed(lines: Array, keys: Keys, own: int, lost: int) -> Array:
 
 
 def _has_equal(packed: Array, own: int) -> bool:
-    """Whether neighbours of sorted rows differ in their indices alone."""
+    """Return whether neighbours of sorted rows differ in their indices alone."""
     for rows, columns in _blocks(packed):
         window = packed[rows, columns.start : columns.stop + 1]
         differences = window[:, 1:] ^ window[:, :-1]
@@ -248,7 +248,7 @@ def _compared(rows: Array, *, descending: bool) -> Array:
 
 
 def is_half(x: Array) -> bool:
-    """Whether elements are floats of 16 bits: NumPy's order of bfloat16 does not know NaN."""
+    """Return whether elements are 16-bit floats: NumPy's order of bfloat16 does not know NaN."""
     return x.dtype.itemsize == 2 and x.dtype.kind not in "iu"
 
 

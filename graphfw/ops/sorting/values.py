@@ -57,7 +57,7 @@ def _sort_whole(line: Array) -> None:
 
 
 def has_negative_zeros(x: Array) -> bool:
-    """Whether there is a -0.0: as an integer it is the least of all numbers' bits."""
+    """Return whether there is a -0.0: as an integer it is the least of all numbers' bits."""
     if x.dtype.kind in "iub" or x.size == 0:
         return False
     kind = np.dtype(f"i{x.dtype.itemsize}")

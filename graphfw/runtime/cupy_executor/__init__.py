@@ -194,7 +194,7 @@ class _OnDevice(ArrayExecutable):
 
 
 def _conversion(array: Any, wanted: DType) -> str:
-    """Say how an array of this GPU becomes one of another dtype."""
+    """Return how an array of this GPU becomes one of another dtype."""
     if wanted.is_storage and array.dtype == np.uint8:
         return f'if these are its bytes, say so: {__name__}.StoredArray(array, "{wanted.name}")'
     if wanted.is_storage or isinstance(array, StoredArray):

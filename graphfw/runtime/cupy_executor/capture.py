@@ -57,7 +57,7 @@ _OLDEST = 11040
 
 
 def unavailable(cupy: Any) -> str:
-    """Say why there are no CUDA graphs here; empty where there are."""
+    """Return why there are no CUDA graphs here; empty where there are."""
     if not hasattr(cupy.cuda.Stream, "begin_capture") or not hasattr(cupy.cuda, "Graph"):
         return f"CuPy {cupy.__version__} has none"
     driver = cupy.cuda.runtime.driverGetVersion()
@@ -153,7 +153,7 @@ class Workspace:
         self._user: dict[None, object] = {}
 
     def take(self, user: object) -> bool:
-        """Say whether a run may use it: no other does. In one step, as threads and signals need."""
+        """Claim it for a run in one step, as threads need; return whether it was free."""
         return self._user.setdefault(None, user) is user
 
     def give_back(self, user: object) -> None:
@@ -224,7 +224,7 @@ class Capturing:
         self._workspaces: dict[Key, Workspace] = {}
 
     def why_not(self, stream: Any) -> str:
-        """Say why nothing can be recorded for a stream; empty where it can."""
+        """Return why nothing can be recorded for a stream; empty where it can."""
         if stream.ptr == PER_THREAD:
             return "the current stream is each thread's own default one"
         return switched_off("GRAPHFW_CUDA_GRAPHS") or self._unavailable

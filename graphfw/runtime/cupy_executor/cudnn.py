@@ -53,7 +53,7 @@ INSTALL = (
 
 
 def why_not() -> str:
-    """Say why cuDNN is not used; empty where it is."""
+    """Return why cuDNN is not used; empty where it is."""
     off = switched_off("GRAPHFW_CUDNN")
     if off:
         return off

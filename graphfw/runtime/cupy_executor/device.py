@@ -237,7 +237,7 @@ class Device:
 
 
 def _not_compiled(build: GpuProgram, log: str, architecture: str) -> ExecutorError:
-    """Say which kernel was refused, what it computes, and where that was written."""
+    """Return which kernel was refused, what it computes, and where that was written."""
     every = [*build.codes, *build.spare]
     guilty = next((code for code in every if code.symbol in log), None)
     codes = every if guilty is None else [guilty]

@@ -287,7 +287,7 @@ def _pattern(kind: str, dtype: DType) -> _Found:
 
 
 def _matches(pattern: Tensor, tensor: Tensor, found: dict[Tensor, Tensor]) -> bool:
-    """Whether a tensor is made as the pattern is; adds what of the pattern stands for what."""
+    """Return whether a tensor matches the pattern; add what its variables stand for."""
     if pattern in found:
         return found[pattern] is tensor
     node, mine = pattern.node, tensor.node

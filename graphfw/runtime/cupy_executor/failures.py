@@ -29,7 +29,7 @@ def without_cupy(error: ImportError) -> ExecutorError:
 
 
 def without_device(cupy: Any, error: Exception) -> ExecutorError:
-    """Say why no device can be counted."""
+    """Return why no device can be counted."""
     status = getattr(error, "status", None)
     if status == _OLD_DRIVER:
         driver = cupy.cuda.runtime.driverGetVersion()
@@ -88,7 +88,7 @@ def lasting(cupy: Any) -> tuple[type[Exception], ...]:
 
 
 def is_missing_library(error: Exception) -> bool:
-    """Whether an error of CuPy, or of `cuda.pathfinder`, says that a library of CUDA is missing."""
+    """Return whether an error of CuPy or `cuda.pathfinder` says that a CUDA library is missing."""
     if isinstance(error, GraphfwError | ModuleNotFoundError):  # the latter is about Python's
         return False
     names = [one.__name__ for one in type(error).__mro__]

@@ -100,7 +100,7 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def runs_on_host(node: Node, *, has_kernels: bool = True) -> bool:
-    """Whether a node that no kernel computes is computed by NumPy: it would take bytes for numbers.
+    """Return whether NumPy computes a node without a kernel: CuPy would take bytes for numbers.
 
     So would functions of users, and what shows or checks values; others only move elements.
 

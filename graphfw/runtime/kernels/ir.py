@@ -276,7 +276,7 @@ class Kernel:
     multiple: int = 1
 
     def is_packed(self, load: Load) -> bool:
-        """Whether a byte of the buffer holds several elements."""
+        """Return whether a byte of the buffer holds several elements."""
         return load.dtype.bits < 8 and self.buffers[load.buffer].dtype is uint8
 
     def is_of_result(self, load: Load) -> bool:

@@ -68,11 +68,11 @@ class Target(KernelTarget, Protocol):
     most_numbers: int
 
     def multiplies(self, node: Node) -> bool:
-        """Whether it has code for a product, or what pools one, and for what follows it."""
+        """Return whether it has code for a product, or what pools one, and for what follows it."""
         ...
 
     def keeps_rows(self, node: Node) -> bool:
-        """Whether an epilogue of a product may reduce its rows: see `Epilogue.is_whole`."""
+        """Return whether an epilogue of a product may reduce its rows: see `Epilogue.is_whole`."""
         ...
 
     def lower_node(
@@ -82,14 +82,14 @@ class Target(KernelTarget, Protocol):
         ...
 
     def fills(self, node: Node) -> bool:
-        """Whether the steps that `lower_node` returns for a node write any view.
+        """Return whether the steps that `lower_node` returns for a node write any view.
 
         A concat leaves there what is where it belongs.
         """
         ...
 
     def computes_operand(self, product: Product) -> bool:
-        """Whether the code of a product has its prologue compute the operand."""
+        """Return whether the code of a product has its prologue compute the operand."""
         ...
 
     def product(self, product: Product) -> Sequence[Step]:
@@ -113,11 +113,11 @@ class CanCompile:
         self._forms: dict[tuple[Op, tuple[DType, ...]], _Form] = {}
 
     def scalar(self, node: Node) -> bool:
-        """Whether the op has a scalar form for these dtypes."""
+        """Return whether the op has a scalar form for these dtypes."""
         return self._form(node)[0]
 
     def is_cheap(self, node: Node) -> bool:
-        """Whether computing an element takes no longer than reading one."""
+        """Return whether computing an element takes no longer than reading one."""
         return self._form(node)[1]
 
     def cost(self, node: Node) -> float:
@@ -125,11 +125,11 @@ class CanCompile:
         return self._form(node)[2]
 
     def multiplies(self, node: Node) -> bool:
-        """Whether there is native code for a product and what follows it."""
+        """Return whether there is native code for a product and what follows it."""
         return self._target.multiplies(node)
 
     def keeps_rows(self, node: Node) -> bool:
-        """Whether what follows a product may reduce its rows."""
+        """Return whether what follows a product may reduce its rows."""
         return self._target.keeps_rows(node)
 
     def _form(self, node: Node) -> _Form:
@@ -287,7 +287,7 @@ class _Lowering:
         return reader if self._follows(reader, tensor) else None
 
     def _follows(self, group: Group, tensor: Tensor) -> bool:
-        """Whether a group can be computed where partial results of a tensor are combined."""
+        """Return whether a group can be computed where partial results of a tensor are combined."""
 
         def made() -> Lowered | None:
             return None if following(group, self.facts, [tensor]) is None else Lowered(())
@@ -321,7 +321,7 @@ class _Lowering:
     # Matrix products.
 
     def _is_prologue(self, group: Group) -> bool:
-        """Whether the product that alone reads what a group computes does that itself."""
+        """Return whether the product that alone reads what a group computes does that itself."""
         readers = self.readers.get(group.outputs[0], ())
         node = multiplied(group, readers, self.facts, self.demanded)
         if node is None:

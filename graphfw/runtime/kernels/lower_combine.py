@@ -99,7 +99,7 @@ def _result(expr: Expr, results: dict[Tensor, Expr]) -> Expr | None:
 
 
 def can_follow(group: Group, facts: FusionFacts) -> bool:
-    """Whether a group is elementwise, so that it may be done where partial results are combined.
+    """Return whether a group is elementwise and can follow the combination of partial results.
 
     Not so a gather: its index says where it reads, and there no result is put in.
     """

@@ -105,7 +105,7 @@ def _is_concat(group: Group) -> bool:
 
 
 def _is_worth(tensor: Tensor, layout: TensorLayout) -> bool:
-    """Whether enough elements are contiguous."""
+    """Return whether enough elements are contiguous."""
     run: DimLike = 1
     for dim, stride in zip(reversed(tensor.shape), reversed(layout.strides), strict=True):
         if dim == 1:

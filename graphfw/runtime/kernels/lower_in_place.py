@@ -53,7 +53,7 @@ def in_place(
 
 
 def _same_element(a: ElementAddress, b: ElementAddress) -> bool:
-    """Whether two addresses, of which the second has no two elements in one, always agree."""
+    """Return whether two addresses always agree; the second one has no two elements in one."""
     return (
         a.offset == b.offset == 0
         and dict(a.strides) == dict(b.strides)

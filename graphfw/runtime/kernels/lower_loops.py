@@ -1,4 +1,4 @@
-"""The passes over a row: what is reduced, kept and stored in which of them."""
+"""The loops over a row, and the values that each of them reduces, keeps and stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from graphfw.runtime.kernels.walk import postorder
 
 
 class Kept(NamedTuple):
-    """A value that later passes over the row read again: `Ref(name)`."""
+    """A value that later loops over the row read again: `Ref(name)`."""
 
     name: str
     value: Expr
@@ -74,7 +74,7 @@ class Draft:
         outer: Its outer variables; all of them where there are no rows.
         inner: Its inner variables; None where the last of the outer ones is to be it.
         before: What is done once a row, first.
-        loops: What is done in each pass over a row.
+        loops: The statements of each loop over a row.
         after: What is done once a row, last.
         going: See `ir.InnerLoop`.
     """
@@ -99,12 +99,12 @@ class _Placement(NamedTuple):
     """The facts that decide where an expression is computed.
 
     Attributes:
-        level: How many reductions, one after the other, it needs.
+        depth: The number of reductions, one after the other, that it needs.
         inner: Whether it differs along a row.
-        dear: Whether computing it anew along a row costs more than keeping it.
+        expensive: Whether computing it anew along a row costs more than keeping it.
     """
 
-    level: int
+    depth: int
     inner: bool
     expensive: bool
 
@@ -113,33 +113,33 @@ _PLAIN = _Placement(0, False, False)
 
 
 class Placements:
-    """The natures of expressions, found once each."""
+    """The placements of expressions, each found once."""
 
     def __init__(self, inner: Iterable[LoopVariable], *, all_inner: bool) -> None:
         self._inner = frozenset(inner)
         self._all_inner = all_inner
         self._found: dict[Expr, _Placement] = {}
-        self._levels: dict[str, int] = {}
+        self._depths: dict[str, int] = {}
 
     def reduced(self, one: RowReduction) -> int:
-        """Take note of a reduction; return the pass in which it is made."""
-        level = self.of(one.value).level
-        self._levels[one.name] = level + 1
-        return level
+        """Take note of a reduction; return the number of the loop that makes it."""
+        depth = self.of(one.value).depth
+        self._depths[one.name] = depth + 1
+        return depth
 
     def of(self, root: Expr) -> _Placement:
-        """Return the nature of an expression."""
+        """Return the placement of an expression."""
         for expr in draft_exprs([root], self._found.__contains__):
-            self._found[expr] = self._nature(expr)
+            self._found[expr] = self._placed(expr)
         return self._found[root]
 
-    def _nature(self, expr: Expr) -> _Placement:
+    def _placed(self, expr: Expr) -> _Placement:
         if isinstance(expr, Ref):
-            return _Placement(self._levels[expr.name], False, False)
-        placements = [self._found[child] for child in draft_children(expr)]
-        level = max([one.level for one in placements], default=0)
-        inner = any([one.inner for one in placements])
-        expensive = any([one.expensive for one in placements])
+            return _Placement(self._depths[expr.name], False, False)
+        children = [self._found[child] for child in draft_children(expr)]
+        depth = max([one.depth for one in children], default=0)
+        inner = any([one.inner for one in children])
+        expensive = any([one.expensive for one in children])
         if isinstance(expr, LEAVES):
             variables = variables_of(expr)
             inner = inner or self._all_inner or any([v in self._inner for v in variables])
@@ -147,57 +147,57 @@ class Placements:
             expensive = expensive or (inner and (is_picked or isinstance(expr, RandomValue)))
         elif isinstance(expr, Call) and inner:
             expensive = expensive or not is_cheap_call(expr)
-        return _Placement(level, inner, expensive)
+        return _Placement(depth, inner, expensive)
 
 
 def drafted(
     values: ExpressionBuilder, stores: Sequence[Tensor], across: Sequence[CrossRowReduction]
 ) -> Draft:
-    """Put what a group computes into passes over its rows."""
+    """Distribute the values that a group computes over loops along its rows."""
     group = values.group
     if group.rows is None:
         draft = Draft("rows", values.axes, None)
-        natures = Placements((), all_inner=True)
+        placements = Placements((), all_inner=True)
     else:
         inner = [axis for axis in values.axes if axis not in values.rows]
         draft = Draft(group.form, values.rows, inner)
-        natures = Placements(inner, all_inner=False)
+        placements = Placements(inner, all_inner=False)
 
-    def loop(level: int) -> list[Statement]:
-        while len(draft.loops) <= level:
+    def loop(depth: int) -> list[Statement]:
+        while len(draft.loops) <= depth:
             draft.loops.append([])
-        return draft.loops[level]
+        return draft.loops[depth]
 
     for one in values.reduced:
-        loop(natures.reduced(one)).append(one)
+        loop(placements.reduced(one)).append(one)
     for bound in values.bounds:
-        nature = natures.of(bound.value)
-        if nature.inner or group.rows is None:
-            loop(nature.level).insert(0, bound)
+        placement = placements.of(bound.value)
+        if placement.inner or group.rows is None:
+            loop(placement.depth).insert(0, bound)
         else:
-            (draft.after if nature.level else draft.before).append(bound)
+            (draft.after if placement.depth else draft.before).append(bound)
     for whole in across:
-        nature = natures.of(whole.value)
+        placement = placements.of(whole.value)
         is_row = group.rows is not None and not whole.inner and whole.of_rows
         statement = Partial(whole, whole.value)
-        (draft.after if is_row else loop(nature.level)).append(statement)
+        (draft.after if is_row else loop(placement.depth)).append(statement)
     for tensor in stores:
         wide = sum([dim != 1 for dim in tensor.shape])
         is_row = group.rows is not None and wide < len(values.axes)
         for stored in [Stored(*one) for one in values.stores(tensor)]:
-            nature = natures.of(stored.value)
-            (draft.after if is_row else loop(nature.level)).append(stored)
+            placement = placements.of(stored.value)
+            (draft.after if is_row else loop(placement.depth)).append(stored)
     if group.rows is not None:
-        _keep(draft, natures)
+        _keep(draft, placements)
     return draft
 
 
-def _keep(draft: Draft, natures: Placements) -> None:
-    """Keep what a later pass needs again, where computing it anew is dear."""
+def _keep(draft: Draft, placements: Placements) -> None:
+    """Keep values that a later loop needs again, if computing them anew is expensive."""
     names: dict[Expr, str] = {}
     computed: dict[Expr, int] = {}
-    swaps: list[Swap] = []  # one a pass: what it takes from the passes before
-    for level, loop in enumerate(draft.loops):
+    swaps: list[Swap] = []  # for each loop: the values that it takes from the loops before
+    for depth, loop in enumerate(draft.loops):
         roots = [root for statement in loop for root in roots_of(statement)]
         seen: set[Expr] = set()
         todo = list(roots)
@@ -207,22 +207,22 @@ def _keep(draft: Draft, natures: Placements) -> None:
             if expr in seen:
                 continue
             seen.add(expr)
-            nature = natures.of(expr)
-            if nature.expensive and nature.inner and computed.get(expr, level) < level:
+            placement = placements.of(expr)
+            if placement.expensive and placement.inner and computed.get(expr, depth) < depth:
                 again[expr] = None
                 continue
             todo.extend(draft_children(expr))
         for expr in again:
             if expr not in names:
                 names[expr] = f"k{len(names)}"
-                address = computed[expr]
-                draft.loops[address].append(Kept(names[expr], swaps[address](expr)))
+                earlier = computed[expr]
+                draft.loops[earlier].append(Kept(names[expr], swaps[earlier](expr)))
         refs: dict[Expr, Expr] = {expr: Ref(expr.dtype, names[expr]) for expr in again}
         swap = Swap(refs.get)
         swaps.append(swap)
-        draft.loops[level] = [with_value(s, swap(s.value)) for s in loop]
+        draft.loops[depth] = [with_value(s, swap(s.value)) for s in loop]
         for expr in seen:
-            computed.setdefault(expr, level)
+            computed.setdefault(expr, depth)
 
 
 class Swap:
@@ -295,14 +295,14 @@ def draft_exprs(
     return postorder(wanted, is_known, draft_children)
 
 
-_DEAR = frozenset({"div", "sqrt"})
+_EXPENSIVE = frozenset({"div", "sqrt"})
 
 
 def is_cheap_call(expr: Call | RandomValue) -> bool:
-    """Whether a function takes no longer than reading its result from memory."""
+    """Return whether a function takes no longer than reading its result from memory."""
     if isinstance(expr, RandomValue):
         return False
-    return PRIMITIVES[expr.function].source == "instruction" and expr.function not in _DEAR
+    return PRIMITIVES[expr.function].source == "instruction" and expr.function not in _EXPENSIVE
 
 
 _COSTS = {

@@ -47,7 +47,7 @@ def turn_if_narrow(draft: Draft, narrow: int) -> None:
 
 
 def _is_read_across(draft: Draft, narrow: int) -> bool:
-    """Whether elements are dense across the rows of an elementwise kernel, which are narrow."""
+    """Return whether elements are dense across the narrow rows of an elementwise kernel."""
     if len(draft.outer) < 2:
         return False
     position = draft.outer[-1]
@@ -65,7 +65,7 @@ def _is_read_across(draft: Draft, narrow: int) -> bool:
 
 
 def are_many(rows: DimLike) -> bool:
-    """Whether rows may be so many that vectors across them pay."""
+    """Return whether rows may be so many that vectors across them pay."""
     return not isinstance(rows, int) or rows >= _MANY_ROWS
 
 

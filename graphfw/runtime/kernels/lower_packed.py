@@ -59,19 +59,19 @@ def packed(draft: Draft) -> list[Draft]:
 
 
 def _is_picked(expr: Expr) -> bool:
-    """Whether it is an element that integers name."""
+    """Return whether it is an element that integers name."""
     return isinstance(expr, Element) and any(
         isinstance(v, ComputedIndex) for v in variables_of(expr)
     )
 
 
 def _is_across(address: ElementAddress, axes: list[LoopVariable]) -> bool:
-    """Whether the elements along the last axis, which vectors run along, are not dense."""
+    """Return whether the elements along the last axis, which vectors run along, are not dense."""
     stride: DimLike = dict(address.strides).get(axes[-1], 0) if axes else 0
     return stride not in (0, 1)
 
 
 def _is_often(axes: list[LoopVariable], mine: tuple[LoopVariable, ...]) -> bool:
-    """Whether many rows read an operand that these axes tell apart."""
+    """Return whether many rows read an operand that these axes tell apart."""
     rows = size_of([axis.extent for axis in axes if axis not in mine])
     return rows >= _OFTEN if isinstance(rows, int) else True

@@ -77,7 +77,7 @@ class _InARow:
         return Draft(draft.form, row, draft.inner, loops=loops, after=after, going=draft.going)
 
     def joins_all(self, draft: Draft) -> bool:
-        """Whether all that a kernel reads and writes allows to join the axes."""
+        """Return whether all that a kernel reads and writes allows to join the axes."""
         roots = [root for statement in draft.statements() for root in roots_of(statement)]
         leaves = list(draft_exprs(roots))
         addresses = [x.address for x in leaves if isinstance(x, Element)]
@@ -87,7 +87,7 @@ class _InARow:
         return self._steps.keys().isdisjoint(numbers) and all(map(self.joins, addresses))
 
     def joins(self, address: ElementAddress) -> bool:
-        """Whether instances in a row are contiguous."""
+        """Return whether instances in a row are contiguous."""
         strides = dict(address.strides)
         last = strides.get(self._last, 0)
         return all(

@@ -101,7 +101,7 @@ def _with_distance(kernel: Kernel) -> Kernel:
 
 
 def _reads_across(draft: Draft) -> bool:
-    """Whether something is not dense along rows: a kernel of its own lays it out first."""
+    """Return whether something is not dense along rows: a kernel of its own lays it out first."""
     assert draft.inner is not None
     (axis,) = draft.inner
     roots = [root for statement in draft.statements() for root in roots_of(statement)]

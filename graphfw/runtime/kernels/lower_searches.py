@@ -68,7 +68,7 @@ def _address(where: View, index: Sequence[LoopVariable]) -> ElementAddress:
 
 
 def _stands_before(known: Expr, wanted: Expr, side: str) -> Expr:
-    """Whether an element is inserted after a sorted one; NaN is larger than any number."""
+    """Return whether an element is inserted after a sorted one; NaN is larger than any number."""
     if not wanted.dtype.is_floating:
         return K.lt(known, wanted) if side == "left" else K.le(known, wanted)
     if side == "left":

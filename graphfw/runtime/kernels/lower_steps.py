@@ -273,7 +273,7 @@ class _Finisher:
         return whole_rows(rows, inner, nbytes, passes=passes, some_rows=some_rows)
 
     def _is_transposed(self) -> bool:
-        """Whether something is dense along rows' numbers and not along rows."""
+        """Return whether something is dense along rows' numbers and not along rows."""
         (outer, rows), (inner, _) = self.outer[-1], self.inner[-1]
         # What few rows want of elements near one another is taken out of dense loads.
         near = range(self._near + 1 if isinstance(rows, int) and rows <= self._near else 2)

@@ -189,7 +189,7 @@ class ExpressionBuilder:
         return value
 
     def _is_read(self, root: Tensor) -> bool:
-        """Say whether elements of a root are read from memory, which checks where they are."""
+        """Return whether elements of a root are read from memory, which checks where they are."""
         if root in self._inside or root.node in self._anew or self._fill(root) is not None:
             return False
         return self.facts.role[root.node] is not Role.GENERATED

@@ -56,12 +56,12 @@ class WorkDivision(NamedTuple):
 
 
 def is_long(inner: DimLike) -> bool:
-    """Whether rows are known to be so long that they are cut into several work items."""
+    """Return whether rows are known to be so long that they are cut into several work items."""
     return isinstance(inner, int) and inner >= LONG
 
 
 def _may_be_long(inner: DimLike) -> bool:
-    """Whether a loop over the inner positions, which no cut shortens, may take milliseconds."""
+    """Return whether a loop over inner positions, which are not cut, may take milliseconds."""
     return not (isinstance(inner, int) and inner <= LONG)
 
 

@@ -20,7 +20,7 @@ from graphfw.runtime.kernels.lower_values import ExpressionBuilder
 
 
 def is_written_out(group: Group, draft: Draft, facts: FusionFacts) -> bool:
-    """Whether a group computes the elements of a narrow axis one beside the other.
+    """Return whether a group computes the elements of a narrow axis one beside the other.
 
     Args:
         group: The group.

@@ -187,7 +187,7 @@ class PrimitiveCalls:
         return Call(chosen[0].dtype, "select", (_typed(condition, bool_), *chosen))
 
     def isnan(self, x: Expr) -> Expr:
-        """Whether it is NaN."""
+        """Return whether it is NaN."""
         return self.call("ne", x, x)
 
     def call(self, function: str, *operands: Operand) -> Expr:
@@ -222,7 +222,7 @@ def _typed(x: Operand, dtype: DType) -> Expr:
 
 
 def _needs_detour(source: DType, to: DType) -> bool:
-    """Whether a cast goes through float32: floats of 16 bits become nothing else directly."""
+    """Return whether a cast goes through float32: 16-bit floats become nothing else directly."""
     return (source.is_low_precision and to is not float32) or (
         to.is_low_precision and source is not float32
     )

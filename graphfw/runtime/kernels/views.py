@@ -23,7 +23,7 @@ def view(tensor: Tensor, facts: FusionFacts) -> View:
 
 
 def is_whole(view: View) -> bool:
-    """Whether a view has all elements of its storage, in the same order."""
+    """Return whether a view has all elements of its storage, in the same order."""
     assert isinstance(view.storage, Tensor)
     if view.offset != 0 or size_of(view.shape) != view.storage.size:
         return False
@@ -47,7 +47,7 @@ def misplaced(node: Node, inputs: Sequence[View], output: View) -> list[tuple[Vi
 
 
 def is_joined(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
-    """Whether a node is a `concat` whose inputs have been written where they belong."""
+    """Return whether a node is a `concat` whose inputs have been written where they belong."""
     if not isinstance(node.op, Concat) or all(
         [x.storage is not outputs[0].storage for x in inputs]
     ):

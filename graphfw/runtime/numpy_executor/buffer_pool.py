@@ -112,7 +112,7 @@ def copied_together(arrays: Iterable[Array], sizes: Sequence[int]) -> list[Array
 
 
 def _is_one_zero(array: Array) -> bool:
-    """Whether all elements are one and the same in memory, and its bits are 0: not those of -0."""
+    """Return whether all elements are one in memory, whose bits are 0: not those of -0."""
     return not any(array.strides) and not any(array[(slice(1),) * array.ndim].tobytes())
 
 

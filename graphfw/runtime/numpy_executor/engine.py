@@ -86,7 +86,7 @@ def disk() -> Cache:
 
 
 def keeps() -> bool:
-    """Say whether anything is kept on disk."""
+    """Return whether anything is kept on disk."""
     return _engine().cache.path is not None
 
 
@@ -191,7 +191,7 @@ class Engine:
             return recipe, [self._found[name] for name in recipe.functions]
 
     def has(self, code: Code) -> bool:
-        """Say whether a code's function is loaded."""
+        """Return whether a code's function is loaded."""
         return name_of(code) in self._found
 
     @contextlib.contextmanager

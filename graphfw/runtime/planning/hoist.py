@@ -79,7 +79,7 @@ def hoisted(
 
 
 def _can_wait_for(step: Step, wanted: Collection[Storage]) -> bool:
-    """Whether a step is the same whenever it is done, but for what it reads."""
+    """Return whether a step is the same whenever it is done, but for what it reads."""
     is_free = not (step.can_fail or step.nonzero or step.after)
     sizes = [*step.params, *[storage.size for storage in step.operands]]
     are_known = all([isinstance(size, int) for size in sizes])
@@ -96,7 +96,7 @@ def _is_constant(storage: Storage) -> bool:
 
 
 def is_worth_hoisting(reads: Iterable[Storage], writes: Iterable[Storage]) -> bool:
-    """Whether what is always the same is kept: it takes little memory beside what it is made of.
+    """Return whether a constant result is kept: it is small beside the operands.
 
     Args:
         reads: What it is made of, of known sizes.

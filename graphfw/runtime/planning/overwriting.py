@@ -172,7 +172,7 @@ def overwritten(
 def _reads_before(
     step: Step, before: Storage, made: Storage, homes: Mapping[Storage, Storage]
 ) -> bool:
-    """Whether a step reads each element of all operands that it is given before it writes it."""
+    """Return whether a step reads each element of its operands before it overwrites it."""
     operands = step.operands
     safe = {old for new, old in step.in_place if homes.get(operands[new], operands[new]) is made}
     return safe >= {index for index, storage in enumerate(operands) if storage is before}

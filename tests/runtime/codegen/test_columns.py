@@ -109,8 +109,8 @@ def test_columns_without_inner_axes(target, rng):
 def test_columns_of_batches_over_two_axes(dtype, target, rng):
     """x: [b, i, j, h] -> transposed and centred; `h` runs along vectors."""
     b, i, j, h = 2, 3, 4, 37
-    place = at(b=Param(3), i=Param(4), j=Param(1), h=1)
-    x = Load(dtype, 0, place)
+    access = at(b=Param(3), i=Param(4), j=Param(1), h=1)
+    x = Load(dtype, 0, access)
     value = k.cast(x, float32)
     kept = InnerLoop((Keep("x", x), Reduce("s", "max", value)))
     out = at(b=Param(3), i=Param(5), j=1, h=Param(6))

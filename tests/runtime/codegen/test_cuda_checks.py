@@ -216,9 +216,9 @@ def test_threads_without_a_column_leave_others_theirs(form, body, rng):
 @pytest.mark.smoke
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_all_have_read_what_one_writes_over(form, rng):
-    k, place = Scalars(), at(i=1) if form == "rows" else at(j=1)
-    y = k.add(Load(float32, 1, place), Ref(float32, "r"))
-    body = (InnerLoop((Reduce("r", "sum", _X),)), Store(2, place, y))
+    k, access = Scalars(), at(i=1) if form == "rows" else at(j=1)
+    y = k.add(Load(float32, 1, access), Ref(float32, "r"))
+    body = (InnerLoop((Reduce("r", "sum", _X),)), Store(2, access, y))
     kernel = kernel_of(form, body, float32, False, False, True)
     x = rng.integers(0, 9, (5, 75)).astype(np.float32)
     y = np.ones(5 if form == "rows" else 75, np.float32)

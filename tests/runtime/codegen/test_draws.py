@@ -88,7 +88,7 @@ def test_any_strides(form, dtype, target, rng):
     drawn, stream = elements(rng, 5, None, dtype, 0, n * m)
     for strides in ({"i": 1, "j": ROWS}, {"i": COLUMNS, "j": 1}, {"i": 1}, {"j": 1}, {}):
         values = {ROWS: n, COLUMNS: m}
-        places = sum(
+        indices = sum(
             np.indices((n, m))["ij".index(axis)] * values.get(stride, stride)
             for axis, stride in strides.items()
         )
@@ -96,22 +96,22 @@ def test_any_strides(form, dtype, target, rng):
         found = np.zeros((n, m), dtype.dtype)
         kernel = kernel_of(form, body, int64, dtype)
         assert run(kernel, [drawn, found], [n, m, 3, 3, 0, 0], target) == 0
-        np.testing.assert_array_equal(found, np.broadcast_to(stream[places], (n, m)))
+        np.testing.assert_array_equal(found, np.broadcast_to(stream[indices], (n, m)))
 
 
 @ON_EACH
 def test_an_element_that_an_index_names(target, rng):
     n, m = 3, 85
     drawn, stream = elements(rng, 0, None, uint32, 0, 50)
-    places = rng.integers(0, 50, (n, m))
+    indices = rng.integers(0, 50, (n, m))
     access = Access(0, (), (Term(Load(int64, 1, MATRIX), 1, FIRST),))
     body = (InnerLoop((Store(2, MATRIX, Draw(uint32, 0, KEY, access)),)),)
     found = np.zeros((n, m), np.uint32)
     kernel = kernel_of("rows", body, int64, int64, uint32)
-    assert run(kernel, [drawn, places, found], [n, m, 2, 3, 50, 0], target) == 0
-    np.testing.assert_array_equal(found, stream[places])
-    places[1, 80] = 50
-    assert run(kernel, [drawn, places, found], [n, m, 2, 3, 50, 0], target) != 0
+    assert run(kernel, [drawn, indices, found], [n, m, 2, 3, 50, 0], target) == 0
+    np.testing.assert_array_equal(found, stream[indices])
+    indices[1, 80] = 50
+    assert run(kernel, [drawn, indices, found], [n, m, 2, 3, 50, 0], target) != 0
 
 
 @pytest.mark.exhaustive

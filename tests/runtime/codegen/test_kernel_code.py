@@ -75,8 +75,8 @@ def test_a_region_is_a_rectangle(rng):
     for row0, row1, col0, col1 in ((0, 10, 0, 99), (3, 8, 5, 41), (4, 6, 98, 99), (2, 2, 0, 9)):
         out = np.zeros_like(x)
         pointers = np.array([x.ctypes.data, out.ctypes.data])
-        place = np.array([row0, row1, col0, col1])
-        assert call(pointers.ctypes.data, params.ctypes.data, place.ctypes.data) == 0
+        bounds = np.array([row0, row1, col0, col1])
+        assert call(pointers.ctypes.data, params.ctypes.data, bounds.ctypes.data) == 0
         wanted = np.zeros_like(x)
         wanted[row0:row1, col0:col1] = np.exp(x[row0:row1, col0:col1])
         np.testing.assert_allclose(out, wanted, rtol=1e-6)
@@ -93,8 +93,8 @@ def test_a_region_reduces_its_own_columns(rng, target):
     for row0, row1, col0, col1 in ((0, 10, 0, 99), (3, 8, 5, 41), (4, 6, 98, 99), (0, 3, 9, 9)):
         out = np.zeros(a * i, np.float32)
         pointers = np.array([x.ctypes.data, out.ctypes.data])
-        place = np.array([row0, row1, col0, col1])
-        assert call(pointers.ctypes.data, params.ctypes.data, place.ctypes.data) == 0
+        bounds = np.array([row0, row1, col0, col1])
+        assert call(pointers.ctypes.data, params.ctypes.data, bounds.ctypes.data) == 0
         wanted = np.zeros_like(out)
         wanted[row0:row1] = x[row0:row1, col0:col1].sum(axis=1)
         np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)

@@ -158,8 +158,8 @@ def test_gathers_and_scatters_along_vectors(dtype, target, rng):
     index = Load(int32, 1, at(j=1))
     gathered = Load(dtype, 0, Access(0, (("i", 1),), (Term(index, ROWS, COLUMNS),)))
     kernel = rows((InnerLoop((Store(2, at(i=1, j=ROWS), gathered),)),), dtype, int32, dtype)
-    places = rng.integers(0, m, m).astype(np.int32)
-    arrays = [random(rng, dtype, n * m), places, np.ones(n * m, dtype.dtype)]
+    indices = rng.integers(0, m, m).astype(np.int32)
+    arrays = [random(rng, dtype, n * m), indices, np.ones(n * m, dtype.dtype)]
     check(kernel, arrays, [n, m, 2], target=target)
 
 
@@ -171,9 +171,9 @@ def test_an_index_out_of_range_fails(bad, where, target, rng):
     index = Load(int64, 1, at(j=1))
     gathered = Load(float32, 0, Access(0, (), (Term(index, 1, COLUMNS),)))
     kernel = rows((InnerLoop((Store(2, MATRIX, gathered),)),), float32, int64, float32)
-    places = rng.integers(0, 83, 83)
-    places[where] = bad
-    arrays = [random(rng, float32, 83), places, np.ones(83, np.float32)]
+    indices = rng.integers(0, 83, 83)
+    indices[where] = bad
+    arrays = [random(rng, float32, 83), indices, np.ones(83, np.float32)]
     assert run(kernel, arrays, [1, 83, 1], target) == 1
 
 

@@ -110,8 +110,8 @@ def test_results_are_the_same(target, dtype, large, n, m, rng):
     target = target._replace(large=large)
     x, out = random(rng, dtype, n * m), np.ones(n * m, dtype.dtype)
     wanted = check(code, [x, out], [n, m, 2], target=target)[1]  # not aligned: plain stores
-    for place in (0, 1, 16):
-        got = aligned(out, place)
+    for offset in (0, 1, 16):
+        got = aligned(out, offset)
         assert run(code, [x, got], [n, m, 2], target) == 0
         np.testing.assert_array_equal(got, wanted)
 

@@ -238,10 +238,10 @@ def test_operands_that_lie_otherwise(check):
     """Copied where elements of a row are apart; by kernels where rows begin anywhere."""
     with gf.Graph() as g:
         x = gf.placeholder((2, 3, 41, 24), "bfloat16", name="x")
-        turned = gf.placeholder((2, 3, 8, 40), "bfloat16", name="turned")
+        transposed = gf.placeholder((2, 3, 8, 40), "bfloat16", name="transposed")
         k = v = x[:, :, 1:, 8:16]
         fetches = [
-            gf.scaled_dot_product_attention(turned.mT, k, v),
+            gf.scaled_dot_product_attention(transposed.mT, k, v),
             gf.scaled_dot_product_attention(x[:, :, 1:, 1:9], k, v),
             gf.scaled_dot_product_attention(gf.broadcast_to(x[:, :1, 1:, :8], (2, 3, 40, 8)), k, v),
             gf.scaled_dot_product_attention(x[:, :, ::-1, :8], k, v),
@@ -411,8 +411,10 @@ def test_what_takes_the_result_by_kernels(dtype, sums, check, monkeypatch):
         v = gf.placeholder(("n", 5), dtype, name="v")
         out, lse, rest = emit_all(Attention(True, None), q, k, v)
         d_out = gf.placeholder((5, *out.shape[:-1]), dtype, name="d_out")
-        turned = gf.permute_dims(d_out, (1, 2, 3, 0))
-        fetches = [*emit_all(AttentionBackward(sums, causal=True), q, k, v, out, lse, rest, turned)]
+        transposed = gf.permute_dims(d_out, (1, 2, 3, 0))
+        fetches = [
+            *emit_all(AttentionBackward(sums, causal=True), q, k, v, out, lse, rest, transposed)
+        ]
     text, ran = check(g, fetches)
     assert not ran
     assert "attention_backward: by CuPy" not in text

@@ -344,9 +344,9 @@ def test_checkpoints(library, session, rng):
         y = gf.max(block(x) * 2.0, axis=(2, 3))
         (dw,) = gf.grad(gf.sum(y * y), [w])
     feeds = {one: drawn(rng, one.shape, "e") / 2 for one in (x, w)}
-    convolutions, turned = permuted_in(compare(session, g, [y, dw], feeds))
+    convolutions, transposes = permuted_in(compare(session, g, [y, dw], feeds))
     assert convolutions >= 7
-    assert turned <= 2
+    assert transposes <= 2
 
 
 def test_bodies_of_loops(library, session, rng):

@@ -62,13 +62,13 @@ def random_op(rng, weight):
     before = tuple(map(int, rng.integers(-1, 4, rank)))
     groups = int(rng.choice([1, 1, 2, 3]))
     images, channels, outputs = int(rng.integers(0, 4)), *map(int, rng.integers(1, 4, 2))
-    size, places = [tuple(map(int, rng.integers(1, 8, rank))) for _ in range(2)]
+    size, output_sizes = [tuple(map(int, rng.integers(1, 8, rank))) for _ in range(2)]
     kernel = tuple(map(int, rng.integers(1, 4, rank)))
     x = (images, groups * channels, *size)
     if weight:
         op = ConvWeight(kernel, before, strides, dilations, spreads, groups)
-        return op, x, (images, groups * outputs, *places)
-    op = Conv(places, before, strides, dilations, spreads, groups)
+        return op, x, (images, groups * outputs, *output_sizes)
+    op = Conv(output_sizes, before, strides, dilations, spreads, groups)
     return op, x, (groups * outputs, channels, *kernel)
 
 
@@ -158,13 +158,13 @@ def test_sums_in_pieces(dtype, rng):
 def test_channel_by_channel(dtype, groups, rng):
     """With many places, with few, with strides, and spread."""
     for size, stride, spread in ((13, 1, 1), (5, 2, 1), (4, 1, 2)):
-        places = (size // stride * spread, size // stride * spread + 1)
-        op = Conv(*facts(2, output_sizes=places, stride=stride, spread=spread, groups=groups))
+        output_sizes = (size // stride * spread, size // stride * spread + 1)
+        op = Conv(*facts(2, output_sizes=output_sizes, stride=stride, spread=spread, groups=groups))
         x, w = drawn(rng, (2, groups, size, size), dtype), drawn(rng, (6, 1, 3, 4), dtype)
         assert check(op, x, w) == ["depthwise"]
         if spread == 1 or groups == 6:
             back = ConvWeight((3, 4), *op.values[1:])
-            names = check(back, x, drawn(rng, (2, 6, *places), dtype))
+            names = check(back, x, drawn(rng, (2, 6, *output_sizes), dtype))
             assert names[0] == "depthwise_weight"
 
 
@@ -331,9 +331,9 @@ def test_gpus_compilers_take_them(architecture, wide, rank, how):
 @pytest.mark.parametrize("how", ENGINES, ids=lambda how: how.dtype.name)
 def test_gpus_compilers_take_all(how):
     """Half of the combinations: a module takes half a minute."""
-    place = ENGINES.index(how)
-    rank, wide = 2 + place % 2, place % 2 == 0
-    assert compiled(module(codes_of(how, rank)), ["sm_80", "sm_90"][place // 2 % 2], wide=wide)
+    number = ENGINES.index(how)
+    rank, wide = 2 + number % 2, number % 2 == 0
+    assert compiled(module(codes_of(how, rank)), ["sm_80", "sm_90"][number // 2 % 2], wide=wide)
 
 
 @pytest.mark.parametrize(

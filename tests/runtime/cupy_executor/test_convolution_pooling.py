@@ -54,12 +54,12 @@ def test_random_arguments(dtype, rng):
         check(WindowArgmax(*fields), x)
         number = WindowArgmax(*fields).eval(np, x)
         check(WindowTake(*fields), x, number)
-        places = number.shape
-        y = rng.integers(0, 9, places).astype(dtype)
-        odd = rng.integers(-1, np.prod(fields[0]) + 1, places).astype(np.int32)
+        output_shape = number.shape
+        y = rng.integers(0, 9, output_shape).astype(dtype)
+        odd = rng.integers(-1, np.prod(fields[0]) + 1, output_shape).astype(np.int32)
         check(WindowPut(*fields, shape[len(shape) - len(fields[0]) :]), y, odd)
         rank = len(fields[0])
-        lead, inside, sizes = shape[:-rank], places[-rank:], shape[-rank:]
+        lead, inside, sizes = shape[:-rank], output_shape[-rank:], shape[-rank:]
         whole = tuple(s + b + a for s, b, a in zip(sizes, *fields[3:], strict=True))
         z = rng.integers(0, 9, (*lead, *fields[0], *inside)).astype(dtype)
         check(FoldWindows(*fields[:3], whole), z)

@@ -260,11 +260,11 @@ def test_operands_that_lie_otherwise(library, session, rng):
     """Images may be channels-last; not several times at one place, nor at any address."""
     with gf.Graph() as g:
         x, w = gf.placeholder((2, 6, 6, 8), name="x"), gf.placeholder((8, 8, 3, 3), name="w")
-        turned = gf.conv(gf.permute_dims(x, (0, 3, 1, 2)), w)
+        transposed = gf.conv(gf.permute_dims(x, (0, 3, 1, 2)), w)
         spread = gf.conv(gf.broadcast_to(x[:1, :, :, :1], (2, 6, 6, 8)), w[:6, :6, :, :])
         shifted = gf.conv(x[:, 1:, 1:, 1:], w[:, :5, :2, :2])
     feeds = {x: drawn(rng, x.shape), w: drawn(rng, w.shape)}
-    text = compare(session, g, [turned, spread, shifted], feeds)
+    text = compare(session, g, [transposed, spread, shifted], feeds)
     assert len(library.runs) == 1
     assert "does not lie in an order that cuDNN takes" in text
     assert "begins where no 16 bytes begin" in text

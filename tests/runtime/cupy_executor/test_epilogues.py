@@ -86,8 +86,8 @@ def test_rows_of_all_batches(fake, cublaslt, shape, rng):
     with g:
         x, w, b, r = feeds
         y = tanh_gelu(x @ w + b + r)
-        turned = gf.permute_dims(x, (1, 0, *range(2, x.ndim))) @ w + b
-    compared(g, [y, turned], feeds, 1e-5)
+        transposed = gf.permute_dims(x, (1, 0, *range(2, x.ndim))) @ w + b
+    compared(g, [y, transposed], feeds, 1e-5)
     assert sorted(cublaslt.epilogues) == [binding.BIAS, binding.BIAS | binding.GELU]
 
 

@@ -381,10 +381,10 @@ def test_a_loop_can_be_interrupted(fake, session, rng, monkeypatch):
     np.testing.assert_array_equal(plain_array(plan(data, np.float32(8))), [3, 3, 3])
     asked, numbers = itertools.count(1), Staging.numbers
 
-    def interrupted(self, places, stream):
+    def interrupted(self, addresses, stream):
         if next(asked) == 5:  # here, not at any moment: callbacks from C would lose it
             signal.raise_signal(signal.SIGINT)
-        return numbers(self, places, stream)
+        return numbers(self, addresses, stream)
 
     monkeypatch.setattr(Staging, "numbers", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -109,19 +109,19 @@ def test_an_index_out_of_range(fake, bad):
 def test_unpooling(fake, rng):
     with gf.Graph() as g:
         x = gf.placeholder(("n", 2, 4, 6), name="x")
-        places = gf.placeholder(("n", 2, 2, 3), gf.int64, name="places")
-        y = gf.max_unpool(x[:, :, ::2, ::2], places, 2)
+        indices = gf.placeholder(("n", 2, 2, 3), gf.int64, name="places")
+        y = gf.max_unpool(x[:, :, ::2, ::2], indices, 2)
     data = drawn(rng, (3, 2, 4, 6))
     wanted = rng.permuted(np.broadcast_to(np.arange(24), (6, 24)), axis=1)[:, :6]
     wanted = wanted.reshape(3, 2, 2, 3)
     with gf.Session(g, executor="cupy") as session, gf.Session(g) as cpu:
-        assert "max_unpool: element" in session.compile(y, [x, places]).explain()
-        feeds = {x: data, places: wanted}
+        assert "max_unpool: element" in session.compile(y, [x, indices]).explain()
+        feeds = {x: data, indices: wanted}
         found = session.executor.to_host(session.run(y, feeds))
         np.testing.assert_array_equal(found, cpu.run(y, feeds))
         wanted[0, 1, 0, 0] = -1
         with pytest.raises(ExecutionError, match="max_unpool: index -1 lies outside of a plane"):
-            session.run(y, {x: data, places: wanted}, host=True)
+            session.run(y, {x: data, indices: wanted}, host=True)
 
 
 def test_the_gradient_of_an_embedding_is_the_same_in_every_run(anywhere, rng):
@@ -245,8 +245,8 @@ def test_the_training_step_of_a_transformer(fake, rng):
     with gf.Graph() as g:
         ids = gf.placeholder(("batch", time), gf.int64, name="ids")
         label = gf.placeholder(("batch", time), gf.int64, name="label")
-        table, places = gf.nn.Embedding(words, width), gf.nn.Embedding(time, width)
-        x = table(ids) + places(gf.arange(time))
+        table, indices = gf.nn.Embedding(words, width), gf.nn.Embedding(time, width)
+        x = table(ids) + indices(gf.arange(time))
         h = gf.nn.Linear(width, 3 * width)(gf.nn.LayerNorm(width)(x))
         heads = [gf.reshape(t, (-1, time, 2, width // 2)) for t in gf.split(h, 3, axis=-1)]
         q, k, v = [gf.permute_dims(t, (0, 2, 1, 3)) for t in heads]

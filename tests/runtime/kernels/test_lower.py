@@ -128,7 +128,7 @@ def extremes():
     return [F.max(x, axis=1), F.min(x, axis=(0, 2)), F.max(x), F.argmax(x, axis=1)]
 
 
-def places():
+def ranges():
     x = f32("n", 5)
     return [F.argmax(x, axis=0), F.argmin(x, axis=1, keepdims=True), F.argmax(x)]
 
@@ -346,7 +346,7 @@ CASES = [
     read_across_by_all_rows, sums_with_something_done_to_them,
 ]  # fmt: skip
 NOT_EMPTY = [
-    extremes, places, dim_values, norms, variance, scalars, mixed_small_and_large, needed_twice,
+    extremes, ranges, dim_values, norms, variance, scalars, mixed_small_and_large, needed_twice,
     reshape_of_transpose, diagonal, read_in_two_orders, batch_norm, batch_norm_of_images,
     product_before_reduction, pairs, reduced_after_reshapes, sums_of_two_kinds_together,
 ]  # fmt: skip

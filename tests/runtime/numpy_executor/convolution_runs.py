@@ -20,8 +20,10 @@ def op_for(x, w, stride=1, before=0, dilation=1, groups=1, after=None):
         (v,) * rank if isinstance(v, int) else tuple(v) for v in (stride, before, dilation)
     ]
     facts = zip(x[2:], befores, after or befores, dilations, w[2:], strides, strict=True)
-    places = tuple([max((s + b + a - d * (k - 1) - 1) // t + 1, 0) for s, b, a, d, k, t in facts])
-    return Conv(places, befores, strides, dilations, (1,) * rank, groups)
+    output_sizes = tuple(
+        [max((s + b + a - d * (k - 1) - 1) // t + 1, 0) for s, b, a, d, k, t in facts]
+    )
+    return Conv(output_sizes, befores, strides, dilations, (1,) * rank, groups)
 
 
 def drawn(rng, shape, dtype="float32"):

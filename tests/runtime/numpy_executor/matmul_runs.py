@@ -95,9 +95,9 @@ def norms(a: Array, b: Array) -> Array:
     return np.linalg.norm(a, axis=-1)[..., :, None] * np.linalg.norm(b, axis=-2)[..., None, :]
 
 
-def random(rng: np.random.Generator, shape: Any, dtype: Any, *, turned: bool = False) -> Array:
-    """A random array, with `turned` its last two dims the other way round in memory."""
-    if not turned:
+def random(rng: np.random.Generator, shape: Any, dtype: Any, *, transposed: bool = False) -> Array:
+    """A random array, with `transposed` its last two dims the other way round in memory."""
+    if not transposed:
         return rng.standard_normal(shape).astype(dtype)
     kept = (*shape[:-2], shape[-1], shape[-2])
     return np.swapaxes(rng.standard_normal(kept).astype(dtype), -1, -2)

@@ -57,7 +57,7 @@ def execute(lines, *arrays, stride=64):
 
 
 @pytest.mark.parametrize(
-    ("place", "register", "scale", "offset"),
+    ("address", "register", "scale", "offset"),
     [
         ("(%rax,%r14,1)", "rax", 1, 0),
         ("(%r8,%r14,2)", "r8", 2, 0),
@@ -68,12 +68,12 @@ def execute(lines, *arrays, stride=64):
     ],
 )
 @pytest.mark.parametrize("load", ["tileloadd", "tileloaddt1"])
-def test_addresses(load, place, register, scale, offset, rng):
+def test_addresses(load, address, register, scale, offset, rng):
     memory = rng.integers(0, 256, 8192, np.uint8)
     here, got = memory[2048:], np.full((16, 64), 7, np.uint8)
     lines = [
         ("ldtilecfg 64(%rdx)", "rdx", 0),
-        (f"{load} {place}, %tmm5", register, 1),
+        (f"{load} {address}, %tmm5", register, 1),
         ("tilestored %tmm5, (%r15,%r14,1)", "r15", 2),
         ("tilerelease", "", 0),
     ]

@@ -52,8 +52,8 @@ def config(changes=(), tiles=8):
     """A configuration of whole tiles, some bytes of it changed."""
     memory = np.zeros(64, np.uint8)
     memory[0], memory[16 : 16 + 2 * tiles : 2], memory[48 : 48 + tiles] = 1, 64, 16
-    for place, value in changes:
-        memory[place] = value
+    for offset, value in changes:
+        memory[offset] = value
     return memory.tobytes()
 
 

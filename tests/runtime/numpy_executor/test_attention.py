@@ -230,8 +230,8 @@ def test_operands_are_read_as_they_lie(rng: np.random.Generator) -> None:
     together = draw(rng, 2, 70, 3, 4, 16)
     q, k, v = np.moveaxis(together, 2, 0).swapaxes(2, 3)
     check(True, None, (q, k, v))
-    turned = draw(rng, 2, 3, 16, 70).swapaxes(2, 3)
-    check(False, None, (turned, turned, turned))
+    transposed = draw(rng, 2, 3, 16, 70).swapaxes(2, 3)
+    check(False, None, (transposed, transposed, transposed))
     odd = draw(rng, 2, 70, 40)[:, ::-1, ::-2]
     check(False, None, (odd, odd, odd))
 

@@ -121,18 +121,18 @@ def test_two_that_change_by_one_another():
     a, b = np.arange(2 * SIZE, dtype=np.float32).reshape(2, SIZE)
     checked(function, a, b)
 
-    def turned(i: Any, carry: Any) -> Any:
+    def exchanged(i: Any, carry: Any) -> Any:
         a, b = carry
         return b.at[i].set(0.0), a.at[i].set(1.0)
 
-    plan = checked(lambda a, b: gf.fori_loop(0, SIZE, turned, (a, b)), a, b)
+    plan = checked(lambda a, b: gf.fori_loop(0, SIZE, exchanged, (a, b)), a, b)
     assert in_place(plan) == [frozenset()]
 
 
 def test_several_changes_in_a_row():
     def body(i: Any, y: Any) -> Any:
-        for place in range(3):
-            y = y.at[(i + place) % SIZE].add(y[(i + 2 * place) % SIZE])
+        for offset in range(3):
+            y = y.at[(i + offset) % SIZE].add(y[(i + 2 * offset) % SIZE])
         return y.at[1:3].set(y[i % SIZE])
 
     plan = checked(lambda y: gf.fori_loop(0, 9, body, y), np.arange(SIZE, dtype=np.float64))
@@ -179,19 +179,19 @@ def test_gradients_keep_what_they_read():
 
 
 def test_an_error_half_way_leaves_variables_as_they_were():
-    def set_all(y: Any, places: Any) -> Any:
-        return gf.fori_loop(0, places.shape[0], lambda i, y: y.at[places[i]].set(5.0), y)
+    def set_all(y: Any, indices: Any) -> Any:
+        return gf.fori_loop(0, indices.shape[0], lambda i, y: y.at[indices[i]].set(5.0), y)
 
     with gf.Graph() as g:
-        places = gf.placeholder((3,), gf.int64)
+        indices = gf.placeholder((3,), gf.int64)
         v = gf.Variable(np.zeros(SIZE, np.float32), name="v")
-        update = gf.update(v, set_all(v, places))
+        update = gf.update(v, set_all(v, indices))
     session = gf.Session(g)
     for wrong in ([0, 1, SIZE], [0, -SIZE - 1, 2]):
         with pytest.raises(gf.ExecutionError, match="out of range"):
-            session.run(update, {places: np.array(wrong)})
+            session.run(update, {indices: np.array(wrong)})
         assert not session[v].any()
-    session.run(update, {places: np.array([0, 2, -1])})
+    session.run(update, {indices: np.array([0, 2, -1])})
     assert [*np.flatnonzero(session[v] == 5)] == [0, 2, SIZE - 1]
 
 

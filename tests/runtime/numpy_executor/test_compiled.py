@@ -419,7 +419,7 @@ def test_an_index_that_is_out_of_range_changes_nothing(rng, monkeypatch):
     with gf.Session(g) as session:
         plan = compiled_plan(session, [rows, step], [i])
         plan(good)
-        before, places = session.state_dict(), addresses(session)
+        before, addresses_before = session.state_dict(), addresses(session)
         for _ in range(3):
             with pytest.raises(ExecutionError) as caught:
                 plan(bad)
@@ -428,7 +428,7 @@ def test_an_index_that_is_out_of_range_changes_nothing(rng, monkeypatch):
             assert str(caught.value).splitlines()[0] == str(expected.value).splitlines()[0]
         for name, array in session.state_dict().items():
             np.testing.assert_array_equal(array, before[name])
-        assert addresses(session) == places
+        assert addresses(session) == addresses_before
         plan(good)
         assert (session[other] == 2).all()
 

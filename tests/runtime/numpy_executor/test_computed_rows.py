@@ -49,27 +49,27 @@ SCALES = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(rng, dtype):
-    k, n, turned = 69, 45, DTYPES.index(dtype) % 2
+    k, n, transposed = 69, 45, DTYPES.index(dtype) % 2
     with gf.Graph() as g:
         x = gf.placeholder((3, k), name="x")
-        w = gf.placeholder((n, k) if turned else (k, n), dtype, name="w")
+        w = gf.placeholder((n, k) if transposed else (k, n), dtype, name="w")
         right = gf.astype(w, gf.float32)
-        y = x @ (right.T if turned else right)
+        y = x @ (right.T if transposed else right)
     feeds = {x: drawn(rng, (3, k), "float32"), w: drawn(rng, w.shape, dtype)}
     found, wanted = both(g, y, right, feeds)
     np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize(
-    ("computed", "turned"), [("float64", False), ("float16", True), ("bfloat16", False)]
+    ("computed", "transposed"), [("float64", False), ("float16", True), ("bfloat16", False)]
 )
-def test_products_of_other_dtypes(rng, computed, turned):
+def test_products_of_other_dtypes(rng, computed, transposed):
     k, n = 70, 41
     with gf.Graph() as g:
         x = gf.placeholder((2, k), computed, name="x")
-        w = gf.placeholder((n, k) if turned else (k, n), "int8", name="w")
+        w = gf.placeholder((n, k) if transposed else (k, n), "int8", name="w")
         right = gf.astype(w, computed) * 0.25
-        y = gf.relu(x @ (right.T if turned else right))
+        y = gf.relu(x @ (right.T if transposed else right))
     feeds = {x: drawn(rng, (2, k), computed), w: drawn(rng, w.shape, "int8")}
     found, wanted = both(g, y, right, feeds)
     assert found.dtype == wanted.dtype == x.dtype.dtype
@@ -78,16 +78,16 @@ def test_products_of_other_dtypes(rng, computed, turned):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("turned", [False, True])
-def test_what_is_done_to_weights(rng, scale, turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_what_is_done_to_weights(rng, scale, transposed):
     m, k, n = [*SCALES].index(scale) % 4 + 1, 77, 131
     with gf.Graph() as g:
         x, w = gf.placeholder((m, k), name="x"), gf.placeholder((k, n), "int8", name="w")
-        if turned:
+        if transposed:
             w = gf.placeholder((n, k), "int8", name="w2")
         f = gf.placeholder((w.shape[1],), name="f")
         right = SCALES[scale](gf.astype(w, gf.float32), f)
-        y = gf.tanh(x @ (right.T if turned else right)) + 1
+        y = gf.tanh(x @ (right.T if transposed else right)) + 1
     feeds = {
         x: drawn(rng, (m, k), "float32"),
         w: drawn(rng, w.shape, "int8"),
@@ -114,13 +114,13 @@ def test_sizes(rng, size):
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_batches_columns_and_sections(rng, turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_batches_columns_and_sections(rng, transposed):
     with gf.Graph() as g:
         x = gf.placeholder((3, 2, 2, 40), name="x")
-        w = gf.placeholder((3, 2, 50, 40) if turned else (3, 2, 40, 50), "int8", name="w")
+        w = gf.placeholder((3, 2, 50, 40) if transposed else (3, 2, 40, 50), "int8", name="w")
         right = gf.astype(w, gf.float32) * 0.5
-        y = x @ (gf.swapaxes(right, -1, -2) if turned else right)
+        y = x @ (gf.swapaxes(right, -1, -2) if transposed else right)
     feeds = {x: drawn(rng, x.shape, "float32"), w: drawn(rng, w.shape, "int8")}
     np.testing.assert_array_equal(*both(g, y, right, feeds))
     with gf.Graph() as g:  # a column, of which the transposed product is made
@@ -139,16 +139,16 @@ def test_batches_columns_and_sections(rng, turned):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "turned"), [("float32", False), ("bfloat16", True)])
-def test_rows_of_unknown_number_may_be_few(monkeypatch, rng, dtype, turned):
+@pytest.mark.parametrize(("dtype", "transposed"), [("float32", False), ("bfloat16", True)])
+def test_rows_of_unknown_number_may_be_few(monkeypatch, rng, dtype, transposed):
     """With an epilogue, and with one that takes sections, whose chunks lie in scratch memory."""
     monkeypatch.setattr(prologues, "MANY_WORK_ITEMS", 1)  # so that a small product will do
     k, n = 40, 8700
     with gf.Graph() as g:
         x = gf.placeholder(("m", k), dtype, name="x")
-        w = gf.placeholder((n, k) if turned else (k, n), "int8", name="w")
+        w = gf.placeholder((n, k) if transposed else (k, n), "int8", name="w")
         right = gf.astype(w, dtype)
-        product = x @ (right.T if turned else right)
+        product = x @ (right.T if transposed else right)
         left, half = product[:, : n // 2], product[:, n // 2 :]
         y = (product, gf.relu(product) + 1, gf.tanh(left) * half)
     bits = drawn(rng, w.shape, "int8")
@@ -159,7 +159,7 @@ def test_rows_of_unknown_number_may_be_few(monkeypatch, rng, dtype, turned):
             assert "inline:\n" in str(plan.source())
             for m in (0, 1, 3, 4, 5, 11, 16, 17, 70):
                 array = drawn(rng, (m, k), dtype)
-                wanted = array.astype(np.float64) @ (exact.T if turned else exact)
+                wanted = array.astype(np.float64) @ (exact.T if transposed else exact)
                 one, two = wanted[:, : n // 2], wanted[:, n // 2 :]
                 wanted = (wanted, np.maximum(wanted, 0) + 1, np.tanh(one) * two)[fetched]
                 found = plan(array, bits).astype(np.float64)

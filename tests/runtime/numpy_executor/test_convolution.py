@@ -146,9 +146,9 @@ def test_operands_that_lie_in_any_way(rng, groups, way):
         "broadcast": np.broadcast_to(drawn(rng, (1, 6, 11, 1)), (2, 6, 11, 20)),
         "transposed": np.moveaxis(whole[:, :11, :2, :6], (0, 1, 2, 3), (3, 2, 0, 1)),
     }
-    turned = np.moveaxis(weights, (0, 1, 2, 3), (3, 2, 1, 0))[..., ::-1]
+    reversed_weights = np.moveaxis(weights, (0, 1, 2, 3), (3, 2, 1, 0))[..., ::-1]
     for name, x in images.items():
-        close(convolved(op, x, turned, way), op, x, turned, name)
+        close(convolved(op, x, reversed_weights, way), op, x, reversed_weights, name)
 
 
 @ways
@@ -271,10 +271,10 @@ def test_spread_elements(rng, rank, dtype):
         kernel, spreads = (tuple(rng.integers(1, m, rank).tolist()) for m in (5, 4 - rank // 3))
         dilation, before = (tuple(rng.integers(*m, rank).tolist()) for m in ((1, 4), (-2, 5)))
         most = 20 if rank < 3 else 7
-        sizes, places = (tuple(rng.integers(m, most, rank).tolist()) for m in (1, 0))
+        sizes, output_sizes = (tuple(rng.integers(m, most, rank).tolist()) for m in (1, 0))
         x = drawn(rng, (int(rng.integers(0, 3)), channels, *sizes), dtype)
         w = drawn(rng, (outputs, channels // groups, *kernel), dtype)
-        op = Conv(places, before, (1,) * rank, dilation, spreads, groups)
+        op = Conv(output_sizes, before, (1,) * rank, dilation, spreads, groups)
         close(computed(op, [x, w]), op, x, w, f"{op} of {x.shape} and {w.shape}")
 
 

@@ -105,18 +105,18 @@ def test_what_cannot_be_split_is_computed_by_vectors(value, precision, rng):
     op = op_for(x.shape, w.shape, 1, 1, groups=2)
     usual = convolved(op, x, w, precision=precision)
     # Kernels of the outputs from 32 to 63 of the second group.
-    for factor, place, affected in (
+    for factor, index, affected in (
         (x, (1, 7, 3, 5), np.s_[1, :70]),
         (w, (110, 7, 1, 1), np.s_[:, 102:134]),
     ):
-        kept = factor[place]
-        factor[place] = value
+        kept = factor[index]
+        factor[index] = value
         got, vectors = convolved(op, x, w, precision=precision), convolved(op, x, w, "direct")
         np.testing.assert_allclose(got[affected], vectors[affected], rtol=1e-5, atol=1e-5)
         assert (got[affected] != usual[affected]).mean() > 0.2
         got[affected] = usual[affected]
         np.testing.assert_array_equal(got, usual)
-        factor[place] = kept
+        factor[index] = kept
 
 
 @pytest.mark.parametrize("sign", [1, -1])

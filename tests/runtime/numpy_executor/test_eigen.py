@@ -88,8 +88,8 @@ def test_elements_of_any_size(scale, rng):
 
 def test_views_symbols_and_broadcasts(rng):
     a = drawn(rng, (4, 9), 6, "float64")
-    turned = compiled(lambda x: gf.linalg.eigh(gf.permute_dims(x, (1, 0, 3, 2))), a)
-    check(a.transpose(1, 0, 3, 2), turned(a))
+    of_transposed = compiled(lambda x: gf.linalg.eigh(gf.permute_dims(x, (1, 0, 3, 2))), a)
+    check(a.transpose(1, 0, 3, 2), of_transposed(a))
     plan = compiled(gf.linalg.eigh, a[0], shapes=[("n", 6, 6)])
     for count in (9, 1, 8, 0):
         check_values = np.asarray(plan(a[0, :count])[0])

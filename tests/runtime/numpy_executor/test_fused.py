@@ -52,8 +52,8 @@ def test_a_place_is_picked_of_rows_that_a_reduction_leaves_one(monkeypatch, rng,
     with gf.Graph() as g:
         x = gf.placeholder(shape, name="x")
         least = gf.min(x, axis=-1, keepdims=True)
-        place = gf.zeros_like(least, dtype=gf.int64)
-        fetches = [gf.take(least, [0], axis=-1), gf.take_along_axis(least, place, axis=-1) + 1]
+        index = gf.zeros_like(least, dtype=gf.int64)
+        fetches = [gf.take(least, [0], axis=-1), gf.take_along_axis(least, index, axis=-1) + 1]
     agree(monkeypatch, g, fetches, arrays(rng, [x], 5))
 
 

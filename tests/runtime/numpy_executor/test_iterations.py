@@ -248,13 +248,13 @@ def test_gradients_by_differences() -> None:
         assert one_kernel(plan)
         _, *got = plan(*values)
         for number, slope in enumerate(got):
-            for place in np.ndindex(slope.shape):
+            for index in np.ndindex(slope.shape):
                 sides = []
                 for step in (1e-6, -1e-6):
                     moved = [np.array(v) for v in values]
-                    moved[number][place] += step
+                    moved[number][index] += step
                     sides.append(float(plan(*moved)[0]))
-                assert slope[place] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6)
+                assert slope[index] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6)
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
@@ -352,8 +352,8 @@ def test_lanes_along_short_axes(count: int, monkeypatch: pytest.MonkeyPatch) -> 
         picked, table = gf.placeholder(("n", 2, 3), gf.int32), gf.placeholder((7,))
 
         def iteration(c: gf.Tensor, v: gf.Tensor) -> Any:
-            places = gf.reshape(gf.arange(6, dtype=gf.float32), (2, 3))
-            return gf.maximum(c * w + v, places) - u * table[picked], c + v
+            limits = gf.reshape(gf.arange(6, dtype=gf.float32), (2, 3))
+            return gf.maximum(c * w + v, limits) - u * table[picked], c + v
 
         last, stack = gf.scan(iteration, x, rows, reverse=True)
     rng = np.random.default_rng(14)

@@ -121,10 +121,10 @@ def test_blocks_follow_one_another(count: int) -> None:
     with gf.Session(graph) as session:
         plan = session.compile([*result], feeds=[n, table, rows])
         assert "its iterations are one kernel" in plan.explain()
-        place, row = 3, np.float32(1)
+        slot, row = 3, np.float32(1)
         for _ in range(count):
-            place, row = (place * 5 + values[place]) % 7, row * np.float32(0.5) + 1
-        wanted = [np.array(count), np.array(place), values, np.full((3, 50), row, np.float32)]
+            slot, row = (slot * 5 + values[slot]) % 7, row * np.float32(0.5) + 1
+        wanted = [np.array(count), np.array(slot), values, np.full((3, 50), row, np.float32)]
         same(plan(count, values, given), wanted)
 
 

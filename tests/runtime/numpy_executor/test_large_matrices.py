@@ -104,9 +104,9 @@ def test_a_triangle_with_a_zero_is_refused(rng):
     a, _ = triangle(rng, (), 90, "float32", upper=True, unit=False)
     plan = compiled(lambda x: gf.linalg.solve_triangular(x, x, upper=True), a)
     assert np.all(np.isfinite(plan(a)))
-    for place in (0, 50, 89):
+    for index in (0, 50, 89):
         bad = a.copy()
-        bad[place, place] = 0
+        bad[index, index] = 0
         with pytest.raises(ExecutionError, match="a matrix is singular: it has a 0"):
             plan(bad)
 
@@ -138,9 +138,9 @@ def test_cholesky_of_an_ill_conditioned_matrix(rng):
 def test_what_cholesky_refuses(rng):
     a = positive(rng, (), 150, "float32")
     plan = compiled(gf.linalg.cholesky, a)
-    for place in (0, 70, 149):
+    for index in (0, 70, 149):
         bad = a.copy()
-        bad[place, place] = -1
+        bad[index, index] = -1
         with pytest.raises(ExecutionError, match="cholesky: a matrix is not positive definite"):
             plan(bad)
     a[100, 100] = np.nan

@@ -11,7 +11,7 @@ import graphfw as gf
 from graphfw.ir.dtype import as_dtype
 from graphfw.runtime.numpy_executor.codegen.target import host
 from graphfw.runtime.numpy_executor.sorting.network import BLOCK, levels_of
-from tests.support.orders import KINDS, drawn, places_of, same
+from tests.support.orders import KINDS, drawn, indices_of, same
 
 DTYPES = "int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64".split()
 
@@ -38,7 +38,7 @@ def compiled(x: Any, function: Any, dims: Any = None, threads: int = 1) -> tuple
 
 def check(x: Any, axis: int, descending: bool, **how: Any) -> None:
     """See that a sort is native, and what a stable one makes of an array."""
-    ordered = np.take_along_axis(x, places_of(x, axis, descending), axis)
+    ordered = np.take_along_axis(x, indices_of(x, axis, descending), axis)
     plan, native = compiled(x, lambda x: gf.sort(x, axis=axis, descending=descending), **how)
     assert native is is_native(x.dtype.name, x.shape[axis])
     same(np.asarray(plan(x)), ordered)
@@ -83,7 +83,7 @@ def test_lines_that_lie_in_any_way(rng, dtype):
             wanted = np.asarray(view(gf.asarray(x)))
             plan, native = compiled(x, lambda x, view=view, axis=axis: gf.sort(view(x), axis=axis))
             assert native
-            ordered = np.take_along_axis(wanted, places_of(wanted, axis, False), axis)
+            ordered = np.take_along_axis(wanted, indices_of(wanted, axis, False), axis)
             same(np.asarray(plan(x)), ordered)
 
 
@@ -122,13 +122,13 @@ def test_long_lines_are_sorted_in_runs(rng, dtype, descending):
     for shape in [(513,), (2049,), (9001,), (2, 8200), (70_001,)]:
         for kind in KINDS:
             x = drawn(rng, shape, dtype, kind)
-            ordered = np.take_along_axis(x, places_of(x, -1, descending), -1)
+            ordered = np.take_along_axis(x, indices_of(x, -1, descending), -1)
             plan, native = compiled(x, lambda x: gf.sort(x, descending=descending), threads=2)
             assert native or host().vector_bytes < 64
             same(np.asarray(plan(x)), ordered)
     x = drawn(rng, (3, 8195), dtype, "extremes")
     plan, _ = compiled(x, lambda x: gf.sort(x[::-1, ::-1], descending=descending))
-    ordered = np.take_along_axis(x[::-1, ::-1], places_of(x[::-1, ::-1], -1, descending), -1)
+    ordered = np.take_along_axis(x[::-1, ::-1], indices_of(x[::-1, ::-1], -1, descending), -1)
     same(np.asarray(plan(x)), ordered)
 
 
@@ -140,7 +140,7 @@ def test_lines_that_are_not_long_are_sorted_in_runs(rng, dtype, descending):
             x = drawn(rng, (size,), dtype, kind)
             plan, native = compiled(x, lambda x: gf.sort(x, descending=descending))
             assert native is (host().vector_bytes >= 32)
-            same(np.asarray(plan(x)), x[places_of(x, 0, descending)])
+            same(np.asarray(plan(x)), x[indices_of(x, 0, descending)])
 
 
 def test_few_short_lines(rng):

@@ -40,40 +40,40 @@ from tests.support.kernels import TARGETS
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fixed_b", [False, True])
-@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+@pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, rng):
+def test_sizes_around_the_tiles(dtype, transposed_a, transposed_b, fixed_b, rng):
     for m, n, k in [
         *[(1, 1, 1), (1, 65, 40), (2, 31, 3), (3, 33, 64), (4, 5, 33), (5, 16, 2), (7, 17, 1)],
         *[(8, 64, 8), (13, 15, 100), (14, 47, 31), (15, 32, 300), (16, 10, 35), (17, 1, 50)],
         *[(28, 48, 12), (29, 65, 7), (33, 63, 5), (100, 96, 260), (260, 33, 9)],
         *[(30, 256, 1), (271, 300, 7), (9, 257, 8)],
     ]:
-        a = random(rng, (m, k), dtype, turned=turned_a)
-        b = random(rng, (k, n), dtype, turned=turned_b)
+        a = random(rng, (m, k), dtype, transposed=transposed_a)
+        b = random(rng, (k, n), dtype, transposed=transposed_b)
         assert_product(product(a, b, fixed_b=fixed_b), a, b)
 
 
-@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
-def test_every_shape_with_unknown_sizes(turned_a, turned_b, rng):
+@pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
+def test_every_shape_with_unknown_sizes(transposed_a, transposed_b, rng):
     """The code for unknown sizes is one; so all sizes can be run with it."""
     m, n, k = symbol("m"), symbol("n"), symbol("k")
     left = storage_of(np.empty(0, np.float32))
     right, out = storage_of(np.empty(0, np.float32)), storage_of(np.empty(0, np.float32))
-    a_strides: tuple[DimLike, ...] = (1, m) if turned_a else (k, 1)
-    b_strides: tuple[DimLike, ...] = (1, k) if turned_b else (n, 1)
+    a_strides: tuple[DimLike, ...] = (1, m) if transposed_a else (k, 1)
+    b_strides: tuple[DimLike, ...] = (1, k) if transposed_b else (n, 1)
     steps = matmul_steps(
         (), View(left, 0, (m, k), a_strides), View(right, 0, (k, n), b_strides), out, None
     )
     for rows in [*range(1, 34), 130]:
         for columns in [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 140]:
             length = int(rng.choice([0, 1, 2, 5, 31, 32, 33, 70, 129, 300]))
-            a = random(rng, (rows, length), "float32", turned=turned_a)
-            b = random(rng, (length, columns), "float32", turned=turned_b)
+            a = random(rng, (rows, length), "float32", transposed=transposed_a)
+            b = random(rng, (length, columns), "float32", transposed=transposed_b)
             got = np.full((rows, columns), np.nan, np.float32)
             memory = {
-                left: np.swapaxes(a, 0, 1) if turned_a else a,
-                right: np.swapaxes(b, 0, 1) if turned_b else b,
+                left: np.swapaxes(a, 0, 1) if transposed_a else a,
+                right: np.swapaxes(b, 0, 1) if transposed_b else b,
                 out: got,
             }
             run(steps, memory, {"m": rows, "n": columns, "k": length})
@@ -84,10 +84,10 @@ def test_every_shape_with_unknown_sizes(turned_a, turned_b, rng):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_vectors_of_every_size(target, dtype, rng):
-    for turned_a, turned_b in LAYOUTS:
+    for transposed_a, transposed_b in LAYOUTS:
         for m, n, k in [(13, 37, 21), (3, 9, 40), (1, 40, 70)]:
-            a = random(rng, (m, k), dtype, turned=turned_a)
-            b = random(rng, (k, n), dtype, turned=turned_b)
+            a = random(rng, (m, k), dtype, transposed=transposed_a)
+            b = random(rng, (k, n), dtype, transposed=transposed_b)
             assert_product(product(a, b, target=target), a, b)
 
 
@@ -105,11 +105,11 @@ def test_slices_and_steps(rng):
             assert_product(product(left, right), left, right)
 
 
-@pytest.mark.parametrize("turned_b", [False, True])
-def test_batches(turned_b, rng):
+@pytest.mark.parametrize("transposed_b", [False, True])
+def test_batches(transposed_b, rng):
     for batch, m, n, k in [((3,), 5, 7, 9), ((2, 3), 17, 33, 20), ((4, 1, 2), 1, 40, 33)]:
         a = random(rng, (*batch, m, k), "float32")
-        b = random(rng, (*batch, k, n), "float32", turned=turned_b)
+        b = random(rng, (*batch, k, n), "float32", transposed=transposed_b)
         assert_product(product(a, b), a, b)
         mixed = np.swapaxes(a, 0, -3)
         other = np.swapaxes(b, 0, -3)
@@ -138,7 +138,7 @@ def test_batches_of_unknown_size(m, n, k, rng):
     steps = matmul_steps((), *views, out, None)
     for size in (0, 1, 5):
         a = random(rng, (size, m, k), "float32")
-        b = random(rng, (size, k, n), "float32", turned=True)
+        b = random(rng, (size, k, n), "float32", transposed=True)
         got = np.full((size, m, n), np.nan, np.float32)
         run(steps, {left: a, right: np.swapaxes(b, 1, 2), out: got}, {"count": size})
         assert_product(got, a, b)
@@ -146,13 +146,13 @@ def test_batches_of_unknown_size(m, n, k, rng):
 
 def test_large_enough_for_several_chunks(rng):
     for m, n, k in [(520, 300, 300), (300, 1200, 70)]:
-        a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32", turned=True)
+        a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32", transposed=True)
         assert_product(product(a, b), a, b)
         assert_product(product(a, b.copy(), fixed_b=True), a, b)
 
 
 def test_long_sums_are_split(rng):
-    a, b = random(rng, (9, 20000), "float32", turned=True), random(rng, (20000, 40), "float32")
+    a, b = random(rng, (9, 20000), "float32", transposed=True), random(rng, (20000, 40), "float32")
     memory: dict[Storage, Array] = {}
     out = np.empty((9, 40), np.float32)
     steps = matmul_steps((), view_of(a, memory), view_of(b, memory), storage_of(out), None)
@@ -162,20 +162,23 @@ def test_long_sums_are_split(rng):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 4), (5, 0, 4), (5, 3, 0), (1, 40, 0), (5, 1, 0)])
-@pytest.mark.parametrize("turned_b", [False, True])
-def test_sizes_of_zero(m, n, k, turned_b, rng):
+@pytest.mark.parametrize("transposed_b", [False, True])
+def test_sizes_of_zero(m, n, k, transposed_b, rng):
     for fixed_b in (False, True):
-        a, b = random(rng, (m, k), "float32"), random(rng, (k, n), "float32", turned=turned_b)
+        a, b = (
+            random(rng, (m, k), "float32"),
+            random(rng, (k, n), "float32", transposed=transposed_b),
+        )
         np.testing.assert_array_equal(product(a, b, fixed_b=fixed_b), np.zeros((m, n)))
     a, b = random(rng, (0, m, k), "float32"), random(rng, (0, k, n), "float32")
     assert product(a, b).shape == (0, m, n)
 
 
-@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
-def test_nan_and_infinity_stay_in_their_rows_and_columns(turned_a, turned_b, rng):
+@pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
+def test_nan_and_infinity_stay_in_their_rows_and_columns(transposed_a, transposed_b, rng):
     for rows in (3, 20):
-        a = random(rng, (rows, 50), "float32", turned=turned_a)
-        b = random(rng, (50, 37), "float32", turned=turned_b)
+        a = random(rng, (rows, 50), "float32", transposed=transposed_a)
+        b = random(rng, (50, 37), "float32", transposed=transposed_b)
         a[1, 4], b[7, 36], b[9, 20] = np.inf, np.nan, -np.inf
         with np.errstate(invalid="ignore"):
             expected = a.astype(np.float64) @ b
@@ -378,9 +381,9 @@ def gated(dtype: DType, width: int, rows: int) -> tuple[Kernel, tuple[DimLike, .
 def test_sections(batch, m, width, k, dtype, kept, rng):
     """An element of each section of the columns at a time, in whatever way the product is made."""
     kind = as_dtype(dtype)
-    for turned_b, fixed_b in [(False, False), (True, False), (False, True), (True, True)]:
+    for transposed_b, fixed_b in [(False, False), (True, False), (False, True), (True, True)]:
         a = random(rng, (*batch, m, k), kind.dtype)
-        b = random(rng, (*batch, k, 3 * width), kind.dtype, turned=turned_b)
+        b = random(rng, (*batch, k, 3 * width), kind.dtype, transposed=transposed_b)
         whole = product(a, b)
         first, second, third = np.split(whole, 3, axis=-1)
         expected = np.maximum(first, third) + second
@@ -389,8 +392,8 @@ def test_sections(batch, m, width, k, dtype, kept, rng):
         out, target = storage_of(expected), storage_of(whole)
         memory[out], memory[target] = np.zeros_like(expected), np.zeros_like(whole)
         kernel, params = gated(kind, width, math.prod(batch) * m)
-        places = ((1, 4), (2, 5))
-        epilogue = Epilogue(kernel, (None, out), params, 0, 2, sections=3, begins=places)
+        begins = ((1, 4), (2, 5))
+        epilogue = Epilogue(kernel, (None, out), params, 0, 2, sections=3, begins=begins)
         steps = matmul_steps((), left, right, target if kept else None, epilogue, fixed_b=fixed_b)
         run(steps, memory)
         scale = float(np.abs(whole.astype("float64")).max(initial=1))

@@ -39,16 +39,16 @@ def half(name: str) -> np.dtype:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fixed_b", [False, True])
-@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+@pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
 @pytest.mark.parametrize(("dtype", "pairs"), WAYS)
-def test_sizes_around_the_tiles(dtype, pairs, turned_a, turned_b, fixed_b, rng):
+def test_sizes_around_the_tiles(dtype, pairs, transposed_a, transposed_b, fixed_b, rng):
     for m, n, k in [
         *[(1, 1, 1), (1, 65, 40), (2, 31, 3), (3, 33, 64), (5, 16, 2), (7, 1, 50)],
         *[(14, 47, 31), (17, 33, 300), (33, 63, 5), (100, 96, 260), (271, 300, 7)],
         (270, 150, 1031),
     ]:
-        a = random(rng, (m, k), half(dtype), turned=turned_a)
-        b = random(rng, (k, n), half(dtype), turned=turned_b)
+        a = random(rng, (m, k), half(dtype), transposed=transposed_a)
+        b = random(rng, (k, n), half(dtype), transposed=transposed_b)
         assert_product(product(a, b, fixed_b=fixed_b, pairs=pairs), a, b)
 
 
@@ -56,10 +56,10 @@ def test_sizes_around_the_tiles(dtype, pairs, turned_a, turned_b, fixed_b, rng):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_vectors_of_every_size(target, dtype, rng):
-    for turned_a, turned_b in LAYOUTS:
+    for transposed_a, transposed_b in LAYOUTS:
         for m, n, k in [(13, 37, 21), (3, 9, 40), (1, 40, 70)]:
-            a = random(rng, (m, k), half(dtype), turned=turned_a)
-            b = random(rng, (k, n), half(dtype), turned=turned_b)
+            a = random(rng, (m, k), half(dtype), transposed=transposed_a)
+            b = random(rng, (k, n), half(dtype), transposed=transposed_b)
             assert_product(product(a, b, target=target), a, b)
 
 

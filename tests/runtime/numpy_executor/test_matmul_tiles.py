@@ -56,9 +56,9 @@ def error(got: Array, a: Array, b: Array) -> Array:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("fixed_b", [False, True])
-@pytest.mark.parametrize(("turned_a", "turned_b"), LAYOUTS)
+@pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, precision, rng):
+def test_sizes_around_the_tiles(dtype, transposed_a, transposed_b, fixed_b, precision, rng):
     for m, n, k in [
         (9, 1, 1),
         (16, 16, 32),
@@ -67,8 +67,8 @@ def test_sizes_around_the_tiles(dtype, turned_a, turned_b, fixed_b, precision, r
         (50, 140, 300),
         (33, 5, 0),
     ]:
-        a = random(rng, (m, k), as_dtype(dtype).dtype, turned=turned_a)
-        b = random(rng, (k, n), as_dtype(dtype).dtype, turned=turned_b)
+        a = random(rng, (m, k), as_dtype(dtype).dtype, transposed=transposed_a)
+        b = random(rng, (k, n), as_dtype(dtype).dtype, transposed=transposed_b)
         got = by_tiles(a, b, fixed_b=fixed_b, precision=precision)
         if (dtype, precision) == ("float32", "high"):
             assert (error(got, a, b) <= 2.0**-14).all()
@@ -94,7 +94,7 @@ def test_unknown_sizes(rng):
     steps = matmul_steps((), *views, out, None, target=AVX512, tiles=FORM)
     for sizes in [(1, 40, 30), (5, 3, 0), (60, 70, 300), (300, 40, 17)]:
         a = random(rng, sizes[::2], np.float32)
-        b = random(rng, sizes[:0:-1], np.float32, turned=True)
+        b = random(rng, sizes[:0:-1], np.float32, transposed=True)
         got = np.full(sizes[:2], np.nan, np.float32)
         memory: dict[Storage, Array] = {left: a, right: b.T, out: got}
         run(steps, memory, dict(zip("mnk", sizes, strict=True)))
@@ -321,11 +321,11 @@ def test_programs(monkeypatch, rng):
     for tolerance, got in ((1e-5, highest), (1e-3, high)):
         for result, exact in zip(got, without, strict=True):
             np.testing.assert_allclose(result, exact, rtol=tolerance, atol=10 * tolerance)
-    for place in range(1, len(fetches)):
-        np.testing.assert_array_equal(one[place], highest[place])
-        np.testing.assert_array_equal(three[place], highest[place])
-        assert (highest[place] != high[place]).any()
-        assert (highest[place] != without[place]).any()
+    for number in range(1, len(fetches)):
+        np.testing.assert_array_equal(one[number], highest[number])
+        np.testing.assert_array_equal(three[number], highest[number])
+        assert (highest[number] != high[number]).any()
+        assert (highest[number] != without[number]).any()
 
 
 def test_the_option_of_sessions(rng):

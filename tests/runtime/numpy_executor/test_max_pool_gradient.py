@@ -70,8 +70,8 @@ def test_sizes(monkeypatch, rng, shape, window, dims):
     g, y, tensors = gradient(shape, window, dims=names)
     rank = len(shape) - 2
     steps = (window,) * rank if isinstance(window, int) else window
-    places = [size // step for size, step in zip(shape[2:], steps, strict=True)]
-    given = rng.standard_normal((*shape[:2], *places)).astype(np.float32)
+    indices = [size // step for size, step in zip(shape[2:], steps, strict=True)]
+    given = rng.standard_normal((*shape[:2], *indices)).astype(np.float32)
     given[rng.random(given.shape) < 0.2] = -0.0
     x = images(rng, shape, "float32")
     found = routed(monkeypatch, g, y, dict(zip(tensors, [x, given], strict=True)))
@@ -134,6 +134,6 @@ def test_other_windows_are_not(monkeypatch, rng, name):
 def test_places_that_are_wanted_too(monkeypatch, rng):
     with gf.Graph() as g:
         x = gf.placeholder((2, 3, 8, 8), name="x")
-        pooled, places = gf.max_pool(x, 2, return_indices=True)
-        y = grad(gf.sum(pooled * gf.astype(places, gf.float32)), x)
+        pooled, indices = gf.max_pool(x, 2, return_indices=True)
+        y = grad(gf.sum(pooled * gf.astype(indices, gf.float32)), x)
     routed(monkeypatch, g, y, {x: images(rng, (2, 3, 8, 8), "float32")}, is_routed=False)

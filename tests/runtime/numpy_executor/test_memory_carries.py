@@ -84,8 +84,8 @@ LOOPS = {
         lambda i, x: (lambda y: y.at[i % 2].set(y[i % 5] + y[1]))(x.at[i % 3].set(x[4] + 1)),
         (((5,), "int32"),),
     ),
-    "a place carried": Loop(
-        lambda i, x, place: (x.at[place].add(1), (place * 5 + x[i]) % 7),
+    "a carried position": Loop(
+        lambda i, x, slot: (x.at[slot].add(1), (slot * 5 + x[i]) % 7),
         (((20,), "int64"), ((), "int64")),
     ),
     "two arrays": Loop(
@@ -120,7 +120,7 @@ def test_loops(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
             steps,
         )
     feeds = {x: rng.integers(0, 5, x.shape).astype(x.dtype.dtype) for x in first}
-    if "place" in name:
+    if name == "a carried position":
         feeds[first[1]] = np.array(2, np.int64)
     compared(
         monkeypatch, g, [*last[1:], seen], {**feeds, steps: rng.normal(size=length).astype("f")}
@@ -220,16 +220,14 @@ def test_gradients() -> None:
 @pytest.mark.parametrize("index", [5, -6, 2**40])
 def test_indices_out_of_range_are_errors(index: int) -> None:
     with gf.Graph() as g:
-        place = gf.placeholder((), gf.int64, name="place")
+        slot = gf.placeholder((), gf.int64, name="slot")
         x = gf.placeholder((5,), name="x")
-        y = gf.fori_loop(0, 3, lambda i, c: c.at[place * (i // 2)].set(c[0] + 1), x)
+        y = gf.fori_loop(0, 3, lambda i, c: c.at[slot * (i // 2)].set(c[0] + 1), x)
     with gf.Session(g) as session:
         feeds = {x: np.zeros(5, np.float32)}
         with pytest.raises(gf.ExecutionError, match=f"index {index} is out of range"):
-            session.run(y, {**feeds, place: np.array(index)})
-        np.testing.assert_array_equal(
-            session.run(y, {**feeds, place: np.array(4)}), [2, 0, 0, 0, 3]
-        )
+            session.run(y, {**feeds, slot: np.array(index)})
+        np.testing.assert_array_equal(session.run(y, {**feeds, slot: np.array(4)}), [2, 0, 0, 0, 3])
 
 
 def test_what_is_fed_stays_as_it_is_and_variables_change_in_the_end() -> None:

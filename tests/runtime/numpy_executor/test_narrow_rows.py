@@ -60,15 +60,15 @@ def test_rolls_among_other_work(rng):
     x, w = (rng.integers(-9, 9, shape).astype(np.float64) for shape in ((50, 3), (3, 3)))
 
     def function(x: Any, w: Any) -> list[Any]:
-        turned = gf.roll(x * 2, 1, axis=-1)
+        rolled = gf.roll(x * 2, 1, axis=-1)
         return [
-            gf.sum(turned * x, axis=-1),
-            gf.sum(turned, axis=0),
-            turned @ w,
-            gf.roll(gf.roll(x + turned, 1, axis=-1), 1, axis=0),
+            gf.sum(rolled * x, axis=-1),
+            gf.sum(rolled, axis=0),
+            rolled @ w,
+            gf.roll(gf.roll(x + rolled, 1, axis=-1), 1, axis=0),
             gf.roll(gf.cumulative_sum(x, axis=0), -1, axis=1) - x,
-            gf.where(turned > 0, turned, x[::-1]),
-            gf.concat([turned, x], axis=1),
+            gf.where(rolled > 0, rolled, x[::-1]),
+            gf.concat([rolled, x], axis=1),
             gf.max(gf.roll(x, 1, axis=1) - x),
             gf.roll(x.T[:, :4], 1, axis=-1),
         ]

@@ -144,13 +144,13 @@ def test_weights_from_around_draws_and_checks() -> None:
     with gf.Graph() as graph:
         x = gf.placeholder(("t", 40))
         w = gf.placeholder((40, 40))
-        place = gf.placeholder((), gf.int64)
+        index = gf.placeholder((), gf.int64)
 
         def inner(c: Any, v: Any) -> Any:
             return gf.tanh(c @ w + v), None
 
         def outer(c: Any, _: Any) -> Any:
-            return gf.scan(inner, c, x)[0] + gf.take(c, place), None
+            return gf.scan(inner, c, x)[0] + gf.take(c, index), None
 
         last = gf.scan(outer, x[0], length=3)[0]
         noise = gf.scan(
@@ -167,14 +167,14 @@ def test_weights_from_around_draws_and_checks() -> None:
             feeds = {
                 x: rng.normal(size=(size + 1, 40)).astype(np.float32),
                 w: rng.normal(size=(40, 40)).astype(np.float32) / 6,
-                place: 7,
+                index: 7,
             }
             for got, right in zip(
                 session.run([last, noise], feeds), plain.run([last, noise], feeds), strict=True
             ):
                 np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
             with pytest.raises(gf.ExecutionError, match="40"):
-                session.run(last, {**feeds, place: 40})
+                session.run(last, {**feeds, index: 40})
 
 
 def test_a_failure_inside_says_where_and_leaves_all_as_it_was(
@@ -183,7 +183,7 @@ def test_a_failure_inside_says_where_and_leaves_all_as_it_was(
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # "values" meets the failure itself
     with gf.Graph() as graph:
         x = gf.placeholder((4,), gf.float64)
-        places = gf.placeholder((3,), gf.int64)
+        indices = gf.placeholder((3,), gf.int64)
 
         def outer(c: Any, i: Any) -> Any:
             def inner(d: Any) -> Any:
@@ -191,10 +191,10 @@ def test_a_failure_inside_says_where_and_leaves_all_as_it_was(
 
             return gf.while_loop(lambda d: gf.max(d) > 1e-3, inner, c), None
 
-        last = gf.scan(outer, x, places)[0]
+        last = gf.scan(outer, x, indices)[0]
     value = np.float64([5, 1, 9, 3])
     with gf.Session(graph) as session:
-        plan = session.compile(last, feeds=[x, places])
+        plan = session.compile(last, feeds=[x, indices])
         right = plan(value, [0, 1, 2])
         with pytest.raises(gf.ExecutionError) as caught:
             plan(value, [4, 1, 4])

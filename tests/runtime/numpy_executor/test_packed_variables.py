@@ -116,18 +116,18 @@ SCALES = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 33])
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("turned", [False, True])
-def test_products(rng, rows, scale, turned):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products(rng, rows, scale, transposed):
     for number, (k, n) in enumerate([(70, 45), (33, 131), (64, 64), (1, 3)]):
         dtype = DTYPES[(number + rows) % len(DTYPES)]
-        scales = rng.standard_normal(k if turned else n).astype(np.float32)
+        scales = rng.standard_normal(k if transposed else n).astype(np.float32)
         x = rng.standard_normal((rows, k)).astype(np.float32)
 
         def product(w, x, scales=scales, rows=rows):
             right = SCALES[scale](gf.astype(w, gf.float32), gf.constant(scales))
-            return gf.relu(x @ (right.T if turned else right)) + 1
+            return gf.relu(x @ (right.T if transposed else right)) + 1
 
-        contents = drawn(rng, (n, k) if turned else (k, n), dtype)
+        contents = drawn(rng, (n, k) if transposed else (k, n), dtype)
         compared(product, contents, [x])
         compared(lambda w, x, f=product, rows=rows: f(w, x[:rows]), contents, [x])
 
@@ -138,14 +138,14 @@ def test_products(rng, rows, scale, turned):
 @pytest.mark.parametrize("rows", [1, 3, 20])
 def test_products_of_other_dtypes(rng, dtype, computed, rows):
     x = rng.standard_normal((rows, 71)).astype(np.float32)
-    for contents, turned in (
+    for contents, transposed in (
         (drawn(rng, (71, 40), dtype), False),
         (drawn(rng, (40, 71), dtype), True),
     ):
 
-        def product(w, x, turned=turned):
+        def product(w, x, transposed=transposed):
             right = gf.astype(w, computed)
-            return gf.astype(x[:rows], computed) @ (right.T if turned else right)
+            return gf.astype(x[:rows], computed) @ (right.T if transposed else right)
 
         compared(product, contents, [x])
 
@@ -228,12 +228,12 @@ def test_a_run_that_fails_changes_nothing(rng):
     contents = drawn(rng, (5, 7), "int4")
     with gf.Graph() as g:
         w = gf.Variable(contents, name="w", trainable=False)
-        place = gf.placeholder((), "int64", name="place")
+        index = gf.placeholder((), "int64", name="place")
         change = gf.update(w, w[::-1])
-        bad = gf.astype(w, gf.float32)[place]
+        bad = gf.astype(w, gf.float32)[index]
     with gf.Session(g) as session:
         with pytest.raises(gf.GraphfwError):
-            session.run([change, bad], {place: 5})
+            session.run([change, bad], {index: 5})
         same(session[w], contents)
 
 

@@ -64,9 +64,9 @@ def agree(monkeypatch, g, y, left, feeds, *, is_fused=True, is_exact=True, rtol=
     monkeypatch.setenv("GRAPHFW_JIT", "0")
     (reference,) = results(g, [y], feeds)
     monkeypatch.setenv("GRAPHFW_JIT", "1")
-    places = [array.astype(np.float64) for array in (found, reference)]
-    size = np.abs(places[1]).max(initial=1)
-    np.testing.assert_allclose(*places, rtol=rtol, atol=rtol * size)
+    arrays = [array.astype(np.float64) for array in (found, reference)]
+    size = np.abs(arrays[1]).max(initial=1)
+    np.testing.assert_allclose(*arrays, rtol=rtol, atol=rtol * size)
 
 
 SIZES = [(1, 2, 3), (2, 7, 5), (5, 3, 1), (33, 64, 17), (300, 129, 31), (261, 40, 64), (3, 600, 9)]
@@ -87,17 +87,17 @@ def test_sizes_and_dtypes(monkeypatch, rng, m, k, n, dtype):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("is_sized", [False, True])
 @pytest.mark.parametrize("m", [0, 1, 2, 9, 270])
-def test_broadcasts_slices_and_symbolic_rows(monkeypatch, rng, m, is_sized, turned):
+def test_broadcasts_slices_and_symbolic_rows(monkeypatch, rng, m, is_sized, transposed):
     with gf.Graph() as g:
         rows = m if is_sized else "m"
         x = gf.placeholder((rows, 95), name="x")
         row, column = gf.placeholder((70,), name="row"), gf.placeholder((rows, 1), name="column")
-        w = gf.placeholder((21, 70) if turned else (70, 21), name="w")
+        w = gf.placeholder((21, 70) if transposed else (70, 21), name="w")
         left = gf.tanh(x[:, 5:75] * row + column)
-        y = left @ (w.T if turned else w) + gf.exp(column)
+        y = left @ (w.T if transposed else w) + gf.exp(column)
     feeds = {t: random(rng, t, {"m": m}) for t in (x, row, column, w)}
     agree(monkeypatch, g, y, left, feeds, is_fused=not is_sized or m != 1, is_exact=is_sized)
 
@@ -186,11 +186,11 @@ def test_what_has_other_readers_is_kept(rng):
         x, w = gf.placeholder((40, 8), name="x"), gf.placeholder((8, 8), name="w")
         left = gf.relu(x) * 2
         twice = [left @ w, gf.sum(left, axis=0)]
-        itself, turned = left @ left.T, left.T @ x
+        itself, mixed = left @ left.T, left.T @ x
     feeds = {t: random(rng, t, {}) for t in (x, w)}
-    for fetches in (twice, [itself], [turned]):
+    for fetches in (twice, [itself], [mixed]):
         assert not has_prologue(g, fetches, feeds)
-    first, total, square, across = results(g, [*twice, itself, turned], feeds)
+    first, total, square, across = results(g, [*twice, itself, mixed], feeds)
     wanted = np.maximum(feeds[x], 0) * 2
     np.testing.assert_allclose(first, wanted @ feeds[w], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(total, wanted.sum(0), rtol=1e-5)
@@ -262,12 +262,12 @@ WHERE = {"b": True, "b across": False}
 """The layouts of the tensor of a right operand, and whether the operand is its transpose."""
 
 
-def right_product(m, k, n, dtype, turned, batch=()):
+def right_product(m, k, n, dtype, transposed, batch=()):
     with gf.Graph() as g:
         x = gf.placeholder((*batch, m, k), dtype, name="x")
-        w = gf.placeholder((*batch, n, k) if turned else (*batch, k, n), dtype, name="w")
+        w = gf.placeholder((*batch, n, k) if transposed else (*batch, k, n), dtype, name="w")
         right = gf.relu(w) * 2 + 1
-        y = gf.tanh(x @ (gf.swapaxes(right, -1, -2) if turned else right))
+        y = gf.tanh(x @ (gf.swapaxes(right, -1, -2) if transposed else right))
     return g, x, w, right, y
 
 
@@ -317,23 +317,23 @@ def test_right_operands_of_batches(monkeypatch, rng, way, members):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("m", [1, 3, 9, 16, 17])
-def test_weights_in_few_bits(rng, m, turned):
+def test_weights_in_few_bits(rng, m, transposed):
     """Each is widened and scaled where it is multiplied, whether it is fed or a variable."""
     k, n = 640, 1030
-    bits = rng.integers(-127, 128, (n, k) if turned else (k, n)).astype(np.int8)
-    factors = rng.random((n, 1) if turned else (n,), np.float32)
+    bits = rng.integers(-127, 128, (n, k) if transposed else (k, n)).astype(np.int8)
+    factors = rng.random((n, 1) if transposed else (n,), np.float32)
     array = rng.standard_normal((m, k), np.float32)
     wanted = bits * factors.astype(np.float64)
-    wanted = array @ (wanted.T if turned else wanted)
+    wanted = array @ (wanted.T if transposed else wanted)
     with gf.Graph() as g:
         x = gf.placeholder((m, k), name="x")
         for w in (gf.placeholder(bits.shape, gf.int8, name="w"), gf.Variable(bits, name="v")):
             wide = gf.astype(w, gf.float32) * factors
-            y = x @ (wide.T if turned else wide)
+            y = x @ (wide.T if transposed else wide)
             feeds = {t: a for t, a in ((x, array), (w, bits)) if not isinstance(t, gf.Variable)}
-            way = "b" if turned else "b across"
+            way = "b" if transposed else "b across"
             assert computed(g, [y], feeds) == (way if m > item.INLINE_ROWS else "inline")
             (found,) = results(g, [y], feeds)
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)

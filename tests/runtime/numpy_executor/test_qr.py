@@ -98,9 +98,9 @@ def test_squares_that_float32_has_not(scale, shape, rng):
 def test_what_is_not_finite_is_no_error(value, shape, rng):
     a = drawn(rng, shape, "float32")
     plan = compiled(qr(), a)
-    for place in ((0, 0), (2, 0), (-1, -1)):
+    for index in ((0, 0), (2, 0), (-1, -1)):
         bad = a.copy()
-        bad[(*[1] * (len(shape) - 2), *place)] = value
+        bad[(*[1] * (len(shape) - 2), *index)] = value
         assert not np.isfinite(np.asarray(plan(bad).R)).all()
 
 

@@ -174,8 +174,8 @@ def test_constants_of_the_program_are_not_stored_again(rng, kept):
     (recipe,) = recipes(kept)
     assert recipe.stat().st_size < 50_000
     for changed in (*weights, factor):
-        place = tuple([int(rng.integers(0, size)) for size in changed.shape])
-        changed[place] += 1
+        index = tuple([int(rng.integers(0, size)) for size in changed.shape])
+        changed[index] += 1
         g, x, y = scored(weights, factor)
         with gf.Session(g, verify="off") as session:
             plan = session.compile(y, [x])

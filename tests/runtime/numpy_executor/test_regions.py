@@ -290,16 +290,18 @@ def test_where_python_looks_arrays_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loop_goes_on_after_an_iteration_that_failed() -> None:
     with gf.Graph() as graph:
-        places = gf.placeholder((5,), gf.int64)
+        indices = gf.placeholder((5,), gf.int64)
         table = gf.placeholder((4, 4), gf.float64)
-        last = gf.scan(lambda c, i: (c @ table + gf.take(table, i, axis=0), None), table[0], places)
+        last = gf.scan(
+            lambda c, i: (c @ table + gf.take(table, i, axis=0), None), table[0], indices
+        )
     value = np.random.default_rng(7).normal(size=(4, 4))
     with gf.Session(graph) as session:
-        plan = session.compile(last[0], feeds=[places, table])
+        plan = session.compile(last[0], feeds=[indices, table])
         for good in ([0, 1, 2, 3, 0], [3, 3, 3, 3, 1]):
             carry = value[0]
-            for place in good:
-                carry = carry @ value + value[place]
+            for index in good:
+                carry = carry @ value + value[index]
             np.testing.assert_allclose(plan(good, value), carry)
             with pytest.raises(gf.ExecutionError, match="iteration 2 of the scan"):
                 plan([0, 1, 9, 3, 0], value)
@@ -422,12 +424,12 @@ def test_results_of_loops_in_other_shapes() -> None:
         plan = session.compile([*fetches, small], feeds=[x])
         for size in (6, 2, 6):
             value = np.random.default_rng(size).uniform(1, 2, (size, 4))
-            flat, whole, expanded, turned, other = plan(value)
+            flat, whole, expanded, transposed, other = plan(value)
             half = value / 2
             np.testing.assert_array_equal(flat, half.reshape(-1))
             np.testing.assert_array_equal(whole, half)
             np.testing.assert_array_equal(expanded, half[:, None])
-            np.testing.assert_array_equal(turned, half.T)
+            np.testing.assert_array_equal(transposed, half.T)
             np.testing.assert_array_equal(other, value.reshape(2, -1))
             assert not np.may_share_memory(flat, whole)
 

@@ -43,10 +43,10 @@ class Chain:
         self.count, self.total = count, waves * (waves + 1) // 2
         cut = count // 3
         between = [(0, 8 * count * i) for i in range(waves - 1)]
-        places = [(1, 0), *between, (2, 0)]
+        points = [(1, 0), *between, (2, 0)]
         rows = []
         for i in range(waves):
-            (a, at), (b, to) = places[i : i + 2]
+            (a, at), (b, to) = points[i : i + 2]
             first = StepCall(add, [(a, at), (b, to)], [i + 1], cut)
             second = StepCall(add, [(a, at + 8 * cut), (b, to + 8 * cut)], [i + 1], count - cut)
             rows.append(Wave([first, second], parallel))

@@ -64,17 +64,17 @@ def test_in_a_loop(rng):
     known, x = np.sort(rng.normal(size=40)), rng.normal(size=(6, 9))
 
     def found(total, row):
-        places = gf.searchsorted(known, row)
-        return total + places, places
+        indices = gf.searchsorted(known, row)
+        return total + indices, indices
 
     with gf.Graph() as g:
         rows = gf.placeholder(x.shape, "float64")
         outputs = gf.scan(found, gf.zeros(9, dtype="int64"), rows)
     plan = gf.Session(g).compile(list(outputs), [rows])
     assert "outside of native code" not in str(plan.explain())
-    total, places = plan(x)
+    total, indices = plan(x)
     expected = np.searchsorted(known, x)
-    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(total, expected.sum(0))
 
 

@@ -102,9 +102,9 @@ def test_any_axes(rng, op, axis, shape, named):
         rng.integers(-max(1, n), max(1, n), dims)
         for dims, n in zip(named, shape[axis:], strict=False)
     ]
-    places = np.broadcast_shapes(*named)
+    index_shape = np.broadcast_shapes(*named)
     x = drawn(rng, shape)
-    values = drawn(rng, (*shape[:axis], *places, *shape[axis + len(named) :]))
+    values = drawn(rng, (*shape[:axis], *index_shape, *shape[axis + len(named) :]))
     arrays = (x, values, *indices)
     wanted = one.eval(np, *arrays)
     same(computed(one, arrays), wanted)

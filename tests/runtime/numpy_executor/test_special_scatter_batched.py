@@ -132,12 +132,12 @@ def test_the_gradient_of_a_grid_sample(rng):
     images = rng.standard_normal((2, 3, 7, 8)).astype(np.float32)
     grid = rng.uniform(-1.2, 1.2, (2, 5, 4, 2)).astype(np.float32)
     with gf.Graph() as g:
-        x, places = gf.placeholder(("n", 3, 7, 8)), gf.placeholder(("n", 5, 4, 2))
-        loss = gf.sum(gf.grid_sample(x, places) ** 2)
-        gradients = gf.grad(loss, [x, places])
-    found = gf.Session(g).compile(gradients, [x, places])(images, grid)
+        x, points = gf.placeholder(("n", 3, 7, 8)), gf.placeholder(("n", 5, 4, 2))
+        loss = gf.sum(gf.grid_sample(x, points) ** 2)
+        gradients = gf.grad(loss, [x, points])
+    found = gf.Session(g).compile(gradients, [x, points])(images, grid)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRAPHFW_JIT", "0")
-        wanted = gf.Session(g).compile(gradients, [x, places])(images, grid)
+        wanted = gf.Session(g).compile(gradients, [x, points])(images, grid)
     for got, right in zip(found, wanted, strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)

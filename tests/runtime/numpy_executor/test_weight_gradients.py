@@ -64,9 +64,9 @@ def test_tile_by_tile(rng, dtype):
     for number in range(6):
         batch, channels, outputs = (int(n) for n in rng.integers((0, 16, 16), (4, 70, 70)))
         sizes, before = rng.integers(3, 20, 2), rng.integers(0, 3, 2)
-        places = [int(n) for n in sizes + before - 2 + rng.integers(0, 3, 2)]
+        output_sizes = [int(n) for n in sizes + before - 2 + rng.integers(0, 3, 2)]
         x = drawn(rng, (batch, channels, *sizes), dtype)
-        y = drawn(rng, (batch, outputs, *places), dtype)
+        y = drawn(rng, (batch, outputs, *output_sizes), dtype)
         op = op_for((3, 3), tuple(before.tolist()))
         layouts = (("plain", "plain"), ("sliced", "plain"), ("flipped", "plain"))[number % 3]
         plan, fed = plan_of(op, [x, y], layouts)
@@ -88,9 +88,9 @@ def test_any_window(rng, rank, dtype):
         kernel, stride, dilation = (tuple(rng.integers(1, 4, rank).tolist()) for _ in range(3))
         before = tuple(rng.integers(0, 4, rank).tolist())
         sizes = tuple(rng.integers(1, 30 if rank < 3 else 8, rank).tolist())
-        places = tuple(rng.integers(0, 9, rank).tolist())
+        output_sizes = tuple(rng.integers(0, 9, rank).tolist())
         x = drawn(rng, (int(rng.integers(0, 5)), channels, *sizes), dtype)
-        y = drawn(rng, (x.shape[0], outputs, *places), dtype)
+        y = drawn(rng, (x.shape[0], outputs, *output_sizes), dtype)
         op = op_for(kernel, before, stride, dilation, groups)
         got = computed(op, [x, y], [str(rng.choice(LAYOUTS))])
         close(got, op, x, y, f"{op} of {x.shape} and {y.shape}")
@@ -108,12 +108,12 @@ def test_on_lesser_processors(rng, monkeypatch, target):
     for module in (gradient, gradient_sums):
         monkeypatch.setattr(module, "host", lambda: target)
     x = drawn(rng, (3, 21, 10, 13))
-    for op, outputs, places in (
+    for op, outputs, output_sizes in (
         (op_for((3, 3), 1), 37, (10, 13)),
         (op_for((3, 2), 1, 2), 5, (5, 7)),
         (op_for((1, 3), 0, groups=3), 60, (10, 11)),
     ):
-        y = drawn(rng, (3, outputs, *places))
+        y = drawn(rng, (3, outputs, *output_sizes))
         plan, fed = plan_of(op, [x, y])
         assert {step.code.target for step in plan._run.build.steps} == {target}
         close(plan(*fed), op, x, y)

@@ -149,8 +149,8 @@ def computed(code, x, rows):
 def test_maps_and_transposes_of_vectors(rng, target, dtype):
     shape = shape_for(dtype, target)
     x = drawn(rng, (shape.lanes, shape.lanes), dtype)
-    turned = computed(MapsCode(shape), x, shape.lanes)
-    assert np.array_equal(turned, x.T)
+    maps = computed(MapsCode(shape), x, shape.lanes)
+    assert np.array_equal(maps, x.T)
     for algorithm in (F4, F2):
         for matrix in (algorithm.of_image, algorithm.of_weight, algorithm.of_result):
             x = drawn(rng, (len(matrix[0]), shape.lanes), dtype)
@@ -202,7 +202,7 @@ def test_many_channels(rng, name):
 def test_operands_that_lie_in_any_way(rng, name):
     op = op_for((2, 20, 11, 15), (33, 20, 3, 3), 1, 1)
     weights = drawn(rng, (3, 20, 3, 33))
-    turned = np.moveaxis(weights, (0, 1, 2, 3), (3, 1, 2, 0))[..., ::-1, ::-1]
+    reversed_weights = np.moveaxis(weights, (0, 1, 2, 3), (3, 1, 2, 0))[..., ::-1, ::-1]
     images = {
         "sliced": drawn(rng, (4, 21, 13, 41))[1:3, 1:, 2:, 3:18],
         "flipped": drawn(rng, (2, 20, 11, 15))[::-1, ::-1, ::-1],
@@ -211,7 +211,9 @@ def test_operands_that_lie_in_any_way(rng, name):
     }
     for what, x in images.items():
         assert x.shape == (2, 20, 11, 15)
-        assert error(convolved(op, x, turned, name), op, x, turned) <= ERRORS[name], what
+        assert (
+            error(convolved(op, x, reversed_weights, name), op, x, reversed_weights) <= ERRORS[name]
+        ), what
 
 
 def test_work_items_in_any_order_and_fixed_weights_give_the_same_bits(rng, monkeypatch, name):

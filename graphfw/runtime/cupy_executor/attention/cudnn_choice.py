@@ -19,7 +19,7 @@ own do not."""
 
 
 def why_not(capability: str) -> str:
-    """Say why cuDNN is not asked for attention; "" if it is.
+    """Return why cuDNN is not asked for attention; "" if it is.
 
     Args:
         capability: The GPU's compute capability, such as "90".
@@ -32,7 +32,7 @@ def why_not(capability: str) -> str:
 
 
 def said(nodes: Sequence[Node], capability: str) -> list[str]:
-    """Say why cuDNN is not asked for nodes that are attention; see `why_not`."""
+    """Return why cuDNN is not asked for nodes that are attention; see `why_not`."""
     found = {type(node.op): node for node in nodes}
     reason = why_not(capability)
     if found and reason:
@@ -41,7 +41,7 @@ def said(nodes: Sequence[Node], capability: str) -> list[str]:
 
 
 def declined(node: Node) -> str:
-    """Say why cuDNN is not asked for a node of attention, on any GPU; "" if it is.
+    """Return why cuDNN is not asked for a node of attention, on any GPU; "" if it is.
 
     cuDNN compiles its attention kernels for each number of queries and keys, which takes some
     tenths of a second. If the numbers differ from run to run, kernels that are compiled once are

@@ -115,7 +115,7 @@ def _result(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
 
 
 def _is_same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors differ by no more than being rounded to 16 bits, before or after moves.
+    """Return whether two tensors differ by rounding to 16 bits at most, before or after moves.
 
     With mixed precision delta is made of what has not been rounded, and the rest of what has.
     """

@@ -43,7 +43,7 @@ from graphfw.runtime.limits import switched_off
 
 
 def why_not() -> str:
-    """Say why images keep their layout; "" if they don't.
+    """Return why images keep their layout; "" if they don't.
 
     Raises:
         ArgumentError: What the environment says is neither 0 nor 1.

@@ -115,7 +115,7 @@ def channels_last_form(node: Node) -> ChannelsLastForm | None:
 
 
 def is_asked(node: Node) -> bool:
-    """Whether a node is a convolution of 16-bit floats for which cuDNN is asked, by its op."""
+    """Return whether a node is a convolution of 16-bit floats that cuDNN may compute."""
     op = node.op
     if not isinstance(op, Conv | ConvWeight) or not node.types[0].dtype.is_low_precision:
         return False
@@ -180,7 +180,7 @@ def _convolution(node: Node, op: Correlation) -> ChannelsLastForm:
 
 
 def is_matrix_product(node: Node) -> bool:
-    """Whether a convolution is a product of all pixels by a matrix, or the gradient of one."""
+    """Return whether a convolution is a product of all pixels and a matrix, or its gradient."""
     op = node.op
     assert isinstance(op, Correlation)
     weights = (node.inputs[1] if isinstance(op, Conv) else node.types[0]).shape

@@ -85,6 +85,6 @@ def _is_in_a_row(shape: Sequence[DimLike], strides: Sequence[DimLike]) -> bool:
 
 
 def _lies_well(operand: View) -> bool:
-    """Whether a view is contiguous, from an address on that is aligned as those of arrays are."""
+    """Return whether a view is contiguous, and its address aligned as those of arrays are."""
     begin = operand.offset * operand.storage.dtype.itemsize
     return _is_in_a_row(operand.shape, operand.strides) and bool(divisible(begin, WELL))

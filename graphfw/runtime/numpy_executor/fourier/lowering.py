@@ -56,7 +56,7 @@ def fourier_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -
 
 
 def why_no_fourier(node: Node) -> str:
-    """Say why a transform has no native code; "" where it has."""
+    """Return why a transform has no native code; "" where it has."""
     op, shape = node.op, node.inputs[0].shape
     if isinstance(op, FFT):
         sizes: list[DimLike] = [shape[axis] for axis in op.axes]
