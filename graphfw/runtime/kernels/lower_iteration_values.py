@@ -7,7 +7,7 @@ and taken apart again, as systems of equations are, cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce as fold
 from itertools import product
 from typing import TypeAlias
@@ -35,7 +35,11 @@ from graphfw.runtime.kernels.elements import (
     ResultElement,
 )
 from graphfw.runtime.kernels.ir import Carried, Expr
-from graphfw.runtime.kernels.lower_memory_carries import MemoryCarry, named_axes
+from graphfw.runtime.kernels.lower_memory_carries import (
+    MemoryCarry,
+    named_axes,
+    numbers_of_puts,
+)
 from graphfw.runtime.kernels.lower_values import (
     K,
     address_at,
@@ -143,8 +147,8 @@ class IterationValues:
                 self._known[entry] = self._made(*entry, [self._known[one] for one in needed])
         return self._known[_through_views(tensor, index)]
 
-    def put(self, node: Node, rest: Index) -> tuple[Index, Expr]:
-        """Return where a node puts a value in a carry in memory, and the value.
+    def puts(self, node: Node, rest: Index) -> Iterator[tuple[Index, Expr]]:
+        """Yield where a node puts values in a carry in memory, and the values, in order.
 
         Args:
             node: The node.
@@ -152,15 +156,18 @@ class IterationValues:
         """
         x, values, *indices = node.inputs
         named = named_axes(node)
-        positions = [
-            self._named(node, self.value(t, ()), x.shape[axis])
-            for t, axis in zip(indices, named, strict=True)
-        ]
-        index = (*rest[: named.start], *positions, *rest[named.start :])
-        value = self.value(values, rest)
-        if isinstance(node.op, IndexAdd):
-            value = K.add(self.value(x, index), value)
-        return index, value
+        for count, k in enumerate(numbers_of_puts(node)):
+            positions = [
+                self._named(node, self.value(t, broadcast_index(k, t.shape)), x.shape[axis])
+                for t, axis in zip(indices, named, strict=True)
+            ]
+            index = (*rest[: named.start], *positions, *rest[named.start :])
+            value = self.value(values, (*rest[: named.start], *k, *rest[named.start :]))
+            if isinstance(node.op, IndexAdd):
+                before = self._of_puts(node, index)[: 1 + count * (1 + len(indices))]
+                old = self._after_puts(node, index, [self.value(*entry) for entry in before])
+                value = K.add(old, value)
+            yield index, value
 
     def summands(self, number: int, index: Index) -> list[Entry]:
         """Return the sums that an iteration adds to an element of what is carried.
@@ -217,7 +224,7 @@ class IterationValues:
         if isinstance(node.op, MatMul):
             return self._of_product(node, index)
         if node in self._puts:
-            return self._of_put(node, index)
+            return self._of_puts(node, index)
         is_complex = any([t.dtype.is_complex for t in (*node.inputs, root)])
         if ELEMENTWISE not in node.op.traits or node.op.scalar is None or is_complex:
             raise _not_elementwise(node)
@@ -250,24 +257,30 @@ class IterationValues:
             found.append(_through_views(x2, (*columns, k, index[-1])))
         return found
 
-    def _of_put(self, node: Node, index: Index) -> list[Entry]:
-        """Return the element as it was before, the value that may be put there, and the indices."""
+    def _of_puts(self, node: Node, index: Index) -> list[Entry]:
+        """Return an element before a node, then each value that it may put there, with indices."""
         x, values, *indices = node.inputs
         named = named_axes(node)
-        rest = (*index[: named.start], *index[named.stop :])
-        of_indices = [_through_views(t, ()) for t in indices]
-        return [_through_views(x, index), _through_views(values, rest), *of_indices]
+        found = [_through_views(x, index)]
+        for k in numbers_of_puts(node):
+            at = (*index[: named.start], *k, *index[named.stop :])
+            found.append(_through_views(values, at))
+            found += [_through_views(t, broadcast_index(k, t.shape)) for t in indices]
+        return found
 
-    def _after_put(self, node: Node, index: Index, xs: Sequence[Expr]) -> Expr:
-        """Return an element after a node has put a value at a position."""
-        old, value, *names = xs
-        x = node.inputs[0]
-        new = K.add(old, value) if isinstance(node.op, IndexAdd) else value
-        for axis, name in zip(named_axes(node), names, strict=True):
-            own = IndexValue(int64, index[axis])
-            named = IndexValue(int64, self._named(node, name, x.shape[axis]))
-            new = K.select(K.eq(own, named), new, old)
-        return widened(K.cast(new, x.dtype))
+    def _after_puts(self, node: Node, index: Index, xs: Sequence[Expr]) -> Expr:
+        """Return an element after a node, or its first puts, from what `_of_puts` names."""
+        x, old = node.inputs[0], xs[0]
+        size = len(node.inputs) - 1
+        for begin in range(1, len(xs), size):
+            value, *names = xs[begin : begin + size]
+            new = K.add(old, value) if isinstance(node.op, IndexAdd) else value
+            for axis, name in zip(named_axes(node), names, strict=True):
+                own = IndexValue(int64, index[axis])
+                named = IndexValue(int64, self._named(node, name, x.shape[axis]))
+                new = K.select(K.eq(own, named), new, old)
+            old = widened(K.cast(new, x.dtype))
+        return old
 
     def _of_gather(self, root: Tensor, index: Index) -> list[Entry]:
         """Return the indices that name an element and, once they are known, the element too."""
@@ -311,7 +324,7 @@ class IterationValues:
             products = [K.mul(a, b) for a, b in zip(xs[::2], xs[1::2], strict=True)]
             return widened(K.cast(fold(K.add, products), root.dtype))
         if node in self._puts:
-            return self._after_put(node, index, xs)
+            return self._after_puts(node, index, xs)
         # Of what other dtypes may not hold, eval makes an error.
         number = counted(node, index) if root.dtype.name in _COUNTS else None
         if number is not None:

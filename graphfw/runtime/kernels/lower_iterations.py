@@ -281,8 +281,8 @@ class _IterationLowering:
             sizes = [carry.storage.shape[axis] for axis in others]
             labels = tuple([self._labels[number][axis] for axis in others])
             for rest in product(*_positions(sizes, labels)):
-                stored = self._stored(carry.storage, *self._values.put(put, rest))
-                self._stacked.setdefault(self._parallel_of(number), []).append(stored)
+                stored = [self._stored(carry.storage, *at) for at in self._values.puts(put, rest)]
+                self._stacked.setdefault(self._parallel_of(number), []).extend(stored)
         self._follow()
 
     def _follow(self) -> None:

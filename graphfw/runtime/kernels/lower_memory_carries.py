@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple, TypeAlias
 
-from graphfw.ir.affine import ZERO, Index, LoopVariable, index_of
+from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, index_of
 from graphfw.ir.body import Body
 from graphfw.ir.dim import DimLike
+from graphfw.ir.shape import broadcast, size_of
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.types import Shape
 from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.shape.gather_scatter import IndexAdd, IndexSet, Putting
 from graphfw.passes.fuse_views import contiguous
@@ -24,6 +27,9 @@ from graphfw.runtime.kernels.lower_steps import finished, step
 from graphfw.runtime.kernels.lower_values import K, address_at
 from graphfw.runtime.kernels.steps import Step
 
+_FEW = 8
+"""The most values that a node puts along the dims of its indices."""
+
 ElementOf: TypeAlias = Callable[[Index], Expr]
 
 
@@ -32,8 +38,8 @@ class MemoryCarry(NamedTuple):
 
     Attributes:
         storage: The scan's output that the carry lies in.
-        puts: The nodes of the body that put values, in order; each has scalar indices. Without
-            them the carry stays as it was.
+        puts: The nodes of the body that put values, in order, a few each. Without them the carry
+            stays as it was.
         named: The axes along which an index names a position; all axes of one that stays.
     """
 
@@ -65,13 +71,30 @@ def named_axes(put: Node) -> range:
     return range(put.op.axis, put.op.axis + len(put.inputs) - 2)
 
 
+def numbers_of_puts(put: Node) -> list[Index]:
+    """Return the indices of a node's values along the dims of its indices, in order."""
+    return [
+        tuple([Affine(number, {}) for number in numbers])
+        for numbers in product(*[range(int(dim)) for dim in _shape_of_indices(put)])
+    ]
+
+
+def _shape_of_indices(put: Node) -> Shape:
+    return broadcast(*[t.shape for t in put.inputs[2:]])
+
+
+def _are_few(put: Node) -> bool:
+    count = size_of(_shape_of_indices(put))
+    return isinstance(count, int) and count <= _FEW
+
+
 def _puts(body: Body, number: int) -> list[Node] | None:
     """Return the nodes by which a carry becomes the next one, or None if others do that too."""
     found: list[Node] = []
     tensor = body.outputs[number]
     while tensor is not body.parameters[1 + number]:
         node = tensor.node
-        if type(node.op) not in (IndexSet, IndexAdd) or any([t.ndim for t in node.inputs[2:]]):
+        if type(node.op) not in (IndexSet, IndexAdd) or not _are_few(node):
             return None
         found.insert(0, node)
         tensor = node.inputs[0]

@@ -80,6 +80,18 @@ LOOPS = {
     "twice": Loop(
         lambda i, x: x.at[i % 4].set(x[0] + 1).at[(i * 3) % 4].add(x[1] * 2), (((4,), "int32"),)
     ),
+    "swaps": Loop(
+        lambda i, x: x.at[gf.stack([i % 7, i % 5])].set(x[gf.stack([i % 5, i % 7])]),
+        (((7,), "int32"),),
+    ),
+    "the same one twice": Loop(
+        lambda i, x: x.at[gf.stack([i % 2, i % 3])].add(gf.stack([x[0], x[2] + 1])),
+        (((4,), "int16"),),
+    ),
+    "several rows": Loop(
+        lambda i, x: x.at[:, gf.stack([i % 4, 3])].add(x[:, gf.stack([0, i % 2])]),
+        (((33, 4), "float32"),),
+    ),
     "read between": Loop(
         lambda i, x: (lambda y: y.at[i % 2].set(y[i % 5] + y[1]))(x.at[i % 3].set(x[4] + 1)),
         (((5,), "int32"),),
