@@ -11,7 +11,6 @@ import pytest
 
 from graphfw.runtime.kernels import lower
 from graphfw.runtime.numpy_executor import cache_key
-from graphfw.runtime.planning import while_blocks
 from tests.support import exhaustive, smoke
 from tests.support.cuda_host import compiler
 from tests.support.fake_cublaslt import FakeCublasLt
@@ -85,5 +84,4 @@ def fake(monkeypatch: pytest.MonkeyPatch, cublaslt: FakeCublasLt) -> FakeCupy:
 @pytest.fixture
 def bodies_have_steps(monkeypatch):
     """Run loops iteration by iteration, as those are whose iterations are no kernel."""
-    for module in (lower, while_blocks):
-        monkeypatch.setattr(module, "iteration_steps", lambda *_: [])
+    monkeypatch.setattr(lower, "iteration_steps", lambda *_: [])

@@ -54,7 +54,7 @@ class GpuBackend:
 
     def expanded(self, item: Item, view: Callable[[Tensor], View]) -> Sequence[Item]:
         if isinstance(item, ReferenceStep) and isinstance(item.node.op, Region):
-            return region_steps(item, view, self._make, self.target)
+            return region_steps(item, view, self._make)
         return (item,)
 
     def may_overwrite(self, step: Step) -> bool:

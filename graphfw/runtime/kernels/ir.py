@@ -168,6 +168,16 @@ class Carry:
 
 
 @record(eq=False)
+class While:
+    """End the loop before the position, unless the value, the same in all rows, holds.
+
+    Only with "columns".
+    """
+
+    value: Expr
+
+
+@record(eq=False)
 class Keep:
     """Keep an inner value for later loops of the same row, in the thread's scratch memory."""
 
@@ -221,16 +231,11 @@ class BoundsCheck:
 class InnerLoop:
     """One pass over the inner axes of a row.
 
-    At each position all values are computed first; then `body` happens, in order.
-
-    Attributes:
-        going: The name of a `Carry`, the same in all rows: the loop ends at the first position at
-            which it is false. Empty where it goes through all positions.
-        body: What is done at each position.
+    At each position all values are computed first, but for those of a `While`, which come before;
+    then `body` happens, in order.
     """
 
-    body: tuple[Reduce | Carry | Keep | Store | Accumulate | BoundsCheck, ...]
-    going: str = ""
+    body: tuple[Reduce | Carry | Keep | Store | Accumulate | BoundsCheck | While, ...]
 
 
 @record(eq=False)

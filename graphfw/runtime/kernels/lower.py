@@ -13,6 +13,7 @@ from graphfw.ir.graph import Graph
 from graphfw.ir.op import Op
 from graphfw.ir.sources import ConstantOp
 from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.control.loop_op import Loop
 from graphfw.ops.control.scan_op import Scan
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.sorting.sort_search import SearchSorted
@@ -220,7 +221,7 @@ class _Lowering:
 
     def _single_node(self, node: Node) -> list[Item]:
         """Return the steps of a node that is in no group with others."""
-        if isinstance(node.op, Scan):
+        if isinstance(node.op, Scan | Loop):
             iterations = iteration_steps(node, self.facts, self.target)
             if iterations:
                 return [*iterations]

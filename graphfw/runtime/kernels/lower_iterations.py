@@ -26,7 +26,6 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.control.scan_op import Scan
-from graphfw.ops.control.scan_while import ScanWhile
 from graphfw.passes.fuse_nodes import FusionFacts
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.elements import (
@@ -39,6 +38,7 @@ from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_iteration_values import FEW, IterationValues, MisfitError
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
+    Going,
     LoopCarry,
     Statement,
     Stored,
@@ -59,6 +59,7 @@ from graphfw.runtime.kernels.lower_values import (
     RowReduction,
     address_at,
 )
+from graphfw.runtime.kernels.lower_while import ScanWhile, scan_while
 from graphfw.runtime.kernels.steps import Step, Storage, Temp
 
 _WORK = 2048
@@ -74,27 +75,30 @@ Labels: TypeAlias = tuple[LoopVariable | None, ...]
 
 
 def iteration_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> list[Step]:
-    """Return the steps of a scan whose iterations are one kernel, or nothing.
+    """Return the steps of a loop whose iterations are one kernel, or nothing.
 
     Args:
-        node: The scan.
+        node: The loop: of a known number of iterations, or of one pass while a condition holds.
         facts: Of its graph.
         target: What compiles kernels.
     """
-    assert isinstance(node.op, Scan)
-    outputs = node.op.body.outputs
-    if not outputs or len(node.op.body.nodes) > _WORK:
+    op = node.op if isinstance(node.op, Scan) else scan_while(node.op)
+    if op is None or len(op.body.nodes) > _WORK:
+        return []
+    outputs = op.body.outputs[: len(node.outputs)]
+    if not outputs:
         return []
     if any([output.dtype.is_complex for output in outputs]):  # kernels have no such numbers
         return []
-    memory = memory_carries(node)
+    memory = memory_carries(op, node.outputs)
     shapes = [output.shape for output in outputs]
     for number, carry in memory.items():
         shapes[number] = carry.shape_of_instances()
     seed = max(range(len(outputs)), key=lambda number: _width(shapes[number]))
     for apart in _choices(shapes[seed]):
         try:
-            return _IterationLowering(node, facts, memory, shapes, seed, apart).steps(target)
+            lowering = _IterationLowering(node, op, facts, memory, shapes, seed, apart)
+            return lowering.steps(target)
         except MisfitError:
             continue
     return []
@@ -127,10 +131,11 @@ class _Total(NamedTuple):
 
 
 class _IterationLowering:
-    """The kernels of one scan.
+    """The kernels of one loop.
 
     Args:
-        node: The scan.
+        node: The loop.
+        op: Its iterations: a scan, which the condition may end.
         facts: Of its graph.
         memory: The carries that stay in memory, by their numbers.
         shapes: Of the body's outputs, without the axes of `memory` along which positions are named.
@@ -144,21 +149,21 @@ class _IterationLowering:
     def __init__(
         self,
         node: Node,
+        op: Scan,
         facts: FusionFacts,
         memory: Mapping[int, MemoryCarry],
         shapes: Sequence[Shape],
         seed: int,
         apart: frozenset[int],
     ) -> None:
-        assert isinstance(node.op, Scan)
         self._node = node
-        self._outputs = node.op.body.outputs
+        self._outputs = op.body.outputs[: len(node.outputs)]
         self._memory = memory
         self._number_of: dict[Storage, int] = {
             carry.storage: number for number, carry in memory.items()
         }
         self._shapes = shapes
-        self._values = IterationValues(node.op, node.inputs, facts, memory)
+        self._values = IterationValues(op, node.inputs, facts, memory)
         parallel = [
             None if dim == 1 or axis in apart else LoopVariable(f"instance{axis}", dim)
             for axis, dim in enumerate(shapes[seed])
@@ -171,11 +176,15 @@ class _IterationLowering:
         self._stacked: dict[ParallelAxes, list[Statement]] = {}
         self._last: dict[ParallelAxes, list[Statement]] = {}
         self._totals: dict[ParallelAxes, list[_Total]] = {}
-        carries = node.op.carries
+        carries = op.carries
         registers = [number for number in range(carries) if number not in memory]
         found = {number: self._labels_of_sum(number) for number in registers}
         sums = {number: labels for number, labels in found.items() if labels is not None}
         self._cover([number for number in range(len(self._outputs)) if number not in sums], carries)
+        self._holds: Expr | None = None
+        if isinstance(op, ScanWhile):
+            self._holds = self._values.value(op.body.outputs[-1], ())
+            self._follow()
         self._labels |= sums
         for number in sums:
             for index in self._indices(number):
@@ -210,10 +219,8 @@ class _IterationLowering:
         stacked, last = self._stacked.get(parallel, []), self._last.get(parallel, [])
         roots = [root for statement in (*stacked, *last) for root in roots_of(statement)]
         found: dict[str, LoopCarry] = {}
-        going = self._going()
-        if going:
-            found[going] = self._carrying[going]
-            roots += roots_of(found[going])
+        going = [] if self._holds is None else [Going(self._holds)]
+        roots += [one.value for one in going]
         changing = [number for number, carry in self._memory.items() if carry.puts]
         is_in_memory = any([parallel == self._parallel_of(number) for number in changing])
         while roots:
@@ -230,13 +237,8 @@ class _IterationLowering:
             return Draft("rows", [iteration, *parallel], None, loops=[stacked])
         # Without instances there is one.
         outer = parallel or (LoopVariable("one", 1),)
-        loop: list[Statement] = [*found.values(), *stacked]
-        return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last, going=going))
-
-    def _going(self) -> str:
-        """Return the name of the carry that says whether to go on, if one does."""
-        op = self._node.op
-        return self._values.carry(op.carries - 1, ()).name if isinstance(op, ScanWhile) else ""
+        loop: list[Statement] = [*going, *found.values(), *stacked]
+        return in_a_row(Draft("columns", outer, [iteration], loops=[loop], after=last))
 
     def _require_own(self, storage: Storage, parallel: ParallelAxes) -> None:
         """Require that instances have no element of a carry in memory in common."""

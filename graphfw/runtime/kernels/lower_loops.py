@@ -43,6 +43,12 @@ class LoopCarry(NamedTuple):
     value: Expr
 
 
+class Going(NamedTuple):
+    """The value of a loop's condition: see `ir.While`."""
+
+    value: Expr
+
+
 class Stored(NamedTuple):
     """A value that is written."""
 
@@ -62,7 +68,7 @@ class Partial(NamedTuple):
     value: Expr
 
 
-Statement: TypeAlias = "RowReduction | LoopCarry | Kept | Stored | Partial | Bound"
+Statement: TypeAlias = "RowReduction | LoopCarry | Going | Kept | Stored | Partial | Bound"
 
 
 @dataclass
@@ -76,7 +82,6 @@ class Draft:
         before: What is done once a row, first.
         loops: The statements of each loop over a row.
         after: What is done once a row, last.
-        going: See `ir.InnerLoop`.
     """
 
     form: str
@@ -85,7 +90,6 @@ class Draft:
     before: list[Statement] = field(default_factory=list)
     loops: list[list[Statement]] = field(default_factory=list)
     after: list[Statement] = field(default_factory=list)
-    going: str = ""
 
     def statements(self) -> Iterator[Statement]:
         """Yield all statements, in order."""

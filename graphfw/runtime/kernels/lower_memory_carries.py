@@ -53,12 +53,11 @@ class MemoryCarry(NamedTuple):
         return tuple([1 if axis in self.named else dim for axis, dim in shape])
 
 
-def memory_carries(node: Node) -> dict[int, MemoryCarry]:
+def memory_carries(op: Scan, outputs: Sequence[Tensor]) -> dict[int, MemoryCarry]:
     """Return the carries of a scan that stay in memory, by their numbers."""
-    assert isinstance(node.op, Scan)
     found = {}
-    for number in range(node.op.carries):
-        puts, storage = _puts(node.op.body, number), node.outputs[number]
+    for number in range(op.carries):
+        puts, storage = _puts(op.body, number), outputs[number]
         if puts is not None:
             axes = [axis for put in puts for axis in named_axes(put)] or range(storage.ndim)
             found[number] = MemoryCarry(storage, puts, frozenset(axes))

@@ -24,6 +24,7 @@ from graphfw.runtime.kernels.elements import (
 from graphfw.runtime.kernels.ir import Expr
 from graphfw.runtime.kernels.lower_loops import (
     Draft,
+    Going,
     LoopCarry,
     Statement,
     Stored,
@@ -44,7 +45,8 @@ def in_a_row(draft: Draft) -> Draft:
     """Return a kernel of columns with one parallel axis, or the kernel itself if that is no gain.
 
     Args:
-        draft: A kernel of `LoopCarry` and `Stored` only, whose outer axes are the parallel ones.
+        draft: A kernel of `LoopCarry`, `Going` and `Stored` only, whose outer axes are the parallel
+            ones.
     """
     last = draft.outer[-1].extent
     is_long = isinstance(last, int) and last >= _LONG
@@ -73,8 +75,7 @@ class _InARow:
         """Return the same kernel of instances in a row."""
         loops = [[self._statement(s) for s in loop] for loop in draft.loops]
         after = [self._statement(s) for s in draft.after]
-        row = [self._row]
-        return Draft(draft.form, row, draft.inner, loops=loops, after=after, going=draft.going)
+        return Draft(draft.form, [self._row], draft.inner, loops=loops, after=after)
 
     def joins_all(self, draft: Draft) -> bool:
         """Return whether all that a kernel reads and writes allows to join the axes."""
@@ -107,6 +108,8 @@ class _InARow:
     def _statement(self, s: Statement) -> Statement:
         if isinstance(s, LoopCarry):
             return s._replace(begin=self._swap(s.begin), value=self._swap(s.value))
+        if isinstance(s, Going):
+            return Going(self._swap(s.value))
         assert isinstance(s, Stored)
         return Stored(self._moved(s.address), self._swap(s.value))
 

@@ -41,12 +41,15 @@ from graphfw.runtime.kernels.ir import (
     SizeValue,
     Store,
     Term,
+    While,
 )
+from graphfw.runtime.kernels.joined_axes import Joined, joined
 from graphfw.runtime.kernels.kernel_target import KernelTarget
 from graphfw.runtime.kernels.lower_in_place import in_place
 from graphfw.runtime.kernels.lower_loops import (
     LEAVES,
     Draft,
+    Going,
     Kept,
     LoopCarry,
     Partial,
@@ -169,18 +172,6 @@ def epilogue(
     )
 
 
-class Joined(NamedTuple):
-    """Adjacent axes that are run through as one: all accesses take them in the same order.
-
-    Attributes:
-        last: The fastest of them, by whose stride accesses go on.
-        extent: The product of their extents.
-    """
-
-    last: LoopVariable
-    extent: DimLike
-
-
 def joined_axes(draft: Draft) -> tuple[list[Joined], list[Joined]]:
     """Return the outer and the inner axes that the kernel of a draft will have."""
     finisher = _Finisher(draft, None)
@@ -212,12 +203,12 @@ class _Finisher:
                 self.fixed.update(variables_of(leaf))
             else:
                 self.strides.append(dict(leaf.address.strides))
-        outer = self._joined(draft.outer)
+        outer = joined(draft.outer, self.fixed, self.strides)
         if draft.inner is None:
             cut = max(len(outer) - 1, 0)
             outer, inner = outer[:cut], outer[cut:]
         else:
-            inner = self._joined(draft.inner)
+            inner = joined(draft.inner, self.fixed, self.strides)
         if draft.form == "rows" and not inner:
             inner = [Joined(LoopVariable("one", 1), 1)]
         if product is not None and not outer:
@@ -234,18 +225,6 @@ class _Finisher:
         self._swap = Swap(self._settled)
         self._partials: dict[CrossRowReduction, Temp] = {}
         self._can_fail = False
-
-    def _joined(self, axes: Sequence[LoopVariable]) -> list[Joined]:
-        """Join adjacent axes wherever all accesses allow it."""
-        result: list[Joined] = []
-        for axis in reversed(axes):
-            if result and axis not in self.fixed and result[0].last not in self.fixed:
-                last, extent = result[0]
-                if all(s.get(axis, 0) == s.get(last, 0) * extent for s in self.strides):
-                    result[0] = Joined(last, axis.extent * extent)
-                    continue
-            result.insert(0, Joined(axis, axis.extent))
-        return result
 
     # Division into work items.
 
@@ -441,8 +420,9 @@ class _Finisher:
         outer = self._axes(self.outer, "i")
         inner = self._axes(self.inner, "j")
         before = [self._statement(s) for s in draft.before]
-        passes = [tuple([self._statement(s) for s in loop]) for loop in draft.loops if loop]
-        loops = [InnerLoop(statements, draft.going) for statements in passes]
+        loops = [
+            InnerLoop(tuple([self._statement(s) for s in loop])) for loop in draft.loops if loop
+        ]
         after = [self._statement(s) for s in draft.after]
         per_item = self._size(work.per_item, ("work_item",))
         split = None if work.split is None else self._size(work.split, ("work_item",))
@@ -475,6 +455,8 @@ class _Finisher:
             return Reduce(s.name, s.kind, value)
         if isinstance(s, LoopCarry):
             return Carry(s.name, self._swap(s.begin), value)
+        if isinstance(s, Going):
+            return While(value)
         if isinstance(s, Kept):
             return Keep(s.name, value)
         if isinstance(s, Bound):

@@ -26,6 +26,7 @@ from graphfw.runtime.kernels.ir import (
     Ref,
     Size,
     SizeValue,
+    While,
 )
 from graphfw.runtime.kernels.primitives import PRIMITIVES
 from graphfw.runtime.kernels.walk import Statement, children, postorder, roots, statements
@@ -88,7 +89,7 @@ def show(kernel: Kernel) -> str:
         if isinstance(item, InnerLoop):
             for statement in item.body:
                 lines += [f"{indent}{line}" for line in names.begin(statement)]
-            lines.append(f"{indent}for {over}{' while ' + item.going if item.going else ''}:")
+            lines.append(f"{indent}for {over}:")
             for statement in item.body:
                 lines += [f"{indent}  {line}" for line in names.statement(statement)]
         else:
@@ -129,6 +130,8 @@ class _Names:
             text = f"next {statement.name} = {value}"
         elif isinstance(statement, Keep):
             text = f"keep {statement.name} = {value}"
+        elif isinstance(statement, While):
+            text = f"while {value}"
         elif isinstance(statement, BoundsCheck):
             text = f"check {value} below {_size(statement.bound)}"
         else:

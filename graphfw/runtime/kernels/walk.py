@@ -19,9 +19,10 @@ from graphfw.runtime.kernels.ir import (
     Load,
     Reduce,
     Store,
+    While,
 )
 
-Statement: TypeAlias = "Reduce | Carry | Keep | Store | Accumulate | BoundsCheck"
+Statement: TypeAlias = "Reduce | Carry | While | Keep | Store | Accumulate | BoundsCheck"
 
 
 def statements(kernel: Kernel) -> Iterator[Statement]:

@@ -28,17 +28,14 @@ from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
 from graphfw.runtime.numpy_executor.loops import Condition, IterationCarry, Iterations
 from graphfw.runtime.numpy_executor.nested_loops import IndirectAddress, NestedLoops
 from graphfw.runtime.numpy_executor.node_regions import BoundRegion, Sizes
-from graphfw.runtime.numpy_executor.target import CpuTarget
 from graphfw.runtime.planning.blocks import bytes_at
-from graphfw.runtime.planning.draws import Draws
-from graphfw.runtime.planning.while_blocks import in_blocks
 
 
 class LoopRegion:
     """A loop while a condition holds, and passes back over its iterations."""
 
     def __init__(self, op: Loop, compile: Compile) -> None:
-        self.op = op = in_blocks(op, CpuTarget(Draws(())))
+        self.op = op
         captures = len(op.condition.parameters) - op.carries[0]
         self.condition = Compiled(op.condition, captures, compile, is_iteration=True)
         only = range(op.carries[0]) if len(op.passes) == 1 else ()

@@ -40,6 +40,7 @@ from graphfw.runtime.kernels.ir import (
     Reduce,
     Ref,
     Store,
+    While,
 )
 from graphfw.runtime.kernels.walk import (
     Statement,
@@ -236,10 +237,12 @@ class CudaNest:
             values.write(f"typename {op}::S {name} = {op}::first();")
         head = f"for (gf_index first = {begin} + G::lane() * V; first < {end}; "
         with values.block(f"{head}first += G::lanes() * V)"):
-            if loop.going:
-                values.write(f"if (!{values.results[loop.going]}) break;")
             last = self.kernel.inner[-1].name
             values.stand("first", self.kernel.inner)
+            for s in loop.body:
+                if isinstance(s, While):
+                    values.evaluate([s.value])
+                    values.write(f"if (!{values.value(s.value)}) break;")
             begins = values.index[last]
             self._read_rows(wanted)
             self._read_kept(wanted)

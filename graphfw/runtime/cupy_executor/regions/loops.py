@@ -30,12 +30,13 @@ class WhileRegionCode(RegionCode):
     """A loop with a condition, for all sizes. The bodies are the condition, then the passes.
 
     Attributes:
-        op: The loop, which may be in blocks of iterations.
+        op: The loop.
         in_place: The carries of the first pass that an iteration writes over.
     """
 
-    def __init__(self, node: Node, op: Loop, make: Maker) -> None:
-        self.op = op
+    def __init__(self, node: Node, make: Maker) -> None:
+        assert isinstance(node.op, Loop)
+        self.op = op = node.op
         captures = len(node.inputs) - sum(op.carries)
         condition, first, *rest = op.bodies
         only = () if rest else range(op.carries[0])

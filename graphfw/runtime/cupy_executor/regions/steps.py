@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from graphfw.ir.dim import DimLike, divisible
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.control.branch_op import Branch
-from graphfw.ops.control.loop_op import Loop
 from graphfw.ops.control.scan_op import Scan
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.cupy_executor.addresses import WELL
@@ -16,25 +15,20 @@ from graphfw.runtime.cupy_executor.regions.branches import BranchCode
 from graphfw.runtime.cupy_executor.regions.common import Maker, RegionCode
 from graphfw.runtime.cupy_executor.regions.loops import WhileRegionCode
 from graphfw.runtime.cupy_executor.regions.scans import ScanRegionCode
-from graphfw.runtime.kernels.lower import Target
 from graphfw.runtime.kernels.steps import ReferenceStep, Step, Storage, View
 from graphfw.runtime.planning.copies import copied
-from graphfw.runtime.planning.while_blocks import in_blocks
 
 
-def region_steps(
-    item: ReferenceStep, view: Callable[[Tensor], View], make: Maker, target: Target
-) -> list[Step]:
+def region_steps(item: ReferenceStep, view: Callable[[Tensor], View], make: Maker) -> list[Step]:
     """Return the steps of a node with bodies.
 
     Args:
         item: The node, as lowering leaves it.
         view: Says how a tensor lies.
         make: Compiles a body.
-        target: What makes kernels.
     """
     node = item.node
-    code = _code(node, make, target)
+    code = _code(node, make)
     steps: list[Step] = []
     operands: list[Storage] = []
     offsets: list[DimLike] = []
@@ -62,14 +56,13 @@ def region_steps(
     return [*steps, step]
 
 
-def _code(node: Node, make: Maker, target: Target) -> RegionCode:
+def _code(node: Node, make: Maker) -> RegionCode:
     op = node.op
     if isinstance(op, Scan):
         return ScanRegionCode(node, make)
     if isinstance(op, Branch):
         return BranchCode(node, make)
-    assert isinstance(op, Loop)
-    return WhileRegionCode(node, in_blocks(op, target), make)
+    return WhileRegionCode(node, make)
 
 
 def _copied(operand: View, node: Node, steps: list[Step]) -> View:

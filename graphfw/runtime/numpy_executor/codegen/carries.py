@@ -1,10 +1,10 @@
-"""`CarryVariables`: what is handed from each position of a loop to the next."""
+"""`CarryVariables`: what is handed from each position of a loop to the next, and where it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.runtime.kernels.ir import Carry, Expr
+from graphfw.runtime.kernels.ir import Carry, Expr, InnerLoop, While
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.registers import register, vector
@@ -23,7 +23,6 @@ class CarryVariables:
     def __init__(self, evaluator: Evaluator, carries: Sequence[Carry]) -> None:
         self._evaluator = evaluator
         self._slots: dict[Carry, Registers] = {}
-        self._taken: dict[str, Registers] = {}
         evaluator.evaluate([carry.begin for carry in carries])
         for carry in carries:
             values = self._registers(carry, carry.begin)
@@ -37,13 +36,7 @@ class CarryVariables:
         for carry, slots in self._slots.items():
             kind = self._kind(carry)
             values = [writer.load(kind, slot, writer.depth) for slot in slots]
-            self._taken[carry.name] = tuple(values)
-            self._evaluator.set_result(carry.name, self._taken[carry.name])
-
-    def value(self, name: str) -> str:
-        """Return the register of a carry that is the same in all lanes, as `take` has read it."""
-        (value,) = self._taken[name]
-        return value
+            self._evaluator.set_result(carry.name, tuple(values))
 
     def give(self) -> None:
         """Write that they have their next values, at the end of a position."""
@@ -63,3 +56,12 @@ class CarryVariables:
         is_varying = self._evaluator.facts.differs(carry)
         lanes = self._evaluator.shape.lanes if is_varying else 1
         return vector(register(carry.value.dtype), lanes)
+
+
+def leave_unless(evaluator: Evaluator, loop: InnerLoop) -> None:
+    """Write that a loop, the innermost, ends here unless its condition holds, if it has one."""
+    for statement in loop.body:
+        if isinstance(statement, While):
+            evaluator.evaluate([statement.value])
+            (holds,) = evaluator.value(statement.value)
+            evaluator.writer.leave_unless(holds)

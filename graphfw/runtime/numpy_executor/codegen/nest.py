@@ -22,7 +22,7 @@ from graphfw.runtime.numpy_executor.codegen.across import Transposing
 from graphfw.runtime.numpy_executor.codegen.across_columns import ColumnTransposing
 from graphfw.runtime.numpy_executor.codegen.across_rows import RowPanels
 from graphfw.runtime.numpy_executor.codegen.addresses import Registers
-from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables
+from graphfw.runtime.numpy_executor.codegen.carries import CarryVariables, leave_unless
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import (
     KernelFacts,
@@ -344,8 +344,7 @@ class Nest:
                 stack.enter_context(loop_of)
             self._transposing.position(loop)
             carrying.take()
-            if loop.going:
-                self.writer.leave_unless(carrying.value(loop.going))
+            leave_unless(self._evaluator, loop)
             self._statements(loop.body, sums)
             carrying.give()
         carrying.take()
