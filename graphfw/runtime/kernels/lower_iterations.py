@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 from graphfw.ir.affine import ZERO, Affine, Index, LoopVariable, index_of
 from graphfw.ir.constants import fill_value
 from graphfw.ir.dim import DimLike
+from graphfw.ir.op import nested
 from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import Shape
@@ -82,8 +83,10 @@ def iteration_steps(node: Node, facts: FusionFacts, target: KernelTarget) -> lis
         facts: Of its graph.
         target: What compiles kernels.
     """
+    if sum([len(body.nodes) for body in nested(node.op.values)]) > _WORK:
+        return []
     op = node.op if isinstance(node.op, Scan) else scan_while(node.op)
-    if op is None or len(op.body.nodes) > _WORK:
+    if op is None:
         return []
     outputs = op.body.outputs[: len(node.outputs)]
     if not outputs:
