@@ -221,6 +221,35 @@ def loop(rng: np.random.Generator, ndim: int) -> Drawn:
     return f"{name} of {iterations} trips, body {number}, axis {axis}", call, 1
 
 
+def updates(rng: np.random.Generator, ndim: int) -> Drawn:
+    """A loop whose iterations put values where the numbers of the iterations say."""
+    if not ndim:
+        raise ValueError("nothing to put values into")
+    how, iterations = str(rng.choice(["set", "add"])), int(rng.choice([1, 4, 17]))
+    factors, offsets = (_each(rng, 3, 0, 6) for _ in range(2))
+    counted, again = bool(rng.random() < 0.5), bool(rng.random() < 0.3)
+
+    def call(xp: Any, x: Any) -> Any:
+        rows = x.shape[0]
+        if isinstance(rows, int) and not rows:
+            raise ValueError("nothing to put values into")
+
+        def body(i: Any, c: Any) -> Any:
+            a, b, d = [(i * f + o) % rows for f, o in zip(factors, offsets, strict=True)]
+            made = xp.put(c, a, xp.sin(c[b]) * 0.5 + x[d] * 0.1, how)
+            return xp.put(made, d, made[b] * 0.5, "set") if again else made
+
+        if counted:
+            return xp.fori_loop(0, iterations, body, x)
+        start = xp.astype(xp.sum(x) * 0, xp.int64)
+        return xp.while_loop(
+            lambda v: v[1] < iterations, lambda v: (body(v[1], v[0]), v[1] + 1), (x, start)
+        )[0]
+
+    name = "fori_loop" if counted else "while_loop"
+    return f"{name} of {iterations} trips, {how}s at {factors} {offsets} {again}", call, 1
+
+
 def scan(rng: np.random.Generator, ndim: int) -> Drawn:
     """A scan over rows, the first of which is the first carry."""
     if ndim < 2:
@@ -246,7 +275,7 @@ def scan(rng: np.random.Generator, ndim: int) -> Drawn:
 
 LAYERS: list[Draw] = [
     conv, conv, conv_transpose, pool, attention, attention, einsum, einsum, put, segments,
-    loop, loop, scan, scan,
+    loop, loop, scan, scan, updates, updates,
     *[text(expression) for expression in (
         "xp.real(xp.fft.fft(x, axis=axis)) / 9", "xp.imag(xp.fft.rfft(x, axis=axis)) / 9",
         "xp.real(xp.fft.ifft(x * x + 1j * x, axis=axis))", "xp.real(xp.exp(1j * x) * (x + 2j))",
