@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
+from graphfw.ir.dtype import int64
 from graphfw.runtime.numpy_executor.linalg.elements import ElementWriter
+from graphfw.runtime.numpy_executor.linalg.vectors import Vector
 from graphfw.runtime.numpy_executor.linalg.views import read_views
 
 
@@ -67,7 +68,7 @@ class OperandWriter(ElementWriter):
         with self.loop(begin, end, self.lanes.unit) as group:
             left = self.sub(n["count"], group.index)
             if self.lanes.many:  # lanes beyond these are neither read nor written
-                self._live = self._mask(left)
+                self._live = self.lanes.one.mask(self, left)
             found = []
             for number, (offset, apart, row, column) in enumerate(views):
                 first = self.add(offset, self.mul(group.index, apart))
@@ -83,16 +84,8 @@ class OperandWriter(ElementWriter):
         address = self._address(source, row, column)
         if not lanes.many:
             return lanes.one.load(self, address)
-        kind, suffix = lanes.one.kind, self._suffix
-        pointers = self._pointers(source, address)
-        return self.call(
-            kind,
-            f"llvm.masked.gather.{suffix}",
-            (f"<{lanes.count} x ptr>", pointers),
-            ("i32", str(lanes.dtype.itemsize)),
-            (f"<{lanes.count} x i1>", self._live),
-            (kind, "zeroinitializer"),
-        )
+        addresses = lanes.one.addresses(self, address, source.apart)
+        return lanes.one.gather(self, addresses, self._live)
 
     def write_element(self, source: Source, row: str, column: str, value: str) -> None:
         """Store an element of each matrix."""
@@ -101,49 +94,21 @@ class OperandWriter(ElementWriter):
         if not lanes.many:
             lanes.one.store(self, value, address)
             return
-        mask = f"<{lanes.count} x i1>"
-        pointers = self._pointers(source, address)
-        types = (lanes.one.kind, f"<{lanes.count} x ptr>", "i32", mask)
-        name = self.module.declare("void", f"llvm.masked.scatter.{self._suffix}", *types)
-        values = (value, pointers, str(lanes.dtype.itemsize), self._live)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({operands})")
-
-    @property
-    def _suffix(self) -> str:
-        count = self.lanes.count
-        return f"v{count}f{8 * self.lanes.dtype.itemsize}.v{count}p0"
+        addresses = lanes.one.addresses(self, address, source.apart)
+        lanes.one.scatter(self, value, addresses, self._live)
 
     def _address(self, source: Source, row: str, column: str) -> str:
         at = self.add(self.mul(row, source.row), self.mul(column, source.column))
         return self.at(self.lanes.one.stored, source.start, at)
 
-    def _pointers(self, source: Source, address: str, kind: str = "") -> str:
-        """Return the addresses of the elements of neighbouring matrices."""
-        count = self.lanes.count
-        apart = self._spread(source.apart, "i64", count)
-        steps = self.let(f"mul <{count} x i64> {iota('i64', count)}, {apart}")
-        kind = kind or self.lanes.one.stored
-        return self.let(f"getelementptr {kind}, ptr {address}, <{count} x i64> {steps}")
-
     def write_number(self, target: Source, row: str, value: str) -> None:
         """Store a number of each matrix as an i64."""
-        count = self.lanes.one.lanes
+        wide = Vector(int64, self.lanes.one.lanes)
         if self._number != "i64":
-            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
+            value = self.let(f"sext {self.number_kind} {value} to {wide.kind}")
         address = self.at("i64", target.start, self.mul(row, target.row))
-        if count == 1:
-            self.do(f"store i64 {value}, ptr {address}")
+        if not self.lanes.many:
+            wide.store(self, value, address)
             return
-        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
-        pointers = self._pointers(target, address, "i64")
-        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
-        values = (value, pointers, "8", self._live)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({operands})")
-
-    def _mask(self, left: str, count: int = 0) -> str:
-        """Return the mask of the lanes of a vector that are among so many elements."""
-        count = count or self.lanes.count
-        every = self._spread(left, "i64", count)
-        return self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {every}")
+        addresses = wide.addresses(self, address, target.apart)
+        wide.scatter(self, value, addresses, self._live)
