@@ -18,14 +18,13 @@ from graphfw.runtime.numpy_executor.codegen.numbers import Number
 from graphfw.runtime.numpy_executor.codegen.target import AVX512, host
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.vectors import Vector
+from graphfw.runtime.numpy_executor.linalg.views import read_views
 
 FEW = 4
 """Right-hand sides that are solved for like this: there are more lanes in a row than of them."""
 
 NAMES = ("size",)
 """Of the rows of a matrix."""
-
-VIEW = ("offset", "apart", "row", "column")
 
 
 class ColumnCode:
@@ -69,12 +68,9 @@ class ColumnCode:
         f.do(f"store i1 false, ptr {failed}")
         size = f.read("%params", 0)
         starts, strides = [], []
-        for view in range(3):
-            offset, apart, row, across = [
-                f.read("%params", len(NAMES) + len(VIEW) * view + i) for i in range(len(VIEW))
-            ]
+        for number, (offset, apart, row, across) in enumerate(read_views(f, len(NAMES), 3)):
             first = f.add(offset, f.mul("%work_item", apart))
-            starts.append(self._at(f, f.operand(view), first))
+            starts.append(self._at(f, f.operand(number), first))
             strides.append((row, across))
         target, matrix, side = starts
         # A column after the other.

@@ -15,6 +15,7 @@ from graphfw.runtime.numpy_executor.codegen.numbers import Number
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.elements import lanes_of
 from graphfw.runtime.numpy_executor.linalg.vectors import Vector
+from graphfw.runtime.numpy_executor.linalg.views import read_views
 
 ROWS = 4
 """Rows that are solved for at once: as many chains of additions that wait for themselves."""
@@ -22,8 +23,6 @@ ROWS = 4
 NAMES = ("size", "columns", "block", "blocks")
 """Of the rows of a matrix; of right-hand sides, how many of them a work item has, and of such
 blocks."""
-
-VIEW = ("offset", "apart", "row", "column")
 
 
 class TriangleCode:
@@ -56,10 +55,7 @@ class TriangleCode:
         failed = f.let("alloca i1")
         f.do(f"store i1 false, ptr {failed}")
         n = {name: f.read("%params", i) for i, name in enumerate(NAMES)}
-        views = [
-            [f.read("%params", len(NAMES) + len(VIEW) * number + i) for i in range(len(VIEW))]
-            for number in range(3)
-        ]
+        views = read_views(f, len(NAMES), 3)
         matrix = f.div("%work_item", n["blocks"])
         left = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
         columns = f.low(n["block"], f.sub(n["columns"], left))
