@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from graphfw.ir import ambient
 from graphfw.ir.graph import Graph
 from graphfw.ir.modes import without_modes
+from graphfw.ir.rebuild import rebuild
+from graphfw.ir.tensor import Node, Tensor
 
 
 class Pass(ABC):
@@ -32,6 +34,36 @@ class Pass(ABC):
         """Run this pass only."""
         with no_ambient():
             return self.run(graph, Counter())
+
+
+class NodePass(Pass):
+    """A pass that replaces nodes one by one, each for its own op and types.
+
+    Attributes:
+        hit: What replacements are counted as; "": the name of the node's op.
+    """
+
+    hit: str = ""
+
+    @abstractmethod
+    def fits(self, node: Node) -> bool:
+        """Return whether a node of the graph is replaced."""
+
+    @abstractmethod
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        """Return the tensors in a node's place, given its inputs in the new graph."""
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        if not any([self.fits(node) for node in graph.nodes]):
+            return graph
+
+        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
+            if not self.fits(node):
+                return None
+            hits[self.hit or node.op.name] += 1
+            return self.replaced(node, inputs)
+
+        return rebuild(graph, rewrite)
 
 
 @contextmanager

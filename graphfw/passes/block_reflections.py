@@ -15,22 +15,19 @@ So most of the work is in products of matrices.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from graphfw.ir.build import emit_all
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.cholesky_qr import QR, Reflections
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.utils.records import record
 
 
 @record
-class BlockReflections(Pass):
+class BlockReflections(NodePass):
     """Decompose large matrices panel by panel.
 
     Attributes:
@@ -43,27 +40,7 @@ class BlockReflections(Pass):
     panel: Callable[[Node, int], int]
     name = "block-reflections"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([self._is_large(node) for node in graph.nodes]):
-            return graph
-
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            if not self._is_large(node):
-                return None
-            hits[node.op.name] += 1
-            (x,) = inputs
-            rows, columns = _sizes(x)
-            panels = _panels(x, lambda rows: self.panel(node, rows))
-            bases, known = node.types[0].shape[-1], sum([panel.width for panel in panels])
-            assert isinstance(bases, int)
-            upper = [_from(panel.upper, columns) for panel in panels]
-            if bases > known:
-                upper.append(F.zeros((*x.shape[:-2], bases - known, columns), dtype=x.dtype))
-            return _product(panels, rows, bases), F.concat(upper, axis=-2)
-
-        return rebuild(graph, rewrite)
-
-    def _is_large(self, node: Node) -> bool:
+    def fits(self, node: Node) -> bool:
         """Return whether a node decomposes matrices of a known size that are large."""
         if not isinstance(node.op, QR):
             return False
@@ -71,6 +48,17 @@ class BlockReflections(Pass):
         rows, columns = node.inputs[0].shape[-2:]
         is_known = isinstance(rows, int) and isinstance(columns, int)
         return small > 0 and is_known and 0 not in (rows, columns) and max(rows, columns) > small
+
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        (x,) = inputs
+        rows, columns = _sizes(x)
+        panels = _panels(x, lambda rows: self.panel(node, rows))
+        bases, known = node.types[0].shape[-1], sum([panel.width for panel in panels])
+        assert isinstance(bases, int)
+        upper = [_from(panel.upper, columns) for panel in panels]
+        if bases > known:
+            upper.append(F.zeros((*x.shape[:-2], bases - known, columns), dtype=x.dtype))
+        return _product(panels, rows, bases), F.concat(upper, axis=-2)
 
 
 class _Panel(NamedTuple):

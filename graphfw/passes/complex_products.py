@@ -5,19 +5,15 @@ Products of real matrices are compiled in tiles, those of complex ones are not.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.products import MatMul
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.utils.records import record
 
 
 @record
-class ComplexProductToReal(Pass):
+class ComplexProductToReal(NodePass):
     """Multiply complex matrices by products of real ones.
 
     (A + iB) (C + iD) = AC - BD + i (AD + BC). Single matrices are joined, so that one product of
@@ -30,23 +26,14 @@ class ComplexProductToReal(Pass):
     """
 
     name = "complex-product-to-real"
+    hit = "split"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([_is_complex(node) for node in graph.nodes]):
-            return graph
+    def fits(self, node: Node) -> bool:
+        return isinstance(node.op, MatMul) and node.types[0].dtype.is_complex
 
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            if not _is_complex(node):
-                return None
-            hits["split"] += 1
-            x, y = inputs
-            return _joined(x, y) if x.ndim == y.ndim == 2 else _separate(x, y)
-
-        return rebuild(graph, rewrite)
-
-
-def _is_complex(node: Node) -> bool:
-    return isinstance(node.op, MatMul) and node.types[0].dtype.is_complex
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> Tensor:
+        x, y = inputs
+        return _joined(x, y) if x.ndim == y.ndim == 2 else _separate(x, y)
 
 
 def _joined(x: Tensor, y: Tensor) -> Tensor:

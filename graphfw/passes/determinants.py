@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from graphfw.ir.build import emit_all
 from graphfw.ir.dtype import int32
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.solve import Det, SLogDet
 from graphfw.ops.linalg.triangular_lu import LU
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.utils.records import record
 
 
 @record
-class DeterminantToLU(Pass):
+class DeterminantToLU(NodePass):
     """Compute determinants by LU decompositions, which an executor has native code for.
 
     Attributes:
@@ -29,28 +26,19 @@ class DeterminantToLU(Pass):
     small: Callable[[Node], int]
     name = "determinant-to-lu"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([self._fits(node) for node in graph.nodes]):
-            return graph
-
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
-            if not self._fits(node):
-                return None
-            hits[node.op.name] += 1
-            sign, logarithm = _slogdet(*inputs)
-            if isinstance(node.op, SLogDet):
-                return sign, logarithm
-            result: Tensor = sign * F.exp(logarithm)  # as NumPy does: pivots may overflow
-            return result
-
-        return rebuild(graph, rewrite)
-
-    def _fits(self, node: Node) -> bool:
+    def fits(self, node: Node) -> bool:
         if not isinstance(node.op, Det | SLogDet):
             return False
         x, small = node.inputs[0], self.small(node)
         size = x.shape[-1]
         return small > 0 and isinstance(size, int) and size > 0 and (x.ndim == 2 or size <= small)
+
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        sign, logarithm = _slogdet(*inputs)
+        if isinstance(node.op, SLogDet):
+            return sign, logarithm
+        result: Tensor = sign * F.exp(logarithm)  # as NumPy does: pivots may overflow
+        return result
 
 
 def _slogdet(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,15 +7,11 @@ no bit.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.products import MatMul
 from graphfw.ops.shape.movement import PermuteDims
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.utils.records import record
 
 _FEW_COLUMNS = 24
@@ -24,26 +20,17 @@ side by side."""
 
 
 @record
-class IntegerProductToReduction(Pass):
+class IntegerProductToReduction(NodePass):
     """Multiply matrices of integers as a sum over a third axis."""
 
     name = "integer-product-to-reduction"
+    hit = "summed"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([_is_of_integers(node) for node in graph.nodes]):
-            return graph
+    def fits(self, node: Node) -> bool:
+        return isinstance(node.op, MatMul) and node.types[0].dtype.is_integer
 
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            if not _is_of_integers(node):
-                return None
-            hits["summed"] += 1
-            return _summed(*inputs)
-
-        return rebuild(graph, rewrite)
-
-
-def _is_of_integers(node: Node) -> bool:
-    return isinstance(node.op, MatMul) and node.types[0].dtype.is_integer
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> Tensor:
+        return _summed(*inputs)
 
 
 def _summed(a: Tensor, b: Tensor) -> Tensor:

@@ -7,22 +7,19 @@ a matrix and its transpose, which `eigh` decomposes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from graphfw.ir.build import emit_all
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.eigen_svd import SVD, EigH
 from graphfw.ops.linalg.phases import LEADING
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.utils.records import record
 
 
 @record
-class SignsOfVectors(Pass):
+class SignsOfVectors(NodePass):
     """Take the choice of signs out of decompositions of real matrices.
 
     Attributes:
@@ -32,24 +29,7 @@ class SignsOfVectors(Pass):
     is_native: Callable[[Node], bool]
     name = "signs-of-vectors"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([self._fits(node) for node in graph.nodes]):
-            return graph
-
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            if not self._fits(node):
-                return None
-            hits[node.op.name] += 1
-            (x,) = inputs
-            if isinstance(node.op, SVD):
-                u, s, vh = emit_all(SVD(node.op.full_matrices, is_raw=True), x)
-                return signed(u, s, vh)
-            values, vectors = emit_all(EigH(is_raw=True), 0.5 * x + 0.5 * x.mT)
-            return values, vectors * signs(vectors)
-
-        return rebuild(graph, rewrite)
-
-    def _fits(self, node: Node) -> bool:
+    def fits(self, node: Node) -> bool:
         """Return whether signs of a node are chosen: of all columns of U, if they have any."""
         if not isinstance(node.op, EigH | SVD) or node.op.is_raw or self.is_native(node):
             return False
@@ -58,6 +38,14 @@ class SignsOfVectors(Pass):
         is_paired = isinstance(node.op, EigH) or not node.op.full_matrices or rows == columns
         is_real = not node.inputs[0].dtype.is_complex
         return is_real and is_known and 0 not in (rows, columns) and is_paired
+
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        (x,) = inputs
+        if isinstance(node.op, SVD):
+            u, s, vh = emit_all(SVD(node.op.full_matrices, is_raw=True), x)
+            return signed(u, s, vh)
+        values, vectors = emit_all(EigH(is_raw=True), 0.5 * x + 0.5 * x.mT)
+        return values, vectors * signs(vectors)
 
 
 def signed(u: Tensor, s: Tensor, vh: Tensor) -> tuple[Tensor, Tensor, Tensor]:

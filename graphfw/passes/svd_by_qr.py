@@ -8,16 +8,13 @@ own. A matrix with fewer rows than columns is treated as its transpose is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from graphfw.ir.build import emit, emit_all
-from graphfw.ir.graph import Graph
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.linalg.cholesky_qr import QR
 from graphfw.ops.linalg.eigen_svd import SVD, SVDVals
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.passes.signs_of_vectors import signed
 from graphfw.utils.records import record
 
@@ -26,7 +23,7 @@ _LONGER = 1.8
 
 
 @record
-class SVDByQR(Pass):
+class SVDByQR(NodePass):
     """Decompose matrices that are not square as Q R first.
 
     Attributes:
@@ -36,26 +33,7 @@ class SVDByQR(Pass):
     is_native: Callable[[Node], int]
     name = "svd-by-qr"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([self._fits(node) for node in graph.nodes]):
-            return graph
-
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...] | None:
-            if not self._fits(node):
-                return None
-            hits[node.op.name] += 1
-            (x,) = inputs
-            rows, columns = node.inputs[0].shape[-2:]
-            is_tall = rows >= columns
-            q, r = emit_all(QR(), x if is_tall else x.mT)
-            if isinstance(node.op, SVDVals):
-                return emit(SVDVals(), r)
-            u, s, vh = emit_all(SVD(False, is_raw=True), r if is_tall else r.mT)
-            return signed(q @ u, s, vh) if is_tall else signed(u, s, vh @ q.mT)
-
-        return rebuild(graph, rewrite)
-
-    def _fits(self, node: Node) -> bool:
+    def fits(self, node: Node) -> bool:
         is_reduced = isinstance(node.op, SVD) and not (node.op.full_matrices or node.op.is_raw)
         if not (is_reduced or isinstance(node.op, SVDVals)) or not self.is_native(node):
             return False
@@ -63,3 +41,13 @@ class SVDByQR(Pass):
         if not isinstance(rows, int) or not isinstance(columns, int):
             return False
         return 0 < min(rows, columns) * _LONGER <= max(rows, columns)
+
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        (x,) = inputs
+        rows, columns = node.inputs[0].shape[-2:]
+        is_tall = rows >= columns
+        q, r = emit_all(QR(), x if is_tall else x.mT)
+        if isinstance(node.op, SVDVals):
+            return emit(SVDVals(), r)
+        u, s, vh = emit_all(SVD(False, is_raw=True), r if is_tall else r.mT)
+        return signed(q @ u, s, vh) if is_tall else signed(u, s, vh @ q.mT)

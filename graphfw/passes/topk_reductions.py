@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from graphfw.ir.build import constant
 from graphfw.ir.dim import always_ge
 from graphfw.ir.dtype import DType
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.rebuild import rebuild
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ops.sorting.sort_search import ArgTopK
-from graphfw.passes.base import Pass
+from graphfw.passes.base import NodePass
 from graphfw.utils.records import record
 
 _FEW = 4
@@ -23,33 +19,24 @@ _FEW = 4
 
 
 @record
-class TopKToReductions(Pass):
+class TopKToReductions(NodePass):
     """Find the indices of few extremes by reductions, which are compiled, and fused."""
 
     name = "topk-to-reductions"
+    hit = "reduced"
 
-    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
-        if not any([_is_of_few(node) for node in graph.nodes]):
-            return graph
+    def fits(self, node: Node) -> bool:
+        op = node.op
+        if not isinstance(op, ArgTopK) or not isinstance(op.k, int) or not 0 < op.k <= _FEW:
+            return False
+        x = node.inputs[0]
+        # NaN is the largest: the smallest numbers are not what a minimum finds.
+        has_extremes = op.largest or x.dtype.is_integer
+        return has_extremes and not x.dtype.is_storage and always_ge(x.shape[op.axis], op.k)
 
-        def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
-            if not _is_of_few(node):
-                return None
-            hits["reduced"] += 1
-            assert isinstance(node.op, ArgTopK)
-            return _indices(inputs[0], node.op)
-
-        return rebuild(graph, rewrite)
-
-
-def _is_of_few(node: Node) -> bool:
-    op = node.op
-    if not isinstance(op, ArgTopK) or not isinstance(op.k, int) or not 0 < op.k <= _FEW:
-        return False
-    x = node.inputs[0]
-    # NaN is the largest: the smallest numbers are not what a minimum finds.
-    has_extremes = op.largest or x.dtype.is_integer
-    return has_extremes and not x.dtype.is_storage and always_ge(x.shape[op.axis], op.k)
+    def replaced(self, node: Node, inputs: tuple[Tensor, ...]) -> Tensor:
+        assert isinstance(node.op, ArgTopK)
+        return _indices(inputs[0], node.op)
 
 
 def _indices(x: Tensor, op: ArgTopK) -> Tensor:

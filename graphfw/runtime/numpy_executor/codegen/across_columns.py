@@ -12,10 +12,10 @@ from graphfw.runtime.kernels.walk import postorder, roots
 from graphfw.runtime.numpy_executor.codegen.across import Operands, square, together
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts, VectorShape
-from graphfw.runtime.numpy_executor.codegen.registers import memory, vector
+from graphfw.runtime.numpy_executor.codegen.registers import memory
+from graphfw.runtime.numpy_executor.codegen.squares import Squares
 from graphfw.runtime.numpy_executor.codegen.strided import is_near
 from graphfw.runtime.numpy_executor.codegen.target import Processor
-from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 
 
 def loads_across_columns(kernel: Kernel, facts: KernelFacts) -> Operands:
@@ -85,70 +85,23 @@ class ColumnTransposing:
             Where the elements of the position lie, counted by the vector axis.
         """
         evaluator, writer = self._evaluator, self._evaluator.writer
-        tile, item = self._tiles[load], self._item(load)
         lanes, vectors = evaluator.shape
-        side, width, level = self._square(load, evaluator.shape), lanes * vectors, writer.depth
-        element = memory(self._kernel.buffers[load.buffer].dtype)
-        kind, axis = vector(element, side), self._kernel.inner[-1]
+        side, width = self._square(load, evaluator.shape), lanes * vectors
+        tile, axis = self._tiles[load], self._kernel.inner[-1]
         position, column = evaluator.index[axis.name], evaluator.index[evaluator.facts.vector_axis]
-        size = evaluator.size(axis.extent)
 
         def let(text: str) -> str:
             return writer.let(text, writer.depth)
 
-        def least(a: str, b: str) -> str:
-            return writer.call("i64", "llvm.smin.i64", [("i64", a), ("i64", b)], writer.depth)
-
-        # The last positions overlap the ones before; fewer positions are copied one by one.
-        final = evaluator.int64("sub", size, str(side), 0)
-        is_short = writer.pure(f"icmp slt i64 {final}, 0", 0)
+        squares = Squares(evaluator, load, axis, side)
         start_of_block = let(f"and i64 {position}, {-side}")
-        begin = least(start_of_block, writer.pure(f"select i1 {is_short}, i64 0, i64 {final}", 0))
+        begin = squares.first(start_of_block)
         is_due = let(f"icmp eq i64 {position}, {start_of_block}")
-        strides = dict(load.access.strides)
-        stride = evaluator.size(strides.pop(evaluator.facts.vector_axis))
-        last = evaluator.int64("sub", evaluator.size(self._kernel.outer[-1].extent), "1", 0)
-        address = let(
-            f"getelementptr {element}, ptr {evaluator.pointer(load.buffer)}, "
-            f"i64 {evaluator.size(load.access.offset)}"
-        )
-        for name, step in strides.items():
-            index = begin if name == axis.name else evaluator.index[name]
-            offset = let(f"mul i64 {index}, {evaluator.size(step)}")
-            address = let(f"getelementptr {element}, ptr {address}, i64 {offset}")
-
-        def start(number: str) -> str:
-            """Write where the positions of a column begin; beyond the last, of that one."""
-            at = let(f"add i64 {column}, {number}")
-            # Only under masks there are columns beyond the last.
-            at = least(at, last) if evaluator.masks else at
-            return let(
-                f"getelementptr {element}, ptr {address}, i64 {let(f'mul i64 {at}, {stride}')}"
-            )
-
-        def address_at(line: str, number: str) -> str:
-            at = let(f"add i64 {let(f'mul i64 {line}, {width}')}, {number}")
-            return let(f"getelementptr {element}, ptr {tile}, i64 {at}")
-
-        whole = let(f"select i1 {is_due}, i64 {width}, i64 0")
-        some = let(f"select i1 {is_short}, i64 {whole}, i64 0")
-        whole = let(f"select i1 {is_short}, i64 0, i64 {whole}")
-        with writer.loop("0", whole, str(side)) as number:
-            rows = []
-            for n in range(side):
-                row = start(let(f"add i64 {number}, {n}"))
-                rows.append(let(f"load {kind}, ptr {row}, align {item}"))
-            for n, value in enumerate(transposed(let, kind, side, rows)):
-                to = address_at(str(n), number)
-                writer.line(f"store {kind} {value}, ptr {to}, align {item}", writer.depth)
-        with writer.loop("0", some, "1") as number:
-            row = start(number)
-            with writer.loop("0", size, "1") as line:
-                at = let(f"getelementptr {element}, ptr {row}, i64 {line}")
-                value = let(f"load {element}, ptr {at}, align {item}")
-                to = address_at(line, number)
-                writer.line(f"store {element} {value}, ptr {to}, align {item}", writer.depth)
-        line = writer.let(f"sub i64 {position}, {begin}", level)
-        line = writer.let(f"mul i64 {line}, {width}", level)
-        line = writer.let(f"sub i64 {line}, {column}", level)
-        return writer.let(f"getelementptr {element}, ptr {tile}, i64 {line}", level)
+        # Only under masks there are columns beyond the last.
+        extent = evaluator.size(self._kernel.outer[-1].extent) if evaluator.masks else ""
+        squares.write(tile, str(width), begin, is_due, (column, str(width)), extent)
+        line = let(f"sub i64 {position}, {begin}")
+        line = let(f"mul i64 {line}, {width}")
+        line = let(f"sub i64 {line}, {column}")
+        element = memory(self._kernel.buffers[load.buffer].dtype)
+        return let(f"getelementptr {element}, ptr {tile}, i64 {line}")

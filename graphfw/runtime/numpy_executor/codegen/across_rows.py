@@ -11,10 +11,10 @@ from graphfw.runtime.kernels.ir import Kernel, Load
 from graphfw.runtime.numpy_executor.codegen.across import Operands, square, together
 from graphfw.runtime.numpy_executor.codegen.evaluate import Evaluator
 from graphfw.runtime.numpy_executor.codegen.facts import KernelFacts
-from graphfw.runtime.numpy_executor.codegen.registers import memory, vector
+from graphfw.runtime.numpy_executor.codegen.registers import memory
+from graphfw.runtime.numpy_executor.codegen.squares import Squares
 from graphfw.runtime.numpy_executor.codegen.strided import is_near
 from graphfw.runtime.numpy_executor.codegen.target import Processor
-from graphfw.runtime.numpy_executor.codegen.transpose import transposed
 
 
 def loads_across_rows(kernel: Kernel, facts: KernelFacts) -> Operands:
@@ -82,67 +82,23 @@ class RowPanels:
     def _transposed(self, load: Load, panel: str, line: str, slot: str, is_first: str) -> str:
         """Write the transposing of the next rows where it is due; return where the row begins."""
         evaluator, writer = self._evaluator, self._evaluator.writer
-        dtype, axis = self._kernel.buffers[load.buffer].dtype, self._kernel.outer[-1]
-        element, item = memory(dtype), dtype.itemsize
-        side = square(self._target, item)
-        kind, index = vector(element, side), evaluator.index[axis.name]
+        axis, item = self._kernel.outer[-1], self._kernel.buffers[load.buffer].dtype.itemsize
+        side, index = square(self._target, item), evaluator.index[axis.name]
         size = evaluator.size(self._kernel.inner[0].extent)
 
         def let(text: str) -> str:
             return writer.let(text, writer.depth)
 
-        def least(a: str, b: str) -> str:
-            return writer.call("i64", "llvm.smin.i64", [("i64", a), ("i64", b)], writer.depth)
-
-        # The last rows of the axis overlap those before; fewer rows are copied one by one.
-        rows = evaluator.size(axis.extent)
-        final = evaluator.int64("sub", rows, str(side), 0)
-        is_short = writer.pure(f"icmp slt i64 {final}, 0", 0)
-        final = writer.pure(f"select i1 {is_short}, i64 0, i64 {final}", 0)
+        squares = Squares(evaluator, load, axis, side)
         before = writer.load("i64", slot, 1)
         is_over = let(f"icmp sge i64 {let(f'sub i64 {index}, {before}')}, {side}")
         is_due = let(f"or i1 {is_over}, {let(f'icmp eq i64 {index}, 0')}")
         is_due = let(f"or i1 {is_due}, {is_first}")
-        first = let(f"select i1 {is_due}, i64 {least(index, final)}, i64 {before}")
+        first = let(f"select i1 {is_due}, i64 {squares.first(index)}, i64 {before}")
         writer.store("i64", first, slot, 1)
-        strides = dict(load.access.strides)
-        stride = evaluator.size(strides.pop(evaluator.facts.vector_axis))
-        address = let(
-            f"getelementptr {element}, ptr {evaluator.pointer(load.buffer)}, "
-            f"i64 {evaluator.size(load.access.offset)}"
-        )
-        for name, step in strides.items():
-            at = first if name == axis.name else evaluator.index[name]
-            offset = let(f"mul i64 {at}, {evaluator.size(step)}")
-            address = let(f"getelementptr {element}, ptr {address}, i64 {offset}")
-
-        def column(position: str) -> str:
-            offset = let(f"mul i64 {position}, {stride}")
-            return let(f"getelementptr {element}, ptr {address}, i64 {offset}")
-
-        def target(row: str, position: str) -> str:
-            at = let(f"add i64 {let(f'mul i64 {row}, {line}')}, {position}")
-            return let(f"getelementptr {element}, ptr {panel}, i64 {at}")
-
-        whole = let(f"select i1 {is_due}, i64 {size}, i64 0")
-        some = let(f"select i1 {is_short}, i64 {whole}, i64 0")
-        whole = let(f"select i1 {is_short}, i64 0, i64 {whole}")
-        last = evaluator.int64("sub", size, "1", 0)
-        with writer.loop("0", whole, str(side)) as position:
-            taken = [least(let(f"add i64 {position}, {n}"), last) for n in range(side)]
-            columns = [column(at) for at in taken]
-            vectors = [let(f"load {kind}, ptr {at}, align {item}") for at in columns]
-            for n, value in enumerate(transposed(let, kind, side, vectors)):
-                to = target(str(n), position)
-                writer.line(f"store {kind} {value}, ptr {to}, align {item}", writer.depth)
-        with writer.loop("0", some, "1") as position:
-            source = column(position)
-            with writer.loop("0", rows, "1") as row:
-                at = let(f"getelementptr {element}, ptr {source}, i64 {row}")
-                value = let(f"load {element}, ptr {at}, align {item}")
-                to = target(row, position)
-                writer.line(f"store {element} {value}, ptr {to}, align {item}", writer.depth)
+        squares.write(panel, line, first, is_due, ("0", size), size)
         distance = let(f"sub i64 {index}, {first}")
+        element = memory(self._kernel.buffers[load.buffer].dtype)
         return let(
             f"getelementptr {element}, ptr {panel}, i64 {let(f'mul i64 {distance}, {line}')}"
         )

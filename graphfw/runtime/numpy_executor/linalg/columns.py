@@ -15,17 +15,16 @@ from collections.abc import Iterator, Sequence
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule, OpenLoop
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
-from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.codegen.target import AVX512, host
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
+from graphfw.runtime.numpy_executor.linalg.vectors import Vector
+from graphfw.runtime.numpy_executor.linalg.views import read_views
 
 FEW = 4
 """Right-hand sides that are solved for like this: there are more lanes in a row than of them."""
 
 NAMES = ("size",)
 """Of the rows of a matrix."""
-
-VIEW = ("offset", "apart", "row", "column")
 
 
 class ColumnCode:
@@ -55,7 +54,7 @@ class ColumnCode:
         self._rows = (8, 8, 4, 4)[columns - 1] // (1 if bits == AVX512.vector_bytes else columns)
         self._rows = max(2, 1 << (self._rows.bit_length() - 1))
         self._one = Number(dtype)
-        self._row = Number(dtype, self._lanes)
+        self._row = Vector(dtype, self._lanes)
 
     @property
     def key(self) -> str:
@@ -69,12 +68,9 @@ class ColumnCode:
         f.do(f"store i1 false, ptr {failed}")
         size = f.read("%params", 0)
         starts, strides = [], []
-        for view in range(3):
-            offset, apart, row, across = [
-                f.read("%params", len(NAMES) + len(VIEW) * view + i) for i in range(len(VIEW))
-            ]
+        for number, (offset, apart, row, across) in enumerate(read_views(f, len(NAMES), 3)):
             first = f.add(offset, f.mul("%work_item", apart))
-            starts.append(self._at(f, f.operand(view), first))
+            starts.append(self._at(f, f.operand(number), first))
             strides.append((row, across))
         target, matrix, side = starts
         # A column after the other.
@@ -139,10 +135,10 @@ class ColumnCode:
             for own in held:
                 known = self._load(f, self._at(f, own, loop.index), mask)
                 loop.following += [
-                    self._multiply_add(f, element, known, next(totals)) for element in elements
+                    self._row.multiply_add(f, element, known, next(totals)) for element in elements
                 ]
             sums = loop.values
-        found = [self._sum(f, total) for total in sums]
+        found = [self._row.sum(f, total) for total in sums]
         return [found[i : i + len(lines)] for i in range(0, len(found), len(lines))]
 
     def _subtract(
@@ -156,7 +152,7 @@ class ColumnCode:
     ) -> None:
         """Subtract, from each column, multiples of parts of the matrix's columns."""
         factors = [
-            [self._spread(f, f.let(f"fneg {self._one.kind} {x}")) for x in own] for own in found
+            [self._row.spread(f, f.let(f"fneg {self._one.kind} {x}")) for x in own] for own in found
         ]
         for loop, mask in self._vectors(f, begin, end, []):
             elements = [self._load(f, self._at(f, line, loop.index), mask) for line in lines]
@@ -164,7 +160,7 @@ class ColumnCode:
                 address = self._at(f, own, loop.index)
                 left = self._load(f, address, mask)
                 for element, factor in zip(elements, multiples, strict=True):
-                    left = self._multiply_add(f, element, factor, left)
+                    left = self._row.multiply_add(f, element, factor, left)
                 self._store(f, left, address, mask)
 
     def _solve(
@@ -200,17 +196,14 @@ class ColumnCode:
         self, f: BranchWriter, begin: str, end: str, carried: Sequence[str]
     ) -> Iterator[tuple[OpenLoop, str]]:
         """Open loops over elements, vector by vector, then over what is left, with its mask."""
-        lanes, kind = self._lanes, f"<{self._lanes} x i64>"
+        lanes = self._lanes
         count = f.high(f.sub(end, begin), "0")
         whole = f.add(begin, f.let(f"and i64 {count}, {-lanes}"))
         values = list(carried)
         for first, last in ((begin, whole), (whole, end)):
             pairs = [(self._row.kind, value) for value in values]
             with f.loop(first, last, lanes, carried=pairs) as loop:
-                mask = ""
-                if first is whole:
-                    every = self._splat(f, f.sub(end, loop.index), "i64")
-                    mask = f.let(f"icmp slt {kind} {iota('i64', lanes)}, {every}")
+                mask = self._row.mask(f, f.sub(end, loop.index)) if first is whole else ""
                 yield loop, mask
             values = loop.values
 
@@ -223,48 +216,13 @@ class ColumnCode:
     def _load(self, f: BranchWriter, address: str, mask: str) -> str:
         if not mask:
             return self._row.load(f, address)
-        return f.call(
-            self._row.kind,
-            f"llvm.masked.load.{self._suffix}.p0",
-            ("ptr", address),
-            ("i32", str(self._dtype.itemsize)),
-            (f"<{self._lanes} x i1>", mask),
-            (self._row.kind, "zeroinitializer"),
-        )
+        return self._row.load_masked(f, address, mask)
 
     def _store(self, f: BranchWriter, value: str, address: str, mask: str) -> None:
         if not mask:
             self._row.store(f, value, address)
             return
-        types = (self._row.kind, "ptr", "i32", f"<{self._lanes} x i1>")
-        name = f.module.declare("void", f"llvm.masked.store.{self._suffix}.p0", *types)
-        values = (value, address, str(self._dtype.itemsize), mask)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        f.do(f"call void {name}({operands})")
-
-    def _sum(self, f: BranchWriter, value: str) -> str:
-        kind = self._one.kind
-        name = f"llvm.vector.reduce.fadd.{self._suffix}"
-        symbol = f.module.declare(kind, name, kind, self._row.kind)
-        zero = self._one.constant(0)
-        return f.let(f"call reassoc {kind} {symbol}({kind} {zero}, {self._row.kind} {value})")
-
-    def _multiply_add(self, f: BranchWriter, x: str, y: str, z: str) -> str:
-        name = f"llvm.fmuladd.{self._suffix}"
-        return f.call(self._row.kind, name, *[(self._row.kind, value) for value in (x, y, z)])
-
-    def _spread(self, f: BranchWriter, value: str) -> str:
-        return self._splat(f, value, self._one.kind)
-
-    def _splat(self, f: BranchWriter, value: str, single: str) -> str:
-        kind = f"<{self._lanes} x {single}>"
-        first = f.let(f"insertelement {kind} poison, {single} {value}, i64 0")
-        zeros = f"<{self._lanes} x i32> zeroinitializer"
-        return f.let(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
+        self._row.store_masked(f, value, address, mask)
 
     def _at(self, f: BranchWriter, base: str, index: str) -> str:
         return f.at(self._one.stored, base, index)
-
-    @property
-    def _suffix(self) -> str:
-        return f"v{self._lanes}f{8 * self._dtype.itemsize}"

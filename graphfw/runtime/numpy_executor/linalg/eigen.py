@@ -19,8 +19,8 @@ from graphfw.runtime.kernels.steps import Step, View
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
-from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
-from graphfw.runtime.numpy_executor.linalg.views import in_order
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
+from graphfw.runtime.numpy_executor.linalg.views import operands_in_order
 from graphfw.runtime.planning.work import ceil
 
 _LARGEST = 32
@@ -41,13 +41,11 @@ _WORK_ITEM = 1 << 12
 _NAMES = ("count", "together", "size")
 """Of matrices, and how many of them a work item has; of the rows of one."""
 
-_VIEW = ("offset", "apart", "row", "column")
-
 
 class EigenCode:
     """Diagonalises symmetric matrices that are copied to scratch memory.
 
-    Operands: values, vectors, if they are wanted, matrices. Params: `_NAMES`, then `_VIEW` for
+    Operands: values, vectors, if they are wanted, matrices. Params: `_NAMES`, then `VIEW` for
     each.
 
     Args:
@@ -66,34 +64,21 @@ class EigenCode:
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
         f = MatrixWriter(module, self._lanes)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        n = f.read_sizes(_NAMES)
         size = f.width = n["size"]
-        number = 3 if self._vectors else 2
-        views = [
-            [f.read("%params", len(_NAMES) + len(_VIEW) * view + i) for i in range(len(_VIEW))]
-            for view in range(number)
-        ]
-        arrays = [f.operand(i) for i in range(number)]
-        begin = f.mul("%work_item", n["together"])
-        end = f.low(f.add(begin, n["together"]), n["count"])
-        with f.loop(begin, end, self._lanes.unit) as group:
-            f.live(f.sub(n["count"], group.index))
-            found = []
-            for array, (offset, apart, row, column) in zip(arrays, views, strict=True):
-                first = f.add(offset, f.mul(group.index, apart))
-                start = f.at(self._lanes.one.stored, array, first)
-                found.append(Source(start, apart, row, column))
-            f.load_mean(found[-1], size)
+        kinds = [self._lanes.one.stored] * (3 if self._vectors else 2)
+        with f.groups(n, kinds) as (values, *vectors, x):
+            f.load_mean(x, size)
             if self._vectors:
                 f.set_identity(size, first=size)
             self._diagonalise(f, size)
             self._sort(f, size)
             with f.loop("0", size) as line:
                 value = f.get(line.index, line.index)
-                f.write_element(found[0], line.index, "0", value)
+                f.write_element(values, line.index, "0", value)
             if self._vectors:
                 self._choose_signs(f, size)
-                f.copy_out(found[1].transposed, size, size, "0", size)
+                f.copy_out(vectors[0].transposed, size, size, "0", size)
         f.finish()
         module.add(HEAD.format(symbol=symbol), f)
         return module.text
@@ -226,25 +211,19 @@ def eigen_steps(node: Node, inputs: Sequence[View], outputs: Sequence[View]) -> 
     count, lanes, vectors = size_of(lead), lanes_of(dtype), isinstance(node.op, EigH)
     groups = max(1, _WORK_ITEM // size**3)
     together = lanes * groups
-    params = [count, together, size]
     values = outputs[0]
     column = View(values.storage, values.offset, (*values.shape, 1), (*values.strides, 1))
-    operands, copies = [], []
-    for number, each in enumerate((column, *outputs[1:], x)):
-        lying, more = in_order(node, each, lead)
-        if number < len(outputs) and more:
-            return []
-        copies += more
-        operands.append(lying.storage)
-        params += [lying.offset, *lying.strides]
+    operands = operands_in_order(node, (column, *outputs[1:]), inputs, lead)
+    if operands is None:
+        return []
     step = Step(
         nodes=(node,),
         code=EigenCode(dtype, vectors=vectors),
-        operands=tuple(operands),
+        operands=operands.storages,
         written=(*[True] * len(outputs), False),
-        params=tuple(params),
+        params=(count, together, size, *operands.params),
         work_items=ceil(count, together),
         scratch=(2 * size + 1) * size * lanes * dtype.itemsize,
         can_fail=True,
     )
-    return [*copies, step]
+    return [*operands.copies, step]

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
-from graphfw.runtime.numpy_executor.codegen.numbers import Number
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat, vector
+from graphfw.runtime.numpy_executor.linalg.vectors import Vector, in_all_lanes
 
 _SET = 1024
 """Bytes: rows whose distance is a multiple of it share few places of a cache."""
@@ -31,8 +31,8 @@ class Lanes:
         self.dtype = dtype
         self.count = lanes_of(dtype)
         self.many = many
-        self.one = Number(dtype, self.count if many else 1)
-        self.row = Number(dtype, self.count)
+        self.one = Vector(dtype, self.count if many else 1)
+        self.row = Vector(dtype, self.count)
         self.step = 1 if many else self.count
         self.unit = self.count if many else 1
 
@@ -84,31 +84,25 @@ class ElementWriter(BranchWriter):
         element = self.add(self.mul(row, self.width), column)
         return self.at(lanes.one.stored, "%scratch", self.mul(element, str(lanes.unit)))
 
-    def _of_elements(self, function: str, *values: str) -> str:
-        one = self.lanes.one
-        suffix = f"v{one.lanes}" if one.lanes > 1 else ""
-        name = f"llvm.{function}.{suffix}f{8 * self.lanes.dtype.itemsize}"
-        return self.call(one.kind, name, *[(one.kind, x) for x in values])
-
     def size_of(self, x: str) -> str:
         """The size of elements, without their signs."""
-        return self._of_elements("fabs", x)
+        return self.lanes.one.call(self, "fabs", x)
 
     def sqrt(self, x: str) -> str:
         """The square root of elements."""
-        return self._of_elements("sqrt", x)
+        return self.lanes.one.call(self, "sqrt", x)
 
     def larger(self, x: str, y: str) -> str:
         """The larger element; of NaN and a number the number."""
-        return self._of_elements("maxnum", x, y)
+        return self.lanes.one.call(self, "maxnum", x, y)
 
     def with_sign(self, x: str, sign: str) -> str:
         """Elements with the signs of others."""
-        return self._of_elements("copysign", x, sign)
+        return self.lanes.one.call(self, "copysign", x, sign)
 
     def multiply_add(self, x: str, y: str, z: str) -> str:
         """The product of elements, and a sum."""
-        return self._of_elements("fmuladd", x, y, z)
+        return self.lanes.one.multiply_add(self, x, y, z)
 
     def constant(self, value: float) -> str:
         """The nearest number of the dtype, in all lanes."""
@@ -155,7 +149,7 @@ class ElementWriter(BranchWriter):
         """The same number for all matrices."""
         bits = 8 * self.lanes.dtype.itemsize
         value = index if bits == 64 else self.let(f"trunc i64 {index} to i{bits}")
-        return self._spread(value, self._number, self.lanes.one.lanes)
+        return in_all_lanes(self, value, self._number, self.lanes.one.lanes)
 
     def choose_number(self, where: str, x: str, y: str) -> str:
         """One of two numbers, by a truth."""
@@ -211,15 +205,3 @@ class ElementWriter(BranchWriter):
         """End the function: return 1 where a matrix was refused, else 0."""
         failed = self._any(self.let(f"load {self._truth}, ptr {self._failed}"))
         self.do(f"ret i32 {self.let(f'zext i1 {failed} to i32')}")
-
-    # Helpers.
-
-    def _spread(self, value: str, kind: str, count: int) -> str:
-        if count == 1:
-            return value
-        if value.isdigit():
-            return splat(kind, value, count)
-        whole = vector(kind, count)
-        first = self.let(f"insertelement {whole} poison, {kind} {value}, i64 0")
-        zeros = f"<{count} x i32> zeroinitializer"
-        return self.let(f"shufflevector {whole} {first}, {whole} poison, {zeros}")

@@ -12,8 +12,8 @@ from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
-from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
-from graphfw.runtime.numpy_executor.linalg.views import in_order
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
+from graphfw.runtime.numpy_executor.linalg.views import operands_in_order
 from graphfw.runtime.planning.work import ceil
 
 PANEL = 32
@@ -26,13 +26,11 @@ _NAMES = ("count", "together", "rows", "columns", "inner", "width")
 """Of matrices, and how many of them a work item has; of rows and columns of one, and the smaller
 number of the two; of elements between rows in scratch memory."""
 
-_VIEW = ("offset", "apart", "row", "column")
-
 
 class FactorCode:
     """Factors matrices that are copied to scratch memory.
 
-    Operands: order, lower triangles, upper triangles, matrices. Params: `_NAMES`, then `_VIEW` for
+    Operands: order, lower triangles, upper triangles, matrices. Params: `_NAMES`, then `VIEW` for
     each.
 
     Args:
@@ -50,26 +48,11 @@ class FactorCode:
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
         f = MatrixWriter(module, self._lanes)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        n = f.read_sizes(_NAMES)
         f.width = n["width"]
-        views = [
-            [f.read("%params", len(_NAMES) + len(_VIEW) * number + i) for i in range(len(_VIEW))]
-            for number in range(4)
-        ]
-        arrays = [f.operand(i) for i in range(4)]
-        stored = self._lanes.one.stored
-        begin = f.mul("%work_item", n["together"])
-        end = f.low(f.add(begin, n["together"]), n["count"])
         numbers = f.mul(f.add(n["columns"], n["inner"]), n["width"])
-        with f.loop(begin, end, self._lanes.unit) as group:
-            f.live(f.sub(n["count"], group.index))
-            found = []
-            for number, (array, view) in enumerate(zip(arrays, views, strict=True)):
-                offset, apart, row, column = view
-                first = f.add(offset, f.mul(group.index, apart))
-                start = f.at(stored if number else "i64", array, first)
-                found.append(Source(start, apart, row, column))
-            order, lower, upper, x = found
+        kinds = ["i64", *[self._lanes.one.stored] * 3]
+        with f.groups(n, kinds) as (order, lower, upper, x):
             f.copy_transposed_in(x, n["rows"], n["columns"])
             with f.loop("0", n["rows"]) as line:
                 f.put_number(f.add(numbers, line.index), f.number(line.index))
@@ -112,22 +95,16 @@ def factor_steps(
     total = max(columns + inner + 1, columns + lanes)  # rows are copied in squares
     groups = max(1, _WORK_ITEM // (rows * columns * inner))
     together = lanes * groups if many else 1
-    params = [count, together, rows, columns, inner, width]
-    operands, copies = [], []
-    for number, each in enumerate((column, lower, upper, x)):
-        lying, more = in_order(node, each, lead)
-        if number < 3 and more:
-            return []
-        copies += more
-        operands.append(lying.storage)
-        params += [lying.offset, *lying.strides]
+    operands = operands_in_order(node, (column, lower, upper), inputs, lead)
+    if operands is None:
+        return []
     step = Step(
         nodes=(node,),
         code=FactorCode(dtype, many=many),
-        operands=tuple(operands),
+        operands=operands.storages,
         written=(True, True, True, False),
-        params=tuple(params),
+        params=(count, together, rows, columns, inner, width, *operands.params),
         work_items=ceil(count, together),
         scratch=total * width * (lanes if many else 1) * dtype.itemsize,
     )
-    return [*copies, step]
+    return [*operands.copies, step]

@@ -9,36 +9,14 @@ form, in whole vectors in the second, which may change elements after the row's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from graphfw.runtime.numpy_executor.codegen.numbers import Number
 from graphfw.runtime.numpy_executor.codegen.registers import iota, vector
 from graphfw.runtime.numpy_executor.codegen.target import host
-from graphfw.runtime.numpy_executor.linalg.elements import ElementWriter
+from graphfw.runtime.numpy_executor.linalg.operands import OperandWriter, Source
+from graphfw.runtime.numpy_executor.linalg.vectors import Vector, in_all_lanes
 
 
-class Source(NamedTuple):
-    """Matrices in memory.
-
-    Attributes:
-        start: The address of the first element of the first matrix of a group.
-        apart: The distance of matrices, in elements.
-        row: That of rows.
-        column: That of columns.
-    """
-
-    start: str
-    apart: str
-    row: str
-    column: str
-
-    @property
-    def transposed(self) -> Source:
-        """The transposes of the matrices."""
-        return self._replace(row=self.column, column=self.row)
-
-
-class MatrixWriter(ElementWriter):
+class MatrixWriter(OperandWriter):
     """The lines of a function that computes with matrices in scratch memory."""
 
     # Rows.
@@ -68,7 +46,7 @@ class MatrixWriter(ElementWriter):
             for row, factor in zip(rows, spread, strict=True):
                 address = self._slot(row, column.index)
                 known = number.load(self, address)
-                number.store(self, self._multiply_add(factor, more, known), address)
+                number.store(self, number.multiply_add(self, factor, more, known), address)
 
     def dot_rows(self, rows: Sequence[str], other: str, begin: str, end: str) -> list[str]:
         """Return the products of some rows with another row, from a column on.
@@ -83,7 +61,7 @@ class MatrixWriter(ElementWriter):
             y = number.load(self, self._slot(other, column.index))
             for row, known in zip(rows, column.values, strict=True):
                 x = number.load(self, self._slot(row, column.index))
-                column.following.append(self._multiply_add(x, y, known))
+                column.following.append(number.multiply_add(self, x, y, known))
         return [self._across("fadd", total) for total in column.values]
 
     def copy_below(self, row: str, other: str, k: str, end: str) -> str:
@@ -97,8 +75,8 @@ class MatrixWriter(ElementWriter):
             value = number.load(self, self._slot(other, column.index))
             value = self._where_after(column.index, k, value)
             number.store(self, value, self._slot(row, column.index))
-            size = self._row_call("fabs", value)
-            column.following = [self._row_call("maxnum", size, column.values[0])]
+            size = number.call(self, "fabs", value)
+            column.following = [number.call(self, "maxnum", size, column.values[0])]
         return self._across("fmax", column.values[0])
 
     def divide_below(self, row: str, other: str, k: str, end: str, divisor: str) -> None:
@@ -126,7 +104,7 @@ class MatrixWriter(ElementWriter):
         with self.loop(
             begin, end, self.lanes.step, carried=[(number.kind, least), (kind, start)]
         ) as column:
-            value = self._row_call("fabs", number.load(self, self._slot(row, column.index)))
+            value = number.call(self, "fabs", number.load(self, self._slot(row, column.index)))
             here = self._spread_number(column.index)
             larger = self.let(f"fcmp ogt {number.kind} {value}, {column.values[0]}")
             if not self.lanes.many:
@@ -141,7 +119,7 @@ class MatrixWriter(ElementWriter):
             ]
         size, which = column.values
         if not self.lanes.many:
-            most = self._spread(self._across("fmax", size), self.lanes.one.kind, count)
+            most = number.spread(self, self._across("fmax", size))
             same = self.let(f"fcmp oeq {number.kind} {size}, {most}")
             none = self._spread_number(end)
             which = self.let(f"select <{count} x i1> {same}, {kind} {which}, {kind} {none}")
@@ -157,7 +135,7 @@ class MatrixWriter(ElementWriter):
         """Return the same number in all lanes of a row."""
         bits = 8 * self.lanes.dtype.itemsize
         value = index if bits == 64 else self.let(f"trunc i64 {index} to i{bits}")
-        return self._spread(value, self._number, self.lanes.count)
+        return in_all_lanes(self, value, self._number, self.lanes.count)
 
     def exchange_columns(self, first: str, last: str, column: str, other: str, where: str) -> None:
         """Exchange elements of two columns in some rows, in the matrices of which a truth holds."""
@@ -175,7 +153,7 @@ class MatrixWriter(ElementWriter):
             address = self._slot(row, column.index)
             value = self.let(f"fdiv {number.kind} {number.load(self, address)}, {spread}")
             number.store(self, value, address)
-            column.following = [self._multiply_add(value, value, column.values[0])]
+            column.following = [number.multiply_add(self, value, value, column.values[0])]
         return self._across("fadd", column.values[0])
 
     def multiply_row(self, row: str, begin: str, end: str, factor: str) -> None:
@@ -202,7 +180,7 @@ class MatrixWriter(ElementWriter):
         zero = self.lanes.row.constant(0)
         if self.lanes.many:
             return self.lanes.row.choose(self, self.let(f"icmp sgt i64 {column}, {k}"), value, zero)
-        left = self._spread(self.sub(k, column), "i64", count)
+        left = in_all_lanes(self, self.sub(k, column), "i64", count)
         mask = self.let(f"icmp sgt <{count} x i64> {iota('i64', count)}, {left}")
         return self.let(f"select <{count} x i1> {mask}, {kind} {value}, {kind} {zero}")
 
@@ -210,22 +188,8 @@ class MatrixWriter(ElementWriter):
         """Return the sum or the maximum of a row's elements, given those of its vectors."""
         if self.lanes.many:
             return value
-        number = self.lanes.row
-        name = f"llvm.vector.reduce.{how}.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
-        if how != "fadd":
-            return self.call(self.lanes.one.kind, name, (number.kind, value))
-        kind = self.lanes.one.kind
-        symbol = self.module.declare(kind, name, kind, number.kind)
-        zero = self.lanes.one.constant(0)
-        return self.let(f"call reassoc {kind} {symbol}({kind} {zero}, {number.kind} {value})")
-
-    def _multiply_add(self, x: str, y: str, z: str) -> str:
-        return self._row_call("fmuladd", x, y, z)
-
-    def _row_call(self, function: str, *values: str) -> str:
-        number = self.lanes.row
-        name = f"llvm.{function}.v{number.lanes}f{8 * self.lanes.dtype.itemsize}"
-        return self.call(number.kind, name, *[(number.kind, value) for value in values])
+        row = self.lanes.row
+        return row.sum(self, value) if how == "fadd" else row.reduce(self, how, value)
 
     def exchange_rows(self, row: str, other: str, begin: str, end: str, where: str) -> None:
         """Exchange two rows, from a column on, in the matrices of which a truth holds."""
@@ -239,65 +203,9 @@ class MatrixWriter(ElementWriter):
 
     def _in_row(self, value: str) -> str:
         """Spread an element over what is changed of a row at once."""
-        if self.lanes.many:
-            return value
-        return self._spread(value, self.lanes.one.kind, self.lanes.count)
+        return value if self.lanes.many else self.lanes.row.spread(self, value)
 
     # Memory.
-
-    def live(self, left: str) -> None:
-        """Say how many matrices are left: lanes beyond these are neither read nor written."""
-        if self.lanes.many:
-            self._live = self._mask(left)
-
-    def read_element(self, source: Source, row: str, column: str) -> str:
-        """Load an element of each matrix."""
-        lanes = self.lanes
-        address = self._address(source, row, column)
-        if not lanes.many:
-            return lanes.one.load(self, address)
-        kind, suffix = lanes.one.kind, self._suffix
-        pointers = self._pointers(source, address)
-        return self.call(
-            kind,
-            f"llvm.masked.gather.{suffix}",
-            (f"<{lanes.count} x ptr>", pointers),
-            ("i32", str(lanes.dtype.itemsize)),
-            (f"<{lanes.count} x i1>", self._live),
-            (kind, "zeroinitializer"),
-        )
-
-    def write_element(self, source: Source, row: str, column: str, value: str) -> None:
-        """Store an element of each matrix."""
-        lanes = self.lanes
-        address = self._address(source, row, column)
-        if not lanes.many:
-            lanes.one.store(self, value, address)
-            return
-        mask = f"<{lanes.count} x i1>"
-        pointers = self._pointers(source, address)
-        types = (lanes.one.kind, f"<{lanes.count} x ptr>", "i32", mask)
-        name = self.module.declare("void", f"llvm.masked.scatter.{self._suffix}", *types)
-        values = (value, pointers, str(lanes.dtype.itemsize), self._live)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({operands})")
-
-    @property
-    def _suffix(self) -> str:
-        count = self.lanes.count
-        return f"v{count}f{8 * self.lanes.dtype.itemsize}.v{count}p0"
-
-    def _address(self, source: Source, row: str, column: str) -> str:
-        at = self.add(self.mul(row, source.row), self.mul(column, source.column))
-        return self.at(self.lanes.one.stored, source.start, at)
-
-    def _pointers(self, source: Source, address: str, kind: str = "") -> str:
-        """Return the addresses of the elements of neighbouring matrices."""
-        count = self.lanes.count
-        apart = self._spread(source.apart, "i64", count)
-        steps = self.let(f"mul <{count} x i64> {iota('i64', count)}, {apart}")
-        kind = kind or self.lanes.one.stored
-        return self.let(f"getelementptr {kind}, ptr {address}, <{count} x i64> {steps}")
 
     def copy_in(self, source: Source, rows: str, columns: str, at: str) -> None:
         """Load matrices into scratch memory, from its column `at` on."""
@@ -321,7 +229,8 @@ class MatrixWriter(ElementWriter):
         number, count = self.lanes.row, self.lanes.count
         with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
             address = self._address(source, row.index, column.index)
-            value = self._load_some(number, address, self.sub(columns, column.index))
+            mask = number.mask(self, self.sub(columns, column.index))
+            value = number.load_masked(self, address, mask)
             number.store(self, value, self._slot(row.index, self.add(column.index, at)))
 
     def load_mean(self, source: Source, size: str) -> None:
@@ -360,7 +269,7 @@ class MatrixWriter(ElementWriter):
     def _copy_squares_in(self, source: Source, rows: str, columns: str) -> None:
         """Load the transpose of a matrix whose rows are contiguous, square by square."""
         side = host().vector_bytes // self.lanes.dtype.itemsize
-        square = Number(self.lanes.dtype, side)
+        square = Vector(self.lanes.dtype, side)
         end = self.whole(rows, self.lanes.count)
         with self.loop("0", end, side) as row, self.loop("0", columns, side) as column:
             left = self.sub(columns, column.index)
@@ -370,11 +279,11 @@ class MatrixWriter(ElementWriter):
                 is_row = self.let(f"icmp slt i64 {here}, {rows}")
                 count = self.let(f"select i1 {is_row}, i64 {left}, i64 0")
                 address = self._address(source, here, column.index)
-                lines.append(self._load_some(square, address, count))
+                lines.append(square.load_masked(self, address, square.mask(self, count)))
             for i, value in enumerate(self._transposed(square, lines)):
                 square.store(self, value, self._slot(self.add(column.index, str(i)), row.index))
 
-    def _transposed(self, number: Number, lines: Sequence[str]) -> list[str]:
+    def _transposed(self, number: Vector, lines: Sequence[str]) -> list[str]:
         """Return the columns of a square: bit by bit, what differs there changes places."""
         found, side = list(lines), len(lines)
         bit = 1
@@ -394,18 +303,6 @@ class MatrixWriter(ElementWriter):
                 ]
             bit *= 2
         return found
-
-    def _load_some(self, number: Number, address: str, count: str) -> str:
-        """Load the first elements of a vector, and zeros."""
-        size = 8 * self.lanes.dtype.itemsize
-        return self.call(
-            number.kind,
-            f"llvm.masked.load.v{number.lanes}f{size}.p0",
-            ("ptr", address),
-            ("i32", str(self.lanes.dtype.itemsize)),
-            (f"<{number.lanes} x i1>", self._mask(count, number.lanes)),
-            (number.kind, "zeroinitializer"),
-        )
 
     def copy_upper_out(self, target: Source, rows: str, columns: str) -> None:
         """Store upper triangles whose columns are rows of scratch memory, and zeros below them."""
@@ -437,38 +334,9 @@ class MatrixWriter(ElementWriter):
     def _copy_rows_out(self, target: Source, rows: str, columns: str, at: str, first: str) -> None:
         """Store a matrix whose rows are contiguous, vector by vector."""
         number, count = self.lanes.row, self.lanes.count
-        size = 8 * self.lanes.dtype.itemsize
-        types = (number.kind, "ptr", "i32", f"<{count} x i1>")
-        name = self.module.declare("void", f"llvm.masked.store.v{count}f{size}.p0", *types)
         with self.loop("0", rows) as row, self.loop("0", columns, count) as column:
             here = self._slot(self.add(row.index, first), self.add(column.index, at))
-            values = (
-                number.load(self, here),
-                self._address(target, row.index, column.index),
-                str(self.lanes.dtype.itemsize),
-                self._mask(self.sub(columns, column.index)),
-            )
-            pairs = zip(types, values, strict=True)
-            self.do(f"call void {name}({', '.join([f'{kind} {text}' for kind, text in pairs])})")
-
-    def _mask(self, left: str, count: int = 0) -> str:
-        """Return the mask of the lanes of a vector that are among so many elements."""
-        count = count or self.lanes.count
-        every = self._spread(left, "i64", count)
-        return self.let(f"icmp slt <{count} x i64> {iota('i64', count)}, {every}")
-
-    def write_number(self, target: Source, row: str, value: str) -> None:
-        """Store a number of each matrix as an i64."""
-        count = self.lanes.one.lanes
-        if self._number != "i64":
-            value = self.let(f"sext {self.number_kind} {value} to {vector('i64', count)}")
-        address = self.at("i64", target.start, self.mul(row, target.row))
-        if count == 1:
-            self.do(f"store i64 {value}, ptr {address}")
-            return
-        types = (f"<{count} x i64>", f"<{count} x ptr>", "i32", f"<{count} x i1>")
-        pointers = self._pointers(target, address, "i64")
-        name = self.module.declare("void", f"llvm.masked.scatter.v{count}i64.v{count}p0", *types)
-        values = (value, pointers, "8", self._live)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        self.do(f"call void {name}({operands})")
+            value = number.load(self, here)
+            address = self._address(target, row.index, column.index)
+            mask = number.mask(self, self.sub(columns, column.index))
+            number.store_masked(self, value, address, mask)

@@ -16,8 +16,8 @@ from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmModule
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg import algorithms
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of, row_distance
-from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
-from graphfw.runtime.numpy_executor.linalg.views import in_order
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
+from graphfw.runtime.numpy_executor.linalg.views import operands_in_order
 from graphfw.runtime.planning.work import ceil
 
 _WORK_ITEM = 1 << 15
@@ -34,13 +34,11 @@ _NAMES = ("count", "together", "rows", "columns", "inner", "bases", "vectors", "
 of the two, and columns of Q; the row of scratch memory from which on vectors are, and the distance
 of its rows."""
 
-_VIEW = ("offset", "apart", "row", "column")
-
 
 class ReflectionCode:
     """Factors matrices that are copied to scratch memory, by Householder's reflections.
 
-    Operands: Q and R, or vectors, T and R; then the matrices. Params: `_NAMES`, then `_VIEW` for
+    Operands: Q and R, or vectors, T and R; then the matrices. Params: `_NAMES`, then `VIEW` for
     each.
 
     Args:
@@ -60,24 +58,10 @@ class ReflectionCode:
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
         f = MatrixWriter(module, self._lanes)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        n = f.read_sizes(_NAMES)
         f.width = n["width"]
-        number = 3 if self._is_whole else 4
-        views = [
-            [f.read("%params", len(_NAMES) + len(_VIEW) * view + i) for i in range(len(_VIEW))]
-            for view in range(number)
-        ]
-        arrays = [f.operand(i) for i in range(number)]
-        begin = f.mul("%work_item", n["together"])
-        end = f.low(f.add(begin, n["together"]), n["count"])
-        with f.loop(begin, end, self._lanes.unit) as group:
-            f.live(f.sub(n["count"], group.index))
-            found = []
-            for array, (offset, apart, row, column) in zip(arrays, views, strict=True):
-                first = f.add(offset, f.mul(group.index, apart))
-                start = f.at(self._lanes.one.stored, array, first)
-                found.append(Source(start, apart, row, column))
-            *targets, x = found
+        kinds = [self._lanes.one.stored] * (3 if self._is_whole else 4)
+        with f.groups(n, kinds) as (*targets, x):
             rows, inner, vectors = n["rows"], n["inner"], n["vectors"]
             f.copy_transposed_in(x, rows, n["columns"])
             algorithms.reflect(f, n["columns"], rows, inner, vectors)
@@ -129,22 +113,17 @@ def reflection_steps(
     total = max(total, columns + lanes)  # rows are copied in squares
     groups = max(1, _WORK_ITEM // (rows * columns * inner))
     together = lanes * groups if many else 1
-    params = [count, together, rows, columns, inner, bases, vectors, width]
-    operands, copies = [], []
-    for number, each in enumerate((*outputs, x)):
-        lying, more = in_order(node, each, lead)
-        if number < len(outputs) and more:
-            return []
-        copies += more
-        operands.append(lying.storage)
-        params += [lying.offset, *lying.strides]
+    sizes = (count, together, rows, columns, inner, bases, vectors, width)
+    operands = operands_in_order(node, outputs, inputs, lead)
+    if operands is None:
+        return []
     step = Step(
         nodes=(node,),
         code=ReflectionCode(dtype, many=many, is_whole=is_whole),
-        operands=tuple(operands),
+        operands=operands.storages,
         written=(*[True] * len(outputs), False),
-        params=tuple(params),
+        params=(*sizes, *operands.params),
         work_items=ceil(count, together),
         scratch=total * width * (lanes if many else 1) * dtype.itemsize,
     )
-    return [*copies, step]
+    return [*operands.copies, step]

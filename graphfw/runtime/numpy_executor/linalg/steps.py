@@ -24,10 +24,11 @@ from graphfw.runtime.numpy_executor.linalg.columns import FEW, ColumnCode
 from graphfw.runtime.numpy_executor.linalg.eigen import eigen_steps
 from graphfw.runtime.numpy_executor.linalg.elements import Lanes, lanes_of
 from graphfw.runtime.numpy_executor.linalg.lu import factor_steps
-from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter, Source
+from graphfw.runtime.numpy_executor.linalg.matrices import MatrixWriter
+from graphfw.runtime.numpy_executor.linalg.operands import Source
 from graphfw.runtime.numpy_executor.linalg.qr import reflection_steps
 from graphfw.runtime.numpy_executor.linalg.triangles import TriangleCode
-from graphfw.runtime.numpy_executor.linalg.views import in_order
+from graphfw.runtime.numpy_executor.linalg.views import in_order, operands_in_order
 from graphfw.runtime.planning.copies import copied
 from graphfw.runtime.planning.work import ceil
 
@@ -49,13 +50,11 @@ _NAMES = ("count", "together", "size", "columns", "block", "blocks", "width")
 """Of matrices, and how many of them a work item has; of the rows of one; of right-hand sides, how
 many of them a work item has, and of such blocks; of elements between rows in scratch memory."""
 
-_VIEW = ("offset", "apart", "row", "column")
-
 
 class SmallMatrices:
     """Computes with matrices that are copied to scratch memory.
 
-    Operands: output, matrices, right-hand sides, if there are any. Params: `_NAMES`, then `_VIEW`
+    Operands: output, matrices, right-hand sides, if there are any. Params: `_NAMES`, then `VIEW`
     for each.
 
     Args:
@@ -89,29 +88,17 @@ class SmallMatrices:
     def llvm(self, symbol: str) -> str:
         module = LlvmModule()
         f = MatrixWriter(module, self._lanes)
-        n = {name: f.read("%params", i) for i, name in enumerate(_NAMES)}
+        n = f.read_sizes(_NAMES)
         f.width = n["width"]
         inputs = 2 if self._algorithm in ("solve", "triangle") else 1
-        views = [
-            [f.read("%params", len(_NAMES) + len(_VIEW) * number + i) for i in range(len(_VIEW))]
-            for number in range(inputs + 1)
-        ]
-        arrays = [f.operand(i) for i in range(inputs + 1)]
-        begin = f.mul(f.div("%work_item", n["blocks"]), n["together"])
-        end = f.low(f.add(begin, n["together"]), n["count"])
+        item = f.div("%work_item", n["blocks"])
         left = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
         columns = f.low(n["block"], f.sub(n["columns"], left))
         size = n["size"]
-        with f.loop(begin, end, self._lanes.unit) as group:
-            f.live(f.sub(n["count"], group.index))
-            sources: list[Source] = []
-            for array, (offset, apart, row, column) in zip(arrays, views, strict=True):
-                first = f.add(offset, f.mul(group.index, apart))
-                if len(sources) != 1:  # the matrices are read from their first columns on
-                    first = f.add(first, f.mul(left, column))
-                start = f.at(self._lanes.one.stored, array, first)
-                sources.append(Source(start, apart, row, column))
-            target, *sources = sources
+        # The matrices are read from their first columns on.
+        firsts = [left, "0", left][: inputs + 1]
+        kinds = [self._lanes.one.stored] * len(firsts)
+        with f.groups(n, kinds, item=item, columns=firsts) as (target, *sources):
             self._compute(f, size, columns, sources, target)
         f.finish()
         module.add(HEAD.format(symbol=symbol), f)
@@ -192,27 +179,22 @@ def small_matrix_steps(node: Node, inputs: Sequence[View], outputs: Sequence[Vie
     width = width if many else lanes * (ceil(width, lanes) + 1)
     groups = dim_max(1, _WORK_ITEM // (size * size * dim_max(1, size + sides)))
     together = lanes * groups if many else 1
-    params = [count, together, size, columns, block, blocks, width]
-    operands, copies = [], []
-    for number, x in enumerate((output, *inputs)):
-        lying, more = in_order(node, x, lead)
-        if number == 0 and more:
-            return []
-        copies += more
-        operands.append(lying.storage)
-        params += [lying.offset, *lying.strides]
+    sizes = (count, together, size, columns, block, blocks, width)
+    operands = operands_in_order(node, outputs, inputs, lead)
+    if operands is None:
+        return []
     code = SmallMatrices(dtype, algorithm, many=many, upper=upper, unit=unit)
     step = Step(
         nodes=(node,),
         code=code,
-        operands=tuple(operands),
+        operands=operands.storages,
         written=(True, *[False] * len(inputs)),
-        params=tuple(params),
+        params=(*sizes, *operands.params),
         work_items=ceil(count, together) * blocks,
         scratch=(size + 1) * width * (lanes if many else 1) * dtype.itemsize,
         can_fail=True,
     )
-    return [*copies, step]
+    return [*operands.copies, step]
 
 
 def _algorithm_of(node: Node) -> tuple[Algorithm, bool, bool]:

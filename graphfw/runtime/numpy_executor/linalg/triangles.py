@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.codegen.llvm_module import BranchWriter, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.numbers import Number
-from graphfw.runtime.numpy_executor.codegen.registers import iota
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.runtime.numpy_executor.linalg.elements import lanes_of
+from graphfw.runtime.numpy_executor.linalg.vectors import Vector
+from graphfw.runtime.numpy_executor.linalg.views import read_views
 
 ROWS = 4
 """Rows that are solved for at once: as many chains of additions that wait for themselves."""
@@ -22,8 +23,6 @@ ROWS = 4
 NAMES = ("size", "columns", "block", "blocks")
 """Of the rows of a matrix; of right-hand sides, how many of them a work item has, and of such
 blocks."""
-
-VIEW = ("offset", "apart", "row", "column")
 
 
 class TriangleCode:
@@ -44,7 +43,7 @@ class TriangleCode:
         self._vectors = vectors
         self._lanes = lanes_of(dtype)
         self._one = Number(dtype)
-        self._row = Number(dtype, self._lanes)
+        self._row = Vector(dtype, self._lanes)
 
     @property
     def key(self) -> str:
@@ -56,10 +55,7 @@ class TriangleCode:
         failed = f.let("alloca i1")
         f.do(f"store i1 false, ptr {failed}")
         n = {name: f.read("%params", i) for i, name in enumerate(NAMES)}
-        views = [
-            [f.read("%params", len(NAMES) + len(VIEW) * number + i) for i in range(len(VIEW))]
-            for number in range(3)
-        ]
+        views = read_views(f, len(NAMES), 3)
         matrix = f.div("%work_item", n["blocks"])
         left = f.mul(f.rem("%work_item", n["blocks"]), n["block"])
         columns = f.low(n["block"], f.sub(n["columns"], left))
@@ -94,7 +90,7 @@ class TriangleCode:
     ) -> None:
         """Solve for columns that fit so many vectors."""
         result, matrix, sides = starts
-        masks = [self._mask(f, columns, number) for number in range(vectors)]
+        masks = [self._row.mask(f, columns, v * self._lanes) for v in range(vectors)]
         self._load(f, size, sides, strides[2], masks)
         whole = f.let(f"and i64 {size}, {-ROWS}")
         for begin, end, count in (("0", whole, ROWS), (whole, size, 1)):
@@ -114,13 +110,13 @@ class TriangleCode:
                         element = self._element(f, lines[other], row, strides[1][1])
                         factor = self._spread(f, element, negative=True)
                         sums[other] = [
-                            self._multiply_add(f, factor, x, y)
+                            self._row.multiply_add(f, factor, x, y)
                             for x, y in zip(here, sums[other], strict=True)
                         ]
                     line = f.at(self._one.stored, result, f.mul(row, strides[0][0]))
                     for v, (x, mask) in enumerate(zip(here, masks, strict=True)):
                         self._row.store(f, x, self._slot(f, row, v, vectors))
-                        self._store_masked(f, x, self._after(f, line, v), mask)
+                        self._row.store_masked(f, x, self._after(f, line, v), mask)
 
     def _subtracted(
         self,
@@ -143,7 +139,7 @@ class TriangleCode:
                 element = self._element(f, line, known.index, column)
                 factor = self._spread(f, element, negative=True)
                 known.following += [
-                    self._multiply_add(f, factor, x, known.values[number * vectors + v])
+                    self._row.multiply_add(f, factor, x, known.values[number * vectors + v])
                     for v, x in enumerate(xs)
                 ]
         found = known.values
@@ -167,9 +163,11 @@ class TriangleCode:
                 line = f.at(self._one.stored, sides, f.mul(row.index, row_stride))
                 for v, mask in enumerate(masks):
                     if is_dense:
-                        value = self._load_masked(f, self._after(f, line, v), mask)
+                        value = self._row.load_masked(f, self._after(f, line, v), mask)
                     else:
-                        value = self._gather(f, line, v, column_stride, mask)
+                        first = v * self._lanes
+                        addresses = self._row.addresses(f, line, column_stride, first)
+                        value = self._row.gather(f, addresses, mask)
                     self._row.store(f, value, self._slot(f, row.index, v, len(masks)))
 
     def _slot(self, f: BranchWriter, row: str, vector: int, vectors: int) -> str:
@@ -191,57 +189,4 @@ class TriangleCode:
     def _spread(self, f: BranchWriter, value: str, *, negative: bool = False) -> str:
         if negative:
             value = f.let(f"fneg {self._one.kind} {value}")
-        kind = self._row.kind
-        first = f.let(f"insertelement {kind} poison, {self._one.kind} {value}, i64 0")
-        zeros = f"<{self._lanes} x i32> zeroinitializer"
-        return f.let(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
-
-    def _multiply_add(self, f: BranchWriter, x: str, y: str, z: str) -> str:
-        kind = self._row.kind
-        name = f"llvm.fmuladd.v{self._lanes}f{8 * self._dtype.itemsize}"
-        return f.call(kind, name, (kind, x), (kind, y), (kind, z))
-
-    def _mask(self, f: BranchWriter, columns: str, vector: int) -> str:
-        kind = f"<{self._lanes} x i64>"
-        first = f.let(f"insertelement {kind} poison, i64 {columns}, i64 0")
-        zeros = f"<{self._lanes} x i32> zeroinitializer"
-        every = f.let(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
-        return f.let(f"icmp slt {kind} {iota('i64', self._lanes, vector * self._lanes)}, {every}")
-
-    @property
-    def _suffix(self) -> str:
-        return f"v{self._lanes}f{8 * self._dtype.itemsize}"
-
-    def _load_masked(self, f: BranchWriter, address: str, mask: str) -> str:
-        return f.call(
-            self._row.kind,
-            f"llvm.masked.load.{self._suffix}.p0",
-            ("ptr", address),
-            ("i32", str(self._dtype.itemsize)),
-            (f"<{self._lanes} x i1>", mask),
-            (self._row.kind, "zeroinitializer"),
-        )
-
-    def _store_masked(self, f: BranchWriter, value: str, address: str, mask: str) -> None:
-        types = (self._row.kind, "ptr", "i32", f"<{self._lanes} x i1>")
-        name = f.module.declare("void", f"llvm.masked.store.{self._suffix}.p0", *types)
-        values = (value, address, str(self._dtype.itemsize), mask)
-        operands = ", ".join([f"{kind} {text}" for kind, text in zip(types, values, strict=True)])
-        f.do(f"call void {name}({operands})")
-
-    def _gather(self, f: BranchWriter, line: str, vector: int, column: str, mask: str) -> str:
-        lanes = self._lanes
-        kind = f"<{lanes} x i64>"
-        first = f.let(f"insertelement {kind} poison, i64 {column}, i64 0")
-        zeros = f"<{lanes} x i32> zeroinitializer"
-        every = f.let(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
-        steps = f.let(f"mul {kind} {iota('i64', lanes, vector * lanes)}, {every}")
-        pointers = f.let(f"getelementptr {self._one.stored}, ptr {line}, {kind} {steps}")
-        return f.call(
-            self._row.kind,
-            f"llvm.masked.gather.{self._suffix}.v{lanes}p0",
-            (f"<{lanes} x ptr>", pointers),
-            ("i32", str(self._dtype.itemsize)),
-            (f"<{lanes} x i1>", mask),
-            (self._row.kind, "zeroinitializer"),
-        )
+        return self._row.spread(f, value)
