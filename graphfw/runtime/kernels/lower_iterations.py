@@ -200,6 +200,8 @@ class _IterationLowering:
             self._carrying[name] = LoopCarry(name, begin, self._next[number, index])
             last = self._stored(node.outputs[number], index, Ref(register.dtype, name))
             self._last.setdefault(self._parallel_of(number), []).append(last)
+        if self._holds is not None and not (self._stacked or self._last):
+            raise MisfitError("no kernel would compute the condition")
         _require_little([*chain.from_iterable(self._stacked.values()), *self._carrying.values()])
 
     def steps(self, target: KernelTarget) -> list[Step]:
