@@ -1,7 +1,7 @@
 """Variants of a program for feeds that are not C-contiguous.
 
-The program takes such feeds too: it copies them first. Where copies have taken about as long as a
-variant takes to compile, the next run compiles one; runs with feeds of the same layouts use it.
+The program takes such feeds too: it copies them first. When it has copied much, the next run
+compiles a variant; runs with feeds of the same layouts use it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from typing import NamedTuple, TypeAlias
 
 from graphfw.ir import time_limits
 from graphfw.ir.literal import Array
+from graphfw.ir.op import ALIAS
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.feed_layouts import FeedLayout, layout_of
 from graphfw.runtime.program import Program
 from graphfw.utils import forks
 
-_COPIED = 1 << 22
-"""Bytes of feeds that are copied in the time that it takes to compile a node."""
+_COPIED = 1 << 19
+"""Bytes of feeds, for each node that computes, that are copied before a variant is compiled.
+
+Copying eight times as many takes as long as compiling. But a program that has run a few times with
+feeds of a layout is likely to go on, and a loop's first runs are those that people time.
+"""
 
 _VARIANTS = 8
 """Feeds of further layouts are always copied: what runs with many layouts does not compile."""
@@ -70,7 +75,8 @@ class FeedVariants:
 
     def __init__(self, program: Program, load: Callable[[Layouts], Executable]) -> None:
         self._count = len(program.feeds)
-        self._patience = _COPIED * len(program.source.nodes)
+        nodes = [node for node in program.source.nodes if node.inputs]
+        self._patience = _COPIED * len([node for node in nodes if ALIAS not in node.op.traits])
         self._load = load
         self._known: dict[tuple[tuple[int, ...], ...], _Known] = {}
         self._variants: dict[Layouts, _Variant] = {}
