@@ -419,6 +419,40 @@ def cheapest_path(draw: Draw) -> Contest:
     return contest(f"the cheapest way through {n}×{m} cells, one by one in loops", formula)
 
 
+# A walk through a table until its end, as finite automata make.  table: [n]
+
+
+def _until(xp: Any, holds: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+    """Return the carry of a body when a condition is false."""
+    if name_of(xp) == "graphfw":
+        return xp.while_loop(holds, body, init)
+    if name_of(xp) == "jax":
+        import jax
+
+        return jax.lax.while_loop(holds, body, init)
+    while holds(init):
+        init = body(init)
+    return init
+
+
+def _walked(xp: Any, table: Any, *, steps: int) -> Any:
+    first = (table[0] * 0, table[0])
+    return _until(xp, lambda c: c[0] < steps, lambda c: (c[0] + 1, table[c[1]]), first)[1]
+
+
+def table_walk(draw: Draw) -> Contest:
+    n, steps = draw.size(16, 10_000), draw.size(200, 10_000)
+    inputs = functools.partial(_table, n)
+    formula = Formula(inputs, **each(_walked, steps=steps))
+    return contest(
+        f"a walk of {steps:,} steps through a table of {n:,}, until a condition", formula
+    )
+
+
+def _table(n: int) -> Arrays:
+    return [np.random.default_rng(0).integers(0, n, n).astype(np.int32)]
+
+
 # A recurrent network of few units.  x: [steps, batch, width], state: [batch, width]
 
 
@@ -453,6 +487,7 @@ FAMILIES = {
     conjugate_gradients: 1,
     count_in_loop: 1,
     cheapest_path: 1,
+    table_walk: 1,
     small_recurrence: 1,
 }
 """Each with how many workloads a run draws from it."""

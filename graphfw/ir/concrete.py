@@ -81,7 +81,7 @@ def evaluate(
 
 
 def failed(node: Node, arrays: Sequence[Any], error: Exception) -> ExecutionError:
-    """Return which node failed, with the arrays that it got.
+    """Return the node that failed, with the arrays that it got.
 
     Raises:
         MemoryError: The error is one: no fault of the values. A function of the user's may mean

@@ -256,6 +256,6 @@ class PReLU(Module):
         return F.prelu(tensor, shaped)
 
     def extra_repr(self) -> str:
-        """Return how many slopes there are."""
+        """Return the number of slopes."""
         axis = "" if self.axis is None else f", axis={self.axis}"
         return f"num_parameters={self.num_parameters}{axis}"

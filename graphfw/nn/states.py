@@ -218,7 +218,7 @@ def check_fit(
 def _fitting_fix(
     variables: Mapping[str, Variable], arrays: Mapping[str, Array], of_torch: bool
 ) -> str:
-    """Return how to make the first array that does not fit its variable do so, or nothing."""
+    """Return the fix for the first array that does not fit its variable, or nothing."""
     for name, array in arrays.items():
         variable, kind = variables[name], variables[name].dtype
         is_kind = as_dtype(array.dtype) is kind

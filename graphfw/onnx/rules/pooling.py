@@ -226,7 +226,7 @@ def _write_put(op: Any, x: Tensor, number: Tensor) -> Tensor:
 
 
 def _is_number(op: Any, number: Tensor, axis: int) -> Tensor:
-    """Return which element of the window the numbers are.  [*B, *P] -> [*B, K, *P]"""
+    """Return the elements of the window that the numbers name.  [*B, *P] -> [*B, K, *P]"""
     numbers = gf.reshape(gf.arange(size_of(op.window)), (-1, *[1] * len(op.window)))
     return gf.expand_dims(gf.astype(number, gf.int64), axis=axis) == numbers
 

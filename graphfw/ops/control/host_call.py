@@ -275,7 +275,7 @@ def _collect(value: Any, structure: Any, results: list[Any]) -> bool:
 
 
 def _outline(value: Any) -> str:
-    """Return how a result is built: `(array, array)`."""
+    """Return the structure of a result as text: `(array, array)`."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{k!r}: {_outline(v)}' for k, v in value.items())}}}"
     if isinstance(value, (list, tuple)):

@@ -116,7 +116,7 @@ def _unique(x: TensorLike) -> UniqueAll:
 
 @public
 def isin(x1: TensorLike, x2: TensorLike, /, *, invert: bool = False) -> Tensor:
-    """Return which elements of x1 are among those of x2.  x1: [*A], x2: [*B] -> [*A] bool
+    """Return whether each element of x1 is among those of x2.  x1: [*A], x2: [*B] -> [*A] bool
 
     NaN is equal to nothing.
 
@@ -143,7 +143,7 @@ def isin(x1: TensorLike, x2: TensorLike, /, *, invert: bool = False) -> Tensor:
 
 
 def _is_in_sorted(needles: Tensor, many: Tensor) -> Tensor:
-    """Return which are there: those whose first and last positions in order are not the same."""
+    """Return a mask of those that are there: whose first and last positions in order differ."""
     if needles.dtype.is_bool:
         return _is_in_sorted(converted(needles, uint8), converted(many, uint8))
     ordered = sort(many, stable=False)

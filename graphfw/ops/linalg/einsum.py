@@ -192,7 +192,7 @@ def _diagonal(term: _Term) -> _Term:
 
 
 def _order(terms: Sequence[_Term], output: Labels, sizes: dict[str, DimLike]) -> list[list[int]]:
-    """Return which terms to multiply in turn, by their numbers; each product goes to the end."""
+    """Return the numbers of the terms to multiply in turn; each product goes to the end."""
     letters = dict(zip(sizes, string.ascii_letters, strict=False))
     if len(terms) < 3 or len(sizes) > len(letters):
         return [list(range(len(terms)))]

@@ -93,6 +93,7 @@ def _puts(body: Body, number: int) -> list[Node] | None:
     tensor = body.outputs[number]
     while tensor is not body.parameters[1 + number]:
         node = tensor.node
+        # Subclasses put otherwise: `max_unpool` at positions within windows.
         if type(node.op) not in (IndexSet, IndexAdd) or not _are_few(node):
             return None
         found.insert(0, node)

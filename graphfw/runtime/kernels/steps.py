@@ -117,8 +117,8 @@ class Step:
         nodes: What it computes, for reports and errors.
         code: What the native function is made from.
         operands: The arrays whose addresses it is given, in order.
-        written: For each operand whether it is written rather than read: all of it, or a range that
-            no other step with work items writes.
+        written: For each operand whether it is written rather than read: all of it, a range that
+            no other step with work items writes, or elements of what `after` names.
         params: The run-time integers it is given.
         work_items: How many work items there are: independent pieces that threads claim, 10 to 100
             µs each.
