@@ -15,7 +15,8 @@ import numpy as np
 import graphfw as gf
 from tests.fuzz.forms import ANY, SMOOTH
 from tests.fuzz.layers import LAYERS
-from tests.fuzz.libraries import GRAPHFW, NUMPY, Array, Space, torch_space
+from tests.fuzz.libraries import GRAPHFW, NUMPY, Array, Recording, Space, torch_space
+from tests.fuzz.noise import Noise
 from tests.fuzz.programs import WAYS, Program, Way, generate, random_shapes, sized
 from tests.fuzz.routes import check_routes
 
@@ -234,8 +235,10 @@ class _References:
         self._allowed: dict[int, float] = {}
         terms = max([x.size for x in arrays], default=1)
         self._noise = max(precision.noise, precision.unit * terms**0.5)
-        self.outputs = self._computed(0)
-        self._moved = [self._computed(self._noise) for _ in range(2)]
+        recording = Recording()
+        self.outputs = self._computed(recording, 0)
+        self._largest = recording.largest
+        self._moved = [self._computed(NUMPY, self._noise) for _ in range(2)]
         if any([_shapes(x) != _shapes(self.outputs) for x in self._moved]):
             self.outputs = None
 
@@ -267,11 +270,11 @@ class _References:
             )
             seen["compared again"] += 1
 
-    def _computed(self, noise: float) -> Any:
+    def _computed(self, xp: Space, noise: float) -> Any:
         with np.errstate(all="ignore"):
             try:
                 inputs = [np.asarray(x) for x in self._arrays]
-                return self._reference(NUMPY, inputs, noise)
+                return self._reference(xp, inputs, noise)
             except (ValueError, IndexError):
                 return None
 
@@ -279,9 +282,9 @@ class _References:
         """Compute the program, with noise in each value and in what it is made into."""
         if not noise:
             return list(self._how.reference(self._program, xp, list(inputs)))
-        inside, outside = _moving(noise, self._rng), _moving(noise, np.random.default_rng(0))
-        program = replace(self._program, rounded=inside)
-        return [outside(x) for x in self._how.reference(program, xp, list(inputs))]
+        program = replace(self._program, noise=Noise(noise, self._rng))
+        outside = Noise(noise, np.random.default_rng(0))
+        return [outside.moved(x) for x in self._how.reference(program, xp, list(inputs))]
 
     def _gradients(self, noise: float, *, twice: bool) -> list[Array]:
         """Return PyTorch's gradients, or none where there is no PyTorch."""
@@ -317,22 +320,14 @@ class _References:
             apart = max([abs(wanted - x).max(initial=0.0) for x in moved])
             if not np.isfinite(scale) or not np.isfinite(apart) or apart > p.most * scale:
                 return False  # ill-conditioned: nothing can be said
-            if scale > gf.finfo(got.dtype).max:
-                return False
+            if max(scale, self._largest) > gf.finfo(got.dtype).max:
+                return False  # numbers on the way have left the dtype's range
             if scale > p.safe and not np.isfinite(got).all():
                 return False
             off = abs(got.astype(np.float64) - wanted).max(initial=0.0)
         self._allowed[number] = allowed = p.least * scale + p.factor * apart
         assert off <= allowed, f"{what}, {got.dtype}: off by {off:g}, of {scale:g}\n{got}\n{wanted}"
         return True
-
-
-def _moving(noise: float, rng: np.random.Generator) -> Callable[[Any], Any]:
-    def moved(x: Any) -> Any:
-        factor = 1 + noise * rng.standard_normal(tuple(x.shape))
-        return x * (factor if isinstance(x, np.ndarray | np.generic) else x.new_tensor(factor))
-
-    return moved
 
 
 def _shapes(arrays: Any) -> Any:

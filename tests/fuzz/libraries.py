@@ -293,6 +293,29 @@ NUMPY = _portable(
     )
 )
 
+
+class Recording(Space):
+    """NumPy's functions, and the largest finite number that they have returned: `largest`."""
+
+    def __init__(self) -> None:
+        super().__init__(NUMPY, largest=0.0)
+        _portable(self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = super().__getattr__(name)
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            result = found(*args, **kwargs)
+            if isinstance(result, np.ndarray | np.generic) and result.dtype.kind == "f":
+                finite = abs(result[np.isfinite(result)])
+                self.largest = max(self.largest, float(finite.max(initial=0.0)))
+            return result
+
+        return noting
+
+
 GRAPHFW = Space(gf, put=lambda x, key, values, how: getattr(x.at[key], how)(values))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import graphfw as gf
 from tests.fuzz.forms import Draw, Form
 from tests.fuzz.libraries import GRAPHFW, NUMPY, Array
+from tests.fuzz.noise import Noise
 
 SIZES = ({"n": 5, "m": 4}, {"n": 7, "m": 6})
 """Sizes with which programs are made: what works with both is taken to work with all."""
@@ -40,15 +42,16 @@ class Program:
     """The options of the scan."""
     by_rows: tuple[bool, ...] = ()
     """The inputs that have as many rows as the first."""
-    rounded: Callable[[Any], Any] | None = None
-    """A function of each value, to see how far rounding moves the others."""
+    noise: Noise | None = None
+    """Moves each value, to see how far rounding moves the others."""
 
     def values(self, xp: Any, inputs: Sequence[Any]) -> list[Any]:
         """Return the inputs and what each step gives."""
-        rounded = self.rounded or (lambda x: x)
-        found = [rounded(x) for x in inputs]
+        found = [self.noise.moved(x) for x in inputs] if self.noise else list(inputs)
         for step in self.steps:
-            found.append(rounded(step.form.call(xp, *[found[i] for i in step.args])))
+            operands = [found[i] for i in step.args]
+            call = functools.partial(step.form.call, xp)
+            found.append(self.noise.called(call, operands) if self.noise else call(*operands))
         return found
 
     def results(self, xp: Any, inputs: Sequence[Any]) -> list[Any]:

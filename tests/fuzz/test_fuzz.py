@@ -10,6 +10,8 @@ import pytest
 import graphfw as gf
 from tests.fuzz.__main__ import passes, run, watch
 from tests.fuzz.checks import KINDS, seen
+from tests.fuzz.libraries import Recording
+from tests.fuzz.noise import Noise
 from tests.fuzz.routes import laid_out, parsed
 from tests.fuzz.training import training
 
@@ -58,6 +60,33 @@ def test_a_wrong_function_is_found_and_can_be_replayed(kind, monkeypatch, capsys
 
 def test_values_beyond_the_range_of_a_dtype_are_not_compared():
     KINDS["plain"](31001982)
+
+
+@pytest.mark.slow
+def test_what_is_as_large_as_noise_inside_of_a_function_is_not_compared():
+    pytest.importorskip("torch")
+    # The second gradient of attention to one key, which is 0 but for rounding.
+    KINDS["plain"](1416199653000064)
+
+
+def test_noise_moves_gradients_by_what_enters_a_function():
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([9.0], dtype=torch.float64, requires_grad=True)
+    exact = 1 - np.tanh(9.0) ** 2
+    moved = []
+    for seed in range(8):
+        noise = Noise(1e-6, np.random.default_rng(seed))
+        (gradient,) = torch.autograd.grad(noise.called(torch.tanh, [x]).sum(), x)
+        moved.append(abs(float(gradient[0]) - exact))
+    assert 1e-7 < max(moved) < 1e-5
+    assert exact < 1e-7
+
+
+def test_numbers_inside_of_a_function_are_recorded():
+    recording = Recording()
+    x = np.full((2, 3), 100.0)
+    recording.scaled_dot_product_attention(x, x, x, np.ones((2, 2), bool))
+    assert recording.largest == 3e4
 
 
 def test_cases_take_turns(capsys):
