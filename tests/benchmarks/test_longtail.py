@@ -200,6 +200,7 @@ def measured(monkeypatch, tmp_path):
     return command, asked, file
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_writes_table_and_plot(measured):
     command, asked, file = measured
     assert command("--seed=7", "--only=sorting") == 0

@@ -29,6 +29,7 @@ def fuzzed(seed, count):
     return ast.literal_eval(ends)
 
 
+@pytest.mark.slow
 def test_a_few_damaged_models():
     ends = fuzzed(0, 120)
     assert sum(ends.values()) == 120

@@ -319,6 +319,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_killed_writer_leaves_a_whole_file(tmp_path, rng):
     path = tmp_path / "run.safetensors"

@@ -285,6 +285,7 @@ def test_pins_of_threads_that_are_not_there_are_forgotten():
     assert session._state._readers == {}
 
 
+@pytest.mark.slow
 def test_forks_while_others_compile_and_train(tmp_path):
     model = Model()
     with Constantly(model.compile, model.train):

@@ -134,6 +134,7 @@ def test_writing_variables_interrupted_at_many_moments(rng):
     assert in_another_thread(lambda: session.run(step, {x: 1.0}))
 
 
+@pytest.mark.slow
 def test_compiling_interrupted_at_many_moments(rng):
     g, x, a, b, c, noise, step = equal_counters()
     fetches = [[a, step], (b, step), {"c": c, "s": step}, [step, [a, b, c]]]

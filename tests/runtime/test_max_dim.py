@@ -85,6 +85,7 @@ def test_where_no_size_that_fits_is_taken_the_error_says_why(monkeypatch):
         plan.max_dim("batch", below)
 
 
+@pytest.mark.slow
 def test_sizes_by_which_nothing_can_be_divided_are_passed_over():
     def function(x, y):
         return gf.reshape(gf.exp(x), (-1, y.shape[0] - 3)) * 2, gf.exp(y) + 1

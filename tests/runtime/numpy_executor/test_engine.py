@@ -171,6 +171,7 @@ def test_threads_get_one_address() -> None:
     assert [value(address) for address in found[0]] == [*range(100, 106)]
 
 
+@pytest.mark.slow
 def test_processes_may_compile_into_one_folder_at_once(tmp_path: Path) -> None:
     program = """
 from graphfw.runtime.numpy_executor.engine import compile_codes

@@ -167,6 +167,7 @@ print("done")
     assert said == "done\n"
 
 
+@pytest.mark.slow
 @fork
 def test_a_fork_while_other_threads_run() -> None:
     said = script(

@@ -79,6 +79,7 @@ def profiled(net, arrays, kind):
         return plan, sorted(found.timings, key=lambda timing: timing.step)
 
 
+@pytest.mark.slow
 def test_a_recalled_plan_is_profiled_without_being_compiled(kept, monkeypatch, rng):
     net = trained()
     arrays = [rng.normal(size=(6, 12)).astype(np.float32), rng.integers(0, 4, 6)]
@@ -120,6 +121,7 @@ def fed(rng, n=9):
     return rng.standard_normal((n, 12), dtype=np.float32), rng.integers(0, 4, n)
 
 
+@pytest.mark.slow
 def test_a_recalled_plan_does_what_the_compiled_one_did(rng, kept):
     arrays = fed(rng)
     first = steps(trained(), arrays, CompiledExecutable)
