@@ -1,4 +1,4 @@
-"""How far the networks' results in float32 are from those in float64, relative to their scale.
+"""The errors of networks in float32, from their results in float64 and relative to their scale.
 
 The reference is the same network with all its numbers in float64, computed node by node. A softmax
 at the end is left out: it would hide errors.

@@ -1,4 +1,4 @@
-"""Where contenders compute, on the CPU or on one GPU, and the stopwatch of each.
+"""Devices of contenders, the CPU or one GPU, and the stopwatch of each.
 
 Workloads ask here for what differs: how graphfw's session is made, how arrays are handed over. On a
 GPU calls only enqueue work, so what is timed is the distance of two events around a round's calls.

@@ -1,4 +1,4 @@
-"""How soon Ctrl-C or a timeout ends a run: `python -m benchmarks interrupts [FAMILY…]`.
+"""The time until Ctrl-C or a timeout ends a run: `python -m benchmarks interrupts [FAMILY…]`.
 
 Each operation runs at a size that takes tenths of a second to seconds. A timer's signal comes at
 moments spread over its runs and does what Ctrl-C does. Shown is the time from there to the
@@ -35,7 +35,7 @@ _PROFILES = 3
 
 
 class Figures(NamedTuple):
-    """How an operation was interrupted, in seconds.
+    """The times of an interrupted operation, in seconds.
 
     Attributes:
         whole: How long a run takes.

@@ -157,7 +157,7 @@ FUNCTIONS: dict[str, tuple[Any, Any, Any]] = {
     "sum": (_sum_graphfw, _sum_numpy, _sum_torch),
     "matmul": (_product, _product, _product),
 }
-"""How graphfw, NumPy and PyTorch write each."""
+"""Each as graphfw, NumPy and PyTorch write it."""
 
 _CONTENDERS = ("graphfw", "numpy", "torch")
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from benchmarks.devices import HostWatch, Stopwatch
 
 ROUND_S = 0.05
-"""How long one contender runs before the next has its turn."""
+"""The time that one contender runs before the next has its turn."""
 
 STRETCH_S = 0.001
-"""How long the stretches are, at least, that the minimum is taken of.
+"""The least time of the stretches that the minimum is taken of.
 
 Where others are at work, a stretch this short may go by undisturbed, a whole round hardly ever.
 """

@@ -98,7 +98,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure.
+    """The settings of a measurement.
 
     Attributes:
         contenders: Who takes part.

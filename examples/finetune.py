@@ -26,7 +26,7 @@ import graphfw as gf
 Array = np.ndarray[Any, Any]
 
 LAST_LAYERS = ("fc_0", "conv_last", "conv12", "conv11")
-"""How the names of the weights begin that are trained."""
+"""The first letters of the names of the weights that are trained."""
 
 
 class Rows(NamedTuple):

@@ -61,7 +61,7 @@ def test_what_checkers_are_to_ignore_has_a_reason():
 
 HEADLESS = (
     *("What ", "Which ", "Those ", "Return what ", "Returns what ", "Yield what "),
-    *("Who ", "So many ", "So much ", "So few ", "So far "),
+    *("Who ", "How ", "Where ", "When ", "Why ", "So many ", "So much ", "So few ", "So far "),
 )
 """First words of docstrings that leave a reader to guess the noun."""
 

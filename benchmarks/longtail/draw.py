@@ -9,10 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FULL, QUICK, TINY = "full", "quick", "tiny"
-"""How large: as people run them; from the smaller part of each range; as tests run them."""
+"""Sizes: as people run them; from the lower end of each range; as tests run them."""
 
 _QUICK_FRACTION = 0.65
-"""How much of each range, on a logarithmic scale, quick runs draw from."""
+"""The share of each range, on a logarithmic scale, that quick runs draw from."""
 
 
 class Draw:

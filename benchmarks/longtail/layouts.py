@@ -18,7 +18,7 @@ _STRANGE = (
     *("transposed", "transposed", "rows of a wider array", "every other row", "every other column"),
     *("rows reversed", "columns reversed"),
 )
-"""How a matrix may lie; what is there twice is drawn twice as often."""
+"""Layouts of a matrix; one that is there twice is drawn twice as often."""
 
 
 def laid(array: Array, layout: str) -> Array:

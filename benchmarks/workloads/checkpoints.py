@@ -19,7 +19,7 @@ from benchmarks.frameworks import Array
 from benchmarks.workload import Case, Contest, Target
 
 SIZES = {"2MiB": (8, 256), "256MiB": (16, 2048)}
-"""How many square matrices of float32 there are, and how many rows each has."""
+"""The number of square matrices of float32, and of the rows of each."""
 
 
 def _arrays(size: str) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""How long compiling takes, with nothing kept from before.
+"""The time that compiling takes, with nothing kept from before.
 
 Each figure is of processes of its own (`benchmarks.compile_time`). "describe and compile" begins
 with Python functions, and is compared with tracing, lowering and compiling in JAX; "compile" begins

@@ -28,7 +28,7 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 RATE, MOMENTUM = 0.01, 0.9
 CARRIED = 0.1
-"""How much of a batch's statistics goes into the running ones."""
+"""The share of a batch's statistics in the running ones."""
 
 
 @dataclass(frozen=True)

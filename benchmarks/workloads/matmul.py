@@ -30,7 +30,7 @@ NARROW_SIZES = ((512,) * 3, (128, 512, 784))
 """The same for 16-bit floats."""
 
 NARROW = {"bfloat16": 2e-2, "float16": 2e-3}
-"""How far results of 16-bit floats may be apart, relatively: a few of their roundings."""
+"""The relative tolerance of results of 16-bit floats: a few of their roundings."""
 
 
 def _inputs(size: tuple[int, int, int], parameters: int, dtype: str = "float32") -> Arrays:

@@ -19,7 +19,7 @@ from graphfw.passes.signs_of_vectors import signed
 from graphfw.utils.records import record
 
 _LONGER = 1.8
-"""How many times more rows than columns there are at least, or the other way round."""
+"""The least ratio of rows to columns, or of columns to rows."""
 
 
 @record

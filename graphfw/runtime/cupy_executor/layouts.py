@@ -142,7 +142,7 @@ class GpuLayout:
 
     @property
     def why_not_captured(self) -> str:
-        """Why a loop around it can be no part of a CUDA graph; empty where it can."""
+        """The reason that a loop around it can be no part of a CUDA graph; empty where it can."""
         for segment in self.segments:
             if isinstance(segment, Evaluated):
                 return f"CuPy computes {segment.node.op.name}"

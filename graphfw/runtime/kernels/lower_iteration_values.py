@@ -66,7 +66,7 @@ Entry: TypeAlias = tuple[Tensor, Index]
 
 
 class MisfitError(Exception):
-    """Why the iterations of a loop are no kernel."""
+    """The reason that the iterations of a loop are no kernel."""
 
 
 class IterationValues:

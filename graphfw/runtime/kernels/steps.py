@@ -87,7 +87,7 @@ Storage: TypeAlias = "Tensor | Temp"
 
 
 class Choice(NamedTuple):
-    """Why a node is computed as it is, where there are several ways.
+    """The reason that a node is computed as it is, where there are several ways.
 
     Attributes:
         name: Of the strategy that was chosen.

@@ -133,7 +133,7 @@ def test_sums_of_shared_heads_that_float16_can_not_hold(precision, library, sess
 
 @pytest.mark.parametrize(("room", "slices"), [(6, 1), (3, 2), (2, 6), (1, 6), (0, 0)], ids=str)
 def test_gradients_in_slices(room, slices, library, check, monkeypatch):
-    """Where all would take too much memory, it is made for some heads at a time.
+    """It is made for some heads at a time where all would take too much memory.
 
     Libraries before 9.26 want the logs of sums to be packed, along dims of 1, too.
     """
@@ -385,7 +385,7 @@ HEADS_LIE = {
 
 @pytest.mark.parametrize("name", HEADS_LIE)
 def test_how_heads_lie(name, library):
-    """Where heads share keys they are neighbours, whatever the order of the leading dims."""
+    """Heads that share keys are neighbours, whatever the order of the leading dims."""
     lead, keys, values, others, wanted = HEADS_LIE[name]
     code = CudnnAttention(False, gf.bfloat16, 8, 8, len(lead), False, 1.0)
     params = [40, 50, *lead]

@@ -237,7 +237,7 @@ def test_networks(name, trains, library, session, rng, monkeypatch):
 
 @pytest.mark.parametrize("trains", [False, True], ids=["forward", "training"])
 def test_a_mobilenet_stays_as_it_is(trains, library, session, rng):
-    """Where each output sees one channel, images would be turned twice; else it has products."""
+    """Depthwise convolutions would transpose images twice; the others have products."""
     g, fetches, feeds = described((mobilenet, 2, 8), rng, trains)
     text = session(g, precision="mixed-bf16").compile(fetches, feeds=[*feeds]).explain()
     assert permuted_in(text) == (0, 0)

@@ -262,7 +262,7 @@ def test_what_follows_is_done_to_sums(fake, dtype, groups, keeps, monkeypatch, r
 
 
 def test_kernels_of_one_element_are_products(fake, cublaslt, rng):
-    """Where operands lie well; the gradient of the images, too."""
+    """Operands lie well; so does the gradient of the images."""
     with gf.Graph() as g:
         x = gf.placeholder(("n", 8, 2, 4), name="x")
         other = gf.placeholder(("n", 8, 3, 3), name="other")

@@ -147,7 +147,7 @@ def test_what_follows_for_one_image(library, session, rng):
 
 
 def test_in_a_loop(library, session, rng):
-    """Where an element of a sequence does not lie as well as cuDNN wants it, it is a copy's."""
+    """An element of a sequence that does not lie as cuDNN wants it is copied."""
     with gf.Graph() as g:
         x, w = gf.placeholder((5, 3, 3, 3), name="x"), gf.placeholder((3, 3, 3, 3), name="w")
         y, ys = gf.scan(

@@ -58,7 +58,7 @@ def test_values_and_vectors(lead, dtype, rng):
 
 
 def test_values_that_are_equal(rng):
-    """Where vectors are any of a space, and where elements are 0 from the beginning."""
+    """Vectors that are any of a space, and elements that are 0 from the beginning."""
     few = rng.standard_normal((20, 9, 2))
     signs = rng.choice([-1.0, 1.0], (20, 9))
     q = np.linalg.qr(rng.standard_normal((20, 9, 9)))[0]

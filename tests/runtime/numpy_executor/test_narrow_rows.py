@@ -127,7 +127,7 @@ def test_stacks_of_what_is_computed_apart(rng, shape):
 
 
 def test_a_stack_of_what_is_made_of_one_another(rng):
-    """Where one part is computed from a sum of another, they can't be one group."""
+    """Two columns are no group where one is computed from a sum of the other."""
     (x,) = (rng.integers(-9, 9, (50,)).astype(np.float32),)
 
     def function(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""When steps run: after what they read, and over variables only when nobody reads or fails."""
+"""The order of steps: after what they read, and over variables only when nobody reads or fails."""
 
 import itertools
 from dataclasses import replace

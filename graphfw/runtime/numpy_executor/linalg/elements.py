@@ -66,7 +66,7 @@ class ElementWriter(BranchWriter):
         self._failed = self.let(f"alloca {self._truth}")
         self._set_truth("false")
         self.width = "0"
-        """How many elements there are from row to row; to be set before elements are used."""
+        """The number of elements from row to row; to be set before elements are used."""
         self._live = ""
 
     # Elements.
@@ -131,7 +131,7 @@ class ElementWriter(BranchWriter):
         return self.let(f"select {self._truth} {where}, {kind} {x}, {kind} {y}")
 
     def both(self, x: str, y: str) -> str:
-        """Where two truths hold."""
+        """The elements in which two truths hold."""
         return self.let(f"and {self._truth} {x}, {y}")
 
     # Numbers of rows, one for each matrix.
@@ -171,7 +171,7 @@ class ElementWriter(BranchWriter):
         return number if self._number == "i64" else self.let(f"sext i32 {number} to i64")
 
     def same(self, x: str, y: str) -> str:
-        """Where numbers are equal."""
+        """The elements in which numbers are equal."""
         return self.let(f"icmp eq {self.number_kind} {x}, {y}")
 
     @contextmanager
