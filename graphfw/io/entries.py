@@ -1,7 +1,8 @@
 """Differences between the entries of a checkpoint and the wanted ones."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from graphfw.errors import CheckpointError, did_you_mean
 
@@ -24,6 +25,17 @@ class Mismatch:
     missing: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(Mismatch):
+    """The result of reading a checkpoint.
+
+    Attributes:
+        metadata: What `session.save` was given to keep beside the variables.
+    """
+
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_entries(

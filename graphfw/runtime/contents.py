@@ -31,6 +31,8 @@ STEP, SEED = f"{RESERVED}step", f"{RESERVED}seed"
 """The names of a session's own numbers among the entries of a checkpoint."""
 OPSET = "graphfw/opset"
 """The metadata of a session's checkpoint that names its graph's opset."""
+METADATA = "graphfw/metadata"
+"""The metadata of a session's checkpoint that a user has given, as JSON."""
 
 
 class InitialContents:
@@ -175,8 +177,22 @@ def _check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
         )
 
 
-def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
-    """Return the state in a file, and a warning if the file has no checksums, "" if it has.
+class StateFile(NamedTuple):
+    """The contents of a checkpoint.
+
+    Attributes:
+        state: The arrays by name, the step and the seed.
+        metadata: What the user has kept beside them.
+        unverified: A warning if the file has no checksums, "" if it has.
+    """
+
+    state: dict[str, Any]
+    metadata: dict[str, Any]
+    unverified: str
+
+
+def read_state(path: str | os.PathLike[str]) -> StateFile:
+    """Read a checkpoint.
 
     Raises:
         CheckpointError: It can't be read, it is damaged, or `_check_is_whole` refuses it.
@@ -190,7 +206,8 @@ def read_state(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
         f"{source!r} was written by {origin}, without checksums: damage of its arrays can't be "
         "seen. session.save writes them"
     )
-    return {**arrays, **numbers}, "" if verified else unverified
+    notes = io.from_text(metadata[METADATA], source) if METADATA in metadata else {}
+    return StateFile({**arrays, **numbers}, notes, "" if verified else unverified)
 
 
 def warn_unverified(text: str) -> None:

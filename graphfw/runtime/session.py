@@ -32,7 +32,7 @@ from graphfw.loc import trim_traceback
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, checked_level
 from graphfw.runtime import contents, lookup
-from graphfw.runtime.contents import OPSET, SEED, STEP
+from graphfw.runtime.contents import METADATA, OPSET, SEED, STEP
 from graphfw.runtime.debugging import Hook, checked_debug
 from graphfw.runtime.executor import Executor, checked_options, find_executor
 from graphfw.runtime.extra_passes import checked_passes
@@ -382,20 +382,29 @@ class Session(Answering, Uncopied):
         how = contents.Loading("the state", strict, ignore_extra, format)
         return self._load(state, how, self.executor.from_host)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> None:
         """Write all variables, the step and the seed to a safetensors file, atomically.
 
         Whatever happens, the file is the old one or the new one, never half of each.
 
+        Args:
+            path: The file.
+            metadata: What else to keep in it, such as the epoch: numbers, text, lists and dicts.
+
         Raises:
             CheckpointError: The file can't be written.
+            ArgumentError: metadata is no dict of what JSON has.
         """
+        notes = {} if metadata is None else {METADATA: io.to_text(metadata)}
         named = self._started()
         with self._state.pinned() as now:  # and not copied
             arrays = self.executor.to_hosts([now.values.get(v) for v in named.values()])
             arrays = [*map(self.executor.from_kept, named.values(), arrays)]
-            metadata = {STEP: str(now.step), SEED: str(now.seed), OPSET: str(self.graph.opset)}
-            io.write_checkpoint(path, dict(zip(named, arrays, strict=True)), metadata)
+            numbers = {STEP: now.step, SEED: now.seed, OPSET: self.graph.opset}
+            text = {name: str(number) for name, number in numbers.items()} | notes
+            io.write_checkpoint(path, dict(zip(named, arrays, strict=True)), text)
 
     def restore(
         self,
@@ -404,7 +413,7 @@ class Session(Answering, Uncopied):
         strict: bool = True,
         ignore_extra: bool = False,
         format: Literal["graphfw"] | None = None,
-    ) -> io.Mismatch:
+    ) -> io.Restored:
         """Read what `save` wrote.
 
         The file's checksums are checked. A file without them is read with a warning.
@@ -415,16 +424,19 @@ class Session(Answering, Uncopied):
             ignore_extra: As in `load_state_dict`.
             format: As in `load_state_dict`, for files that another program has written.
 
+        Returns:
+            What was missing and extra, and the `metadata` that `save` was given.
+
         Raises:
             CheckpointError: The file can't be read, it is damaged, or its entries don't match;
                 they are listed, with near names, and nothing has changed.
             ArgumentError: There is no such format.
         """
-        state, unverified = contents.read_state(path)
+        file = contents.read_state(path)
         how = contents.Loading(os.fspath(path), strict, ignore_extra, format)
-        mismatch = self._load(state, how, self.executor.adopted)
-        contents.warn_unverified(unverified)
-        return mismatch
+        found = self._load(file.state, how, self.executor.adopted)
+        contents.warn_unverified(file.unverified)
+        return io.Restored(found.missing, found.extra, found.mismatched, file.metadata)
 
     def _load(
         self, state: Mapping[str, Any], how: contents.Loading, put: Callable[[Array], Any]

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 import graphfw as gf
 from graphfw.errors import CheckpointError
-from graphfw.io import Mismatch
+from graphfw.io import Restored
 
 ROOT = Path(gf.__file__).parents[1]
 
@@ -67,7 +67,7 @@ def test_training_goes_on_exactly_after_a_restore(tmp_path):
     g, *net = momentum_training()
     with gf.Session(g, seed=123) as session:
         train(session, *net, 1)
-        assert session.restore(path) == Mismatch()
+        assert session.restore(path) == Restored()
         assert session.seed == 7
         assert train(session, *net, 4) == expected
         for name, array in session.state_dict().items():
@@ -198,7 +198,7 @@ def test_not_strict_takes_what_fits_and_returns_the_rest(tmp_path):
     with pytest.raises(CheckpointError, match="1 missing, 1 extra"):
         new.restore(path)
     mismatch = new.restore(path, strict=False)
-    assert mismatch == Mismatch(missing=("fresh",), extra=("gone",))
+    assert mismatch == Restored(missing=("fresh",), extra=("gone",))
     np.testing.assert_array_equal(new["encoder.bias"], [7, 8, 9])
     assert new["fresh"] == 2
     assert new.seed == 9
@@ -382,3 +382,49 @@ def test_metadata_is_text_that_json_tools_can_read(tmp_path):
     data = path.read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     assert header["__metadata__"]["session/seed"] == str(2**62)
+
+
+def test_metadata_is_kept_in_the_file_and_returned(tmp_path):
+    kept = {
+        "epoch": 3, "best": np.float32(0.25), "at": np.int64(7), "history": [1.5, float("inf")],
+        "data": {"position": (2, 5), "name": "Zürich"}, "is_last": False, "note": None,
+    }  # fmt: skip
+    with gf.Graph() as g:
+        gf.Variable(np.ones(3), name="w")
+    with gf.Session(g) as session:
+        session.save(tmp_path / "run.safetensors", metadata=kept)
+        session.save(tmp_path / "plain.safetensors")
+    with gf.Session(g) as session:
+        restored = session.restore(tmp_path / "run.safetensors")
+        assert restored.metadata == {
+            "epoch": 3, "best": 0.25, "at": 7, "history": [1.5, float("inf")],
+            "data": {"position": [2, 5], "name": "Zürich"}, "is_last": False, "note": None,
+        }  # fmt: skip
+        assert session.restore(tmp_path / "plain.safetensors") == Restored()
+    with gf.Graph() as other:
+        gf.Variable(np.ones(4), name="v")
+    with gf.Session(other) as session:
+        found = session.restore(tmp_path / "run.safetensors", strict=False)
+        assert (found.missing, found.extra) == (("v",), ("w",))
+        assert found.metadata["epoch"] == 3
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        (["epoch", 3], "a list, not a dict"),
+        ({"a": {3: 4}}, r"metadata\['a'\] has the key 3"),
+        ({"a": [1, np.ones(3)]}, r"metadata\['a'\]\[1\] is .*array"),
+        ({"a": {1, 2}}, "a set, which JSON does not have"),
+        ({"a": 1j}, "a complex, which JSON does not have"),
+    ],
+)
+def test_metadata_that_json_does_not_have_is_refused(tmp_path, metadata, why):
+    with gf.Graph() as g:
+        gf.Variable(np.ones(3), name="w")
+    path = tmp_path / "run.safetensors"
+    with gf.Session(g) as session:
+        session.save(path, metadata={"epoch": 1})
+        with pytest.raises(gf.ArgumentError, match=why):
+            session.save(path, metadata=metadata)
+        assert session.restore(path).metadata == {"epoch": 1}
