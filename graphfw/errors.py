@@ -309,6 +309,10 @@ class CheckpointError(GraphfwError, ValueError):
     """A checkpoint can't be written, read, or matched with the graph."""
 
 
+class DataError(GraphfwError, ValueError):
+    """A file of examples can't be read, or has what no array can hold."""
+
+
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `did you mean "…"?` for the nearest known name, or an empty string.
 

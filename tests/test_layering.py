@@ -52,7 +52,7 @@ ALLOWED = {
     },  # io: see test_runtime_and_io
     "nn": CORE,
     "optim": CORE,
-    "data": CORE,
+    "data": CORE | {"runtime"},
     "io": CORE,
     "onnx": CORE | {"__init__", "runtime"},  # a library on top of the public names
     "cli": {"errors"},  # each command is a module of its own, imported when it is called
@@ -91,7 +91,7 @@ ORDER = (
     {"onnx"},
 )
 # What imports a layer over it when that is first used, and tells the type checker so.
-LAZY = {("__init__", "onnx")}
+LAZY = {("__init__", "data"), ("__init__", "onnx")}
 
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 

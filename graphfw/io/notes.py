@@ -1,4 +1,4 @@
-"""What a user keeps beside the arrays of a checkpoint, as the text of one piece of metadata."""
+"""A user's metadata of a checkpoint, as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_text(metadata: Mapping[str, Any]) -> str:
 
 
 def from_text(text: str, source: str) -> dict[str, Any]:
-    """Return what `to_text` made a text of.
+    """Return the metadata of a text that `to_text` returned.
 
     Raises:
         CheckpointError: It is no such text.

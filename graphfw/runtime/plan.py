@@ -144,6 +144,24 @@ class Plan(Answering, Uncopied):
             self._unsettled.settle()
         return found[0] if self._returns_first else self._packed(found)
 
+    def checked(self, *arrays: Any) -> list[Any]:
+        """Return values for the feeds as a call takes them: converted, and their shapes checked.
+
+        Args:
+            arrays: The values, in the order of the feeds.
+
+        Raises:
+            FeedError: A value does not fit its placeholder, or there are too few or too many.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     x = gf.placeholder((2,), name="x")
+        >>> with gf.Session(g) as session:
+        ...     session.compile(x + 1, feeds=[x]).checked([1, 2])
+        [array([1., 2.], dtype=float32)]
+        """
+        return self._fed(arrays)[0]
+
     def _computed(
         self, fed: Sequence[Any], sizes: tuple[int, ...], timeout: float | None = None
     ) -> list[Any]:

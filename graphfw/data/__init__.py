@@ -1,0 +1,45 @@
+"""Data for training: batches of arrays, and feeds that are made ahead of the run that takes them.
+
+```python
+batches = gf.data.batches({"x": images, "y": labels}, 32, seed=0, epochs=3)
+for feed in gf.data.feeds(batches, plan):
+    loss, _ = plan(*feed.values())
+```
+
+Datasets of the package grain, PyTorch's `DataLoader`, lists and generators are taken in the place
+of `gf.data.batches`.
+"""
+
+from typing import TYPE_CHECKING
+
+from graphfw.data.arrays import Batches, batches
+from graphfw.data.feeds import Feeds, feeds
+from graphfw.data.files import (
+    ImageFolder,
+    ParquetBatches,
+    TarExamples,
+    decode_image,
+    images,
+    parquet,
+    tar,
+)
+from graphfw.data.padding import padded
+from graphfw.hints.names import hints_for_module
+
+__all__ = [
+    "Batches",
+    "Feeds",
+    "ImageFolder",
+    "ParquetBatches",
+    "TarExamples",
+    "batches",
+    "decode_image",
+    "feeds",
+    "images",
+    "padded",
+    "parquet",
+    "tar",
+]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.data", __name__, __all__)

@@ -1,0 +1,282 @@
+"""Feeds of a plan from a dataset: checked against the placeholders, and made ahead of time."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TypeAlias
+
+from graphfw.data.readers import Reader, reader_of
+from graphfw.errors import ArgumentError, FeedError, GraphfwError, a_type, counted
+from graphfw.hints.calls import explained
+from graphfw.ir.tensor import Tensor
+from graphfw.runtime import feeding
+from graphfw.runtime.plan import Plan
+
+Feed: TypeAlias = dict[Tensor, Any]
+"""The arrays of the placeholders, in the order of the plan's feeds."""
+
+
+@explained
+def feeds(
+    dataset: Any,
+    plan: Plan,
+    *,
+    ahead: int = 2,
+    workers: int = 0,
+    position: Mapping[str, Any] | None = None,
+) -> Feeds:
+    """Return an iterator over the batches of a dataset, each as the feed of a plan.
+
+    A thread makes the next batches while a run goes on. The first one is checked before this
+    returns: names, shapes and dtypes.
+
+    Args:
+        dataset: Batches: dicts by the names of the placeholders, tuples in the order of the plan's
+            feeds, or arrays where there is one feed. `gf.data.batches`, a dataset of grain, a
+            `DataLoader` of PyTorch, a list, or any iterable. Names that the plan does not feed are
+            left out.
+        plan: Where they are fed: `session.compile(fetches, feeds=[…])`.
+        ahead: How many batches may be ready before they are asked for; 0 for no thread.
+        workers: How many processes make batches; for a `MapDataset` of grain. The batches and the
+            position are the same with any number.
+        position: Where to go on: the `position` of the feeds of an earlier run.
+
+    Raises:
+        FeedError: The first batch does not fit the placeholders.
+        ArgumentError: It is no dataset, the plan is none, or `position` is of other data.
+
+    >>> import numpy as np
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch", 2), name="x")
+    ...     total = gf.sum(x)
+    >>> with gf.Session(g) as session:
+    ...     plan = session.compile(total, feeds=[x])
+    ...     found = gf.data.feeds(gf.data.batches({"x": np.ones((5, 2), np.float32)}, 2), plan)
+    ...     [float(session.run(total, feed)) for feed in found]
+    [4.0, 4.0, 2.0]
+    """
+    if not isinstance(plan, Plan):
+        raise ArgumentError(
+            f"feeds: the plan is {a_type(plan)}",
+            fix="pass plan = session.compile(fetches, feeds=[x, y])",
+        )
+    if not plan.program.feeds:
+        raise ArgumentError(
+            "feeds: the plan has no feeds", fix="compile it with feeds=[…], the placeholders"
+        )
+    for name, number in (("ahead", ahead), ("workers", workers)):
+        if type(number) is not int or number < 0:
+            raise ArgumentError(
+                f"feeds: {name}={number!r} is no integer of at least 0", fix=f"write {name}=2"
+            )
+    return Feeds(reader_of(dataset, position, workers), plan, ahead)
+
+
+class _End:
+    """Stands for the end of a dataset."""
+
+
+class _Failure:
+    """Stands for a batch that could not be made."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Maker:
+    """Makes feeds of batches, in a thread where there is one.
+
+    It knows nothing of `Feeds`, whose end stops the thread.
+    """
+
+    def __init__(self, reader: Reader, plan: Plan, ahead: int) -> None:
+        self._reader = reader
+        self._plan = plan
+        self._stopped = threading.Event()
+        self._made: queue.Queue[Any] = queue.Queue(max(ahead, 1))
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Make feeds in a thread from now on."""
+        self._thread = threading.Thread(target=self._make_all, daemon=True, name="graphfw-feeds")
+        self._thread.start()
+
+    def taken(self) -> Any:
+        """Return the next feed with the position after it, an `_End` or a `_Failure`."""
+        return self.make() if self._thread is None else self._made.get()
+
+    def stop(self) -> None:
+        """End the thread, and let go of what it has made."""
+        self._stopped.set()
+        thread = self._thread
+        if thread is threading.current_thread():  # which collects what nobody refers to any more
+            return
+        while thread is not None and thread.is_alive():
+            with contextlib.suppress(queue.Empty):
+                self._made.get_nowait()
+            thread.join(0.01)
+
+    def _make_all(self) -> None:
+        while not self._stopped.is_set():
+            made = self.make()
+            self._made.put(made)
+            if isinstance(made, _End | _Failure):
+                break
+
+    def make(self) -> Any:
+        """Make the next feed; see `taken`."""
+        reader = self._reader
+        number = reader.number
+        try:
+            batch = reader.read()
+        except StopIteration:
+            return _End()
+        except BaseException as error:
+            error.add_note(f"raised while batch {number} of the data was made")
+            return _Failure(error)
+        try:
+            return self._fitted(batch, number), reader.position()
+        except GraphfwError as error:
+            return _Failure(error)
+
+    def _fitted(self, batch: Any, number: int) -> Feed:
+        """Return a batch as a feed.
+
+        Raises:
+            FeedError: It does not fit the placeholders.
+        """
+        plan = self._plan
+        try:
+            return dict(zip(plan.program.feeds, plan.checked(*self._columns(batch)), strict=True))
+        except FeedError as error:
+            fix = error.fix
+            if number:
+                fix = (
+                    f"{fix}; where the last batch is smaller: drop_remainder=True, or a "
+                    'placeholder with a symbolic dim, gf.placeholder(("batch", …))'
+                )
+            raise FeedError(
+                f"batch {number} of the data: {error.summary}", operands=error.operands, fix=fix
+            ) from None
+
+    def _columns(self, batch: Any) -> Sequence[Any]:
+        """Return the arrays of a batch in the order of the plan's feeds."""
+        placeholders = self._plan.program.feeds
+        if isinstance(batch, Mapping):
+            return [_column(batch, placeholder) for placeholder in placeholders]
+        if not isinstance(batch, tuple | list):
+            if len(placeholders) > 1:
+                raise FeedError(
+                    f"it is {a_type(batch)}, and the plan has {counted(len(placeholders), 'feed')}",
+                    fix="make each batch a dict by the names of the placeholders: "
+                    + ", ".join(map(feeding.label, placeholders)),
+                )
+            return [batch]
+        if len(batch) != len(placeholders):
+            raise FeedError(
+                f"it has {counted(len(batch), 'array')}, and the plan has "
+                f"{counted(len(placeholders), 'feed')}",
+                fix="give, in this order: " + ", ".join(map(feeding.label, placeholders)),
+            )
+        return batch
+
+
+def _column(batch: Mapping[Any, Any], placeholder: Tensor) -> Any:
+    for key in (placeholder, placeholder.name):
+        if key in batch:
+            return batch[key]
+    there = ", ".join([repr(key) for key in batch]) or "none"
+    raise FeedError(
+        f"it has nothing for {feeding.label(placeholder)}; its names are {there}",
+        fix="rename a column of the data, or the placeholder: gf.placeholder(…, name=…)",
+    )
+
+
+class Feeds(Iterator[Feed]):
+    """The feeds of a plan, one for each batch of a dataset; see `feeds`.
+
+    The length is the number of batches that are left, where the dataset has one. Used as a context
+    manager, it ends the thread at the end of the block.
+    """
+
+    def __init__(self, reader: Reader, plan: Plan, ahead: int) -> None:
+        self._reader = reader
+        self._left = reader.left()
+        self._position = reader.position()
+        self._taken = 0
+        self._waited = 0.0
+        self._begun: float | None = None
+        self._is_over = False
+        self._maker = _Maker(reader, plan, ahead)
+        self._first: Any = self._maker.make()
+        if isinstance(self._first, _Failure):
+            raise self._first.error
+        if ahead and not isinstance(self._first, _End):
+            self._maker.start()
+        self._stop = weakref.finalize(self, self._maker.stop)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Feed:
+        if self._is_over:
+            raise StopIteration
+        begun = time.perf_counter()
+        if self._first is not None:
+            made, self._first, self._begun = self._first, None, begun
+        else:
+            made = self._maker.taken()
+            self._waited += time.perf_counter() - begun
+        if isinstance(made, _End | _Failure):
+            self.close()
+            if isinstance(made, _Failure):
+                raise made.error
+            raise StopIteration
+        self._taken += 1
+        feed: Feed
+        feed, self._position = made
+        return feed
+
+    def __len__(self) -> int:
+        if self._left is None:
+            raise TypeError("the dataset has no end, or does not say how many batches it has")
+        return self._left - self._taken
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the data is after the batches that were taken: numbers and text, for a checkpoint.
+
+        Keep it by `session.save(path, metadata={"data": feeds.position})`, and go on by
+        `gf.data.feeds(dataset, plan, position=session.restore(path).metadata["data"])`.
+        """
+        return self._position
+
+    @property
+    def waiting(self) -> float:
+        """The share of the time since the first batch in which a run waited for data."""
+        if self._begun is None or not self._waited:
+            return 0.0
+        return self._waited / (time.perf_counter() - self._begun)
+
+    def close(self) -> None:
+        """End the thread that makes batches; there are none any more."""
+        self._is_over = True
+        self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Feeds: {counted(self._taken, 'batch', 'batches')} taken, "
+            f"{self.waiting:.0%} of the time waited for data>"
+        )
