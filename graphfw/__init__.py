@@ -17,8 +17,8 @@ with gf.Session(g) as session:  # run
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
 
-`graphfw.data` and `graphfw.onnx` are imported when they are first used: the latter wants the
-package `onnx`.
+`graphfw.data`, `graphfw.train` and `graphfw.onnx` are imported when they are first used: the last
+one wants the package `onnx`.
 """
 
 # What modules of `ops` and `transforms` list in their `__all__` is public here.
@@ -251,6 +251,7 @@ __all__ = [
     "tensordot",
     "to_numpy",
     "trace",
+    "train",
     "training",
     "uint8",
     "uint16",
@@ -267,11 +268,11 @@ __all__ += [  # of the modules that are imported as a whole
 ]
 
 if typing.TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
-    from graphfw import data, onnx
+    from graphfw import data, onnx, train
 else:
 
     def _lazy(name):
-        is_lazy = name in ("data", "onnx")
+        is_lazy = name in ("data", "onnx", "train")
         return importlib.import_module(f"graphfw.{name}") if is_lazy else None
 
     __getattr__, __dir__ = _hints_for_module("gf", __name__, __all__, _lazy)

@@ -53,6 +53,7 @@ ALLOWED = {
     "nn": CORE,
     "optim": CORE,
     "data": CORE | {"runtime"},
+    "train": CORE | {"runtime", "data"},
     "io": CORE,
     "onnx": CORE | {"__init__", "runtime"},  # a library on top of the public names
     "cli": {"errors"},  # each command is a module of its own, imported when it is called
@@ -68,6 +69,7 @@ ALLOWED = {
         "nn",
         "optim",
         "data",
+        "train",
         "io",
         "special",
     },
@@ -86,12 +88,13 @@ ORDER = (
     {"passes"},
     {"runtime"},
     {"nn", "optim", "data", "io", "extend"},
+    {"train"},
     {"cli"},
     {"__init__", "__main__", "_modules"},
     {"onnx"},
 )
 # What imports a layer over it when that is first used, and tells the type checker so.
-LAZY = {("__init__", "data"), ("__init__", "onnx")}
+LAZY = {("__init__", "data"), ("__init__", "onnx"), ("__init__", "train")}
 
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 

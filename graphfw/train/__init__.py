@@ -1,0 +1,33 @@
+"""Training loops: steps over data, evaluation, checkpoints that a run goes on from, and loggers.
+
+```python
+trainer = gf.train.Trainer(
+    session, step, {"loss": loss}, feeds=[x, y], checkpoints=gf.train.Checkpoints("runs/first")
+)
+result = trainer.fit(gf.data.batches({"x": images, "y": labels}, 32, seed=0, epochs=10))
+```
+
+It is a loop over `gf.data.feeds` that calls a plan. Nothing needs it: write your own where it does
+not fit, with the same pieces.
+"""
+
+from typing import TYPE_CHECKING
+
+from graphfw.hints.names import hints_for_module
+from graphfw.train.checkpoints import Checkpoints
+from graphfw.train.evaluation import evaluate
+from graphfw.train.loggers import JsonLines, Logger, TensorBoard
+from graphfw.train.trainer import Trainer, Training
+
+__all__ = [
+    "Checkpoints",
+    "JsonLines",
+    "Logger",
+    "TensorBoard",
+    "Trainer",
+    "Training",
+    "evaluate",
+]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.train", __name__, __all__)

@@ -1,0 +1,368 @@
+"""`Trainer`: a loop over data with reports, evaluation, checkpoints and an end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from typing import Any, Literal
+
+import numpy as np
+
+from graphfw.data.feeds import Feeds
+from graphfw.data.feeds import feeds as feeds_of
+from graphfw.errors import ArgumentError, CheckpointError, ExecutionError, first_line
+from graphfw.hints.calls import explained
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update
+from graphfw.loc import capture
+from graphfw.runtime.session import Session
+from graphfw.train.checkpoints import Checkpoints
+from graphfw.train.evaluation import check_metrics, mean_over
+from graphfw.train.loggers import Logger
+
+EVALUATED = "eval/"
+"""The prefix of the names of evaluated metrics in a history."""
+
+
+@dataclass
+class Training:
+    """The state of a training, and what `Trainer.fit` returns.
+
+    Attributes:
+        step: The number of steps so far.
+        history: The reports: the step, the means of the metrics since the report before, the
+            metrics of the evaluation as `eval/…`, and the seconds a step took.
+        best: The best value of the metric that is monitored, or None.
+        best_step: The step of it.
+        ended_by: "data" where all data was gone through, else "patience", "interrupt" or "nan".
+    """
+
+    step: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best: float | None = None
+    best_step: int = 0
+    ended_by: str = ""
+
+
+@explained
+class Trainer:
+    """Makes training steps over data: a loop over `gf.data.feeds` that calls a plan.
+
+    After each `every` steps it reports: it averages the metrics, evaluates, calls the loggers and
+    writes a checkpoint. Ctrl-C ends the training after the step, with a checkpoint.
+
+    Args:
+        session: The session.
+        step: The update of each step: `optimizer.minimize(loss)`.
+        metrics: Tensors without dims by name, computed in each step.
+        feeds: The placeholders, in the order of tuples in the data.
+        evaluation: Tensors without dims by name, which are averaged over the data for evaluation:
+            of the model called with `training=False`.
+        checkpoints: Where checkpoints go, if any.
+        loggers: Functions that are called with each report: `(step, values)`.
+        monitor: The metric that decides which checkpoint is best: of the evaluation where that has
+            the name, else of the training.
+        maximize: Whether larger values of it are better.
+        patience: After how many reports in a row without a better value training ends; None: never.
+        on_nan: What is done where a report finds a metric that is not finite.
+        progress: Whether a progress bar is shown, by the package tqdm; None shows it on a terminal.
+
+    Raises:
+        ArgumentError: An argument makes no sense.
+
+    >>> import numpy as np
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch", 3), name="x")
+    ...     loss = gf.mean((gf.nn.Linear(3, 1)(x) - gf.sum(x, axis=1, keepdims=True)) ** 2)
+    ...     step = gf.optim.Adam(0.1).minimize(loss)
+    >>> data = np.random.default_rng(0).standard_normal((64, 3)).astype(np.float32)
+    >>> with gf.Session(g) as session:
+    ...     trainer = gf.train.Trainer(session, step, {"loss": loss}, feeds=[x])
+    ...     result = trainer.fit(gf.data.batches({"x": data}, 16, seed=0, epochs=25), every=50)
+    >>> [report["step"] for report in result.history], result.ended_by
+    ([50, 100], 'data')
+    >>> result.history[0]["loss"] > result.history[1]["loss"]
+    True
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        step: Update,
+        metrics: Mapping[str, Tensor],
+        *,
+        feeds: Sequence[Tensor | str],
+        evaluation: Mapping[str, Tensor] | None = None,
+        checkpoints: Checkpoints | None = None,
+        loggers: Sequence[Logger] = (),
+        monitor: str = "loss",
+        maximize: bool = False,
+        patience: int | None = None,
+        on_nan: Literal["raise", "stop", "ignore"] = "raise",
+        progress: bool | None = None,
+    ) -> None:
+        if not isinstance(step, Update):
+            raise ArgumentError(
+                f"Trainer: the step is {step!r}, not an update",
+                fix="pass what optimizer.minimize(loss) returned",
+            )
+        values = check_metrics("Trainer", metrics)
+        evaluated = check_metrics("Trainer", evaluation or {})
+        if monitor not in {*metrics, *(evaluation or {})}:
+            raise ArgumentError(
+                f"Trainer: there is no metric {monitor!r} to monitor",
+                fix=f"choose one: monitor={next(iter(metrics), 'loss')!r}",
+            )
+        if patience is not None and (type(patience) is not int or patience < 1):
+            raise ArgumentError(
+                f"Trainer: patience={patience!r} is no number of reports", fix="write patience=5"
+            )
+        if on_nan not in ("raise", "stop", "ignore"):
+            raise ArgumentError(
+                f"Trainer: on_nan={on_nan!r}", fix='write on_nan="raise", "stop" or "ignore"'
+            )
+        self._session = session
+        self._names = list(metrics)
+        self._plan = session.compile([step, values], feeds)
+        self._evaluated = list(evaluation or ())
+        self._evaluation = session.compile(evaluated, feeds) if evaluated else None
+        self._checkpoints = checkpoints
+        self._loggers = list(loggers)
+        is_evaluated = monitor in self._evaluated
+        self._monitored = f"{EVALUATED}{monitor}" if is_evaluated else monitor
+        self._sign = -1 if maximize else 1
+        self._patience = patience
+        self._on_nan = on_nan
+        self._shows_progress = progress
+        self._unsaved: bool | None = None
+        """Whether a checkpoint that could not be written was the best one; None where all were."""
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        eval_data: Any = None,
+        every: int = 100,
+        resume: bool = False,
+        ahead: int = 2,
+        workers: int = 0,
+    ) -> Training:
+        """Make a step for each batch of the data, and return what came of it.
+
+        Args:
+            data: Batches, as `gf.data.feeds` takes them; epochs are a matter of the data.
+            eval_data: Batches for the evaluation, which can be gone through more than once.
+            every: After how many steps there is a report. There is one at the end, too.
+            resume: Whether to go on from the latest checkpoint, if there is one.
+            ahead: As for `gf.data.feeds`.
+            workers: As for `gf.data.feeds`.
+
+        Raises:
+            ArgumentError: An argument makes no sense, or the checkpoint is of other data.
+            FeedError: A batch does not fit the placeholders.
+            ExecutionError: A metric is not finite, and `on_nan` is "raise"; or a step failed.
+            CheckpointError: The checkpoint can't be read, or the last one not written.
+        """
+        if type(every) is not int or every < 1:
+            raise ArgumentError(
+                f"fit: every={every!r} is no number of steps", fix="write every=100"
+            )
+        if (eval_data is None) != (self._evaluation is None):
+            raise ArgumentError(
+                "fit: evaluation wants both the metrics and the data",
+                fix="Trainer(…, evaluation={…}) and fit(…, eval_data=…), or neither",
+            )
+        training, position = self._resumed() if resume else (Training(), None)
+        batches = feeds_of(data, self._plan, ahead=ahead, workers=workers, position=position)
+        with batches, _interrupts() as interrupted, self._bar(batches) as bar:
+            self._steps(training, batches, eval_data, every, interrupted, bar)
+        return training
+
+    def _steps(
+        self,
+        training: Training,
+        batches: Feeds,
+        eval_data: Any,
+        every: int,
+        interrupted: threading.Event,
+        bar: Any,
+    ) -> None:
+        plan = self._plan
+        found: list[Any] = []
+        begun = time.perf_counter()
+        for feed in batches:
+            found.append(plan(*feed.values())[1])
+            training.step += 1
+            bar.update()
+            if len(found) == every or interrupted.is_set():
+                training.ended_by = "interrupt" if interrupted.is_set() else ""
+                self._report(training, found, begun, batches, eval_data, bar)
+                if training.ended_by:
+                    return
+                found, begun = [], time.perf_counter()
+        training.ended_by = "data"
+        if found:
+            self._report(training, found, begun, batches, eval_data, bar)
+        elif self._unsaved is not None:
+            self._save(training, batches, self._unsaved)
+
+    def _report(
+        self,
+        training: Training,
+        found: Sequence[Any],
+        begun: float,
+        batches: Feeds,
+        eval_data: Any,
+        bar: Any,
+    ) -> None:
+        means = np.mean([[float(value) for value in values] for values in found], axis=0)
+        report = dict(zip(self._names, means.tolist(), strict=True))
+        report["seconds"] = (time.perf_counter() - begun) / len(found)
+        report["waiting"] = batches.waiting
+        if self._evaluation is not None:
+            own = mean_over(self._evaluation, self._evaluated, eval_data, 2)
+            report |= {f"{EVALUATED}{name}": value for name, value in own.items()}
+        odd = [name for name, value in report.items() if not math.isfinite(value)]
+        training.history.append({"step": training.step, **report})
+        bar.set_postfix({name: f"{report[name]:.4g}" for name in self._names})
+        self._log(training.step, report)
+        if odd and self._on_nan != "ignore":
+            if self._on_nan == "raise":
+                raise ExecutionError(
+                    f"fit: {odd[0]!r} is {report[odd[0]]} after step {training.step}",
+                    fix="find where it begins with gf.Session(g, debug=True), or lower the "
+                    'learning rate; the earlier checkpoints are kept, and on_nan="stop" only ends',
+                )
+            training.ended_by = "nan"
+            return
+        is_best = self._is_better(training, report[self._monitored])
+        self._save(training, batches, is_best)
+        late = sum([one["step"] > training.best_step for one in training.history])
+        if self._patience is not None and late >= self._patience:
+            training.ended_by = training.ended_by or "patience"
+
+    def _is_better(self, training: Training, value: float) -> bool:
+        best = training.best
+        is_worse = best is not None and self._sign * value >= self._sign * best
+        if is_worse or not math.isfinite(value):
+            return False
+        training.best, training.best_step = value, training.step
+        return True
+
+    # What may fail without harm to the training.
+
+    def _log(self, step: int, values: Mapping[str, float]) -> None:
+        for logger in [*self._loggers]:
+            try:
+                logger(step, values)
+            except Exception as error:
+                self._loggers.remove(logger)
+                _warn(f"a logger failed, and is left out from now on: {first_line(error)}")
+
+    def _save(self, training: Training, batches: Feeds, is_best: bool) -> None:
+        if self._checkpoints is None:
+            return
+        kept = {
+            "training": {
+                "step": training.step, "history": training.history, "best": training.best,
+                "best_step": training.best_step,
+            },
+            "data": batches.position,
+            "made_by": {"graphfw": metadata.version("graphfw"), "numpy": np.__version__},
+        }  # fmt: skip
+        self._unsaved = is_best
+        try:
+            self._checkpoints.save(self._session, training.step, kept, is_best=is_best)
+            self._unsaved = None
+        except (CheckpointError, OSError) as error:
+            if training.ended_by:
+                raise
+            _warn(f"no checkpoint of step {training.step}: {first_line(error)}")
+
+    def _resumed(self) -> tuple[Training, Mapping[str, Any] | None]:
+        """Return the state of the latest checkpoint, and where the data is; restore the session."""
+        if self._checkpoints is None:
+            raise ArgumentError(
+                "fit: there are no checkpoints to resume from",
+                fix="Trainer(…, checkpoints=gf.train.Checkpoints(folder))",
+            )
+        path = self._checkpoints.latest
+        if path is None:
+            return Training(), None
+        kept = self._session.restore(path).metadata
+        if "training" not in kept:
+            raise CheckpointError(
+                f"{os.fspath(path)!r} is no checkpoint of a Trainer",
+                fix="choose another folder, or leave resume out",
+            )
+        return Training(**kept["training"]), kept["data"]
+
+    @contextmanager
+    def _bar(self, batches: Feeds) -> Iterator[Any]:
+        shows = self._shows_progress
+        if shows is None:
+            shows = sys.stderr.isatty() and not os.environ.get("CI")
+        if not shows:
+            yield _NoBar()
+            return
+        try:
+            tqdm = import_module("tqdm").tqdm
+        except ModuleNotFoundError:
+            if self._shows_progress:
+                raise ImportError(
+                    "a progress bar needs the package tqdm: pip install tqdm"
+                ) from None
+            yield _NoBar()
+            return
+        try:
+            total = len(batches)
+        except TypeError:
+            total = None
+        with tqdm(total=total, unit="step") as bar:
+            yield bar
+
+
+class _NoBar:
+    """Stands for a progress bar where none is shown."""
+
+    def update(self) -> None:
+        """Do nothing."""
+
+    def set_postfix(self, values: Mapping[str, str]) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C sets; a second Ctrl-C does what the first one did before."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def noted(number: int, frame: Any) -> None:
+        if interrupted.is_set() and callable(before):
+            before(number, frame)
+        interrupted.set()
+
+    signal.signal(signal.SIGINT, noted)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _warn(text: str) -> None:
+    here = capture()
+    warnings.warn_explicit(text, UserWarning, here.file, here.line)

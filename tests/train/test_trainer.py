@@ -1,0 +1,297 @@
+"""`gf.train.Trainer`: what a loop over data reports, keeps, goes on from and ends with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphfw as gf
+
+ROOT = Path(gf.__file__).parents[1]
+
+
+class Model:
+    """A regression of noise and a sum, with dropout and Adam."""
+
+    def __init__(self, learning_rate=1e-2, seed=1):
+        with gf.Graph() as g:
+            self.x = gf.placeholder(("batch", 4), name="x")
+            self.y = gf.placeholder(("batch", 1), name="y")
+            layers = gf.nn.Sequential(
+                gf.nn.Linear(4, 8), gf.nn.ReLU(), gf.nn.Dropout(0.2), gf.nn.Linear(8, 1)
+            )
+            self.loss = gf.mean((layers(self.x) - self.y) ** 2)
+            self.step = gf.optim.Adam(learning_rate).minimize(self.loss)
+            self.error = gf.mean((layers(self.x, training=False) - self.y) ** 2)
+        self.session = gf.Session(g, seed=seed)
+
+    def trainer(self, **options):
+        feeds = [self.x, self.y]
+        return gf.train.Trainer(
+            self.session, self.step, {"loss": self.loss}, feeds=feeds, **options
+        )
+
+
+def columns(rows=96):
+    x = np.random.default_rng(0).standard_normal((rows, 4)).astype(np.float32)
+    return {"x": x, "y": x.sum(axis=1, keepdims=True)}
+
+
+def data(**options):
+    return gf.data.batches(columns(), 8, **{"seed": 3, "epochs": 3} | options)
+
+
+def by_hand(count, seed=1):
+    """Return the losses of a loop that is written out, and its session."""
+    model = Model(seed=seed)
+    plan = model.session.compile([model.loss, model.step], feeds=[model.x, model.y])
+    losses = [float(plan(batch["x"], batch["y"])[0]) for batch in data()[:count]]
+    return losses, model.session
+
+
+def weights(session):
+    return {name: array.tobytes() for name, array in session.state_dict().items()}
+
+
+class TestReports:
+    def test_it_is_a_loop_that_calls_a_plan(self):
+        losses, session = by_hand(36)
+        model = Model()
+        result = model.trainer().fit(data(), every=10)
+        assert (result.step, result.ended_by) == (36, "data")
+        assert [report["step"] for report in result.history] == [10, 20, 30, 36]
+        means = [np.mean(losses[begin : begin + 10]) for begin in (0, 10, 20, 30)]
+        np.testing.assert_allclose([r["loss"] for r in result.history], means, rtol=1e-6)
+        assert weights(model.session) == weights(session)
+        assert all([r["seconds"] > 0 and 0 <= r["waiting"] <= 1 for r in result.history])
+
+    def test_evaluation_weighs_batches_by_rows(self):
+        model = Model()
+        result = model.trainer(evaluation={"error": model.error}, monitor="error").fit(
+            data(), eval_data=gf.data.batches(columns(50), 16), every=36
+        )
+        (report,) = result.history
+        fed = {model.x: columns(50)["x"], model.y: columns(50)["y"]}
+        exact = float(model.session.run(model.error, fed))
+        assert report["eval/error"] == pytest.approx(exact, rel=1e-5)
+        assert (result.best, result.best_step) == (report["eval/error"], 36)
+        found = gf.train.evaluate(
+            model.session, {"error": model.error}, gf.data.batches(columns(50), 7),
+            feeds=[model.x, model.y],
+        )  # fmt: skip
+        assert found == {"error": pytest.approx(exact, rel=1e-5)}
+
+    def test_loggers_are_called_with_each_report(self, tmp_path):
+        seen = []
+        log = gf.train.JsonLines(tmp_path / "runs" / "log.jsonl")
+        loggers = [log, lambda step, values: seen.append((step, dict(values)))]
+        result = Model().trainer(loggers=loggers).fit(data(), every=12)
+        lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+        assert lines == result.history == [{"step": step, **values} for step, values in seen]
+
+    def test_a_logger_that_fails_is_left_out_with_a_warning(self):
+        def broken(step, values):
+            raise OSError("no connection")
+
+        with pytest.warns(UserWarning, match="a logger failed.*no connection") as caught:
+            result = Model().trainer(loggers=[broken]).fit(data(), every=12)
+        assert len(caught) == 1
+        assert result.step == 36
+
+    def test_tensorboard(self, tmp_path):
+        pytest.importorskip("tensorboardX")
+        logger = gf.train.TensorBoard(tmp_path)
+        logger(3, {"loss": 0.5})
+        (events,) = tmp_path.iterdir()
+        until = time.monotonic() + 30  # a thread of tensorboardX writes
+        while b"loss" not in events.read_bytes() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert b"loss" in events.read_bytes()
+
+    def test_a_progress_bar(self, capsys):
+        pytest.importorskip("tqdm")
+        Model().trainer(progress=True).fit(data(), every=12)
+        assert "36/36" in capsys.readouterr().err
+        Model().trainer().fit(data())
+        assert not capsys.readouterr().err
+
+
+class TestEnds:
+    def test_patience(self):
+        model = Model(learning_rate=0.0)
+        result = model.trainer(evaluation={"error": model.error}, monitor="error", patience=3).fit(
+            data(), eval_data=data(epochs=1), every=2
+        )
+        assert (result.ended_by, result.step, result.best_step) == ("patience", 8, 2)
+
+    def test_the_largest_is_the_best_where_it_says_so(self):
+        for maximize, best in ((True, max), (False, min)):
+            result = Model().trainer(maximize=maximize).fit(data(), every=6)
+            assert result.best == best([report["loss"] for report in result.history])
+
+    @pytest.mark.parametrize("on_nan", ["raise", "stop", "ignore"])
+    def test_numbers_that_are_not_finite(self, tmp_path, on_nan):
+        given = columns()
+        given["x"][40] = np.nan  # in the sixth batch
+        checkpoints = gf.train.Checkpoints(tmp_path)
+        trainer = Model().trainer(on_nan=on_nan, checkpoints=checkpoints)
+        batches = gf.data.batches(given, 8)
+        if on_nan == "raise":
+            with pytest.raises(gf.ExecutionError, match="'loss' is nan after step 8"):
+                trainer.fit(batches, every=4)
+        else:
+            result = trainer.fit(batches, every=4)
+            assert result.ended_by == {"stop": "nan", "ignore": "data"}[on_nan]
+            assert result.step == {"stop": 8, "ignore": 12}[on_nan]
+            assert result.best_step == 4
+        steps = {"ignore": [4, 8, 12]}.get(on_nan, [4])
+        assert [p.name for p in checkpoints.paths()] == [f"step-{s:08}.safetensors" for s in steps]
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+    def test_ctrl_c_ends_after_the_step_with_a_checkpoint(self, tmp_path):
+        checkpoints = gf.train.Checkpoints(tmp_path)
+
+        def dataset():
+            for number, batch in enumerate(data()):
+                if number == 7:
+                    os.kill(os.getpid(), signal.SIGINT)
+                yield batch
+
+        before = signal.getsignal(signal.SIGINT)
+        result = Model().trainer(checkpoints=checkpoints).fit(dataset(), ahead=0)
+        assert signal.getsignal(signal.SIGINT) is before
+        assert (result.ended_by, result.step) == ("interrupt", 8)
+        model = Model(seed=9)
+        trainer = model.trainer(checkpoints=checkpoints)
+        trained = trainer.fit((batch for batch in data()), resume=True)
+        assert (trained.step, trained.ended_by) == (36, "data")
+        assert weights(model.session) == weights(by_hand(36)[1])
+
+    def test_in_another_thread(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(Model().trainer().fit(data())))
+        thread.start()
+        thread.join(60)
+        assert found[0].step == 36
+
+
+class TestCheckpoints:
+    def test_a_run_goes_on_from_the_latest(self, tmp_path):
+        checkpoints = gf.train.Checkpoints(tmp_path / "runs", keep_last=2)
+        first = Model().trainer(checkpoints=checkpoints).fit(data(epochs=2), every=5)
+        model = Model(seed=9)
+        result = model.trainer(checkpoints=checkpoints).fit(data(), every=5, resume=True)
+        assert result.step == 36
+        assert result.history[: len(first.history)] == first.history
+        assert weights(model.session) == weights(by_hand(36)[1])
+        names = [path.name for path in checkpoints.paths()]
+        assert names == ["step-00000034.safetensors", "step-00000036.safetensors"]
+        kept = Model().session.restore(checkpoints.best).metadata["training"]
+        assert kept["step"] == kept["best_step"] == result.best_step
+
+    def test_nothing_to_go_on_from(self, tmp_path):
+        result = (
+            Model().trainer(checkpoints=gf.train.Checkpoints(tmp_path)).fit(data(), resume=True)
+        )
+        assert result.step == 36
+        with pytest.raises(gf.ArgumentError, match="no checkpoints to resume from"):
+            Model().trainer().fit(data(), resume=True)
+        model = Model()
+        model.session.save(tmp_path / "step-00000099.safetensors")
+        with pytest.raises(gf.CheckpointError, match="no checkpoint of a Trainer"):
+            model.trainer(checkpoints=gf.train.Checkpoints(tmp_path)).fit(data(), resume=True)
+
+    def test_a_checkpoint_that_can_not_be_written(self, tmp_path, monkeypatch):
+        checkpoints = gf.train.Checkpoints(tmp_path)
+        model = Model()
+        full = gf.CheckpointError("the disk is full")
+
+        def fails(*args, **options):
+            raise full
+
+        monkeypatch.setattr(model.session, "save", fails)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with pytest.raises(gf.CheckpointError, match="the disk is full"):
+                model.trainer(checkpoints=checkpoints).fit(data(), every=12)
+        found = [str(one.message).splitlines()[0] for one in caught]
+        assert found == [f"no checkpoint of step {s}: the disk is full" for s in (12, 24, 36)]
+
+    def test_keep_last(self, tmp_path):
+        for bad in (0, -1, True, 2.0):
+            with pytest.raises(gf.ArgumentError, match="keep_last"):
+                gf.train.Checkpoints(tmp_path, keep_last=bad)
+        (tmp_path / "step-x.safetensors").write_text("another's")
+        checkpoints = gf.train.Checkpoints(tmp_path, keep_last=1, keep_best=False)
+        assert checkpoints.latest is None
+        session = Model().session
+        for step in (9, 100_000_000):
+            checkpoints.save(session, step, is_best=True)
+        assert [path.name for path in checkpoints.paths()] == ["step-100000000.safetensors"]
+        assert not checkpoints.best.exists()
+        assert (tmp_path / "step-x.safetensors").exists()
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({"monitor": "accuracy"}, "no metric 'accuracy' to monitor"),
+            ({"patience": 0}, "patience=0"),
+            ({"on_nan": "never"}, "on_nan='never'"),
+            ({"evaluation": ["loss"]}, "the metrics have no names"),
+        ],
+    )
+    def test_arguments(self, options, why):
+        with pytest.raises(gf.ArgumentError, match=why):
+            Model().trainer(**options)
+
+    def test_what_is_no_step_or_no_metric(self):
+        model = Model()
+        with pytest.raises(gf.ArgumentError, match=r"pass what optimizer.minimize"):
+            gf.train.Trainer(model.session, model.loss, {"loss": model.loss}, feeds=[model.x])
+        for metric in (model.x, 0.5):
+            with pytest.raises(gf.ArgumentError, match="not a tensor without dims"):
+                gf.train.Trainer(model.session, model.step, {"loss": metric}, feeds=[model.x])
+        with pytest.raises(gf.ArgumentError, match="both the metrics and the data"):
+            model.trainer().fit(data(), eval_data=data())
+        with pytest.raises(gf.ArgumentError, match="every=0"):
+            model.trainer().fit(data(), every=0)
+        with pytest.raises(gf.ArgumentError, match="has no batches"):
+            feeds = [model.x, model.y]
+            gf.train.evaluate(model.session, {"loss": model.error}, [], feeds=feeds)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_ctrl_c_of_a_terminal(tmp_path):
+    script = """
+        import sys, numpy as np, graphfw as gf
+        with gf.Graph() as g:
+            x = gf.placeholder(("batch", 4), name="x")
+            loss = gf.mean(gf.nn.Linear(4, 1)(x) ** 2)
+            step = gf.optim.SGD(0.1).minimize(loss)
+        data = gf.data.batches({"x": np.ones((64, 4), np.float32)}, 8, epochs=None)
+        kept = gf.train.Checkpoints(sys.argv[1])
+        with gf.Session(g) as session:
+            trainer = gf.train.Trainer(session, step, {"loss": loss}, feeds=[x], checkpoints=kept)
+            print("begun", flush=True)
+            print(trainer.fit(data).ended_by)
+    """
+    script = "\n".join([line[8:] for line in script.splitlines()])
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begun\n"
+    while not list(tmp_path.glob("step-*")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "interrupt\n"
+    assert process.returncode == 0
