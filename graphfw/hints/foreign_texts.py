@@ -123,8 +123,8 @@ not in graphfw: a loss is any scalar tensor, made of gf's functions
     convex_kl_divergence generalized_kl_divergence cosine_distance ntxent sigmoid_focal_loss
     *_margin_loss *_embedding_loss *_nll_loss *_margin_with_distance_loss margin_ranking_loss
 not in graphfw: change the images before they are fed
-    Random* AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization CutMix Equalization
-    MixUp Pipeline RandAugment Solarization MaxNumBoundingBoxes
+    Random* AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization Equalization Pipeline
+    RandAugment Solarization MaxNumBoundingBoxes
 not in graphfw: make indices of texts and categories before they are fed
     CategoryEncoding Discretization HashedCrossing Hashing IntegerLookup StringLookup
     TextVectorization

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
 from graphfw.nn.augment.layer import Augment
+from graphfw.nn.augment.mixing import cutmix, mixup
 from graphfw.nn.augment.windows import random_crop, random_erasing, random_flip
 
 __all__ = [
     "Augment",
+    "cutmix",
+    "mixup",
     "random_crop",
     "random_erasing",
     "random_flip",
