@@ -12,17 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
+from graphfw.nn.augment.colours import color_jitter, random_grayscale
 from graphfw.nn.augment.layer import Augment
 from graphfw.nn.augment.mixing import cutmix, mixup
 from graphfw.nn.augment.windows import random_crop, random_erasing, random_flip
 
 __all__ = [
     "Augment",
+    "color_jitter",
     "cutmix",
     "mixup",
     "random_crop",
     "random_erasing",
     "random_flip",
+    "random_grayscale",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
