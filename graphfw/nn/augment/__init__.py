@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
+from graphfw.nn.augment.affine import random_affine
 from graphfw.nn.augment.colours import color_jitter, random_grayscale
 from graphfw.nn.augment.layer import Augment
 from graphfw.nn.augment.mixing import cutmix, mixup
@@ -22,6 +23,7 @@ __all__ = [
     "color_jitter",
     "cutmix",
     "mixup",
+    "random_affine",
     "random_crop",
     "random_erasing",
     "random_flip",
