@@ -21,11 +21,12 @@ def run(x, *, dims=None, seed=0, count=1, function=augment.random_affine, **opti
         return [session.run(result, {fed: x}) for _ in range(count)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dims", [None, DIMS])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_quarter_turns(rng, dims, dtype):
     x = rng.random((3, 3, 5, 5)).astype(dtype)
-    for quarters in range(-2, 3):
+    for quarters in (-1, 1, 2):
         (got,) = run(x, dims=dims, degrees=(90 * quarters, 90 * quarters))
         assert got.dtype == x.dtype
         expected = np.rot90(x, -quarters, (2, 3))  # clockwise
@@ -90,6 +91,7 @@ def inverse_matrix(degrees, factor, shear):
     return np.array([[d, -b, 0], [-c, a, 0]]) / factor
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fill", [0.0, 0.5])
 @pytest.mark.parametrize(
     ("degrees", "factor", "shear"), [(30, 1, 0), (0, 1.5, 0), (0, 1, 20), (-50, 0.7, -35)]

@@ -48,6 +48,7 @@ def changed(x, label, amount):
     return np.clip(amount * x + (1 - amount) * centre.get(label, grey), 0, 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dims", [None, DIMS])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def others(y):
     return np.where(rest.max(1) > 0, rest.argmax(1), np.arange(COUNT))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dims", [None, DIMS])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_mixup(dims, dtype):
@@ -62,6 +63,7 @@ def test_shares_are_of_the_beta_distribution(alpha):
     assert abs(shares.mean() - 0.5) < 0.02
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dims", [None, DIMS])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_cutmix(dims, dtype):

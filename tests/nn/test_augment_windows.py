@@ -27,6 +27,7 @@ def numbered(*shape, dtype="float32"):
 # Flips.
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("axis", [-1, -2])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("dims", [None, SIZES])
@@ -57,6 +58,7 @@ def test_one_image_without_a_batch():
 # Crops.
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [3, (2, 4), (6, 9)])
 @pytest.mark.parametrize("padding", [0, 1, (1, 2)])
 @pytest.mark.parametrize("dims", [None, SIZES])

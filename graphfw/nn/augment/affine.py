@@ -19,7 +19,7 @@ from graphfw.nn.augment.common import (
     read_range,
 )
 from graphfw.ops.args import TensorLike, as_tensor, converted
-from graphfw.ops.composed import demand, demand_one_of
+from graphfw.ops.composed import demand, demand_one_of, wide
 from graphfw.ops.random.draws import is_number
 
 _MODES = ("linear", "bilinear", "nearest", "cubic", "bicubic")
@@ -93,10 +93,11 @@ def random_affine(
     )
     ratio = converted(as_tensor(height), float32) / converted(as_tensor(width), float32)
     theta = _inverse(turn * _RADIAN, zoom, lean * _RADIAN, across, down, ratio)
-    flat = F.reshape(tensor, (count, channels, height, width))
+    flat = F.reshape(wide(tensor), (count, channels, height, width))
     grid = F.affine_grid(theta, flat.shape)
+    # Outside of an image `grid_sample` has zeros, so elements are taken relative to the fill.
     moved = F.grid_sample(flat - fill if fill else flat, grid, mode=mode)
-    return F.reshape(moved + fill if fill else moved, tensor.shape)
+    return converted(F.reshape(moved + fill if fill else moved, tensor.shape), tensor.dtype)
 
 
 def _shifts(given: Sequence[float]) -> tuple[float, float]:

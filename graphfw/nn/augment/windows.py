@@ -109,8 +109,14 @@ def random_crop(
         F.expand_dims(start, axis=-1) + F.positions(n)
         for start, n in zip(starts, window, strict=True)
     ]
-    cut = F.take_along_axis(tensor, F.expand_dims(rows, axis=(-3, -1)), axis=-2)
-    return F.take_along_axis(cut, F.expand_dims(columns, axis=(-3, -2)), axis=-1)
+    ahead = [
+        F.reshape(F.positions(dim), (dim, *[1] * (tensor.ndim - 1 - axis)))
+        for axis, dim in enumerate(tensor.shape[:-2])
+    ]
+    # One index is faster than two of `gf.take_along_axis`.
+    return tensor[
+        (*ahead, F.expand_dims(rows, axis=(-3, -1)), F.expand_dims(columns, axis=(-3, -2)))
+    ]
 
 
 def _room(x: Tensor, axis: int, length: int) -> Tensor:
