@@ -174,6 +174,9 @@ class TestEach:
         with pytest.raises(gf.ShapeError, match="images must have 3 channels") as caught:
             function(gf.ones((2, 4, 5, 3)))
         assert caught.value.fix == "move channels that come last: gf.moveaxis(x, -1, -3)"
+        with pytest.raises(gf.ShapeError, match="images must have 3 channels") as caught:
+            function(gf.ones((2, 4, 5, 6)))
+        assert caught.value.fix == "give each image 3 channels, as x[..., :3, :, :] does of more"
         with pytest.raises(gf.ShapeError, match="images must be"):
             function(gf.ones((4, 5)))
 

@@ -59,8 +59,8 @@ def random_affine(
     Raises:
         ShapeError: x has fewer than three dims.
         DTypeError: x has no real floats.
-        ArgumentError: A number is negative, a pair is not in order, a range reaches too far, or
-            there is no such mode.
+        ArgumentError: A number is negative, a pair is not in order, a range reaches too far, fill
+            is not finite, or there is no such mode.
 
     >>> import graphfw as gf
     >>> image = gf.asarray([[[1.0, 2.0], [3.0, 4.0]]])

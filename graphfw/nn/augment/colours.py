@@ -118,11 +118,13 @@ def random_grayscale(x: TensorLike, /, *, p: float = 0.1, name: str | None = Non
 
 def _demand_channels(what: str, x: Tensor, counts: tuple[int, ...]) -> None:
     wanted = " or ".join(map(str, counts))
+    is_last = x.shape[-1] in counts
+    fix = "move channels that come last: gf.moveaxis(x, -1, -3)" if is_last else ""
     demand(
         x.shape[-3] in counts,
         f"{what}: images must have {wanted} channels, [*B, C, H, W]; x is {shape_text(x.shape)}",
         {"x": x},
-        fix="move channels that come last: gf.moveaxis(x, -1, -3)" if x.shape[-1] in counts else "",
+        fix=fix or f"give each image {wanted} channels, as x[..., :3, :, :] does of more",
         error=ShapeError,
     )
 

@@ -182,7 +182,7 @@ def random_erasing(
     flattest, steepest = read_pair(what, "ratio", ratio, "use ratio=(0.3, 3.3)")
     message = f"{what}: ratio={ratio!r} must be above 0"
     demand(flattest > 0, message, fix="it is height / width: use ratio=(0.3, 3.3)")
-    fits = is_number(value) and (tensor.dtype.is_inexact or value == int(value))
+    fits = is_number(value) and (tensor.dtype.is_inexact or float(value).is_integer())
     message = f"{what}: value={value!r} is no number that {tensor.dtype.name} has"
     demand(fits, message, {"x": tensor}, fix="use value=0")
     filling = scalar_like(what, value, tensor.dtype)
