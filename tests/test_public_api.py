@@ -22,6 +22,7 @@ MODULES = {
     "graphfw.fft": gf.fft,
     "graphfw.linalg": gf.linalg,
     "graphfw.nn": gf.nn,
+    "graphfw.nn.augment": gf.nn.augment,
     "graphfw.nn.init": gf.nn.init,
     "graphfw.nn.metrics": gf.nn.metrics,
     "graphfw.optim": gf.optim,

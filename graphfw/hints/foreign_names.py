@@ -137,6 +137,9 @@ gf.nn.Upsample: UpsamplingNearest2d UpsamplingBilinear2d UpSampling1D UpSampling
     Resizing
 gf.Variable: Parameter Buffer
 
+# Augmentations.
+gf.nn.augment.color_jitter: RandomColorJitter
+
 # Losses.
 gf.nn.bce: BCELoss binary_cross_entropy BinaryCrossentropy
 gf.nn.bce_with_logits: BCEWithLogitsLoss binary_cross_entropy_with_logits

@@ -122,9 +122,37 @@ not in graphfw: a loss is any scalar tensor, made of gf's functions
     TripletMarginLoss TripletMarginWithDistanceLoss linear_cross_entropy hinge_loss
     convex_kl_divergence generalized_kl_divergence cosine_distance ntxent sigmoid_focal_loss
     *_margin_loss *_embedding_loss *_nll_loss *_margin_with_distance_loss margin_ranking_loss
+write gf.nn.augment.random_flip(x), with axis=-2 to exchange top and bottom
+    RandomHorizontalFlip RandomVerticalFlip
+write gf.nn.augment.random_affine(x, degrees=…); Keras' factor is a share of 360 degrees
+    RandomRotation
+write gf.nn.augment.random_affine(x, translate=(across, down)), in shares of the size
+    RandomTranslation
+write gf.nn.augment.random_affine(x, scale=(low, high)), above 1 for larger images
+    RandomZoom
+write gf.nn.augment.random_affine(x, shear=…), in degrees
+    RandomShear
+write gf.nn.augment.color_jitter(x, brightness=…)
+    RandomBrightness
+write gf.nn.augment.color_jitter(x, contrast=…)
+    RandomContrast
+write gf.nn.augment.color_jitter(x, saturation=…)
+    RandomSaturation
+write gf.nn.augment.color_jitter(x, hue=…), where 1 is once around
+    RandomHue
+write gf.sum(x * gf.asarray([0.2989, 0.587, 0.114])[:, None, None], axis=-3, keepdims=True)
+    Grayscale
+write (x - mean) / std, with both of the shape (C, 1, 1) for images [N, C, H, W]
+    Normalize
+write gf.astype(gf.moveaxis(x, -1, -3), gf.float32) / 255
+    ToTensor
+write gf.astype(x, gf.float32) / 255
+    ConvertImageDtype
+write gf.nn.Sequential of gf.nn.augment.Augment(gf.nn.augment.random_flip), …, or call one by one
+    Compose
 not in graphfw: change the images before they are fed
-    Random* AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization CutMix Equalization
-    MixUp Pipeline RandAugment Solarization MaxNumBoundingBoxes
+    Random* AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization Equalization Pipeline
+    RandAugment Solarization MaxNumBoundingBoxes
 not in graphfw: make indices of texts and categories before they are fed
     CategoryEncoding Discretization HashedCrossing Hashing IntegerLookup StringLookup
     TextVectorization

@@ -1,9 +1,9 @@
-"""Layers, losses, metrics and initial values: public as `graphfw.nn`."""
+"""Layers, losses, metrics, augmentations and initial values: public as `graphfw.nn`."""
 
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
-from graphfw.nn import init, metrics
+from graphfw.nn import augment, init, metrics
 from graphfw.nn.activations import (
     CELU,
     ELU,
@@ -178,6 +178,7 @@ __all__ = [
     "Tanh",
     "Unfold",
     "Upsample",
+    "augment",
     "bce",
     "bce_with_logits",
     "cosine_similarity",

@@ -55,6 +55,7 @@ def test_each_name_exists_or_is_answered(path):
     [
         ("scipy.special", gf.special),
         ("scipy.signal", gf),
+        ("torchvision.transforms", gf.nn.augment),
         ("torch.special", gf.special),
         ("numpy.linalg", gf.linalg),
         ("torch.linalg", gf.linalg),

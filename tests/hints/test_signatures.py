@@ -16,8 +16,8 @@ NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.ex
 
 NAMED_VALUES.add("gf.extend.measure")  # the fields of an op
 
-OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward"}
-"""Methods that take the arguments of a function of the user's."""
+OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward", "gf.nn.augment.Augment"}
+"""Methods, and a layer, that take the arguments of a function of the user's."""
 
 SIZES = {"gf.Plan.max_dim"}
 """Methods that take sizes by the names of the user's dims."""

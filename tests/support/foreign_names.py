@@ -67,6 +67,7 @@ OTHERS = (
     "scipy.special",
     "scipy.signal",
     "torch.onnx",
+    "torchvision.transforms",
     "onnx",
     "onnxruntime",
 )
@@ -122,6 +123,12 @@ LISTED = {
     "jax.jit": "clear_cache eval_shape lower trace",
     "jax.core.Jaxpr": "constvars eqns invars outvars",
     "torch.onnx": "dynamo_export export",
+    "torchvision.transforms": """
+        CenterCrop ColorJitter Compose ConvertImageDtype CutMix Grayscale MixUp Normalize
+        Pad RandomAffine RandomCrop RandomErasing RandomGrayscale RandomHorizontalFlip
+        RandomPerspective RandomResizedCrop RandomRotation RandomVerticalFlip Resize
+        ToTensor
+    """,
     "onnx": """
         ModelProto TensorProto backend checker compose helper load_from_string load_model
         load_model_from_string numpy_helper save_model shape_inference version_converter
