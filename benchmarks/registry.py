@@ -22,6 +22,7 @@ from benchmarks.workloads import (
     ocr,
     optimiser,
     overhead,
+    pipelines,
     programs,
     recurrent,
     rows,
@@ -53,6 +54,7 @@ _MODULES = (
     ocr,
     load,
     checkpoints,
+    pipelines,
     convnets,
 )
 
