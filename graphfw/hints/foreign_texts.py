@@ -116,12 +116,16 @@ not in graphfw: write a gf.nn.Module whose forward calls gf's functions
     ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
     fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_
 not in graphfw: a loss is any scalar tensor, made of gf's functions
-    CTCLoss ctc_loss ctc_loss_with_forward_probs CosineEmbeddingLoss GaussianNLLLoss
-    HingeEmbeddingLoss LinearCrossEntropyLoss LinearCrossEntropyOptions MarginRankingLoss
-    MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss PoissonNLLLoss SoftMarginLoss
-    TripletMarginLoss TripletMarginWithDistanceLoss linear_cross_entropy hinge_loss
-    convex_kl_divergence generalized_kl_divergence cosine_distance ntxent sigmoid_focal_loss
-    *_margin_loss *_embedding_loss *_nll_loss *_margin_with_distance_loss margin_ranking_loss
+    CTCLoss ctc_loss ctc_loss_with_forward_probs
+    HingeEmbeddingLoss LinearCrossEntropyLoss LinearCrossEntropyOptions
+    MultiLabelMarginLoss MultiLabelSoftMarginLoss SoftMarginLoss
+    TripletMarginWithDistanceLoss linear_cross_entropy
+    convex_kl_divergence generalized_kl_divergence cosine_distance
+    multilabel_*_loss *_margin_with_distance_loss
+write gf.nn.hinge(scores, target, power=2)
+    SquaredHinge squared_hinge
+for pairs of vectors write gf.nn.info_nce(queries, keys)
+    ntxent
 not in graphfw: change the images before they are fed
     Random* AugMix AutoContrast ContrastLimitedAdaptiveHistogramEqualization CutMix Equalization
     MixUp Pipeline RandAugment Solarization MaxNumBoundingBoxes
