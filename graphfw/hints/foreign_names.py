@@ -166,6 +166,7 @@ gf.nn.init.he_uniform: kaiming_uniform
 gf.nn.init.xavier_normal: glorot_normal GlorotNormal
 gf.nn.init.xavier_uniform: glorot_uniform GlorotUniform
 gf.nn.init.identity: eye_ IdentityInitializer
+gf.nn.init.orthogonal: OrthogonalInitializer
 
 # Matrices.
 gf.convolve: fftconvolve oaconvolve

@@ -107,7 +107,7 @@ give the layer or the loss its mask
 gf.nn.init has initialisers: gf.Variable(gf.nn.init.he_normal, shape=…)
     calculate_gain
 variables take initial values: gf.Variable(gf.nn.init.normal(std=0.1), shape=…)
-    dirac dirac_ orthogonal orthogonal_ sparse_ Orthogonal OrthogonalInitializer
+    sparse_
 not in graphfw: reorder by gf.reshape and gf.permute_dims
     ChannelShuffle channel_shuffle native_channel_shuffle
 not in graphfw: write a gf.nn.Module whose forward calls gf's functions
