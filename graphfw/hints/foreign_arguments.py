@@ -106,6 +106,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "learning_rate": ("lr",),
     "length": ("num",),
     "loc": ("mean",),
+    "log_probs": ("x", "logits"),
     "logits": ("x",),
     "M": ("n_cols",),
     "m": ("x",),

@@ -226,6 +226,9 @@ vdot(x, y): gf.vecdot(gf.flatten(x), gf.flatten(y))
 vecmat(v, m): v @ m
 
 # Layers as functions.
+ctc_loss(x, target, input_lengths, target_lengths, blank=None, reduction=None, \
+zero_infinity=None): gf.nn.ctc(gf.swapaxes(x, 0, 1), target, input_lengths=input_lengths, \
+target_lengths=target_lengths, blank=blank, reduction=reduction, zero_infinity=zero_infinity)
 gumbel_softmax(logits, tau=1): gf.softmax((logits + gf.random.gumbel(logits.shape)) / tau)
 hinge_embedding_loss(x, target, margin=1): gf.mean(gf.where(target > 0, x, gf.relu(margin - x)))
 soft_margin_loss(x, target): gf.mean(gf.softplus(-target * x))

@@ -146,6 +146,7 @@ gf.nn.cosine_embedding: CosineEmbeddingLoss
 gf.nn.cross_entropy: CrossEntropyLoss softmax_cross_entropy
     softmax_cross_entropy_with_integer_labels safe_softmax_cross_entropy CategoricalCrossentropy
     SparseCategoricalCrossentropy
+gf.nn.ctc: CTCLoss
 gf.nn.focal: CategoricalFocalCrossentropy categorical_focal_crossentropy
 gf.nn.gaussian_nll: GaussianNLLLoss
 gf.nn.huber: HuberLoss huber_loss

@@ -116,7 +116,7 @@ not in graphfw: write a gf.nn.Module whose forward calls gf's functions
     ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
     fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_
 not in graphfw: a loss is any scalar tensor, made of gf's functions
-    CTCLoss ctc_loss ctc_loss_with_forward_probs
+    ctc_loss_with_forward_probs
     HingeEmbeddingLoss LinearCrossEntropyLoss LinearCrossEntropyOptions
     MultiLabelMarginLoss MultiLabelSoftMarginLoss SoftMarginLoss
     TripletMarginWithDistanceLoss linear_cross_entropy

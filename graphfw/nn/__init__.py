@@ -87,6 +87,7 @@ from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from graphfw.ops.nn.binary_losses import binary_focal, dice, hinge
 from graphfw.ops.nn.classification_losses import cross_entropy, focal, multi_margin, nll
+from graphfw.ops.nn.ctc import ctc
 from graphfw.ops.nn.likelihood_losses import gaussian_nll, poisson_nll
 from graphfw.ops.nn.losses import (
     bce,
@@ -192,6 +193,7 @@ __all__ = [
     "cosine_embedding",
     "cosine_similarity",
     "cross_entropy",
+    "ctc",
     "dice",
     "focal",
     "gaussian_nll",
