@@ -1,5 +1,6 @@
 """Metrics: functions that measure predictions, to be fetched and not to be trained by.
 
+Over many batches there are the modules `Mean` and `ConfusionMatrix`.
 The mean absolute and squared errors are `gf.nn.l1` and `gf.nn.mse`.
 """
 
@@ -19,6 +20,7 @@ from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.checks import checked_size
 from graphfw.nn.confusion import confusion_matrix, f1, iou, precision, recall
+from graphfw.nn.streaming_metrics import ConfusionMatrix, Mean
 from graphfw.ops.args import Axes, TensorLike, as_tensor, converted, ruled
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.elementwise.where_clip import where
@@ -30,6 +32,8 @@ from graphfw.ops.shape.movement import reshape
 from graphfw.ops.sorting.sort_search import searchsorted, sort, topk
 
 __all__ = [
+    "ConfusionMatrix",
+    "Mean",
     "accuracy",
     "binary_accuracy",
     "confusion_matrix",
