@@ -21,7 +21,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.nn.checks import checked_size
 from graphfw.nn.confusion import confusion_matrix, f1, iou, precision, recall
 from graphfw.nn.streaming_metrics import ConfusionMatrix, Mean
-from graphfw.ops.args import Axes, TensorLike, as_tensor, converted, ruled
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.nn.classification_losses import cross_entropy
@@ -209,8 +209,9 @@ def r2(prediction: TensorLike, target: TensorLike, /, *, axis: Axes = None) -> T
     name = "r2"
     x, y = _pair(name, prediction, target, "prediction")
     x, y = (converted(floats(name, t), float64) for t in (x, y))
-    left = reductions.sum((y - x) ** 2, axis=axis)
-    whole = reductions.sum((y - mean(y, axis=axis, keepdims=True)) ** 2, axis=axis)
+    axes = axes_of(name, y, axis)
+    left = reductions.sum((y - x) ** 2, axis=axes)
+    whole = reductions.sum((y - mean(y, axis=axes, keepdims=True)) ** 2, axis=axes)
     is_constant = whole == 0
     constant = where(left == 0, 1.0, 0.0)
     share = where(is_constant, constant, 1 - left / where(is_constant, 1, whole))

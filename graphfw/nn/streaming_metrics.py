@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from graphfw.errors import GraphError, ShapeError
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.dtype import float64, int64
 from graphfw.ir.functions import CALLED as F
@@ -21,6 +22,7 @@ from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.composed import demand, floats
 
 
+@explained
 class StreamingMetric(Module):
     """The base of metrics over many batches: sums in variables, which updates add to.
 
@@ -43,6 +45,7 @@ class StreamingMetric(Module):
         )
 
 
+@explained
 class Mean(StreamingMetric):
     """The mean of values over many batches, with or without weights: a loss, an accuracy.
 
@@ -111,6 +114,7 @@ class Mean(StreamingMetric):
         return converted(self.total / self.weight, ambient.get_default_dtype())
 
 
+@explained
 class ConfusionMatrix(StreamingMetric):
     """Counts of predictions of each class as each class, over many batches, and metrics of them.
 

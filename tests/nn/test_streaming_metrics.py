@@ -153,6 +153,12 @@ MISTAKES = [
     (lambda: metrics.Mean().update([1.0], [1.0, 2.0]), gf.ShapeError,
      "Mean: the weights' shape [2] does not broadcast to [1]", "give each value a weight"),
     (lambda: metrics.Mean().update([1j]), gf.DTypeError, "Mean: wants floating-point", "take gf."),
+    (lambda: metrics.Mean().update(), gf.CallError,
+     "update: missing a required argument: 'values'", "its arguments are: values, weight"),
+    (lambda: metrics.ConfusionMatrix(3).iou("micro"), gf.CallError,
+     "iou: too many positional arguments", "metrics.ConfusionMatrix(3).iou(average='micro')"),
+    (lambda: metrics.ConfusionMatrix(), gf.CallError,
+     "ConfusionMatrix: missing a required argument: 'classes'", "its arguments are: classes"),
     (lambda: metrics.Mean()([1.0]), gf.GraphError, "Mean is no layer", "write update(…) for a"),
 ]  # fmt: skip
 

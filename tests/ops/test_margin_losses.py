@@ -297,6 +297,18 @@ MISTAKES: list[tuple[Callable[[], Any], type[GraphfwError], str, str]] = [
     (lambda: nn.cosine_embedding(X, X, Y, margin=2), ArgumentError, "between -1 and 1", "use"),
     (lambda: nn.info_nce(Y, Y), ShapeError, "info_nce: needs a batch of vectors, not", "pass a"),
     (lambda: nn.info_nce(X, X, temperature=0), ArgumentError, "temperature=0 must be posi", "use"),
+    (
+        lambda: nn.info_nce(X, X, temperature=Y),
+        ShapeError,
+        "info_nce: temperature must be one number, not of shape [3]",
+        "reshape it",
+    ),
+    (
+        lambda: nn.focal(X, CLASSES[:3], ignore_index=None),
+        ArgumentError,
+        "focal: ignore_index=None is no int",
+        "use ignore_index=-100",
+    ),
     (lambda: nn.gaussian_nll(X, X, X, eps=0), ArgumentError, "eps=0 must be positive", "use eps"),
     (
         lambda: nn.gaussian_nll(X[:1], X[:1], X),

@@ -15,7 +15,7 @@ from graphfw.ir.functions import F, public
 from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, is_whole, ruled
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.nn import loss_warnings
@@ -330,6 +330,8 @@ def _at_classes(
 
     `change` is what to make of -log p before it is weighted.
     """
+    message = f"{name}: ignore_index={ignore_index!r} is no int"
+    demand(is_whole(ignore_index), message, fix="use ignore_index=-100")
     target = converted(target, int64)  # one that can hold ignore_index
     counts = target != ignore_index
     note = f" (ignore_index is {ignore_index})"

@@ -193,7 +193,7 @@ def info_nce(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ShapeError: The shapes differ, or have fewer than two dims.
+        ShapeError: The shapes differ, or have fewer than two dims; or the temperature has dims.
         DTypeError: They are not real.
         ArgumentError: The temperature is not positive, or `reduction` is unknown.
 
@@ -211,8 +211,11 @@ def info_nce(
     shown = {"queries": first, "keys": second}
     fix = "pass a batch of pairs, [N, D]: its other keys are the negatives"
     demand(first.ndim >= 2, message, shown, fix=fix, error=ShapeError)
-    cosines = F.normalize(first) @ F.normalize(second).mT
-    scores = cosines / converted(as_tensor(temperature, cosines.dtype), cosines.dtype)
+    scale = converted(as_tensor(temperature, first.dtype), first.dtype)
+    message = f"{name}: temperature must be one number, not of shape {shape_text(scale.shape)}"
+    shown = {"temperature": scale}
+    demand(scale.ndim == 0, message, shown, fix="reshape it to ()", error=ShapeError)
+    scores = F.normalize(first) @ F.normalize(second).mT / scale
     losses = -F.diagonal(F.log_softmax(scores, axis=-1))
     if symmetric:
         losses = (losses - F.diagonal(F.log_softmax(scores, axis=-2))) / 2
