@@ -226,17 +226,12 @@ vdot(x, y): gf.vecdot(gf.flatten(x), gf.flatten(y))
 vecmat(v, m): v @ m
 
 # Layers as functions.
-cosine_embedding_loss(x, y, target, margin=0): \
-gf.mean(gf.where(target > 0, 1 - gf.nn.cosine_similarity(x, y), \
-gf.relu(gf.nn.cosine_similarity(x, y) - margin)))
-gaussian_nll_loss(x, target, var): gf.mean(gf.log(var) + (x - target) ** 2 / var) / 2
+ctc_loss(x, target, input_lengths, target_lengths, blank=None, reduction=None, \
+zero_infinity=None): gf.nn.ctc(gf.swapaxes(x, 0, 1), target, input_lengths=input_lengths, \
+target_lengths=target_lengths, blank=blank, reduction=reduction, zero_infinity=zero_infinity)
 gumbel_softmax(logits, tau=1): gf.softmax((logits + gf.random.gumbel(logits.shape)) / tau)
 hinge_embedding_loss(x, target, margin=1): gf.mean(gf.where(target > 0, x, gf.relu(margin - x)))
-margin_ranking_loss(x, y, target, margin=0): gf.mean(gf.relu(margin - target * (x - y)))
-poisson_nll_loss(x, target): gf.mean(gf.exp(x) - target * x)
 soft_margin_loss(x, target): gf.mean(gf.softplus(-target * x))
-triplet_margin_loss(anchor, near, far, margin=1): gf.mean(gf.relu(margin + \
-gf.vector_norm(anchor - near, axis=-1) - gf.vector_norm(anchor - far, axis=-1)))
 dot_product_attention(q, k, v, *, causal=None, scale=None): \
 gf.swapaxes(gf.scaled_dot_product_attention(gf.swapaxes(q, 1, 2), gf.swapaxes(k, 1, 2), \
 gf.swapaxes(v, 1, 2), causal=causal, scale=scale), 1, 2)

@@ -142,17 +142,26 @@ gf.nn.augment.color_jitter: RandomColorJitter
 
 # Losses.
 gf.nn.bce: BCELoss binary_cross_entropy BinaryCrossentropy
+gf.nn.binary_focal: sigmoid_focal_loss BinaryFocalCrossentropy binary_focal_crossentropy
 gf.nn.bce_with_logits: BCEWithLogitsLoss binary_cross_entropy_with_logits
     sigmoid_binary_cross_entropy
+gf.nn.cosine_embedding: CosineEmbeddingLoss
 gf.nn.cross_entropy: CrossEntropyLoss softmax_cross_entropy
     softmax_cross_entropy_with_integer_labels safe_softmax_cross_entropy CategoricalCrossentropy
     SparseCategoricalCrossentropy
+gf.nn.ctc: CTCLoss
+gf.nn.focal: CategoricalFocalCrossentropy categorical_focal_crossentropy
+gf.nn.gaussian_nll: GaussianNLLLoss
 gf.nn.huber: HuberLoss huber_loss
 gf.nn.kl_div: KLDivLoss kl_divergence
 gf.nn.l1: L1Loss l1_loss MeanAbsoluteError
+gf.nn.margin_ranking: MarginRankingLoss
 gf.nn.mse: MSELoss mse_loss MeanSquaredError
+gf.nn.multi_margin: MultiMarginLoss
 gf.nn.nll: NLLLoss NLLLoss2d nll_loss
+gf.nn.poisson_nll: PoissonNLLLoss
 gf.nn.smooth_l1: SmoothL1Loss smooth_l1_loss
+gf.nn.triplet_margin: TripletMarginLoss
 
 # Initial values.
 gf.nn.init.truncated_normal: trunc_normal_ TruncatedNormal
@@ -161,6 +170,7 @@ gf.nn.init.he_uniform: kaiming_uniform
 gf.nn.init.xavier_normal: glorot_normal GlorotNormal
 gf.nn.init.xavier_uniform: glorot_uniform GlorotUniform
 gf.nn.init.identity: eye_ IdentityInitializer
+gf.nn.init.orthogonal: OrthogonalInitializer
 
 # Matrices.
 gf.convolve: fftconvolve oaconvolve

@@ -107,7 +107,7 @@ give the layer or the loss its mask
 gf.nn.init has initialisers: gf.Variable(gf.nn.init.he_normal, shape=…)
     calculate_gain
 variables take initial values: gf.Variable(gf.nn.init.normal(std=0.1), shape=…)
-    dirac dirac_ orthogonal orthogonal_ sparse_ Orthogonal OrthogonalInitializer
+    sparse_
 not in graphfw: reorder by gf.reshape and gf.permute_dims
     ChannelShuffle channel_shuffle native_channel_shuffle
 not in graphfw: write a gf.nn.Module whose forward calls gf's functions
@@ -116,12 +116,16 @@ not in graphfw: write a gf.nn.Module whose forward calls gf's functions
     ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
     fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_
 not in graphfw: a loss is any scalar tensor, made of gf's functions
-    CTCLoss ctc_loss ctc_loss_with_forward_probs CosineEmbeddingLoss GaussianNLLLoss
-    HingeEmbeddingLoss LinearCrossEntropyLoss LinearCrossEntropyOptions MarginRankingLoss
-    MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss PoissonNLLLoss SoftMarginLoss
-    TripletMarginLoss TripletMarginWithDistanceLoss linear_cross_entropy hinge_loss
-    convex_kl_divergence generalized_kl_divergence cosine_distance ntxent sigmoid_focal_loss
-    *_margin_loss *_embedding_loss *_nll_loss *_margin_with_distance_loss margin_ranking_loss
+    ctc_loss_with_forward_probs
+    HingeEmbeddingLoss LinearCrossEntropyLoss LinearCrossEntropyOptions
+    MultiLabelMarginLoss MultiLabelSoftMarginLoss SoftMarginLoss
+    TripletMarginWithDistanceLoss linear_cross_entropy
+    convex_kl_divergence generalized_kl_divergence cosine_distance
+    multilabel_*_loss *_margin_with_distance_loss
+write gf.nn.hinge(scores, target, power=2)
+    SquaredHinge squared_hinge
+for pairs of vectors write gf.nn.info_nce(queries, keys)
+    ntxent
 write gf.nn.augment.random_flip(x), with axis=-2 to exchange top and bottom
     RandomHorizontalFlip RandomVerticalFlip
 write gf.nn.augment.random_affine(x, degrees=…); Keras' factor is a share of 360 degrees

@@ -85,7 +85,10 @@ from graphfw.nn.pooling import (
 )
 from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
-from graphfw.ops.nn.classification_losses import cross_entropy, nll
+from graphfw.ops.nn.binary_losses import binary_focal, dice, hinge
+from graphfw.ops.nn.classification_losses import cross_entropy, focal, multi_margin, nll
+from graphfw.ops.nn.ctc import ctc
+from graphfw.ops.nn.likelihood_losses import gaussian_nll, poisson_nll
 from graphfw.ops.nn.losses import (
     bce,
     bce_with_logits,
@@ -95,6 +98,12 @@ from graphfw.ops.nn.losses import (
     l1,
     mse,
     smooth_l1,
+)
+from graphfw.ops.nn.pair_losses import (
+    cosine_embedding,
+    info_nce,
+    margin_ranking,
+    triplet_margin,
 )
 
 __all__ = [
@@ -181,16 +190,28 @@ __all__ = [
     "augment",
     "bce",
     "bce_with_logits",
+    "binary_focal",
+    "cosine_embedding",
     "cosine_similarity",
     "cross_entropy",
+    "ctc",
+    "dice",
+    "focal",
+    "gaussian_nll",
+    "hinge",
     "huber",
+    "info_nce",
     "init",
     "kl_div",
     "l1",
+    "margin_ranking",
     "metrics",
     "mse",
+    "multi_margin",
     "nll",
+    "poisson_nll",
     "smooth_l1",
+    "triplet_margin",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name

@@ -27,23 +27,30 @@ from graphfw.hints.calls import FOREIGN, raise_refusal, refuse_kinds
 from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, DTypeLike
+from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import INITIALIZERS
+from graphfw.nn.checks import checked_size, near_divisor
 from graphfw.ops import random
-from graphfw.ops.args import dtype_or
-from graphfw.ops.composed import demand, demand_one_of
+from graphfw.ops.args import converted, dtype_or
+from graphfw.ops.composed import demand, demand_one_of, wide_dtype
 from graphfw.ops.creation.constructors import full
 from graphfw.ops.creation.ranges import eye
+from graphfw.ops.elementwise.where_clip import where
+from graphfw.ops.linalg.cholesky_qr import qr
 
 __all__ = [
     "Initializer",
     "constant",
+    "dirac",
     "he_normal",
     "he_uniform",
     "identity",
     "lecun_normal",
+    "lecun_uniform",
     "normal",
     "ones",
+    "orthogonal",
     "truncated_normal",
     "uniform",
     "xavier_normal",
@@ -299,6 +306,97 @@ class VarianceScaling(Initializer):
         return random.uniform(shape, -bound, bound, dtype=dtype)
 
 
+@dataclass(frozen=True)
+class Orthogonal(Initializer):
+    """A random orthogonal matrix times `gain`, uniform over all: rows or columns are orthonormal.
+
+    Of more than two dims it is the matrix [all others, dim `out_axis`]. A. Saxe et al., "Exact
+    solutions to the nonlinear dynamics of learning in deep linear neural networks", 2013; F.
+    Mezzadri, "How to generate random matrices from the classical compact groups", 2007.
+
+    >>> import graphfw as gf
+    >>> w = gf.nn.init.orthogonal((3, 5), gf.float64)
+    >>> bool(gf.allclose(w @ w.mT, gf.eye(3, dtype=gf.float64)))
+    True
+    """
+
+    gain: float = 1.0
+    out_axis: int = -1
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options only
+        def __call__(self, *, gain: float = ..., out_axis: int = ...) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Draw a matrix of normal numbers, and make its columns orthonormal."""
+        demand(
+            len(shape) >= 2,
+            f"orthogonal: the shape {list(shape)} has not 2 dims",
+            fix="use init.normal(std=…) for vectors",
+            error=ShapeError,
+        )
+        fits = -len(shape) <= self.out_axis < len(shape)
+        message = f"orthogonal: out_axis={self.out_axis} is no axis of {list(shape)}"
+        demand(fits, message, fix="use out_axis=-1, or 0 for kernels", error=AxisError)
+        axis = self.out_axis % len(shape)
+        others = shape[:axis] + shape[axis + 1 :]
+        rows, columns = math.prod(others), shape[axis]
+        exact = wide_dtype(dtype)
+        normal = random.normal((max(rows, columns), min(rows, columns)), dtype=exact)
+        q, r = qr(normal)
+        # The signs of R's diagonal are the algorithm's choice, not chance's.
+        q = q * where(F.diagonal(r) < 0, -self.gain, self.gain)
+        matrix = q if rows >= columns else q.mT
+        weight = F.moveaxis(F.reshape(matrix, (*others, columns)), -1, axis)
+        return converted(weight, dtype)
+
+
+@dataclass(frozen=True)
+class Dirac(Initializer):
+    """A convolution kernel that passes channels on unchanged.  [out, in / groups, *K]
+
+    1 at the middle of each channel's own kernel, 0 elsewhere: in each group, output i is input i,
+    as far as there are both.
+
+    >>> import graphfw as gf
+    >>> gf.nn.init.dirac((1, 2, 3))
+    Tensor([[[0., 1., 0.],
+             [0., 0., 0.]]], dtype=float32)
+    """
+
+    groups: int = 1
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its own options only
+        def __call__(self, *, groups: int = ...) -> Self: ...
+        @overload
+        def __call__(self, shape: Sequence[int], dtype: DTypeLike | None = None) -> Tensor: ...
+        def __call__(self, shape: Any = None, dtype: Any = None, **options: Any) -> Any: ...
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_size("dirac", "groups", self.groups)
+
+    def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
+        """Make the kernel."""
+        message = f"dirac: the shape {list(shape)} is no kernel's, [out, in, *K]"
+        fix = "use init.identity for matrices" if len(shape) == 2 else "give at least 3 dims"
+        demand(len(shape) >= 3, message, fix=fix, error=ShapeError)
+        out_channels, in_channels, *kernel = shape
+        message = f"dirac: {out_channels} output channels are no multiple of groups={self.groups}"
+        near = near_divisor(self.groups, out_channels)
+        demand(out_channels % self.groups == 0, message, fix=f"use groups={near}")
+        own = eye(out_channels // self.groups, in_channels, dtype=dtype)
+        channels = F.reshape(F.tile(own, (self.groups, 1)), (*shape[:2], *[1] * len(kernel)))
+        middle = sum(size // 2 * math.prod(kernel[axis + 1 :]) for axis, size in enumerate(kernel))
+        return channels * F.reshape(F.one_hot(middle, math.prod(kernel), dtype=dtype), kernel)
+
+
 _CHOICES = {"mode": ("fan_in", "fan_out", "fan_avg"), "distribution": ("normal", "uniform")}
 
 
@@ -328,9 +426,20 @@ def _public_name(initializer: Initializer) -> str:
 
 
 INITIALIZERS.update(
-    {kind.__name__: kind for kind in (Constant, IdentityMatrix, Uniform, Normal, TruncatedNormal)},
+    {
+        kind.__name__: kind
+        for kind in (
+            Constant,
+            Dirac,
+            IdentityMatrix,
+            Normal,
+            Orthogonal,
+            TruncatedNormal,
+            Uniform,
+            VarianceScaling,
+        )
+    },
     Identity=IdentityMatrix,  # as earlier texts write it
-    VarianceScaling=VarianceScaling,
 )
 
 zeros = Constant(0.0)
@@ -345,3 +454,6 @@ xavier_normal = VarianceScaling("fan_avg")
 he_uniform = VarianceScaling(gain=math.sqrt(2), distribution="uniform")
 he_normal = VarianceScaling(gain=math.sqrt(2))
 lecun_normal = VarianceScaling()
+lecun_uniform = VarianceScaling(distribution="uniform")
+orthogonal = Orthogonal()
+dirac = Dirac()

@@ -1,10 +1,12 @@
 """Metrics: functions that measure predictions, to be fetched and not to be trained by.
 
+Over many batches there are the modules `Mean` and `ConfusionMatrix`.
 The mean absolute and squared errors are `gf.nn.l1` and `gf.nn.mse`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from graphfw.errors import DTypeError, ShapeError, counted
@@ -12,20 +14,38 @@ from graphfw.hints.calls import explained
 from graphfw.hints.names import hints_for_module
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
-from graphfw.ir.dtype import float64, int64
+from graphfw.ir.dtype import float64
+from graphfw.ir.functions import F
 from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.checks import checked_size
-from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
-from graphfw.ops.composed import demand
+from graphfw.nn.confusion import confusion_matrix, f1, iou, precision, recall
+from graphfw.nn.streaming_metrics import ConfusionMatrix, Mean
+from graphfw.ops.args import Axes, TensorLike, as_tensor, axes_of, converted, ruled
+from graphfw.ops.composed import demand, floats, wide
+from graphfw.ops.elementwise.where_clip import where
+from graphfw.ops.nn.classification_losses import cross_entropy
 from graphfw.ops.reduce import reductions
 from graphfw.ops.reduce.statistics import mean
 from graphfw.ops.shape.axes import expand_dims
-from graphfw.ops.shape.getitem import one_hot
 from graphfw.ops.shape.movement import reshape
-from graphfw.ops.sorting.sort_search import topk
+from graphfw.ops.sorting.sort_search import searchsorted, sort, topk
 
-__all__ = ["accuracy", "binary_accuracy", "confusion_matrix", "topk_accuracy"]
+__all__ = [
+    "ConfusionMatrix",
+    "Mean",
+    "accuracy",
+    "binary_accuracy",
+    "confusion_matrix",
+    "f1",
+    "iou",
+    "perplexity",
+    "precision",
+    "r2",
+    "recall",
+    "roc_auc",
+    "topk_accuracy",
+]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
     __getattr__, __dir__ = hints_for_module("gf.nn.metrics", __name__, __all__)
@@ -93,52 +113,118 @@ def binary_accuracy(logits: TensorLike, target: TensorLike, /, *, threshold: flo
     Raises:
         ShapeError: The shapes differ.
     """
-    scores, wanted = as_tensor(logits), as_tensor(target)
-    message = f"the shapes differ: {shape_text(scores.shape)} and {shape_text(wanted.shape)}"
-    fits = scores.shape == wanted.shape
-    shown = {"logits": scores, "target": wanted}
-    fix = "reshape one of them to the other's shape"
-    demand(fits, f"binary_accuracy: {message}", shown, fix=fix, error=ShapeError)
+    scores, wanted = _pair("binary_accuracy", logits, target, "logits")
     return _share((scores > threshold) == (wanted != 0))
 
 
 @explained
-def confusion_matrix(prediction: TensorLike, target: TensorLike, classes: int, /) -> Tensor:
-    """Count how often each class was predicted as each class.  int64 [classes, classes]
+def roc_auc(scores: TensorLike, target: TensorLike, /) -> Tensor:
+    """The area under the receiver operating characteristic.  [*A], [*A] -> []
 
-    Row i, column j: how many elements of class i were predicted to be of class j. Elements with an
-    index outside 0 to classes - 1, predicted or wanted, are not counted.
+    It is the chance that a yes has a larger score than a no, where equal scores count half. NaN
+    without a yes or without a no, and where a score is NaN. J. Hanley, B. McNeil, "The meaning and
+    use of the area under a receiver operating characteristic (ROC) curve", 1982.
 
     Args:
-        prediction: Integers [*B], the predicted classes: of scores, `gf.argmax(logits, axis=-1)`.
-        target: Integers [*B], the right classes.
-        classes: How many there are.
+        scores: Scores or probabilities.
+        target: 0 and 1, of any dtype, or bools.
 
     Raises:
         ShapeError: The shapes differ.
-        DTypeError: They are no integers.
-        ArgumentError: classes is no int, or below 1.
+        DTypeError: The scores are not real.
 
     >>> import graphfw as gf
-    >>> gf.nn.metrics.confusion_matrix([0, 1, 1], [0, 0, 1], 2)
-    Tensor([[1, 1],
-            [0, 1]], dtype=int64)
+    >>> float(gf.nn.metrics.roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]))
+    0.75
     """
-    number = checked_size("confusion_matrix", "classes", classes)
-    said, wanted = as_tensor(prediction), as_tensor(target)
-    shown = {"prediction": said, "target": wanted}
-    message = f"the shapes differ: {shape_text(said.shape)} and {shape_text(wanted.shape)}"
-    fix = "predict classes first: gf.argmax(logits, axis=-1)" if said.ndim > wanted.ndim else ""
-    fits = said.shape == wanted.shape
-    demand(fits, f"confusion_matrix: {message}", shown, fix=fix, error=ShapeError)
-    for label, tensor in shown.items():
-        message = f"confusion_matrix: {label} must be integers, not {tensor.dtype.name}"
-        fix = f"convert it: gf.astype({label}, gf.int64)"
-        demand(tensor.dtype.is_integer, message, {label: tensor}, fix=fix, error=DTypeError)
-    # A product of floats is fast, and float64 counts exactly up to 2^53.
-    rows = one_hot(reshape(wanted, (-1,)), number, dtype=float64)
-    columns = one_hot(reshape(said, (-1,)), number, dtype=float64)
-    return converted(rows.mT @ columns, int64)
+    name = "roc_auc"
+    values, wanted = _pair(name, scores, target, "scores")
+    values = values if values.dtype.is_integer else floats(name, values)
+    x, is_yes = reshape(values, (-1,)), reshape(wanted != 0, (-1,))
+    ordered = sort(x)
+    # Twice the mean rank among equals, so that all is counted in whole numbers.
+    ends = searchsorted(ordered, x, side="left"), searchsorted(ordered, x, side="right")
+    ranks = converted(ends[0] + ends[1] + 1, float64)
+    yes = reductions.sum(converted(is_yes, float64))
+    no = reductions.sum(converted(~is_yes, float64))
+    above = (reductions.sum(where(is_yes, ranks, 0)) - yes * (yes + 1)) / 2
+    area = where(reductions.any(F.isnan(x)), math.nan, above / (yes * no))
+    return converted(area, ambient.get_default_dtype())
+
+
+@explained
+def perplexity(
+    logits: TensorLike,
+    target: TensorLike,
+    /,
+    *,
+    axis: int = -1,
+    ignore_index: int = -100,
+) -> Tensor:
+    """The exponential of the mean cross-entropy: among how many equal choices a model is in doubt.
+
+    logits: [*B, C] with the classes at `axis`; target: integers [*B] -> [].
+
+    Args:
+        logits: Unnormalised scores, without softmax.
+        target: The right classes.
+        axis: Where the classes are.
+        ignore_index: Elements of this class index count nothing.
+
+    Raises:
+        ShapeError: The shape of target is not [*B].
+        DTypeError: target is no integers.
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> round(float(gf.nn.metrics.perplexity(gf.zeros((2, 8)), [3, 5])), 4)
+    8.0
+    """
+    scores, classes, axis_index = _scored("perplexity", floats("perplexity", logits), target, axis)
+    losses = cross_entropy(wide(scores), classes, axis=axis_index, ignore_index=ignore_index)
+    return converted(F.exp(losses), ambient.get_default_dtype())
+
+
+@explained
+def r2(prediction: TensorLike, target: TensorLike, /, *, axis: Axes = None) -> Tensor:
+    """The share of the target's variance that is predicted, R², the coefficient of determination.
+
+    [*A], [*A] -> [*A without axis]: 1 - sum((target - prediction)²) / sum((target - its mean)²). A
+    constant target gives 1 where all predictions are right, else 0.
+
+    Args:
+        prediction: The predicted numbers.
+        target: The right ones.
+        axis: The axis or axes of the samples; all by default.
+
+    Raises:
+        ShapeError: The shapes differ.
+        DTypeError: They are not real.
+        AxisError: There is no such axis.
+
+    >>> import graphfw as gf
+    >>> round(float(gf.nn.metrics.r2([2.5, 0.0, 2.0, 8.0], [3.0, -0.5, 2.0, 7.0])), 4)
+    0.9486
+    """
+    name = "r2"
+    x, y = _pair(name, prediction, target, "prediction")
+    x, y = (converted(floats(name, t), float64) for t in (x, y))
+    axes = axes_of(name, y, axis)
+    left = reductions.sum((y - x) ** 2, axis=axes)
+    whole = reductions.sum((y - mean(y, axis=axes, keepdims=True)) ** 2, axis=axes)
+    is_constant = whole == 0
+    constant = where(left == 0, 1.0, 0.0)
+    share = where(is_constant, constant, 1 - left / where(is_constant, 1, whole))
+    return converted(share, ambient.get_default_dtype())
+
+
+def _pair(name: str, values: TensorLike, target: TensorLike, label: str) -> tuple[Tensor, Tensor]:
+    """Return tensors, which must be of one shape."""
+    x, y = as_tensor(values), as_tensor(target)
+    message = f"{name}: the shapes differ: {shape_text(x.shape)} and {shape_text(y.shape)}"
+    fix = "reshape one of them to the other's shape"
+    demand(x.shape == y.shape, message, {label: x, "target": y}, fix=fix, error=ShapeError)
+    return x, y
 
 
 def _scored(

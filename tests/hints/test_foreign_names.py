@@ -194,7 +194,9 @@ SAMPLES = {
         "type.dtype": gf.int8,
     },
     **{"compress.mask": V > 1, "delete.i": 1, "polar.angle": X, "divmod.y": X, "kthvalue.k": 1},
-    **{"cosine_embedding_loss.target": V, "narrow.length": 1, "narrow.start": 0, "fill.value": 1},
+    **{"ctc_loss.x": gf.zeros((2, 1, 3)), "ctc_loss.target": gf.asarray([[1]])},
+    **{"input_lengths": gf.asarray([2]), "target_lengths": gf.asarray([1])},
+    **{"narrow.length": 1, "narrow.start": 0, "fill.value": 1},
 }
 """Arguments of the calls in the tables by name, or by the call's name and their own."""
 

@@ -344,6 +344,10 @@ def test_errors_of_arguments() -> None:
     assert caught.value.fix == 'use reduction="mean"'
     with pytest.raises(ArgumentError, match=r"label_smoothing=1.5 must be between 0 and 1"):
         gf.nn.cross_entropy(x, y, label_smoothing=1.5)
+    for loss in (gf.nn.cross_entropy, gf.nn.nll):  # a comparison with None is a bool, no mask
+        with pytest.raises(ArgumentError, match="ignore_index=None is no int") as caught:
+            loss(gf.log_softmax(x), y, ignore_index=None)
+        assert caught.value.fix == "use ignore_index=-100"
     with pytest.raises(ArgumentError, match="huber: delta=0 must be positive"):
         gf.nn.huber(x, x, delta=0)
     with pytest.raises(ArgumentError, match="smooth_l1: beta=0 must be positive"):

@@ -2,7 +2,8 @@
 
 - `activations`: activations, softmax, dropout
 - `normalisation`: layer, batch, group, instance and RMS norm
-- `losses`, `classification_losses`, and `loss_warnings` of inputs that don't fit a loss
+- `losses`, `classification_losses`, `binary_losses`, `pair_losses`, `likelihood_losses`, `ctc`,
+  and `loss_warnings` of inputs that don't fit a loss
 - `attention`, `attention_ops`, `attention_backward` (the gradient that cuDNN computes);
   `attention_pattern`, `attention_mask_fill` and `triangular_masks` find attention in compositions
 - `convolution`, `convolution_ops`, `channels_last` (NHWC convolutions)

@@ -1,4 +1,4 @@
-"""Losses of classes: `cross_entropy`, `nll`.
+"""Losses of classes: `cross_entropy`, `focal`, `multi_margin`, `nll`.
 
 Other than PyTorch's functions of the same names, they have classes along the last axis unless
 `axis` says otherwise.
@@ -6,22 +6,25 @@ Other than PyTorch's functions of the same names, they have classes along the la
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.build import emit
-from graphfw.ir.dtype import DType, int64
+from graphfw.ir.dtype import DType, bool_, int64
 from graphfw.ir.functions import F, public
 from graphfw.ir.shape import normalize_axis, reduced, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
-from graphfw.ops.args import TensorLike, as_tensor, converted, ruled
+from graphfw.ops.args import TensorLike, as_tensor, converted, is_whole, ruled
 from graphfw.ops.composed import demand, floats, wide
 from graphfw.ops.elementwise.where_clip import where
 from graphfw.ops.nn import loss_warnings
+from graphfw.ops.nn.binary_losses import focused
 from graphfw.ops.nn.losses import reduce_losses, times_log
 from graphfw.ops.shape.gather_scatter import Gather
 from graphfw.ops.shape.getitem import along_axis
 
-__all__ = ["cross_entropy", "nll"]
+__all__ = ["cross_entropy", "focal", "multi_margin", "nll"]
 
 
 @public
@@ -123,6 +126,124 @@ def nll(
     return _weighted("nll", losses, counted, reduction, scores.dtype)
 
 
+@public
+def focal(
+    logits: TensorLike,
+    target: TensorLike,
+    /,
+    *,
+    gamma: float = 2.0,
+    axis: int | None = None,
+    weight: TensorLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy times (1 - p)^gamma, with the target class's probability p.  -> [] or [*B]
+
+    Classes that are predicted well count less, so rare ones count more. gamma=0 gives
+    `cross_entropy`; for yes-or-no there is `binary_focal`. T.-Y. Lin et al., "Focal loss for dense
+    object detection", 2017.
+
+    Args:
+        logits: [*B, C], scores without softmax.
+        target: Integers [*B], from 0 to C - 1, which a run checks.
+        gamma: How much less what is predicted well counts: 0 or more.
+        axis: Where the classes are: on the last axis by default.
+        weight: [C], a factor for each class.
+        ignore_index: Elements of this class index count nothing.
+        reduction: "mean", "sum" or "none". The mean is weighted, and over the elements that are
+            not ignored.
+
+    Raises:
+        ShapeError: The shapes don't fit.
+        DTypeError: The logits are not floats, or the target not integers.
+        ArgumentError: gamma is negative, or `reduction` is unknown.
+
+    >>> import graphfw as gf
+    >>> logits = gf.asarray([[2.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
+    >>> round(float(gf.nn.focal(logits, [0, 1])), 4)
+    0.0054
+    """
+    name = "focal"
+    scores, goal, axis_index = _scored(name, logits, target, axis)
+    demand(gamma >= 0, f"{name}: gamma={gamma} must not be negative", fix="use gamma=2.0")
+    factors = _class_weight(name, weight, scores, axis_index)
+    logp = F.log_softmax(wide(scores), axis=axis_index)
+    losses, counted = _at_classes(
+        name,
+        logp,
+        goal,
+        axis_index,
+        factors,
+        ignore_index,
+        lambda losses: focused(losses, -F.expm1(-losses), gamma),
+    )
+    return _weighted(name, losses, counted, reduction, scores.dtype)
+
+
+@public
+def multi_margin(
+    scores: TensorLike,
+    target: TensorLike,
+    /,
+    *,
+    margin: float = 1.0,
+    power: int = 1,
+    axis: int | None = None,
+    weight: TensorLike | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Hinge loss of classes: the scores of others are to stay below the right one's.  -> [] or [*B]
+
+    The sum of max(0, margin + score - right score)^power over the other classes, divided by C.
+    J. Weston, C. Watkins, "Support vector machines for multi-class pattern recognition", 1999.
+
+    Args:
+        scores: [*B, C], of any size.
+        target: Integers [*B], from 0 to C - 1, which a run checks.
+        margin: How far the right class's score is to be above the others.
+        power: 1, or 2 for squares.
+        axis: Where the classes are: on the last axis by default.
+        weight: [C], a factor for each target class.
+        reduction: "mean" over the elements, not weighted, "sum" or "none".
+
+    Raises:
+        ShapeError: The shapes don't fit.
+        DTypeError: The scores are not floats, or the target not integers.
+        ArgumentError: power or reduction makes no sense.
+
+    >>> import graphfw as gf
+    >>> float(gf.nn.multi_margin(gf.asarray([[0.0, 0.5, 2.0]]), [2]))
+    0.0
+    >>> float(gf.nn.multi_margin(gf.asarray([[0.0, 0.5, 2.0]]), [1]))
+    1.0
+    """
+    name = "multi_margin"
+    demand(power in (1, 2), f"{name}: power={power!r} must be 1 or 2", fix="use power=1")
+    values, goal, axis_index = _scored(name, scores, target, axis)
+    factors = _class_weight(name, weight, values, axis_index)
+    at_class = _class_gather(name, goal, axis_index)
+    wider = wide(values)
+    over = F.relu(margin + wider - F.expand_dims(at_class(wider), axis=axis_index))
+    is_right = F.one_hot(goal, values.shape[axis_index], axis=axis_index, dtype=bool_)
+    losses = F.mean(where(is_right, 0, over if power == 1 else over * over), axis=axis_index)
+    if factors is not None:
+        losses = losses * at_class(F.broadcast_to(factors, values.shape))
+    return reduce_losses(name, losses, reduction, values.dtype)
+
+
+def _scored(
+    name: str, logits: TensorLike, target: TensorLike, axis: int | None
+) -> tuple[Tensor, Tensor, int]:
+    """Return scores and class indices that fit together, and where the classes are."""
+    scores, goal = floats(name, logits), as_tensor(target)
+    axis_index = _class_axis(name, scores, goal, axis)
+    _check_classes(name, scores, goal, axis_index, or_probabilities=False)
+    fix = "pass the scores themselves"
+    loss_warnings.warn_of_probabilities(name, scores, fix)
+    return scores, goal, axis_index
+
+
 def _class_axis(name: str, logits: Tensor, target: Tensor, axis: int | None) -> int:
     """Return where the classes are; warn if the target leaves that open, and the user, too."""
     if axis is None and logits.ndim > 2 and target.dtype.is_integer:
@@ -203,23 +324,37 @@ def _at_classes(
     axis: int,
     factors: Tensor | None,
     ignore_index: int,
+    change: Callable[[Tensor], Tensor] = lambda losses: losses,
 ) -> tuple[Tensor, Tensor]:
-    """Each element's loss, and its weight in the mean: 0 for both where it is ignored."""
+    """Each element's loss, and its weight in the mean: 0 for both where it is ignored.
+
+    `change` is what to make of -log p before it is weighted.
+    """
+    message = f"{name}: ignore_index={ignore_index!r} is no int"
+    demand(is_whole(ignore_index), message, fix="use ignore_index=-100")
     target = converted(target, int64)  # one that can hold ignore_index
     counts = target != ignore_index
-    index = F.expand_dims(where(counts, target, 0), axis=axis)
-    ignored = f"(ignore_index is {ignore_index})"
-    refusal = f"{name}: class index {{index}} is out of range: there are {{size}} classes {ignored}"
+    note = f" (ignore_index is {ignore_index})"
+    at_class = _class_gather(name, where(counts, target, 0), axis, note)
+    picked = change(-at_class(logp))
+    if factors is None:
+        return where(counts, picked, 0), F.astype(counts, logp.dtype)
+    share = at_class(F.broadcast_to(factors, logp.shape))
+    return where(counts, picked * share, 0), where(counts, share, 0)
+
+
+def _class_gather(
+    name: str, target: Tensor, axis: int, note: str = ""
+) -> Callable[[Tensor], Tensor]:
+    """Return a function that takes each element's entry of its class."""
+    index = F.expand_dims(converted(target, int64), axis=axis)
+    refusal = f"{name}: class index {{index}} is out of range: there are {{size}} classes{note}"
 
     def at_class(x: Tensor) -> Tensor:
         gathered = emit(Gather(0, refusal), x, *along_axis(name, x, index, axis))
         return F.squeeze(gathered, axis=axis)
 
-    picked = -at_class(logp)
-    if factors is None:
-        return where(counts, picked, 0), F.astype(counts, logp.dtype)
-    share = at_class(F.broadcast_to(factors, logp.shape))
-    return where(counts, picked * share, 0), where(counts, share, 0)
+    return at_class
 
 
 def _weighted(name: str, losses: Tensor, counted: Tensor, reduction: str, dtype: DType) -> Tensor:

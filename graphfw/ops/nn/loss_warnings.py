@@ -57,6 +57,13 @@ def warn_of_target(name: str, t: Tensor) -> None:
     _warn_of_values(f"{name}: its target", t, "the two classes are 0 and 1")
 
 
+def warn_of_signs(name: str, t: Tensor) -> None:
+    """Warn where a target is known, and has other values than -1 and 1."""
+    values = value_to_check(t)
+    if values is not None and not (abs(values) == 1).all():
+        warn(f"{name}: its target has other values than -1 and 1: pass bools, or 2 * target - 1")
+
+
 def _warn_of_values(what: str, x: Tensor, fix: str) -> None:
     values = value_to_check(x)
     if values is not None and values.size and not (values.min() >= 0 and values.max() <= 1):

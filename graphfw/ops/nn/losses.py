@@ -2,7 +2,9 @@
 
 All take `reduction`: "mean" over the elements (the default), "sum", or "none" for a loss an
 element. float16 and bfloat16 are computed and reduced in float32. Values agree with PyTorch's
-functions of the same names. Those of classes are in `classification_losses.py`.
+functions of the same names. Those of classes are in `classification_losses.py`, of two classes and
+masks in `binary_losses.py`, of pairs in `pair_losses.py`, of distributions' parameters in
+`likelihood_losses.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def mse(prediction: TensorLike, target: TensorLike, /, *, reduction: str = "mean
     >>> float(gf.nn.mse([1.0, 2.0], [1.0, 4.0]))
     2.0
     """
-    x, y, dtype = _pair("mse", prediction, target)
+    x, y, dtype = paired("mse", prediction, target)
     difference = x - y
     return reduce_losses("mse", difference * difference, reduction, dtype)
 
@@ -65,7 +67,7 @@ def l1(prediction: TensorLike, target: TensorLike, /, *, reduction: str = "mean"
         DTypeError: They are not real.
         ArgumentError: `reduction` is unknown.
     """
-    x, y, dtype = _pair("l1", prediction, target)
+    x, y, dtype = paired("l1", prediction, target)
     return reduce_losses("l1", F.abs(x - y), reduction, dtype)
 
 
@@ -88,7 +90,7 @@ def huber(
         ArgumentError: delta is not positive, or `reduction` is unknown.
     """
     demand(delta > 0, f"huber: delta={delta} must be positive", fix="use delta=1.0")
-    x, y, dtype = _pair("huber", prediction, target)
+    x, y, dtype = paired("huber", prediction, target)
     return reduce_losses("huber", _huber(x - y, delta), reduction, dtype)
 
 
@@ -118,7 +120,7 @@ def smooth_l1(
         ArgumentError: beta is not positive, or `reduction` is unknown.
     """
     demand(beta > 0, f"smooth_l1: beta={beta} must be positive", fix="for beta=0 use l1")
-    x, y, dtype = _pair("smooth_l1", prediction, target)
+    x, y, dtype = paired("smooth_l1", prediction, target)
     return reduce_losses("smooth_l1", _huber(x - y, beta) / beta, reduction, dtype)
 
 
@@ -149,13 +151,13 @@ def bce(
         ArgumentError: `reduction` is unknown.
     """
     name = "bce"
-    p, t, dtype = _pair(name, probability, target)
+    p, t, dtype = paired(name, probability, target)
     loss_warnings.warn_of_scores(
         name, p, "pass scores to gf.nn.bce_with_logits, or gf.sigmoid(scores)"
     )
     loss_warnings.warn_of_target(name, t)
     losses = -(t * _cut_log(F.log, p, 0.0) + (1 - t) * _cut_log(F.log1p, -p, -1.0))
-    return reduce_losses(name, _scaled(name, losses, weight), reduction, dtype)
+    return reduce_losses(name, scaled(name, losses, weight), reduction, dtype)
 
 
 def _cut_log(log: Callable[[Tensor], Tensor], x: Tensor, pole: float) -> Tensor:
@@ -191,13 +193,13 @@ def bce_with_logits(
         ArgumentError: `reduction` is unknown.
     """
     name = "bce_with_logits"
-    x, t, dtype = _pair(name, logits, target)
+    x, t, dtype = paired(name, logits, target)
     fix = "pass the scores themselves, or probabilities to gf.nn.bce"
     loss_warnings.warn_of_probabilities(name, x, fix)
     loss_warnings.warn_of_target(name, t)
-    positive = _scaled(name, t * F.softplus(-x), pos_weight, "pos_weight")
+    positive = scaled(name, t * F.softplus(-x), pos_weight, "pos_weight")
     losses = positive + (1 - t) * F.softplus(x)
-    return reduce_losses(name, _scaled(name, losses, weight), reduction, dtype)
+    return reduce_losses(name, scaled(name, losses, weight), reduction, dtype)
 
 
 @public
@@ -223,7 +225,7 @@ def kl_div(
         DTypeError: They are not real.
         ArgumentError: `reduction` is unknown.
     """
-    x, t, dtype = _pair("kl_div", log_prediction, target)
+    x, t, dtype = paired("kl_div", log_prediction, target)
     loss_warnings.warn_of_no_logarithms("kl_div", x, "pass logarithms: gf.log_softmax(scores)")
     chances, logs = (F.exp(t), t) if log_target else (t, _safe_log(t))
     losses = times_log(chances, logs) - times_log(chances, x)
@@ -259,7 +261,7 @@ def cosine_similarity(
     return converted(F.sum(first * second, axis=axis), a.dtype)
 
 
-def _pair(name: str, prediction: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor, DType]:
+def paired(name: str, prediction: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor, DType]:
     """Both as real floats, wide enough to sum, with the dtype of the result."""
     x, y = as_tensor(prediction), as_tensor(target)
     message = f"{name}: the shapes differ: {shape_text(x.shape)} and {shape_text(y.shape)}"
@@ -282,21 +284,21 @@ def _shape_fix(x: Shape, y: Shape) -> str:
     return "they are compared element by element: gf.broadcast_to repeats one on purpose"
 
 
-def _scaled(name: str, losses: Tensor, weight: TensorLike | None, label: str = "weight") -> Tensor:
+def scaled(name: str, losses: Tensor, weight: TensorLike | None, label: str = "weight") -> Tensor:
     """The losses times a weight that may be broadcast to them, but may not broadcast them."""
     if weight is None:
         return losses
     factors = converted(floats(name, weight), losses.dtype)
-    scaled = losses * factors
+    product = losses * factors
     message = f"{name}: {label}'s shape {shape_text(factors.shape)} does not broadcast to"
     demand(
-        scaled.shape == losses.shape,
+        product.shape == losses.shape,
         f"{message} {shape_text(losses.shape)}",
         {label: factors},
         fix="each of its dims must be that of the losses, or 1",
         error=ShapeError,
     )
-    return scaled
+    return product
 
 
 def reduce_losses(name: str, losses: Tensor, reduction: str, dtype: DType, *others: str) -> Tensor:
