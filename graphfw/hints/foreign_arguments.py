@@ -233,6 +233,7 @@ LEFT_OUT: dict[str, str] = {
     "create_graph": "gradients have gradients always",
     "data_format": "channels are dim 1: [batch, channels, height, width]",
     "decimals": "write gf.round(x * 100) / 100 for two decimals",
+    "decoupled_weight_decay": "write gf.optim.AdamW(lr, weight_decay=…)",
     "defaults": "subclasses pass them to super().__init__",
     "device": "the session chooses the machine: gf.Session(g, executor=…)",
     "differentiable": "gradients have gradients always",

@@ -290,6 +290,13 @@ adam(lr, b1=0.9, b2=0.999, eps=None): gf.optim.Adam(lr, betas=(b1, b2), eps=eps)
 adamw(lr, *, eps=None, weight_decay=None): gf.optim.AdamW(lr, eps=eps, weight_decay=weight_decay)
 adamw(lr, b1=0.9, b2=0.999, eps=None, *, weight_decay=None): \
 gf.optim.AdamW(lr, betas=(b1, b2), eps=eps, weight_decay=weight_decay)
+adamaxw(lr, *, eps=None, weight_decay=1e-4): \
+gf.optim.Adamax(lr, eps=eps, weight_decay=weight_decay, decoupled_weight_decay=True)
+adamaxw(lr, b1=0.9, b2=0.999, eps=None, *, weight_decay=1e-4): gf.optim.Adamax(lr, \
+betas=(b1, b2), eps=eps, weight_decay=weight_decay, decoupled_weight_decay=True)
+amsgrad(lr, *, eps=None): gf.optim.Adam(lr, eps=eps, amsgrad=True)
+amsgrad(lr, b1=0.9, b2=0.999, eps=None): \
+gf.optim.Adam(lr, betas=(b1, b2), eps=eps, amsgrad=True)
 CosineAnnealingLR(optimizer, steps, final=None): gf.optim.schedules.cosine(lr, steps, final=final)
 CosineDecay|cosine_decay_schedule(lr, steps, alpha=None): \
 gf.optim.schedules.cosine(lr, steps, final=alpha * lr)

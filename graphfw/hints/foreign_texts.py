@@ -412,9 +412,9 @@ an optimiser is one rule with options: gf.optim.AdamW(lr, clip_norm=…); see do
     EPOCH_DEPRECATION_WARNING experimental value_and_grad_from_state flatten identity trace
     monitor
 not in graphfw: write its rule as an optimiser (docs/adding-an-optimiser.md)
-    ASGD Adadelta Adafactor Adamax Muon NAdam Nadam RAdam Rprop SparseAdam Ftrl Lamb adabelief
-    adadelta adafactor adamax adamaxw adan amsgrad centralize fromage lamb lars noisy_sgd
-    novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent radam rprop sign_sgd
+    ASGD Adafactor Muon Rprop SparseAdam Ftrl Lamb adabelief
+    adafactor adan centralize fromage lamb lars noisy_sgd
+    novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent rprop sign_sgd
     signum sm3 yogi normalize_by_update_norm add_noise trace
 not in graphfw: a schedule is any function of the number of updates made
     ChainedScheduler CosineAnnealingWarmRestarts CosineDecayRestarts CyclicLR InverseTimeDecay

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from graphfw.hints.names import hints_for_module
 from graphfw.optim import schedules
 from graphfw.optim.adam import Adam, AdamW
-from graphfw.optim.adaptive import Adagrad, RMSprop
+from graphfw.optim.adam_relatives import Adamax, NAdam, RAdam
+from graphfw.optim.adaptive import Adadelta, Adagrad, RMSprop
 from graphfw.optim.base import Optimizer
 from graphfw.optim.carried import layer_updates
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
@@ -15,12 +16,16 @@ from graphfw.optim.sgd import SGD
 
 __all__ = [
     "SGD",
+    "Adadelta",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
     "Lion",
     "LossScale",
+    "NAdam",
     "Optimizer",
+    "RAdam",
     "RMSprop",
     "clip_by_global_norm",
     "clip_by_value",

@@ -15,11 +15,12 @@ from graphfw.hints.kinds import is_own
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted
-from graphfw.ir.dtype import DType, float64, int64
-from graphfw.ir.graph import Graph, current_graph, open_graph
+from graphfw.ir.dtype import float64
+from graphfw.ir.graph import current_graph, open_graph
 from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Filled, Update, Variable
+from graphfw.ir.types import Shape
+from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import callback, demand, wide_dtype
@@ -28,6 +29,7 @@ from graphfw.optim.clip import clip_by_global_norm, clip_by_value
 from graphfw.optim.mistakes import check_loss, differentiated, warn_of_mistakes
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
+from graphfw.optim.slots import Initial, OptimizerSlots, checked_slots
 from graphfw.utils.collecting import without_collection
 
 Rate: TypeAlias = float | Tensor | Schedule
@@ -40,48 +42,6 @@ Slots: TypeAlias = Mapping[str, Tensor]
 
 Moves: TypeAlias = list[tuple[Variable, Tensor]]
 """Variables with their new values."""
-
-
-class _OptimizerSlots:
-    """The state of an optimiser in a graph: the number of updates made, and slots for variables."""
-
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.graph = graph
-        self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
-        self.slots: dict[Variable, dict[str, Variable]] = {}
-        self.step = self._variable("step", 0, (), int64)
-        self._next_steps: dict[Graph, Tensor] = {}
-
-    @property
-    def next_step(self) -> Tensor:
-        """The number of updates after this one, in the graph or body that is open.
-
-        It is one tensor, so that several updates of one optimiser agree on the step's new value.
-        """
-        graph = current_graph()
-        if graph not in self._next_steps:
-            self._next_steps[graph] = self.step + 1
-        return self._next_steps[graph]
-
-    def slots_of(
-        self, variable: Variable, initial: Mapping[str, float], dtype: DType
-    ) -> dict[str, Variable]:
-        """Return a variable's slots, made when they are first asked for."""
-        slots = self.slots.setdefault(variable, {})
-        for slot, value in initial.items():
-            if slot not in slots:
-                slots[slot] = self._variable(slot, value, variable.shape, dtype)
-                self._name_after(slots[slot], slot, variable)
-        return slots
-
-    def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
-        made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
-        made.rename(lambda: f"{self.name}.{name}")
-        return made
-
-    def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
-        # By a function: a variable may get its name when its layer becomes part of another.
-        slot.rename(lambda: f"{self.name}.{kind}.{variable.name}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +71,13 @@ class Optimizer(Answering, metaclass=ExplainedType):
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
     name: str | None = field(default=None, kw_only=True)
-    _states: list[_OptimizerSlots] = field(default_factory=list, init=False, repr=False)
+    _states: list[OptimizerSlots] = field(default_factory=list, init=False, repr=False)
 
     _answers_as = "Optimizer"
     decoupled: ClassVar[bool] = False
     """Whether weight decay acts on the parameter itself, and not on the gradient."""
+    decays_in_rule: ClassVar[bool] = False
+    """Whether weight decay is left to the rule, which computes with the parameter as it was."""
     takes_complex: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -135,9 +97,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     # What subclasses say.
 
-    def slots(self) -> dict[str, float]:
-        """Return the names of each parameter's state variables, with their initial values."""
+    def slots(self) -> Mapping[str, Initial]:
+        """Return the names of each parameter's state variables, with their initial values.
+
+        One whose shape is not the parameter's stands with its shape: `{"norm": (0.0, ())}`.
+        """
         return {}
+
+    def slots_for(self, shape: Shape) -> Mapping[str, Initial]:
+        """Return the slots of a parameter of a shape, where they depend on it: `slots()` if not."""
+        return self.slots()
 
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         """Return the numbers that parameters share; `count` is 1 in the first update, a float64."""
@@ -224,11 +193,11 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     # How it works.
 
-    def _open(self, what: str) -> _OptimizerSlots:
+    def _open(self, what: str) -> OptimizerSlots:
         graph = open_graph("a training step")
         if not self._states or graph.succeeds(self._states[0].graph):
             name = self.name or type(self).__name__.lower()
-            self._states[:] = [_OptimizerSlots(graph, name)]
+            self._states[:] = [OptimizerSlots(graph, name)]
         state = self._states[0]
         if state.graph is not graph:
             raise GraphError(
@@ -318,15 +287,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
             gradients, _ = clip_by_global_norm(gradients, self.clip_norm)
         return gradients
 
-    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: _OptimizerSlots) -> Moves:
+    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: OptimizerSlots) -> Moves:
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
-        decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
+        decoupled = self._is_decoupled()
+        decay = 1 - lr * self.weight_decay if decoupled else self.weight_decay
         name = type(self).__name__
         share = callback(name, "shared", self.shared, "shared(lr, count)")
         rule = callback(name, "rule", self.rule, "rule(p, g, slots, shared)")
         shared = (decay, *share(lr, converted(state.next_step, float64)))
-        initial = self._initial_slots()
+        initial: dict[Shape, Mapping[str, Initial]] = {}
         result: Moves = []
         in_dtype: dict[str, list[Scalar]] = {}
         graph = current_graph()
@@ -342,25 +312,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
                     ]
                 amount, *scalars = in_dtype[dtype.name]
                 p, g = converted(variable, dtype), converted(gradient, dtype)
-                if self.weight_decay and self.decoupled:
-                    p = p * amount
-                elif self.weight_decay:
-                    g = g + p * amount
-                slots = state.slots_of(variable, initial, dtype)
+                if self.weight_decay and not self.decays_in_rule:
+                    p, g = (p * amount, g) if decoupled else (p, g + p * amount)
+                shape = variable.shape
+                if shape not in initial:
+                    initial[shape] = checked_slots(name, self.slots_for(shape))
+                slots = state.slots_of(variable, initial[shape], dtype)
                 moved, remembered = self._checked(variable, slots, rule(p, g, slots, scalars))
                 result.append((variable, converted(moved, variable.dtype)))
                 result += [(slots[name], value) for name, value in remembered.items()]
         return result
-
-    def _initial_slots(self) -> Mapping[str, float]:
-        slots = self.slots()
-        message = f"{type(self).__name__}: slots() returns {a_type(slots)}, not a dict"
-        demand(isinstance(slots, Mapping), message, fix='return {"m": 0.0}, or {} for none')
-        for name, value in slots.items():
-            message = f"{type(self).__name__}: slots() returns {a_type(value)} for {name!r}"
-            fix = f'return the number it begins with: {{"{name}": 0.0}}'
-            demand(isinstance(value, (int, float)), message, fix=fix)
-        return slots
 
     def _checked(
         self, variable: Variable, slots: Mapping[str, Variable], made: Any
@@ -395,7 +356,11 @@ class Optimizer(Answering, metaclass=ExplainedType):
             demand(found == shape, message, fix="return a tensor of that shape")
         return moved, {n: converted(value, slots[n].dtype) for n, value in remembered.items()}
 
-    def _rate(self, state: _OptimizerSlots) -> Scalar:
+    def _is_decoupled(self) -> bool:
+        """Whether weight decay acts on the parameter: for some optimisers an option says so."""
+        return self.decoupled
+
+    def _rate(self, state: OptimizerSlots) -> Scalar:
         """Return the learning rate of the next update."""
         rate: Scalar = self.lr(converted(state.step, float64)) if callable(self.lr) else self.lr
         self._check_rate(rate)
