@@ -4,25 +4,32 @@ from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
 from graphfw.optim import schedules
+from graphfw.optim.adafactor import Adafactor
 from graphfw.optim.adam import Adam, AdamW
 from graphfw.optim.adam_relatives import Adamax, NAdam, RAdam
 from graphfw.optim.adaptive import Adadelta, Adagrad, RMSprop
 from graphfw.optim.base import Optimizer
 from graphfw.optim.carried import layer_updates
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
+from graphfw.optim.layerwise import LAMB, LARS
 from graphfw.optim.lion import Lion
 from graphfw.optim.loss_scale import LossScale
+from graphfw.optim.muon import Muon
 from graphfw.optim.sgd import SGD
 
 __all__ = [
+    "LAMB",
+    "LARS",
     "SGD",
     "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
     "Adamax",
     "Lion",
     "LossScale",
+    "Muon",
     "NAdam",
     "Optimizer",
     "RAdam",

@@ -43,6 +43,9 @@ Slots: TypeAlias = Mapping[str, Tensor]
 Moves: TypeAlias = list[tuple[Variable, Tensor]]
 """Variables with their new values."""
 
+Gradients: TypeAlias = Sequence[tuple[Tensor, Variable]]
+"""Gradients with their variables."""
+
 
 @dataclass(frozen=True, eq=False)
 class Optimizer(Answering, metaclass=ExplainedType):
@@ -135,7 +138,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
             loss: A floating-point scalar.
             parameters: The variables to change; by default all trainable ones that a gradient
                 reaches from the loss. Or groups with options of their own, which this optimiser's
-                options fill up: `[{"parameters": head, "lr": 1e-3}, {"parameters": body}]`.
+                options fill up: `[{"parameters": head, "lr": 1e-3}, {"parameters": body}]`. A group
+                may have another rule: `{"parameters": table, "optimizer": gf.optim.SGD(0.1)}`.
 
         Raises:
             GradientError: The loss is no floating-point scalar; no trainable variable, or not all
@@ -208,7 +212,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
         return state
 
     def _with(self, options: Mapping[str, Any]) -> Optimizer:
-        """Return the rule of a parameter group: this one, with options of its own."""
+        """Return the rule of a parameter group: its optimiser, or this one with its options."""
+        if "optimizer" in options:
+            rest = {name: value for name, value in options.items() if name != "optimizer"}
+            return self._checked_rule(options["optimizer"], "a group's optimizer")._with(rest)
         if not options:
             return self
         shared = ("clip_norm", "clip_value", "name")
@@ -217,7 +224,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             if option not in known:
                 raise ArgumentError(
                     f"{type(self).__name__}: a parameter group has no option {option!r}",
-                    fix=f"it has: parameters, {', '.join(known)}",
+                    fix=f"it has: parameters, {', '.join(known)}; or optimizer",
                 )
         return replace(self, **options)
 
@@ -262,7 +269,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     def _moved(
         self,
-        rules: Sequence[tuple[Optimizer, Sequence[tuple[Tensor, Variable]]]],
+        rules: Sequence[tuple[Optimizer, Gradients]],
         carried: Moves,
     ) -> Moves:
         state = self._states[0]
@@ -271,8 +278,28 @@ class Optimizer(Answering, metaclass=ExplainedType):
             clipped = iter(self._clipped([g for _, found in rules for g, _ in found]))
             for rule, found in rules:
                 made = [(next(clipped), variable) for _, variable in found]
-                pairs += rule._moves(made, state)
+                for own, members in rule._subgroups(made):
+                    pairs += own._moves(members, state)
         return pairs
+
+    def _subgroups(self, pairs: Gradients) -> Sequence[tuple[Optimizer, Gradients]]:
+        """Return gradients with their variables, with the optimiser whose rule is theirs."""
+        return [(self, pairs)]
+
+    def _checked_rule(self, optimizer: Any, what: str) -> Optimizer:
+        """Return an optimiser for some of the parameters.
+
+        Raises:
+            ArgumentError: It is none, or clips: all gradients are clipped together.
+        """
+        message = f"{type(self).__name__}: {what} is {a_type(optimizer)}, no optimiser"
+        demand(isinstance(optimizer, Optimizer), message, fix="write gf.optim.AdamW(1e-3)")
+        rule: Optimizer = optimizer
+        for option in ("clip_norm", "clip_value"):
+            message = f"{type(self).__name__}: {what} has {option}, and gradients clip together"
+            fix = f"set {option} of {type(self).__name__} alone"
+            demand(getattr(rule, option) is None, message, fix=fix)
+        return rule
 
     def _update(self, pairs: Moves) -> Update:
         graph = current_graph()
@@ -287,7 +314,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             gradients, _ = clip_by_global_norm(gradients, self.clip_norm)
         return gradients
 
-    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: OptimizerSlots) -> Moves:
+    def _moves(self, pairs: Gradients, state: OptimizerSlots) -> Moves:
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
         decoupled = self._is_decoupled()

@@ -106,6 +106,13 @@ NAMES = [
     (lambda: gf.half, "write gf.float16"),
     (lambda: gf.optim.adam(0.1, b1=0.5), "gf.optim.Adam(0.1, betas=(0.5, 0.999))"),
     (lambda: gf.optim.adamw(0.1, weight_decay=1), "gf.optim.AdamW(0.1, weight_decay=1)"),
+    (lambda: gf.optim.amsgrad(0.1), "gf.optim.Adam(0.1, amsgrad=True)"),
+    (
+        lambda: gf.optim.adamaxw(0.1, weight_decay=1),
+        "gf.optim.Adamax(0.1, weight_decay=1, decoupled_weight_decay=True)",
+    ),
+    (lambda: gf.optim.lars(0.1, trust_coefficient=1), "gf.optim.LARS(0.1, trust=1)"),
+    (lambda: gf.optim.multi_transform({}, {}), 'write minimize(loss, [{"parameters": body, "opti'),
     (
         lambda: gf.optim.cosine_decay_schedule(1.0, 9, 0.1),
         "gf.optim.schedules.cosine(1.0, 9, final",
@@ -338,6 +345,8 @@ MORE_CALLS = [
         "gf.optim.SGD(lr=0.1); parameters go to the step: optimizer.minimize(loss, model.para",
     ),
     (lambda: gf.optim.Adam(learning_rate=0.1), "gf.optim.Adam(lr=0.1)"),
+    (lambda: gf.optim.Muon(0.1, adjust_lr_fn="original"), "gf.optim.Muon(0.1, adjust_lr='origin"),
+    (lambda: gf.optim.Adam(0.1, decoupled_weight_decay=True), "gf.optim.Adam(0.1); without decoup"),
     (lambda: gf.optim.Adam(0.1, beta_2=0.9), "gf.optim.Adam(0.1, betas=(0.9, 0.9))"),
     (lambda: model.state_dict(), "its arguments are: session"),
     (lambda: model.load_state_dict({}), "its arguments are: session, state, strict"),
