@@ -417,8 +417,11 @@ not in graphfw: write its rule as an optimiser (docs/adding-an-optimiser.md)
     optimistic_adam optimistic_adam_v2 optimistic_gradient_descent rprop sign_sgd signum
     sm3 yogi normalize_by_update_norm add_noise trace
 not in graphfw: a schedule is any function of the number of updates made
-    ChainedScheduler CosineAnnealingWarmRestarts CosineDecayRestarts CyclicLR InverseTimeDecay
-    LambdaLR MultiplicativeLR SequentialLR join_schedules sgdr_schedule
-    piecewise_interpolate_schedule warmup_exponential_decay_schedule LearningRateSchedule
+    ChainedScheduler InverseTimeDecay LambdaLR MultiplicativeLR piecewise_interpolate_schedule
+    LearningRateSchedule
+write gf.optim.schedules.cosine_restarts(lr, steps), or gf.optim.schedules.join of cosines
+    sgdr_schedule
+write gf.optim.schedules.warmup(gf.optim.schedules.exponential(lr, factor, every), steps)
+    warmup_exponential_decay_schedule
 """
 """Names that users of optimisers look for; in `gf.optim` these texts go before all others."""

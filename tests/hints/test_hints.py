@@ -117,6 +117,22 @@ NAMES = [
         lambda: gf.optim.cosine_decay_schedule(1.0, 9, 0.1),
         "gf.optim.schedules.cosine(1.0, 9, final",
     ),
+    (
+        lambda: gf.optim.schedules.CosineAnnealingWarmRestarts(optimizer, 9, T_mult=2),
+        "gf.optim.schedules.cosine_restarts(lr, 9, growth=2)",
+    ),
+    (
+        lambda: gf.optim.CyclicLR(optimizer, 0.1, max_lr=0.5, step_size_up=9),
+        "gf.optim.schedules.cyclic(0.1, 0.5, 9)",
+    ),
+    (
+        lambda: gf.optim.schedules.SequentialLR(optimizer, [0.1, 0.2], milestones=[9]),
+        "gf.optim.schedules.join([0.1, 0.2], [9])",
+    ),
+    (
+        lambda: gf.optim.join_schedules([0.1, 0.2], [9]),
+        "gf.optim.schedules.join([0.1, 0.2], [9])",
+    ),
     (lambda: gf.optim.schedules.StepLR(a, 10), "gf.optim.schedules.step_decay(lr, 10)"),
     (lambda: gf.nn.Conv2D(8, 3, 2), "write gf.nn.Conv2d(…); its arguments are: in_channels, out_"),
 ]
