@@ -59,6 +59,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "eta_min": ("final",),
     "exponent": ("x2",),
     "f": ("x",),
+    "fast_optimizer": ("optimizer",),
     "features": ("out_features",),
     "feed_dict": ("feeds",),
     "fill": ("fill_value",),
@@ -169,6 +170,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "shifts": ("shift",),
     "sigma": ("std",),
     "size": ("shape", "sizes", "output_size"),
+    "slow_step_size": ("alpha",),
     "source": ("values",),
     "split_size": ("sections",),
     "split_size_or_sections": ("sections",),
@@ -181,6 +183,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "steps": ("num",),
     "strides": ("stride",),
     "subscripts": ("equation",),
+    "sync_period": ("k",),
     "T_0": ("steps",),
     "T_max": ("steps",),
     "t_mul": ("growth",),
@@ -360,6 +363,7 @@ OneCycleLR: optimizer max_lr total_steps
 Reshape: target_shape
 adagrad: learning_rate initial_accumulator_value eps
 cosine_onecycle_schedule: transition_steps peak_value pct_start div_factor
+ema: decay
 exponential_decay: init_value transition_steps decay_rate
 layer_norm: input normalized_shape weight bias eps
 linear_onecycle_schedule: transition_steps peak_value pct_start

@@ -377,8 +377,10 @@ an update is fetched from the session: session.run([loss, train])
 the sum of gradients is made in the graph: docs/layers.md, under Optimisers
     MultiSteps apply_every microbatch microbatching
 write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
-    ema swa_utils periodic_update update_moment update_infinity_moment measure_with_ema
-    update_moment_per_elem_norm bias_correction lookahead swap_in_optimizer_params_and_state
+    periodic_update update_moment update_infinity_moment update_moment_per_elem_norm
+    bias_correction
+write optimizer = gf.optim.EMA(gf.optim.Adam(lr)), or SWA, and optimizer.averaged(output)
+    swa_utils measure_with_ema swap_in_optimizer_params_and_state
 say what to train: optimizer.minimize(loss, parameters)
     freeze masked selective_transform set_to_zero conditionally_mask conditionally_transform
 write minimize(loss, [{"parameters": body, "optimizer": gf.optim.SGD(0.1)}, {"parameters": head}])

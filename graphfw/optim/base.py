@@ -188,12 +188,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     @property
     def variables(self) -> list[Variable]:
         """The variables it keeps in its graph: the number of updates made, and the slots."""
-        found: list[Variable] = []
-        for state in self._states:
-            found.append(state.step)
-            for slots in state.slots.values():
-                found.extend(slots.values())
-        return found
+        return [variable for state in self._states for variable in state.variables]
 
     # How it works.
 

@@ -18,15 +18,36 @@ Initial: TypeAlias = float | tuple[float, Shape]
 """The number that a slot begins with; with a shape, where that is not the parameter's."""
 
 
-class OptimizerSlots:
-    """The state of an optimiser in a graph: the number of updates made, and slots for variables."""
+class OptimizerState:
+    """The variables that an optimiser keeps in a graph, named after it."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
         self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
+
+    @property
+    def variables(self) -> list[Variable]:
+        """All of them."""
+        raise NotImplementedError
+
+    def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
+        made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
+        made.rename(lambda: f"{self.name}.{name}")
+        return made
+
+
+class OptimizerSlots(OptimizerState):
+    """The number of updates made, and slots for variables."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        super().__init__(graph, name)
         self.slots: dict[Variable, dict[str, Variable]] = {}
         self.step = self._variable("step", 0, (), int64)
         self._next_steps: dict[Graph, Tensor] = {}
+
+    @property
+    def variables(self) -> list[Variable]:
+        return [self.step, *[slot for slots in self.slots.values() for slot in slots.values()]]
 
     @property
     def next_step(self) -> Tensor:
@@ -50,11 +71,6 @@ class OptimizerSlots:
                 slots[slot] = self._variable(slot, value, shape, dtype)
                 self._name_after(slots[slot], slot, variable)
         return slots
-
-    def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
-        made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
-        made.rename(lambda: f"{self.name}.{name}")
-        return made
 
     def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
         # By a function: a variable may get its name when its layer becomes part of another.

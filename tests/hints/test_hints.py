@@ -112,6 +112,11 @@ NAMES = [
         "gf.optim.Adamax(0.1, weight_decay=1, decoupled_weight_decay=True)",
     ),
     (lambda: gf.optim.lars(0.1, trust_coefficient=1), "gf.optim.LARS(0.1, trust=1)"),
+    (
+        lambda: gf.optim.lookahead(optimizer, sync_period=6, slow_step_size=0.5),
+        "gf.optim.Lookahead(optimizer, k=6, alpha=0.5)",
+    ),
+    (lambda: gf.optim.swa_utils, "write optimizer = gf.optim.EMA(gf.optim.Adam(lr)), or SWA"),
     (lambda: gf.optim.multi_transform({}, {}), 'write minimize(loss, [{"parameters": body, "opti'),
     (
         lambda: gf.optim.cosine_decay_schedule(1.0, 9, 0.1),
