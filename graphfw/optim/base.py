@@ -59,7 +59,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     Args:
         lr: The learning rate: a number from 0 up, a scalar tensor, or one of `schedules`.
         weight_decay: How strongly parameters are drawn to 0: as the gradient of an L2 penalty, or,
-            in `AdamW` and `Lion`, apart from the gradient.
+            in `AdamW`, `Lion`, `Muon` and `Adafactor`, apart from the gradient.
         clip_norm: What the norm of all gradients together is scaled down to where it is larger.
         clip_value: What each element of the gradients is cut off at, on both sides; this comes
             before clip_norm.

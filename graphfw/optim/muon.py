@@ -85,7 +85,8 @@ class Muon(Optimizer):
         matrices = [(g, v) for g, v in pairs if v.ndim == 2]
         rest = [(g, v) for g, v in pairs if v.ndim != 2]
         others = self.others or AdamW(self.lr, weight_decay=self.weight_decay)
-        return [(self, matrices), *others._subgroups(rest)]
+        groups = [(self, matrices), *others._subgroups(rest)]
+        return [(rule, found) for rule, found in groups if found]
 
     def _scale(self, p: Tensor) -> float:
         inputs, outputs = (int(dim) for dim in p.shape)

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, a_type
 from graphfw.hints.calls import explained
+from graphfw.hints.names import Answering
 from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
@@ -23,11 +24,13 @@ Differentiate = Callable[[Tensor, list[Variable]], Sequence[Tensor]]
 
 
 @explained
-class Wrapper:
+class Wrapper(Answering):
     """An optimiser whose steps are another's, from other gradients or to other values.
 
     Subclasses change the gradients (`_gradients`), or the new values of the step (`_changed`).
     """
+
+    _answers_as = "Optimizer"
 
     def __init__(self, optimizer: Optimizer | Wrapper) -> None:
         if not isinstance(optimizer, (Optimizer, Wrapper)):

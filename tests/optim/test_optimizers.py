@@ -33,6 +33,14 @@ PAIRS = {
         lambda: optim.SGD(0.05, 0.8, nesterov=True),
         lambda p: torch.optim.SGD(p, 0.05, 0.8, nesterov=True),
     ),
+    "nesterov decay": (
+        lambda: optim.SGD(0.05, 0.8, nesterov=True, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.05, 0.8, nesterov=True, weight_decay=0.1),
+    ),
+    "amsgrad decay": (
+        lambda: optim.AdamW(0.1, (0.9, 0.5), amsgrad=True, weight_decay=0.3),
+        lambda p: torch.optim.AdamW(p, 0.1, (0.9, 0.5), amsgrad=True, weight_decay=0.3),
+    ),
     "adam": (lambda: optim.Adam(0.1), lambda p: torch.optim.Adam(p, 0.1)),
     "adam options": (
         lambda: optim.Adam(0.1, (0.7, 0.9), 1e-3, weight_decay=0.1),

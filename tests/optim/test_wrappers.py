@@ -314,6 +314,13 @@ def test_bad_options(make, text):
     assert caught.value.at.file == __file__
 
 
+def test_attributes_of_other_frameworks_are_answered():
+    for make in (optim.EMA, optim.SAM, optim.LossScale):
+        with pytest.raises(gf.UnknownNameError) as caught:
+            make(optim.SGD(0.1)).zero_grad()
+        assert caught.value.fix.startswith("leave it out: gradients are made in the graph")
+
+
 def test_mistakes_with_averages():
     optimiser = optim.EMA(optim.SGD(0.1))
     with gf.Graph():
