@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,13 +50,27 @@ def described() -> Iterator[str]:
 
 
 def members(path: str, cls: type) -> Iterator[str]:
-    for name, value in sorted(vars(cls).items()):
+    for name, value in sorted(own_members(cls).items()):
         if name.startswith("_"):
             continue
         if isinstance(value, property):
             yield f"{path}.{name}: property"
         elif isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value):
             yield f"{path}.{name}{signature(getattr(cls, name))}"
+
+
+def own_members(cls: type) -> dict[str, object]:
+    """Return the members of a class and of its bases up to the first public one."""
+    public = _public_classes() - {cls}
+    first = next((n for n, base in enumerate(cls.__mro__) if base in public), None)
+    frames = [base for base in cls.__mro__[:first] if base.__module__.startswith("graphfw.")]
+    return {name: value for base in reversed(frames) for name, value in vars(base).items()}
+
+
+@functools.cache
+def _public_classes() -> frozenset[type]:
+    values = [getattr(module, name) for module in MODULES.values() for name in module.__all__]
+    return frozenset(value for value in values if inspect.isclass(value))
 
 
 def signature(value: object) -> str:

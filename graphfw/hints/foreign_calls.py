@@ -285,9 +285,20 @@ adam(lr, b1=0.9, b2=0.999, eps=None): gf.optim.Adam(lr, betas=(b1, b2), eps=eps)
 adamw(lr, *, eps=None, weight_decay=None): gf.optim.AdamW(lr, eps=eps, weight_decay=weight_decay)
 adamw(lr, b1=0.9, b2=0.999, eps=None, *, weight_decay=None): \
 gf.optim.AdamW(lr, betas=(b1, b2), eps=eps, weight_decay=weight_decay)
+adamaxw(lr, *, eps=None, weight_decay=1e-4): \
+gf.optim.Adamax(lr, eps=eps, weight_decay=weight_decay, decoupled_weight_decay=True)
+adamaxw(lr, b1=0.9, b2=0.999, eps=None, *, weight_decay=1e-4): gf.optim.Adamax(lr, \
+betas=(b1, b2), eps=eps, weight_decay=weight_decay, decoupled_weight_decay=True)
+amsgrad(lr, *, eps=None): gf.optim.Adam(lr, eps=eps, amsgrad=True)
+amsgrad(lr, b1=0.9, b2=0.999, eps=None): \
+gf.optim.Adam(lr, betas=(b1, b2), eps=eps, amsgrad=True)
 CosineAnnealingLR(optimizer, steps, final=None): gf.optim.schedules.cosine(lr, steps, final=final)
+CosineAnnealingWarmRestarts(optimizer, steps, growth=None, final=None): \
+gf.optim.schedules.cosine_restarts(lr, steps, final=final, growth=growth)
 CosineDecay|cosine_decay_schedule(lr, steps, alpha=None): \
 gf.optim.schedules.cosine(lr, steps, final=alpha * lr)
+CyclicLR(optimizer, low, lr, rise=2000, fall=None): \
+gf.optim.schedules.cyclic(low, lr, rise, fall=fall)
 ExponentialDecay|exponential_decay(lr, steps, rate): gf.optim.schedules.exponential(lr, rate, steps)
 ExponentialDecay|exponential_decay(lr, decay_steps, decay_rate): \
 gf.optim.schedules.exponential(lr, decay_rate, decay_steps)
@@ -297,6 +308,7 @@ ExponentialLR(optimizer, factor): gf.optim.schedules.exponential(lr, factor)
 MultiStepLR(optimizer, milestones, factor=0.1): \
 gf.optim.schedules.piecewise(milestones, [lr * factor**n for n in range(len(milestones) + 1)])
 PolynomialLR(optimizer, steps=5, power=None): gf.optim.schedules.polynomial(lr, steps, power)
+SequentialLR(optimizer, schedules, milestones): gf.optim.schedules.join(schedules, milestones)
 StepLR(optimizer, every, factor=None): gf.optim.schedules.step_decay(lr, every, factor)
 warmup_cosine_decay_schedule(init_value, lr, warmup, decay_steps, final=None): \
 gf.optim.schedules.cosine(lr, decay_steps, final=final, warmup=warmup)

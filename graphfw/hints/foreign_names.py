@@ -193,7 +193,9 @@ gf.optim.clip_by_value: clip_grad_value_
 gf.optim.schedules.constant: constant_schedule ConstantLR
 gf.optim.schedules.cosine: CosineAnnealingLR cosine_decay_schedule CosineDecay
     warmup_cosine_decay_schedule
+gf.optim.schedules.cosine_restarts: CosineDecayRestarts
 gf.optim.schedules.exponential: ExponentialLR exponential_decay ExponentialDecay
+gf.optim.schedules.join: join_schedules
 gf.optim.schedules.linear: LinearLR linear_schedule
 gf.optim.schedules.one_cycle: OneCycleLR cosine_onecycle_schedule linear_onecycle_schedule
 gf.optim.schedules.piecewise: MultiStepLR piecewise_constant_schedule PiecewiseConstantDecay

@@ -409,11 +409,14 @@ an update is fetched from the session: session.run([loss, train])
 the sum of gradients is made in the graph: docs/layers.md, under Optimisers
     MultiSteps apply_every microbatch microbatching
 write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
-    ema swa_utils periodic_update update_moment update_infinity_moment measure_with_ema
-    update_moment_per_elem_norm bias_correction lookahead swap_in_optimizer_params_and_state
+    periodic_update update_moment update_infinity_moment update_moment_per_elem_norm
+    bias_correction
+write optimizer = gf.optim.EMA(gf.optim.Adam(lr)), or SWA, and optimizer.averaged(output)
+    swa_utils measure_with_ema swap_in_optimizer_params_and_state
 say what to train: optimizer.minimize(loss, parameters)
-    freeze masked multi_transform partition selective_transform set_to_zero conditionally_mask
-    conditionally_transform
+    freeze masked selective_transform set_to_zero conditionally_mask conditionally_transform
+write minimize(loss, [{"parameters": body, "optimizer": gf.optim.SGD(0.1)}, {"parameters": head}])
+    multi_transform partition MultiOptimizer OptimizerMap
 the rate may be a tensor, which a session feeds or a variable holds
     inject_hyperparams inject_stateful_hyperparams ReduceLROnPlateau
 gf.Session(g, check_finite=True) stops at NaN; gf.optim.LossScale skips such steps
@@ -444,13 +447,15 @@ an optimiser is one rule with options: gf.optim.AdamW(lr, clip_norm=…); see do
     EPOCH_DEPRECATION_WARNING experimental value_and_grad_from_state flatten identity trace
     monitor
 not in graphfw: write its rule as an optimiser (docs/adding-an-optimiser.md)
-    ASGD Adadelta Adafactor Adamax Muon NAdam Nadam RAdam Rprop SparseAdam Ftrl Lamb adabelief
-    adadelta adafactor adamax adamaxw adan amsgrad centralize fromage lamb lars noisy_sgd
-    novograd optimistic_adam optimistic_adam_v2 optimistic_gradient_descent radam rprop sign_sgd
-    signum sm3 yogi normalize_by_update_norm add_noise trace
+    ASGD Rprop SparseAdam Ftrl adabelief adan centralize fromage noisy_sgd novograd
+    optimistic_adam optimistic_adam_v2 optimistic_gradient_descent rprop sign_sgd signum
+    sm3 yogi normalize_by_update_norm add_noise trace
 not in graphfw: a schedule is any function of the number of updates made
-    ChainedScheduler CosineAnnealingWarmRestarts CosineDecayRestarts CyclicLR InverseTimeDecay
-    LambdaLR MultiplicativeLR SequentialLR join_schedules sgdr_schedule
-    piecewise_interpolate_schedule warmup_exponential_decay_schedule LearningRateSchedule
+    ChainedScheduler InverseTimeDecay LambdaLR MultiplicativeLR piecewise_interpolate_schedule
+    LearningRateSchedule
+write gf.optim.schedules.cosine_restarts(lr, steps), or gf.optim.schedules.join of cosines
+    sgdr_schedule
+write gf.optim.schedules.warmup(gf.optim.schedules.exponential(lr, factor, every), steps)
+    warmup_exponential_decay_schedule
 """
 """Names that users of optimisers look for; in `gf.optim` these texts go before all others."""

@@ -4,23 +4,42 @@ from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
 from graphfw.optim import schedules
+from graphfw.optim.adafactor import Adafactor
 from graphfw.optim.adam import Adam, AdamW
-from graphfw.optim.adaptive import Adagrad, RMSprop
+from graphfw.optim.adam_relatives import Adamax, NAdam, RAdam
+from graphfw.optim.adaptive import Adadelta, Adagrad, RMSprop
+from graphfw.optim.averages import EMA, SWA
 from graphfw.optim.base import Optimizer
 from graphfw.optim.carried import layer_updates
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
+from graphfw.optim.layerwise import LAMB, LARS
 from graphfw.optim.lion import Lion
+from graphfw.optim.lookahead import Lookahead
 from graphfw.optim.loss_scale import LossScale
+from graphfw.optim.muon import Muon
+from graphfw.optim.sam import SAM
 from graphfw.optim.sgd import SGD
 
 __all__ = [
+    "EMA",
+    "LAMB",
+    "LARS",
+    "SAM",
     "SGD",
+    "SWA",
+    "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
     "Lion",
+    "Lookahead",
     "LossScale",
+    "Muon",
+    "NAdam",
     "Optimizer",
+    "RAdam",
     "RMSprop",
     "clip_by_global_norm",
     "clip_by_value",

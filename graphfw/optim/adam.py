@@ -1,18 +1,52 @@
-"""`Adam` and `AdamW`."""
+"""`Adam` and `AdamW`, and what they share with their relatives."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.optim.base import Optimizer, Scalar, Slots
+from graphfw.optim.slots import Initial
 
 
 @dataclass(frozen=True, eq=False)
-class Adam(Optimizer):
+class Moments(Optimizer):
+    """The frame of optimisers that keep running means of the gradient and of its square."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_betas(self.betas)
+        self._check("eps", self.eps, least=0)
+
+    def slots(self) -> Mapping[str, Initial]:
+        return {"m": 0.0, "v": 0.0}
+
+    def _mean(self, g: Tensor, slots: Slots) -> Tensor:
+        """Return the new running mean of the gradient, m."""
+        m: Tensor = slots["m"] + (g - slots["m"]) * (1 - self.betas[0])
+        return m
+
+    def _moments(self, g: Tensor, slots: Slots) -> dict[str, Tensor]:
+        """Return the new running means of the gradient and of its square, m and v."""
+        b2 = self.betas[1]
+        return {"m": self._mean(g, slots), "v": slots["v"] * b2 + g * g * (1 - b2)}
+
+
+def weight(beta: float, count: Tensor) -> Tensor:
+    """Return the sum of the weights in a running mean that began at 0, after `count` updates."""
+    # In float64: in float32, 1 - 0.999 has lost half of its digits.
+    total: Tensor = 1 - F.pow(beta, count)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Adam(Moments):
     """Steps of about lr in each coordinate, whatever the gradient's scale.
 
     m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g²; with the bias of beginning at 0 taken out,
@@ -31,34 +65,24 @@ class Adam(Optimizer):
         ArgumentError: A number makes no sense.
     """
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
     amsgrad: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_betas(self.betas)
-        self._check("eps", self.eps, least=0)
-
-    def slots(self) -> dict[str, float]:
-        return {"m": 0.0, "v": 0.0, **({"v_max": 0.0} if self.amsgrad else {})}
+    def slots(self) -> Mapping[str, Initial]:
+        return {**super().slots(), **({"v_max": 0.0} if self.amsgrad else {})}
 
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         b1, b2 = self.betas
-        # In float64: in float32, 1 - 0.999 has lost half of its digits.
-        return (lr / (1 - F.pow(b1, count)), F.sqrt(1 - F.pow(b2, count)))
+        return (lr / weight(b1, count), F.sqrt(weight(b2, count)))
 
     def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rate, root_of_bias = shared
-        b1, b2 = self.betas
-        m = slots["m"] + (g - slots["m"]) * (1 - b1)
-        v = slots["v"] * b2 + g * g * (1 - b2)
-        remembered = {"m": m, "v": v}
+        remembered = self._moments(g, slots)
+        v = remembered["v"]
         if self.amsgrad:
             v = remembered["v_max"] = F.maximum(slots["v_max"], v)
-        return p - rate * (m / (F.sqrt(v) / root_of_bias + self.eps)), remembered
+        return p - rate * (remembered["m"] / (F.sqrt(v) / root_of_bias + self.eps)), remembered
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""`RMSprop` and `Adagrad`: steps divided by the root of squared gradients, averaged or summed."""
+"""`RMSprop`, `Adagrad`, `Adadelta`: steps divided by the root of squares, averaged or summed."""
 
 from __future__ import annotations
 
@@ -106,3 +106,42 @@ class Adagrad(Optimizer):
         (lr,) = shared
         total = slots["sum"] + g * g
         return p - lr * (g / (F.sqrt(total) + self.eps)), {"sum": total}
+
+
+@dataclass(frozen=True, eq=False)
+class Adadelta(Optimizer):
+    """Gradients times the ratio of two roots: of the mean square of steps, and that of gradients.
+
+    s = rho s + (1 - rho) g², d = sqrt(e + eps) / sqrt(s + eps) g, e = rho e + (1 - rho) d², and
+    p = p - lr d. M. D. Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
+
+    Args:
+        lr: The learning rate; 1 in the paper.
+        rho: How much of the running means is kept, in [0, 1).
+        eps: What is added to the means.
+        weight_decay, clip_norm, clip_value, name: See `Optimizer`.
+
+    Raises:
+        ArgumentError: A number makes no sense.
+    """
+
+    lr: Rate = 1.0
+    rho: float = 0.9
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("rho", self.rho, least=0, below=1)
+        self._check("eps", self.eps, least=0)
+
+    def slots(self) -> dict[str, float]:
+        return {"square": 0.0, "step_square": 0.0}
+
+    def rule(
+        self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        (lr,) = shared
+        square = slots["square"] * self.rho + g * g * (1 - self.rho)
+        step = F.sqrt(slots["step_square"] + self.eps) / F.sqrt(square + self.eps) * g
+        step_square = slots["step_square"] * self.rho + step * step * (1 - self.rho)
+        return p - lr * step, {"square": square, "step_square": step_square}

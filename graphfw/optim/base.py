@@ -15,11 +15,12 @@ from graphfw.hints.kinds import is_own
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient, concrete
 from graphfw.ir.build import admitted
-from graphfw.ir.dtype import DType, float64, int64
-from graphfw.ir.graph import Graph, current_graph, open_graph
+from graphfw.ir.dtype import float64
+from graphfw.ir.graph import current_graph, open_graph
 from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Filled, Update, Variable
+from graphfw.ir.types import Shape
+from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import callback, demand, wide_dtype
@@ -28,6 +29,7 @@ from graphfw.optim.clip import clip_by_global_norm, clip_by_value
 from graphfw.optim.mistakes import check_loss, differentiated, warn_of_mistakes
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
+from graphfw.optim.slots import Initial, OptimizerSlots, checked_slots
 from graphfw.utils.collecting import without_collection
 
 Rate: TypeAlias = float | Tensor | Schedule
@@ -41,47 +43,8 @@ Slots: TypeAlias = Mapping[str, Tensor]
 Moves: TypeAlias = list[tuple[Variable, Tensor]]
 """Variables with their new values."""
 
-
-class _OptimizerSlots:
-    """The state of an optimiser in a graph: the number of updates made, and slots for variables."""
-
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.graph = graph
-        self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
-        self.slots: dict[Variable, dict[str, Variable]] = {}
-        self.step = self._variable("step", 0, (), int64)
-        self._next_steps: dict[Graph, Tensor] = {}
-
-    @property
-    def next_step(self) -> Tensor:
-        """The number of updates after this one, in the graph or body that is open.
-
-        It is one tensor, so that several updates of one optimiser agree on the step's new value.
-        """
-        graph = current_graph()
-        if graph not in self._next_steps:
-            self._next_steps[graph] = self.step + 1
-        return self._next_steps[graph]
-
-    def slots_of(
-        self, variable: Variable, initial: Mapping[str, float], dtype: DType
-    ) -> dict[str, Variable]:
-        """Return a variable's slots, made when they are first asked for."""
-        slots = self.slots.setdefault(variable, {})
-        for slot, value in initial.items():
-            if slot not in slots:
-                slots[slot] = self._variable(slot, value, variable.shape, dtype)
-                self._name_after(slots[slot], slot, variable)
-        return slots
-
-    def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
-        made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
-        made.rename(lambda: f"{self.name}.{name}")
-        return made
-
-    def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
-        # By a function: a variable may get its name when its layer becomes part of another.
-        slot.rename(lambda: f"{self.name}.{kind}.{variable.name}")
+Gradients: TypeAlias = Sequence[tuple[Tensor, Variable]]
+"""Gradients with their variables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +59,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     Args:
         lr: The learning rate: a number from 0 up, a scalar tensor, or one of `schedules`.
         weight_decay: How strongly parameters are drawn to 0: as the gradient of an L2 penalty, or,
-            in `AdamW` and `Lion`, apart from the gradient.
+            in `AdamW`, `Lion`, `Muon` and `Adafactor`, apart from the gradient.
         clip_norm: What the norm of all gradients together is scaled down to where it is larger.
         clip_value: What each element of the gradients is cut off at, on both sides; this comes
             before clip_norm.
@@ -111,11 +74,13 @@ class Optimizer(Answering, metaclass=ExplainedType):
     clip_norm: float | None = field(default=None, kw_only=True)
     clip_value: float | None = field(default=None, kw_only=True)
     name: str | None = field(default=None, kw_only=True)
-    _states: list[_OptimizerSlots] = field(default_factory=list, init=False, repr=False)
+    _states: list[OptimizerSlots] = field(default_factory=list, init=False, repr=False)
 
     _answers_as = "Optimizer"
     decoupled: ClassVar[bool] = False
     """Whether weight decay acts on the parameter itself, and not on the gradient."""
+    decays_in_rule: ClassVar[bool] = False
+    """Whether weight decay is left to the rule, which computes with the parameter as it was."""
     takes_complex: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -135,9 +100,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     # What subclasses say.
 
-    def slots(self) -> dict[str, float]:
-        """Return the names of each parameter's state variables, with their initial values."""
+    def slots(self) -> Mapping[str, Initial]:
+        """Return the names of each parameter's state variables, with their initial values.
+
+        One whose shape is not the parameter's stands with its shape: `{"norm": (0.0, ())}`.
+        """
         return {}
+
+    def slots_for(self, shape: Shape) -> Mapping[str, Initial]:
+        """Return the slots of a parameter of a shape, where they depend on it: `slots()` if not."""
+        return self.slots()
 
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         """Return the numbers that parameters share; `count` is 1 in the first update, a float64."""
@@ -166,7 +138,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
             loss: A floating-point scalar.
             parameters: The variables to change; by default all trainable ones that a gradient
                 reaches from the loss. Or groups with options of their own, which this optimiser's
-                options fill up: `[{"parameters": head, "lr": 1e-3}, {"parameters": body}]`.
+                options fill up: `[{"parameters": head, "lr": 1e-3}, {"parameters": body}]`. A group
+                may have another rule: `{"parameters": table, "optimizer": gf.optim.SGD(0.1)}`.
 
         Raises:
             GradientError: The loss is no floating-point scalar; no trainable variable, or not all
@@ -215,20 +188,15 @@ class Optimizer(Answering, metaclass=ExplainedType):
     @property
     def variables(self) -> list[Variable]:
         """The variables it keeps in its graph: the number of updates made, and the slots."""
-        found: list[Variable] = []
-        for state in self._states:
-            found.append(state.step)
-            for slots in state.slots.values():
-                found.extend(slots.values())
-        return found
+        return [variable for state in self._states for variable in state.variables]
 
     # How it works.
 
-    def _open(self, what: str) -> _OptimizerSlots:
+    def _open(self, what: str) -> OptimizerSlots:
         graph = open_graph("a training step")
         if not self._states or graph.succeeds(self._states[0].graph):
             name = self.name or type(self).__name__.lower()
-            self._states[:] = [_OptimizerSlots(graph, name)]
+            self._states[:] = [OptimizerSlots(graph, name)]
         state = self._states[0]
         if state.graph is not graph:
             raise GraphError(
@@ -239,7 +207,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
         return state
 
     def _with(self, options: Mapping[str, Any]) -> Optimizer:
-        """Return the rule of a parameter group: this one, with options of its own."""
+        """Return the rule of a parameter group: its optimiser, or this one with its options."""
+        if "optimizer" in options:
+            rest = {name: value for name, value in options.items() if name != "optimizer"}
+            return self._checked_rule(options["optimizer"], "a group's optimizer")._with(rest)
         if not options:
             return self
         shared = ("clip_norm", "clip_value", "name")
@@ -248,7 +219,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             if option not in known:
                 raise ArgumentError(
                     f"{type(self).__name__}: a parameter group has no option {option!r}",
-                    fix=f"it has: parameters, {', '.join(known)}",
+                    fix=f"it has: parameters, {', '.join(known)}; or optimizer",
                 )
         return replace(self, **options)
 
@@ -293,7 +264,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     def _moved(
         self,
-        rules: Sequence[tuple[Optimizer, Sequence[tuple[Tensor, Variable]]]],
+        rules: Sequence[tuple[Optimizer, Gradients]],
         carried: Moves,
     ) -> Moves:
         state = self._states[0]
@@ -302,8 +273,28 @@ class Optimizer(Answering, metaclass=ExplainedType):
             clipped = iter(self._clipped([g for _, found in rules for g, _ in found]))
             for rule, found in rules:
                 made = [(next(clipped), variable) for _, variable in found]
-                pairs += rule._moves(made, state)
+                for own, members in rule._subgroups(made):
+                    pairs += own._moves(members, state)
         return pairs
+
+    def _subgroups(self, pairs: Gradients) -> Sequence[tuple[Optimizer, Gradients]]:
+        """Return gradients with their variables, with the optimiser whose rule is theirs."""
+        return [(self, pairs)]
+
+    def _checked_rule(self, optimizer: Any, what: str) -> Optimizer:
+        """Return an optimiser for some of the parameters.
+
+        Raises:
+            ArgumentError: It is none, or clips: all gradients are clipped together.
+        """
+        message = f"{type(self).__name__}: {what} is {a_type(optimizer)}, no optimiser"
+        demand(isinstance(optimizer, Optimizer), message, fix="write gf.optim.AdamW(1e-3)")
+        rule: Optimizer = optimizer
+        for option in ("clip_norm", "clip_value"):
+            message = f"{type(self).__name__}: {what} has {option}, and gradients clip together"
+            fix = f"set {option} of {type(self).__name__} alone"
+            demand(getattr(rule, option) is None, message, fix=fix)
+        return rule
 
     def _update(self, pairs: Moves) -> Update:
         graph = current_graph()
@@ -318,15 +309,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
             gradients, _ = clip_by_global_norm(gradients, self.clip_norm)
         return gradients
 
-    def _moves(self, pairs: Sequence[tuple[Tensor, Variable]], state: _OptimizerSlots) -> Moves:
+    def _moves(self, pairs: Gradients, state: OptimizerSlots) -> Moves:
         """Return the new values of a group's parameters and of their slots."""
         lr = self._rate(state)
-        decay = 1 - lr * self.weight_decay if self.decoupled else self.weight_decay
+        decoupled = self._is_decoupled()
+        decay = 1 - lr * self.weight_decay if decoupled else self.weight_decay
         name = type(self).__name__
         share = callback(name, "shared", self.shared, "shared(lr, count)")
         rule = callback(name, "rule", self.rule, "rule(p, g, slots, shared)")
         shared = (decay, *share(lr, converted(state.next_step, float64)))
-        initial = self._initial_slots()
+        initial: dict[Shape, Mapping[str, Initial]] = {}
         result: Moves = []
         in_dtype: dict[str, list[Scalar]] = {}
         graph = current_graph()
@@ -342,25 +334,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
                     ]
                 amount, *scalars = in_dtype[dtype.name]
                 p, g = converted(variable, dtype), converted(gradient, dtype)
-                if self.weight_decay and self.decoupled:
-                    p = p * amount
-                elif self.weight_decay:
-                    g = g + p * amount
-                slots = state.slots_of(variable, initial, dtype)
+                if self.weight_decay and not self.decays_in_rule:
+                    p, g = (p * amount, g) if decoupled else (p, g + p * amount)
+                shape = variable.shape
+                if shape not in initial:
+                    initial[shape] = checked_slots(name, self.slots_for(shape))
+                slots = state.slots_of(variable, initial[shape], dtype)
                 moved, remembered = self._checked(variable, slots, rule(p, g, slots, scalars))
                 result.append((variable, converted(moved, variable.dtype)))
                 result += [(slots[name], value) for name, value in remembered.items()]
         return result
-
-    def _initial_slots(self) -> Mapping[str, float]:
-        slots = self.slots()
-        message = f"{type(self).__name__}: slots() returns {a_type(slots)}, not a dict"
-        demand(isinstance(slots, Mapping), message, fix='return {"m": 0.0}, or {} for none')
-        for name, value in slots.items():
-            message = f"{type(self).__name__}: slots() returns {a_type(value)} for {name!r}"
-            fix = f'return the number it begins with: {{"{name}": 0.0}}'
-            demand(isinstance(value, (int, float)), message, fix=fix)
-        return slots
 
     def _checked(
         self, variable: Variable, slots: Mapping[str, Variable], made: Any
@@ -395,7 +378,11 @@ class Optimizer(Answering, metaclass=ExplainedType):
             demand(found == shape, message, fix="return a tensor of that shape")
         return moved, {n: converted(value, slots[n].dtype) for n, value in remembered.items()}
 
-    def _rate(self, state: _OptimizerSlots) -> Scalar:
+    def _is_decoupled(self) -> bool:
+        """Whether weight decay acts on the parameter: for some optimisers an option says so."""
+        return self.decoupled
+
+    def _rate(self, state: OptimizerSlots) -> Scalar:
         """Return the learning rate of the next update."""
         rate: Scalar = self.lr(converted(state.step, float64)) if callable(self.lr) else self.lr
         self._check_rate(rate)

@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import SupportsFloat
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, GraphError, a_type
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient
-from graphfw.ir.dtype import DType, float32, int64
+from graphfw.ir.dtype import float32, int64
 from graphfw.ir.functions import CALLED as F
-from graphfw.ir.graph import Graph, open_graph
-from graphfw.ir.owners import owners
+from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Filled, Update, Variable
+from graphfw.ir.variable import Update, Variable
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide
 from graphfw.optim.base import Moves, Optimizer
-from graphfw.optim.parameters import ParameterGroup, gradients_of
+from graphfw.optim.parameters import ParameterGroup
+from graphfw.optim.slots import OptimizerState
+from graphfw.optim.wrapper import Differentiate, StatefulWrapper, Wrapper
 from graphfw.utils.collecting import without_collection
 
 
-class _LossScaleState:
-    """The state in a graph: the scale, for how many steps it has held, how many it has cost."""
+class _LossScaleState(OptimizerState):
+    """The scale, for how many steps it has held, how many it has cost."""
 
     def __init__(self, graph: Graph, name: str, initial: float) -> None:
-        self.graph = graph
-        self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
-        self.scale = self._variable("scale", initial, float32)
-        self.good_steps = self._variable("good_steps", 0, int64)
-        self.skipped = self._variable("skipped", 0, int64)
+        super().__init__(graph, name)
+        self.scale = self._variable("scale", initial, (), float32)
+        self.good_steps = self._variable("good_steps", 0, (), int64)
+        self.skipped = self._variable("skipped", 0, (), int64)
 
-    def _variable(self, name: str, value: float, dtype: DType) -> Variable:
-        made = Variable(Filled(value), shape=(), dtype=dtype, trainable=False)
-        made.rename(lambda: f"{self.name}.{name}")
-        return made
+    @property
+    def variables(self) -> list[Variable]:
+        return [self.scale, self.good_steps, self.skipped]
 
 
 @explained
-class LossScale:
+class LossScale(StatefulWrapper[_LossScaleState]):
     """An optimiser whose gradients are those of the loss times a scale, and divided by it.
 
     In float16 small gradients become 0. Scaled up, they don't; scaled too far, some overflow. So
     the scale is found as training goes: a step whose gradients hold NaN or infinity changes
     nothing, but that the scale is multiplied by `backoff`; after `interval` steps without one it is
-    multiplied by `growth`. All of it is part of the graph: nothing is asked of Python, and the
+    multiplied by `growth`. A step that is skipped leaves what layers carry along (statistics of
+    batches) as it is, too. All of it is part of the graph: nothing is asked of Python, and the
     scale is saved and restored with the other variables (`loss_scale.scale`, and beside it
     `good_steps` and `skipped`). bfloat16 has the range of float32 and needs none of this.
 
@@ -79,7 +78,7 @@ class LossScale:
 
     def __init__(
         self,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Wrapper,
         initial: float = 2.0**16,
         growth: float = 2.0,
         backoff: float = 0.5,
@@ -87,44 +86,15 @@ class LossScale:
         *,
         name: str = "loss_scale",
     ) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise ArgumentError(
-                f"LossScale: optimizer is {a_type(optimizer)}, no optimiser",
-                fix="write gf.optim.LossScale(gf.optim.AdamW(1e-3))",
-            )
+        super().__init__(optimizer, name)
         _check("initial", initial, 1 <= _number(initial) < 2.0**128, "from 1 to 2**127", 2.0**16)
         _check("growth", growth, 1 < _number(growth) < 2.0**128, "above 1", 2.0)
         _check("backoff", backoff, 0 < _number(backoff) < 1, "above 0 and below 1", 0.5)
         _check("interval", interval, _is_count(interval), "an int of 1 or more", 2000)
-        self.optimizer = optimizer
         self.growth = growth
         self.backoff = backoff
         self.interval = interval
         self._initial = initial
-        self._name = name
-        self._state: _LossScaleState | None = None
-
-    def minimize(
-        self,
-        loss: Tensor,
-        parameters: Iterable[Variable] | Iterable[ParameterGroup] | None = None,
-    ) -> Update:
-        """Return the update of one step, as the optimiser's `minimize` does.
-
-        Where the step is skipped, what layers carry along (statistics of batches) stays, too.
-
-        Raises:
-            GradientError, ArgumentError, GraphError: As the optimiser's.
-        """
-        open_graph("a training step")
-        finite: list[Tensor] = []
-
-        def differentiate(loss: Tensor, variables: list[Variable]) -> Sequence[Tensor]:
-            gradients, is_finite = self._unscaled(gradients_of(self.scaled(loss), variables))
-            finite.append(is_finite)
-            return gradients
-
-        return self._update(self.optimizer._minimizing(loss, parameters, differentiate), finite)
 
     def scaled(self, loss: Tensor) -> Tensor:
         """Return the loss times the scale, to differentiate by yourself: see `apply_gradients`."""
@@ -146,15 +116,7 @@ class LossScale:
         Raises:
             ArgumentError, GraphError: As the optimiser's.
         """
-        open_graph("a training step")
-        finite: list[Tensor] = []
-
-        def unscaled(gradients: list[Tensor]) -> Sequence[Tensor]:
-            found, is_finite = self._unscaled(gradients)
-            finite.append(is_finite)
-            return found
-
-        return self._update(self.optimizer._applying(pairs, loss, unscaled), finite)
+        return super().apply_gradients(pairs, loss=loss)
 
     def scale(self) -> Tensor:
         """Return the scale that the next step uses, a 0-d float32 tensor, to fetch and log."""
@@ -164,28 +126,38 @@ class LossScale:
         """Return how many steps have been skipped so far, a 0-d int64 tensor."""
         return self._open().skipped
 
-    def learning_rate(self) -> Tensor:
-        """Return the rate that the next update will use, a 0-d float64 tensor."""
-        return self.optimizer.learning_rate()
+    def _made(self, graph: Graph) -> _LossScaleState:
+        return _LossScaleState(graph, self._name, self._initial)
 
-    @property
-    def variables(self) -> list[Variable]:
-        """The variables it keeps in its graph, and those of its optimiser."""
-        state = self._state
-        own = [] if state is None else [state.scale, state.good_steps, state.skipped]
-        return [*own, *self.optimizer.variables]
+    def _minimizing(
+        self,
+        loss: Tensor,
+        parameters: Iterable[Variable] | Iterable[ParameterGroup] | None,
+        differentiate: Differentiate,
+    ) -> Moves:
+        finite: list[Tensor] = []
 
-    def _open(self) -> _LossScaleState:
-        graph = open_graph("a loss scale")
-        if self._state is None or graph.succeeds(self._state.graph):
-            self._state = _LossScaleState(graph, self._name, self._initial)
-        if self._state.graph is not graph:
-            raise GraphError(
-                "this LossScale belongs to another graph",
-                why=owners(self._state.graph, graph),
-                fix="it belongs to the graph it is first used in: make another",
-            )
-        return self._state
+        def gradients(loss: Tensor, variables: list[Variable]) -> Sequence[Tensor]:
+            found, is_finite = self._unscaled(differentiate(self.scaled(loss), variables))
+            finite.append(is_finite)
+            return found
+
+        return self._where(finite, self.optimizer._minimizing(loss, parameters, gradients))
+
+    def _applying(
+        self,
+        pairs: Iterable[tuple[Tensor, Variable]],
+        loss: Tensor | None,
+        changed: Callable[[list[Tensor]], Sequence[Tensor]],
+    ) -> Moves:
+        finite: list[Tensor] = []
+
+        def unscaled(gradients: list[Tensor]) -> Sequence[Tensor]:
+            found, is_finite = self._unscaled(changed(gradients))
+            finite.append(is_finite)
+            return found
+
+        return self._where(finite, self.optimizer._applying(pairs, loss, unscaled))
 
     def _unscaled(self, gradients: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """Return gradients of the loss itself, and whether all their elements are finite."""
@@ -195,11 +167,11 @@ class LossScale:
             found = [wide(g) * converted(inverse, wide(g).dtype) for g in gradients]
             return found, reduce(F.logical_and, [F.all(F.isfinite(g)) for g in found])
 
-    def _update(self, moves: Moves, finite: Sequence[Tensor]) -> Update:
-        """Return the update that makes a step where all is finite, and adapts the scale."""
-        (is_finite,) = finite
+    def _where(self, finite: Sequence[Tensor], moves: Moves) -> Moves:
+        """Return the new values of a step that is made where all is finite, and of the scale."""
         state = self._open()
         with without_collection(), ambient.override(ambient.current_scope, state.name):
+            is_finite = reduce(F.logical_and, finite)
             made: Moves = [(v, F.where(is_finite, new, v)) for v, new in moves]
             steps = state.good_steps + 1
             grows = steps >= self.interval
@@ -211,7 +183,7 @@ class LossScale:
                 (state.good_steps, F.where(is_finite & ~grows, steps, 0)),
                 (state.skipped, F.where(is_finite, state.skipped, state.skipped + 1)),
             ]
-        return self.optimizer._update(made)
+        return made
 
 
 def _number(value: object) -> float:

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias
 
 from graphfw.errors import counted
 from graphfw.hints.calls import explained
@@ -25,13 +25,18 @@ from graphfw.ops.composed import demand
 __all__ = [
     "constant",
     "cosine",
+    "cosine_restarts",
+    "cyclic",
     "exponential",
+    "inverse_sqrt",
+    "join",
     "linear",
     "one_cycle",
     "piecewise",
     "polynomial",
     "step_decay",
     "warmup",
+    "warmup_stable_decay",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
@@ -156,11 +161,181 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> _Formu
     message = f"cosine: warmup={warmup} must be at least 0 and below steps={steps}"
     demand(fits, message, fix="the warmup is among the steps: give more of these")
 
-    def half_wave(progress: Tensor) -> Tensor:
-        return (1 + F.cos(math.pi * progress)) / 2
-
-    fall = _between("cosine", lr, steps - warmup, final, half_wave)
+    fall = _between("cosine", lr, steps - warmup, final, _half_wave)
     return _warmed(fall, warmup) if warmup else fall
+
+
+@_schedule
+def cosine_restarts(
+    lr: float, steps: int, final: float = 0.0, growth: int = 1, factor: float = 1.0
+) -> _Formula:
+    """Go from lr to `final` by half a cosine, and begin again, as often as there are updates.
+
+    I. Loshchilov, F. Hutter, "SGDR: stochastic gradient descent with warm restarts", 2017.
+
+    Args:
+        lr: The largest rate.
+        steps: The number of updates of the first cosine.
+        final: The rate that each cosine goes to.
+        growth: How many times as long as the one before a cosine is.
+        factor: What lr is multiplied by for each next cosine.
+
+    Raises:
+        ArgumentError: lr, steps or factor is not positive, growth is below 1, or final is negative.
+
+    >>> import graphfw as gf
+    >>> schedule = gf.optim.schedules.cosine_restarts(1.0, 2, growth=2)
+    >>> [round(float(schedule(gf.asarray(t))), 3) for t in range(7)]
+    [1.0, 0.5, 1.0, 0.854, 0.5, 0.146, 1.0]
+    """
+    _check("cosine_restarts", lr=lr, steps=steps, factor=factor)
+    _check_final("cosine_restarts", final)
+    message = f"cosine_restarts: growth={growth} must be at least 1"
+    demand(growth >= 1, message, fix="use growth=2 for cosines that get longer")
+
+    def start(cycle: Tensor) -> Tensor:
+        """Return how many updates come before a cosine."""
+        if growth == 1:
+            return cycle * steps
+        before: Tensor = steps * (F.pow(float(growth), cycle) - 1) / (growth - 1)
+        return before
+
+    def rate(t: Tensor) -> Any:
+        cycle = F.floor(t / steps)
+        if growth > 1:
+            cycle = F.floor(F.log(t / steps * (growth - 1) + 1) / math.log(growth))
+            # The logarithm of a power may be rounded down.
+            cycle = cycle + converted(start(cycle + 1) <= t, float64)
+        begin = start(cycle)
+        weight = _half_wave((t - begin) / (start(cycle + 1) - begin))
+        top = lr if factor == 1 else lr * F.pow(float(factor), cycle)
+        return final + (top - final) * weight
+
+    text = f"cosine_restarts({lr}, {steps}, final={final}, growth={growth}, factor={factor})"
+    return _Formula(text, rate)
+
+
+@_schedule
+def cyclic(
+    low: float, lr: float, rise: int, fall: int | None = None, factor: float = 1.0
+) -> _Formula:
+    """Go from low to lr and back, in straight lines, again and again.
+
+    L. N. Smith, "Cyclical learning rates for training neural networks", 2017.
+
+    Args:
+        low: The smallest rate.
+        lr: The largest rate.
+        rise: The number of updates of each way up.
+        fall: The number of updates of each way down; as many as up where it is left out.
+        factor: What lr - low is multiplied by for each next cycle: 0.5 for "triangular2".
+
+    Raises:
+        ArgumentError: A number is not positive, or low is negative.
+    """
+    down = rise if fall is None else fall
+    _check("cyclic", lr=lr, rise=rise, fall=down, factor=factor)
+    demand(low >= 0, f"cyclic: low={low} must not be negative", fix="use low=0.0")
+    length = rise + down
+
+    def rate(t: Tensor) -> Any:
+        cycle = F.floor(t / length)
+        done = t - cycle * length
+        height = F.where(done <= rise, done / rise, (length - done) / down)
+        return low + (lr - low) * height * (1 if factor == 1 else F.pow(float(factor), cycle))
+
+    return _Formula(f"cyclic({low}, {lr}, {rise}, fall={down}, factor={factor})", rate)
+
+
+@_schedule
+def inverse_sqrt(lr: float, warmup: int = 1) -> _Formula:
+    """Rise to lr in a straight line of so many updates, then fall as the root of their number.
+
+    The t-th update has lr min(t / warmup, sqrt(warmup / t)). A. Vaswani et al., "Attention is all
+    you need", 2017, where lr is 1 / sqrt(warmup d_model).
+
+    Raises:
+        ArgumentError: lr or warmup is not positive.
+    """
+    _check("inverse_sqrt", lr=lr, warmup=warmup)
+
+    def rate(t: Tensor) -> Any:
+        number = (t + 1) / warmup
+        return lr * F.minimum(number, F.rsqrt(number))
+
+    return _Formula(f"inverse_sqrt({lr}, warmup={warmup})", rate)
+
+
+@_schedule
+def warmup_stable_decay(
+    lr: float,
+    steps: int,
+    warmup: int,
+    decay: int,
+    final: float = 0.0,
+    shape: Literal["linear", "cosine", "sqrt"] = "linear",
+) -> _Formula:
+    """Rise to lr in a straight line, stay there, and fall to `final` in the last updates.
+
+    S. Hu et al., "MiniCPM: unveiling the potential of small language models", 2024.
+
+    Args:
+        lr: The largest rate.
+        steps: The number of updates.
+        warmup: How many of them rise; the first is at lr / warmup.
+        decay: How many of them fall, at the end.
+        final: The rate to end with, and to stay at.
+        shape: The way down: a straight line, half a cosine, or by 1 - sqrt(x), as in A. Hägele et
+            al., "Scaling laws and compute-optimal training beyond fixed training durations", 2024.
+
+    Raises:
+        ArgumentError: A number is not positive, final is negative, or warmup and decay are more
+            than steps.
+
+    >>> import graphfw as gf
+    >>> schedule = gf.optim.schedules.warmup_stable_decay(1.0, 8, warmup=2, decay=4)
+    >>> [float(schedule(gf.asarray(t))) for t in range(9)]
+    [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+    name = "warmup_stable_decay"
+    _check(name, warmup=warmup, decay=decay)
+    message = f"{name}: warmup={warmup} and decay={decay} are more than steps={steps}"
+    demand(warmup + decay <= steps, message, fix="these updates are among the steps: give more")
+    weights = {"linear": lambda x: 1 - x, "cosine": _half_wave, "sqrt": lambda x: 1 - F.sqrt(x)}
+    fall = _between(name, lr, decay, final, weights[shape])
+
+    def rate(t: Tensor) -> Any:
+        return fall(F.maximum(t - (steps - decay), 0)) * F.minimum((t + 1) / warmup, 1)
+
+    text = f"{name}({lr}, {steps}, {warmup}, {decay}, final={final}, shape={shape!r})"
+    return _Formula(text, rate)
+
+
+@_schedule
+def join(schedules: Sequence[float | Schedule], boundaries: Sequence[int]) -> _Formula:
+    """Use one schedule after the other: schedules[i] until boundaries[i] updates are made.
+
+    Each counts the updates from where it begins.
+
+    Raises:
+        ArgumentError: There is not one schedule more than boundaries, boundaries don't rise, or a
+            number is not positive.
+
+    >>> import graphfw as gf
+    >>> from graphfw.optim import schedules
+    >>> schedule = schedules.join([0.5, schedules.linear(1.0, 4)], [2])
+    >>> [float(schedule(gf.asarray(t))) for t in range(6)]
+    [0.5, 0.5, 1.0, 0.75, 0.5, 0.25]
+    """
+    edges = _checked_boundaries("join", boundaries, schedules, "schedule")
+    found = [s if callable(s) else constant(s) for s in schedules]
+
+    def rate(t: Tensor) -> Any:
+        starts = [0, *edges]
+        rates = [f(F.maximum(t - n, 0)) for f, n in zip(found, starts, strict=True)]
+        return _in_turn(t, edges, rates)
+
+    return _Formula(f"join({found}, {edges})", rate)
 
 
 @_schedule
@@ -187,26 +362,9 @@ def piecewise(boundaries: Sequence[int], rates: Sequence[float]) -> _Formula:
     >>> [float(schedule(gf.asarray(t))) for t in range(6)]
     [0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
     """
-    edges, values = list(boundaries), list(rates)
-    demand(
-        len(values) == len(edges) + 1,
-        f"piecewise: {counted(len(edges), 'boundary', 'boundaries')} divide "
-        f"{len(edges) + 1} rates, not {len(values)}",
-        fix="give one rate more than boundaries",
-    )
-    rising = all(a < b for a, b in pairwise(edges))
-    fix = "sort them, each once"
-    demand(rising, f"piecewise: the boundaries {edges} must rise", fix=fix)
-    _check("piecewise", **{f"boundaries[{i}]": boundary for i, boundary in enumerate(edges)})
+    edges, values = _checked_boundaries("piecewise", boundaries, rates, "rate"), list(rates)
     _check("piecewise", **{f"rates[{i}]": value for i, value in enumerate(values)})
-
-    def rate(t: Tensor) -> Any:
-        result: Any = values[-1]
-        for boundary, value in reversed(list(zip(edges, values, strict=False))):
-            result = F.where(t < boundary, value, as_tensor(result, float64))
-        return result
-
-    return _Formula(f"piecewise({edges}, {values})", rate)
+    return _Formula(f"piecewise({edges}, {values})", lambda t: _in_turn(t, edges, values))
 
 
 @_schedule
@@ -244,6 +402,41 @@ def one_cycle(
     return _Formula(f"one_cycle({lr}, {steps}, rise={rise}, start={start}, final={final})", rate)
 
 
+def _half_wave(progress: Tensor) -> Tensor:
+    """Return half a cosine's fall from 1 to 0."""
+    fall: Tensor = (1 + F.cos(math.pi * progress)) / 2
+    return fall
+
+
+def _in_turn(t: Tensor, edges: Sequence[int], values: Sequence[Any]) -> Any:
+    """Return values[i] until edges[i] updates are made."""
+    result: Any = values[-1]
+    for boundary, value in reversed(list(zip(edges, values, strict=False))):
+        result = F.where(t < boundary, value, as_tensor(result, float64))
+    return result
+
+
+def _checked_boundaries(
+    name: str, boundaries: Sequence[int], values: Sequence[Any], what: str
+) -> list[int]:
+    """Return the numbers of updates that divide values.
+
+    Raises:
+        ArgumentError: There is not one value more, or the numbers don't rise from above 0.
+    """
+    edges = list(boundaries)
+    demand(
+        len(values) == len(edges) + 1,
+        f"{name}: {counted(len(edges), 'boundary', 'boundaries')} divide "
+        f"{len(edges) + 1} {what}s, not {len(values)}",
+        fix=f"give one {what} more than boundaries",
+    )
+    rising = all(a < b for a, b in pairwise(edges))
+    demand(rising, f"{name}: the boundaries {edges} must rise", fix="sort them, each once")
+    _check(name, **{f"boundaries[{i}]": boundary for i, boundary in enumerate(edges)})
+    return edges
+
+
 def _between(
     name: str,
     lr: float,
@@ -254,7 +447,7 @@ def _between(
 ) -> _Formula:
     """Mix lr and final: `weight` gives lr's share for the fraction of the steps that is done."""
     _check(name, lr=lr, steps=steps)
-    demand(final >= 0, f"{name}: final={final} must not be negative", fix="use final=0.0")
+    _check_final(name, final)
     text = f"{name}({lr}, {steps}, final={final}{more})"
     return _Formula(text, lambda t: final + (lr - final) * weight(F.minimum(t / steps, 1)))
 
@@ -266,6 +459,10 @@ def _warmed(schedule: Schedule, steps: int) -> _Formula:
         return later * F.minimum((t + 1) / steps, 1)
 
     return _Formula(f"warmup({schedule!r}, {steps})", rate)
+
+
+def _check_final(name: str, final: float) -> None:
+    demand(final >= 0, f"{name}: final={final} must not be negative", fix="use final=0.0")
 
 
 def _check(name: str, **numbers: Any) -> None:

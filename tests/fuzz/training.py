@@ -21,6 +21,9 @@ SMOOTH = ("Tanh", "GELU", "SiLU", "Softplus", "Sigmoid", "Mish", "ELU", "Softsig
 GROWTH = 1000.0
 """The most that our losses may differ from PyTorch's, in multiples of its twin's difference."""
 
+ADAPTIVE = ("Adam", "AdamW", "Adamax", "RAdam")
+"""Optimisers with two running means, whose shares are options."""
+
 Layer = tuple[str, tuple[Any, ...]]
 
 
@@ -134,7 +137,7 @@ def _images(rng: np.random.Generator, size: tuple[int, ...], classes: int) -> li
 
 def _optimiser(rng: np.random.Generator, torch: Any) -> tuple[Layer, Any, Any]:
     """Return an optimiser in words, and as both sides make it."""
-    name = str(rng.choice(["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"]))
+    name = str(rng.choice([*ADAPTIVE, "SGD", "RMSprop", "Adagrad", "Adadelta", "Adafactor"]))
     rate = float(10 ** rng.uniform(-4, -2))
     options: dict[str, Any] = {"weight_decay": float(rng.choice([0.0, 0.01]))}
     if name == "SGD":
@@ -142,7 +145,7 @@ def _optimiser(rng: np.random.Generator, torch: Any) -> tuple[Layer, Any, Any]:
         options["nesterov"] = bool(options["momentum"] and rng.random() < 0.5)
     elif name == "RMSprop":
         options |= {"momentum": float(rng.choice([0.0, 0.5])), "eps": 1e-6}
-    elif name != "Adagrad":
+    elif name in ADAPTIVE:
         options |= {"betas": (float(rng.choice([0.9, 0.7])), 0.99), "eps": 1e-6}
     return (
         (name, (rate, options)),

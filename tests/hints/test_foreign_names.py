@@ -181,6 +181,8 @@ SAMPLES = {
         **{"decay_rate": 0.9, "optimizer": gf.optim.SGD(0.1), "factor": 0.9, "every": 10},
         **{
             "milestones": (10, 20),
+            "schedules": (0.1, 0.2, 0.3),
+            "low": 0.05,
             "init_value": 0.0,
             "beta1": 0.9,
             "beta2": 0.99,

@@ -106,9 +106,37 @@ NAMES = [
     (lambda: gf.half, "write gf.float16"),
     (lambda: gf.optim.adam(0.1, b1=0.5), "gf.optim.Adam(0.1, betas=(0.5, 0.999))"),
     (lambda: gf.optim.adamw(0.1, weight_decay=1), "gf.optim.AdamW(0.1, weight_decay=1)"),
+    (lambda: gf.optim.amsgrad(0.1), "gf.optim.Adam(0.1, amsgrad=True)"),
+    (
+        lambda: gf.optim.adamaxw(0.1, weight_decay=1),
+        "gf.optim.Adamax(0.1, weight_decay=1, decoupled_weight_decay=True)",
+    ),
+    (lambda: gf.optim.lars(0.1, trust_coefficient=1), "gf.optim.LARS(0.1, trust=1)"),
+    (
+        lambda: gf.optim.lookahead(optimizer, sync_period=6, slow_step_size=0.5),
+        "gf.optim.Lookahead(optimizer, k=6, alpha=0.5)",
+    ),
+    (lambda: gf.optim.swa_utils, "write optimizer = gf.optim.EMA(gf.optim.Adam(lr)), or SWA"),
+    (lambda: gf.optim.multi_transform({}, {}), 'write minimize(loss, [{"parameters": body, "opti'),
     (
         lambda: gf.optim.cosine_decay_schedule(1.0, 9, 0.1),
         "gf.optim.schedules.cosine(1.0, 9, final",
+    ),
+    (
+        lambda: gf.optim.schedules.CosineAnnealingWarmRestarts(optimizer, 9, T_mult=2),
+        "gf.optim.schedules.cosine_restarts(lr, 9, growth=2)",
+    ),
+    (
+        lambda: gf.optim.CyclicLR(optimizer, 0.1, max_lr=0.5, step_size_up=9),
+        "gf.optim.schedules.cyclic(0.1, 0.5, 9)",
+    ),
+    (
+        lambda: gf.optim.schedules.SequentialLR(optimizer, [0.1, 0.2], milestones=[9]),
+        "gf.optim.schedules.join([0.1, 0.2], [9])",
+    ),
+    (
+        lambda: gf.optim.join_schedules([0.1, 0.2], [9]),
+        "gf.optim.schedules.join([0.1, 0.2], [9])",
     ),
     (lambda: gf.optim.schedules.StepLR(a, 10), "gf.optim.schedules.step_decay(lr, 10)"),
     (lambda: gf.nn.Conv2D(8, 3, 2), "write gf.nn.Conv2d(…); its arguments are: in_channels, out_"),
@@ -338,6 +366,8 @@ MORE_CALLS = [
         "gf.optim.SGD(lr=0.1); parameters go to the step: optimizer.minimize(loss, model.para",
     ),
     (lambda: gf.optim.Adam(learning_rate=0.1), "gf.optim.Adam(lr=0.1)"),
+    (lambda: gf.optim.Muon(0.1, adjust_lr_fn="original"), "gf.optim.Muon(0.1, adjust_lr='origin"),
+    (lambda: gf.optim.Adam(0.1, decoupled_weight_decay=True), "gf.optim.Adam(0.1); without decoup"),
     (lambda: gf.optim.Adam(0.1, beta_2=0.9), "gf.optim.Adam(0.1, betas=(0.9, 0.9))"),
     (lambda: model.state_dict(), "its arguments are: session"),
     (lambda: model.load_state_dict({}), "its arguments are: session, state, strict"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import graphfw as gf
-from tests.test_public_api import MODULES
+from tests.test_public_api import MODULES, own_members
 
 NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.extend.ok"}
 """Functions that take values of the user's by names of the user's."""
@@ -28,7 +28,7 @@ WITHIN = {
     *("append", "check_names", "check_update", "fail", "fresh_symbol", "is_poisoned", "located"),
     *("location", "poison", "reads", "rename", "settle", "share", "spread_poison", "standing_for"),
     *("succeeds", "symbol_origin", "take", "unique"),
-    *("draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots"),
+    *("draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots", "slots_for"),
     "gf.__array_namespace_info__",
 }
 """Methods that the package calls, some for each node, and those that subclasses define for it."""
@@ -47,7 +47,9 @@ def _public() -> Iterator[tuple[str, Any]]:
             if callable(value) and not (is_error or isinstance(value, gf.DType)):
                 yield f"{own}.{name}", value
                 for method in (
-                    vars(value) if inspect.isclass(value) and path != "graphfw.extend" else ()
+                    own_members(value)
+                    if inspect.isclass(value) and path != "graphfw.extend"
+                    else ()
                 ):
                     if not method.startswith("_") and inspect.isfunction(getattr(value, method)):
                         yield f"{own}.{name}.{method}", getattr(value, method)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def mistakes() -> list[tuple[str, Any, type[GraphfwError], str]]:
             "carry",
         ),
         ("pair", lambda x: gf.scan(lambda c, v: c, 0, x), ArgumentError, "not a pair"),
-        ("length", lambda x: gf.scan(lambda c, v: (c, v), 0), ArgumentError, "how many trips"),
+        ("length", lambda x: gf.scan(lambda c, v: (c, v), 0), ArgumentError, "how many iterations"),
         ("scalar", lambda x: gf.scan(lambda c, v: (c, v), 0, x[0]), ShapeError, "no elements"),
         ("two", lambda x: gf.scan(lambda c, v: (c, 0), 0, (x, x[1:])), ShapeError, "2 elements"),
         ("negative", lambda x: gf.scan(lambda c, v: (c, 0), 0, length=-1), ArgumentError, "-1"),
@@ -185,8 +186,10 @@ def mistakes() -> list[tuple[str, Any, type[GraphfwError], str]]:
 def test_mistakes(what: str, make: Any, error: type[GraphfwError], message: str) -> None:
     with gf.Graph():
         x = gf.placeholder((3,))
-        with pytest.raises(error, match=message) as caught:
+        with pytest.raises(error) as caught:
             make(x)
+    said = f"{caught.value.summary}\n{caught.value.fix}"  # the whole text has this test's line
+    assert re.search(message, said)
     assert Path(__file__).name in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 6
 

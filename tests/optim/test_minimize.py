@@ -1,5 +1,7 @@
 """Steps of `minimize` and `apply_gradients`, and mistakes in their arguments."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -239,8 +241,9 @@ def test_graphs():
     ],
 )
 def test_bad_options(make, text):
-    with pytest.raises(gf.ArgumentError, match=text) as caught:
+    with pytest.raises(gf.ArgumentError) as caught:
         make()
+    assert re.search(text, caught.value.summary)  # its whole text has the line of the test
     assert caught.value.fix
     assert caught.value.at.file == __file__  # and not the code that dataclass generates
 

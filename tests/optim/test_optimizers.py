@@ -5,63 +5,14 @@ import pytest
 
 import graphfw as gf
 from graphfw import optim
+from tests.support.training_steps import loss_terms, ours, problem_of, same, theirs
 
 torch = pytest.importorskip("torch")
-STEPS = 12
-SHAPES = ((4, 3), (5,), ())
-
-
-def loss_terms(params, data, xp):
-    """A loss that is not quadratic, with gradients of both signs and of several sizes."""
-    total = 0
-    for number, (p, d) in enumerate(zip(params, data, strict=True), 1):
-        total = total + xp.sum((p - d) ** 2 * number + xp.sin(3 * p) * 0.5)
-    return total
-
-
-def ours(make, starts, data, dtype, parameters=None):
-    with gf.Graph() as g:
-        variables = [gf.Variable(s, name=f"p{i}", dtype=dtype) for i, s in enumerate(starts)]
-        target = [gf.placeholder(s.shape, dtype, name=f"d{i}") for i, s in enumerate(starts)]
-        loss = loss_terms(variables, target, gf)
-        train = make().minimize(loss, parameters(variables) if parameters else None)
-    history = []
-    with gf.Session(g) as session:
-        for arrays in data:
-            session.run(train, {t: a.astype(dtype) for t, a in zip(target, arrays, strict=True)})
-            history.append([session[v] for v in variables])
-    return history
-
-
-def theirs(make, starts, data, dtype, schedule=None):
-    kind = torch.float32 if dtype == "float32" else torch.float64
-    params = [torch.tensor(s, dtype=kind, requires_grad=True) for s in starts]
-    optimiser = make(params)
-    scheduler = schedule(optimiser) if schedule else None
-    history = []
-    for arrays in data:
-        optimiser.zero_grad()
-        loss_terms(params, [torch.tensor(a, dtype=kind) for a in arrays], torch).backward()
-        optimiser.step()
-        if scheduler:
-            scheduler.step()
-        history.append([p.detach().numpy().copy() for p in params])
-    return history
 
 
 @pytest.fixture
 def problem(rng):
-    starts = [np.asarray(rng.standard_normal(shape)) for shape in SHAPES]
-    data = [[np.asarray(rng.standard_normal(shape)) for shape in SHAPES] for _ in range(STEPS)]
-    return starts, data
-
-
-def same(got, expected, dtype):
-    tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
-    for step, (a, b) in enumerate(zip(got, expected, strict=True), 1):
-        for x, y in zip(a, b, strict=True):
-            assert x.dtype == dtype
-            np.testing.assert_allclose(x, y, tolerance, tolerance, err_msg=f"step {step}")
+    return problem_of(rng)
 
 
 PAIRS = {
@@ -81,6 +32,14 @@ PAIRS = {
     "nesterov": (
         lambda: optim.SGD(0.05, 0.8, nesterov=True),
         lambda p: torch.optim.SGD(p, 0.05, 0.8, nesterov=True),
+    ),
+    "nesterov decay": (
+        lambda: optim.SGD(0.05, 0.8, nesterov=True, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.05, 0.8, nesterov=True, weight_decay=0.1),
+    ),
+    "amsgrad decay": (
+        lambda: optim.AdamW(0.1, (0.9, 0.5), amsgrad=True, weight_decay=0.3),
+        lambda p: torch.optim.AdamW(p, 0.1, (0.9, 0.5), amsgrad=True, weight_decay=0.3),
     ),
     "adam": (lambda: optim.Adam(0.1), lambda p: torch.optim.Adam(p, 0.1)),
     "adam options": (
@@ -103,6 +62,42 @@ PAIRS = {
     "rmsprop centered": (
         lambda: optim.RMSprop(0.01, 0.9, 1e-6, momentum=0.5, centered=True),
         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-6, momentum=0.5, centered=True),
+    ),
+    "adamax": (
+        lambda: optim.Adamax(weight_decay=0.1),
+        lambda p: torch.optim.Adamax(p, weight_decay=0.1),
+    ),
+    "adamax options": (
+        lambda: optim.Adamax(0.1, (0.7, 0.9), 1e-3),
+        lambda p: torch.optim.Adamax(p, 0.1, (0.7, 0.9), 1e-3),
+    ),
+    "nadam": (
+        lambda: optim.NAdam(weight_decay=0.1),
+        lambda p: torch.optim.NAdam(p, weight_decay=0.1),
+    ),
+    "nadam options": (
+        lambda: optim.NAdam(
+            0.1, (0.7, 0.9), 1e-3, 0.1, weight_decay=0.1, decoupled_weight_decay=True
+        ),
+        lambda p: torch.optim.NAdam(p, 0.1, (0.7, 0.9), 1e-3, 0.1, 0.1, True),
+    ),
+    "radam": (lambda: optim.RAdam(0.1), lambda p: torch.optim.RAdam(p, 0.1)),
+    "radam options": (
+        lambda: optim.RAdam(0.1, (0.7, 0.9), 1e-3, weight_decay=0.1, decoupled_weight_decay=True),
+        lambda p: torch.optim.RAdam(p, 0.1, (0.7, 0.9), 1e-3, 0.1, True),
+    ),
+    "radam decay": (
+        lambda: optim.RAdam(0.1, (0.9, 0.95), weight_decay=0.1),
+        lambda p: torch.optim.RAdam(p, 0.1, (0.9, 0.95), weight_decay=0.1),
+    ),
+    "radam of a short mean": (
+        lambda: optim.RAdam(0.05, (0.9, 0.5)),
+        lambda p: torch.optim.RAdam(p, 0.05, (0.9, 0.5)),
+    ),
+    "adadelta": (lambda: optim.Adadelta(), lambda p: torch.optim.Adadelta(p)),
+    "adadelta options": (
+        lambda: optim.Adadelta(0.5, 0.7, 1e-3, weight_decay=0.1),
+        lambda p: torch.optim.Adadelta(p, 0.5, 0.7, 1e-3, weight_decay=0.1),
     ),
     "adagrad": (lambda: optim.Adagrad(0.1), lambda p: torch.optim.Adagrad(p, 0.1)),
     "adagrad options": (
@@ -217,7 +212,11 @@ def test_learning_rate_follows_the_steps():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("make", [optim.Adam, optim.RMSprop, lambda lr: optim.SGD(lr, 0.9)])
+@pytest.mark.parametrize(
+    "make",
+    [optim.Adam, optim.Adamax, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Adadelta,
+     lambda lr: optim.SGD(lr, 0.9)],
+)  # fmt: skip
 def test_low_precision(make, dtype):
     g, w, optimiser, train = one(lambda: make(1e-3), dtype=dtype)
     slots = optimiser.variables[1:]
@@ -230,6 +229,36 @@ def test_low_precision(make, dtype):
         for slot in slots:
             assert np.isfinite(session[slot]).all()
             assert session[slot].any()
+
+
+@pytest.mark.parametrize("make", [optim.Adamax, optim.NAdam, optim.RAdam, optim.Adadelta])
+def test_empty_parameters(make):
+    with gf.Graph() as g:
+        w, empty = gf.Variable([3.0, -2.0], name="w"), gf.Variable(np.ones((0, 3)), name="empty")
+        train = make(weight_decay=0.1).minimize(gf.sum(w * w) + gf.sum(empty))
+    with gf.Session(g) as session:
+        session.run(train)
+        assert session[empty].shape == (0, 3)
+        assert (np.abs(session[w]) < [3, 2]).all()
+
+
+def test_slots_of_other_shapes():
+    class Counting(optim.Optimizer):
+        def slots_for(self, shape):
+            return {"rows": (1.0, shape[:1]), "calls": (0.0, ())}
+
+        def rule(self, p, g, slots, shared):
+            calls = slots["calls"] + 1.0
+            return p - g, {"rows": slots["rows"] + gf.sum(g, axis=1) * 0, "calls": calls}
+
+    with gf.Graph() as graph:
+        w = gf.Variable(np.ones((2, 3)), name="w")
+        train = Counting(0.1).minimize(gf.sum(w))
+    with gf.Session(graph) as session:
+        session.run(train)
+        session.run(train)
+        assert session["counting.rows.w"].tolist() == [1, 1]
+        assert session["counting.calls.w"] == 2
 
 
 def test_complex_parameters():

@@ -1,0 +1,96 @@
+"""The state of an optimiser in a graph: variables beside those that it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from graphfw.errors import a_type
+from graphfw.ir import ambient
+from graphfw.ir.dtype import DType, int64
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.types import Shape
+from graphfw.ir.variable import Filled, Variable
+from graphfw.ops.composed import demand
+
+Initial: TypeAlias = float | tuple[float, Shape]
+"""The number that a slot begins with; with a shape, where that is not the parameter's."""
+
+
+class OptimizerState:
+    """The variables that an optimiser keeps in a graph, named after it."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
+
+    @property
+    def variables(self) -> list[Variable]:
+        """All of them."""
+        raise NotImplementedError
+
+    def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
+        made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
+        made.rename(lambda: f"{self.name}.{name}")
+        return made
+
+
+class OptimizerSlots(OptimizerState):
+    """The number of updates made, and slots for variables."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        super().__init__(graph, name)
+        self.slots: dict[Variable, dict[str, Variable]] = {}
+        self.step = self._variable("step", 0, (), int64)
+        self._next_steps: dict[Graph, Tensor] = {}
+
+    @property
+    def variables(self) -> list[Variable]:
+        return [self.step, *[slot for slots in self.slots.values() for slot in slots.values()]]
+
+    @property
+    def next_step(self) -> Tensor:
+        """The number of updates after this one, in the graph or body that is open.
+
+        It is one tensor, so that several updates of one optimiser agree on the step's new value.
+        """
+        graph = current_graph()
+        if graph not in self._next_steps:
+            self._next_steps[graph] = self.step + 1
+        return self._next_steps[graph]
+
+    def slots_of(
+        self, variable: Variable, initial: Mapping[str, Initial], dtype: DType
+    ) -> dict[str, Variable]:
+        """Return a variable's slots, made when they are first asked for."""
+        slots = self.slots.setdefault(variable, {})
+        for slot, given in initial.items():
+            if slot not in slots:
+                value, shape = given if isinstance(given, tuple) else (given, variable.shape)
+                slots[slot] = self._variable(slot, value, shape, dtype)
+                self._name_after(slots[slot], slot, variable)
+        return slots
+
+    def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
+        # By a function: a variable may get its name when its layer becomes part of another.
+        slot.rename(lambda: f"{self.name}.{kind}.{variable.name}")
+
+
+def checked_slots(optimizer: str, slots: Any) -> Mapping[str, Initial]:
+    """Check the slots that an optimiser's class declares, and return them.
+
+    Raises:
+        ArgumentError: It is something else than names with numbers, or with numbers and shapes.
+    """
+    what = f"{optimizer}: slots() returns"
+    message = f"{what} {a_type(slots)}, not a dict"
+    demand(isinstance(slots, Mapping), message, fix='return {"m": 0.0}, or {} for none')
+    for name, given in slots.items():
+        is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], tuple)
+        value = given[0] if is_pair else given
+        fix = f'return the number it begins with: {{"{name}": 0.0}}; or {{"{name}": (0.0, shape)}}'
+        message = f"{what} {a_type(given)} for {name!r}"
+        demand(isinstance(value, (int, float)), message, fix=fix)
+    checked: Mapping[str, Initial] = slots
+    return checked
