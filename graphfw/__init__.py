@@ -17,7 +17,8 @@ with gf.Session(g) as session:  # run
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
 
-`graphfw.onnx` is imported when it is first used: it wants the package `onnx`.
+`graphfw.distributions` and `graphfw.onnx` are imported when they are first used; the latter wants
+the package `onnx`.
 """
 
 # What modules of `ops` and `transforms` list in their `__all__` is public here.
@@ -210,6 +211,7 @@ __all__ = [
     "current_graph",
     "default_dtype",
     "default_executor",
+    "distributions",
     "e",
     "errors",
     "eval_shape",
@@ -263,10 +265,11 @@ __all__ += [  # of the modules that are imported as a whole
 ]
 
 if typing.TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
-    from graphfw import onnx
+    from graphfw import distributions, onnx
 else:
 
     def _lazy(name):
-        return importlib.import_module("graphfw.onnx") if name == "onnx" else None
+        is_module = name in ("distributions", "onnx")
+        return importlib.import_module(f"graphfw.{name}") if is_module else None
 
     __getattr__, __dir__ = _hints_for_module("gf", __name__, __all__, _lazy)

@@ -52,6 +52,7 @@ ALLOWED = {
     },  # io: see test_runtime_and_io
     "nn": CORE,
     "optim": CORE,
+    "distributions": CORE,
     "data": CORE,
     "io": CORE,
     "onnx": CORE | {"__init__", "runtime"},  # a library on top of the public names
@@ -85,7 +86,7 @@ ORDER = (
     {"transforms", "linalg", "fft", "special"},
     {"passes"},
     {"runtime"},
-    {"nn", "optim", "data", "io", "extend"},
+    {"nn", "optim", "distributions", "data", "io", "extend"},
     {"cli"},
     {"__init__", "__main__", "_modules"},
     {"onnx"},

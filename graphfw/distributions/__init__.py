@@ -1,0 +1,45 @@
+"""Probability distributions over tensors, public as `graphfw.distributions`.
+
+```python
+import graphfw as gf
+
+with gf.Graph() as g:
+    x = gf.placeholder(("n",), name="x")
+    d = gf.distributions.Normal(1.0, 2.0)
+    loss = -gf.mean(d.log_prob(x))
+    noise = d.sample(x.shape)
+```
+"""
+
+from typing import TYPE_CHECKING
+
+from graphfw.distributions.base import Distribution
+from graphfw.distributions.bounded import Beta, Uniform
+from graphfw.distributions.location_scale import (
+    Cauchy,
+    Gumbel,
+    HalfNormal,
+    Laplace,
+    Logistic,
+    LogNormal,
+    Normal,
+    StudentT,
+)
+from graphfw.hints.names import hints_for_module
+
+__all__ = [
+    "Beta",
+    "Cauchy",
+    "Distribution",
+    "Gumbel",
+    "HalfNormal",
+    "Laplace",
+    "LogNormal",
+    "Logistic",
+    "Normal",
+    "StudentT",
+    "Uniform",
+]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.distributions", __name__, __all__)
