@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from graphfw.distributions.base import Distribution
 from graphfw.distributions.bounded import Beta, Uniform
+from graphfw.distributions.classes import Categorical, Multinomial, OneHotCategorical
+from graphfw.distributions.counts import Bernoulli, Binomial, Geometric, Poisson
 from graphfw.distributions.location_scale import (
     Cauchy,
     Gumbel,
@@ -25,20 +27,33 @@ from graphfw.distributions.location_scale import (
     Normal,
     StudentT,
 )
+from graphfw.distributions.positive import Chi2, Exponential, Gamma, Pareto, Weibull
 from graphfw.hints.names import hints_for_module
 
 __all__ = [
+    "Bernoulli",
     "Beta",
+    "Binomial",
+    "Categorical",
     "Cauchy",
+    "Chi2",
     "Distribution",
+    "Exponential",
+    "Gamma",
+    "Geometric",
     "Gumbel",
     "HalfNormal",
     "Laplace",
     "LogNormal",
     "Logistic",
+    "Multinomial",
     "Normal",
+    "OneHotCategorical",
+    "Pareto",
+    "Poisson",
     "StudentT",
     "Uniform",
+    "Weibull",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
