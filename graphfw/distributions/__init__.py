@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from graphfw.distributions.base import Distribution
 from graphfw.distributions.bounded import Beta, Uniform
 from graphfw.distributions.classes import Categorical, Multinomial, OneHotCategorical
+from graphfw.distributions.combined import Independent, MixtureSameFamily
 from graphfw.distributions.counts import Bernoulli, Binomial, Geometric, Poisson
 from graphfw.distributions.location_scale import (
     Cauchy,
@@ -28,6 +29,7 @@ from graphfw.distributions.location_scale import (
     StudentT,
 )
 from graphfw.distributions.positive import Chi2, Exponential, Gamma, Pareto, Weibull
+from graphfw.distributions.vectors import Dirichlet, MultivariateNormal
 from graphfw.hints.names import hints_for_module
 
 __all__ = [
@@ -37,16 +39,20 @@ __all__ = [
     "Categorical",
     "Cauchy",
     "Chi2",
+    "Dirichlet",
     "Distribution",
     "Exponential",
     "Gamma",
     "Geometric",
     "Gumbel",
     "HalfNormal",
+    "Independent",
     "Laplace",
     "LogNormal",
     "Logistic",
+    "MixtureSameFamily",
     "Multinomial",
+    "MultivariateNormal",
     "Normal",
     "OneHotCategorical",
     "Pareto",
