@@ -18,6 +18,7 @@ from graphfw.distributions.bounded import Beta, Uniform
 from graphfw.distributions.classes import Categorical, Multinomial, OneHotCategorical
 from graphfw.distributions.combined import Independent, MixtureSameFamily
 from graphfw.distributions.counts import Bernoulli, Binomial, Geometric, Poisson
+from graphfw.distributions.kl import kl_divergence, register_kl
 from graphfw.distributions.location_scale import (
     Cauchy,
     Gumbel,
@@ -29,10 +30,19 @@ from graphfw.distributions.location_scale import (
     StudentT,
 )
 from graphfw.distributions.positive import Chi2, Exponential, Gamma, Pareto, Weibull
+from graphfw.distributions.transforms import (
+    AffineTransform,
+    ExpTransform,
+    SigmoidTransform,
+    TanhTransform,
+    Transform,
+    TransformedDistribution,
+)
 from graphfw.distributions.vectors import Dirichlet, MultivariateNormal
 from graphfw.hints.names import hints_for_module
 
 __all__ = [
+    "AffineTransform",
     "Bernoulli",
     "Beta",
     "Binomial",
@@ -41,6 +51,7 @@ __all__ = [
     "Chi2",
     "Dirichlet",
     "Distribution",
+    "ExpTransform",
     "Exponential",
     "Gamma",
     "Geometric",
@@ -57,9 +68,15 @@ __all__ = [
     "OneHotCategorical",
     "Pareto",
     "Poisson",
+    "SigmoidTransform",
     "StudentT",
+    "TanhTransform",
+    "Transform",
+    "TransformedDistribution",
     "Uniform",
     "Weibull",
+    "kl_divergence",
+    "register_kl",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
