@@ -24,7 +24,7 @@ from tests.support import foreign_names
 
 NAMES = foreign_names.read()
 OWN = {"gf": gf, "gf.nn": gf.nn, "gf.nn.init": gf.nn.init, "gf.optim": gf.optim}
-OWN["gf.optim.schedules"] = gf.optim.schedules
+OWN |= {"gf.optim.schedules": gf.optim.schedules, "gf.distributions": gf.distributions}
 
 CALLS = {
     "modules": tables.CALLS,
@@ -78,6 +78,7 @@ OWNERS = {
     "Tensor": gf.Tensor,
     "Module": gf.nn.Module,
     "Optimizer": gf.optim.Optimizer,
+    "Distribution": gf.distributions.Normal(0.0, 1.0),
     "Session": gf.Session(GRAPH),
     "Graph": GRAPH,
     "Plan": gf.Session(GRAPH).compile([]),
