@@ -12,7 +12,7 @@ from graphfw.errors import ArgumentError, GradientError, ShapeError
 from graphfw.hints.calls import ExplainedType, explained
 from graphfw.hints.names import Answering
 from graphfw.ir import concrete
-from graphfw.ir.dtype import DType, promote_all
+from graphfw.ir.dtype import DType, float64, promote_all
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.shape import Requirement, broadcast, shape_text
 from graphfw.ir.tensor import Tensor
@@ -23,6 +23,8 @@ from graphfw.ops.random.draws import ShapeLike, Stream, is_number, named, stream
 
 INF = float("inf")
 NAN = float("nan")
+EULER = 0.5772156649015329
+"""The Euler-Mascheroni constant."""
 
 
 class Distribution(Answering, metaclass=ExplainedType):
@@ -51,6 +53,8 @@ class Distribution(Answering, metaclass=ExplainedType):
     _answers_as = "Distribution"
     _is_reparameterised: ClassVar[bool] = False
     """Whether gradients flow through draws to all parameters."""
+    _cancels: ClassVar[bool] = False
+    """Whether formulas subtract large numbers that are near each other, so they need float64."""
 
     batch_shape: Shape
     event_shape: Shape
@@ -148,7 +152,7 @@ class Distribution(Answering, metaclass=ExplainedType):
             ShapeError: It is not of the event shape, or does not broadcast with the batch shape.
         """
         x, to = self._checked("log_prob", value, self.event_shape)
-        return converted(self._in(wide_dtype(to))._log_prob_everywhere(x), to)
+        return converted(self._in(self._wide_dtype(to))._log_prob_everywhere(x), to)
 
     @explained
     def cdf(self, value: TensorLike) -> Tensor:
@@ -162,7 +166,7 @@ class Distribution(Answering, metaclass=ExplainedType):
             ShapeError: The value does not broadcast with the batch shape.
         """
         x, to = self._checked("cdf", value, self.event_shape)
-        return converted(self._in(wide_dtype(to))._cdf(x), to)
+        return converted(self._in(self._wide_dtype(to))._cdf(x), to)
 
     @explained
     def icdf(self, probability: TensorLike) -> Tensor:
@@ -176,7 +180,7 @@ class Distribution(Answering, metaclass=ExplainedType):
             ShapeError: The probability does not broadcast with the batch shape.
         """
         p, to = self._checked("icdf", probability, self.event_shape)
-        return converted(self._in(wide_dtype(to))._icdf(p), to)
+        return converted(self._in(self._wide_dtype(to))._icdf(p), to)
 
     @explained
     def entropy(self) -> Tensor:
@@ -263,8 +267,12 @@ class Distribution(Answering, metaclass=ExplainedType):
 
     # What they share.
 
+    def _wide_dtype(self, dtype: DType) -> DType:
+        """Return the dtype to compute results of a dtype in."""
+        return float64 if self._cancels else wide_dtype(dtype)
+
     def _wide(self) -> Self:
-        return self._in(wide_dtype(self._float))
+        return self._in(self._wide_dtype(self._float))
 
     def _spread(self, result: Tensor, shape: Shape) -> Tensor:
         return converted(F.broadcast_to(result, shape), self._float)
@@ -310,7 +318,7 @@ class Distribution(Answering, metaclass=ExplainedType):
         if not tensor.dtype.is_floating:
             return tensor, self._float
         to = promote_all((self._float, tensor.dtype))
-        return converted(tensor, wide_dtype(to)), to
+        return converted(tensor, self._wide_dtype(to)), to
 
     def _missing(self, what: str) -> ArgumentError:
         """Return the error of a result that has no closed form."""
@@ -426,3 +434,17 @@ def one_of(what: str, **given: TensorLike | None) -> tuple[str, TensorLike]:
     message = f"{what}: {'both' if len(some) > 1 else 'none'} of {' and '.join(given)} are given"
     demand(len(some) == 1, message, fix=f"pass {names}")
     return next(iter(some.items()))
+
+
+def log_of_chance(p: Tensor) -> Tensor:
+    """Return the logarithm of probabilities: -inf of 0, with a gradient of 0."""
+    is_none = p == 0
+    return F.where(is_none, -INF, F.log(F.where(is_none, 1.0, p)))
+
+
+def times_log(weight: Tensor, log: Tensor) -> Tensor:
+    """Return the product of a weight and a logarithm, 0 where the weight is 0.
+
+    There the logarithm, which may be -inf, takes no part in gradients either.
+    """
+    return weight * F.where(weight == 0, 0.0, log)

@@ -102,6 +102,7 @@ class Beta(Distribution):
     """
 
     _is_reparameterised = True
+    _cancels = True
 
     a: Tensor
     """How strongly it is drawn to 1."""

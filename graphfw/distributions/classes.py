@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphfw.distributions.base import Distribution, Range, demand_range, one_of, parameters
+from graphfw.distributions.base import (
+    Distribution,
+    Range,
+    demand_range,
+    log_of_chance,
+    one_of,
+    parameters,
+    times_log,
+)
 from graphfw.distributions.counts import checked_count, log_choices
 from graphfw.errors import ArgumentError, DTypeError, ShapeError
 from graphfw.ir.dtype import int64
@@ -60,10 +68,10 @@ class _OfClasses(Distribution):
         """The logarithms of the probabilities.  -> [*batch_shape, K]"""
         if self._has_logits:
             return F.log_softmax(self._weights, axis=-1)
-        return F.log(self.probs)
+        return log_of_chance(self.probs)
 
     def _entropy(self) -> Tensor:
-        return F.sum(F.entr(self.probs), axis=-1)
+        return -F.sum(times_log(self.probs, self.logits), axis=-1)
 
 
 class Categorical(_OfClasses):
@@ -188,6 +196,8 @@ class Multinomial(_OfClasses):
     Tensor([2., 6.], dtype=float32)
     """
 
+    _cancels = True
+
     def __init__(self, count: Any, *, probs: TensorLike = None, logits: TensorLike = None) -> None:
         self.count = checked_count("Multinomial", count)
         super().__init__(probs, logits, is_vector=True)
@@ -208,9 +218,7 @@ class Multinomial(_OfClasses):
 
     def _log_prob(self, x: Tensor) -> Tensor:
         ways = F.lgamma(self._draws + 1) - F.sum(F.lgamma(x + 1), axis=-1)
-        if not self._has_logits:
-            return ways + F.sum(F.xlogy(x, self.probs), axis=-1)
-        return ways + F.sum(F.where(x == 0, 0.0, x * self.logits), axis=-1)
+        return ways + F.sum(times_log(x, self.logits), axis=-1)
 
     def _entropy(self) -> Tensor:
         # -log n! + n H(classes) + the mean of log k! for each class, whose count k is binomial.

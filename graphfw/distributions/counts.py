@@ -13,6 +13,7 @@ from graphfw.distributions.base import (
     demand_range,
     one_of,
     parameters,
+    times_log,
 )
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, bool_, int64
@@ -78,13 +79,8 @@ class _OfChance(Distribution):
     def _log_chance(self, yes: Tensor, no: Tensor) -> Tensor:
         """Return the logarithm of the chance of so many events and so many opposites."""
         if self._has_logits:
-            return _times(yes, self._log_yes) + _times(no, self._log_no)
+            return times_log(yes, self._log_yes) + times_log(no, self._log_no)
         return F.xlogy(yes, self._chance) + F.xlog1py(no, -self._chance)
-
-
-def _times(count: Tensor, log: Tensor) -> Tensor:
-    """Return the product, 0 where there is nothing of a chance that may be 0."""
-    return F.where(count == 0, 0.0, count * log)
 
 
 def _is_no_count(x: Tensor) -> Tensor:
@@ -220,6 +216,8 @@ class Binomial(_OfChance):
     Tensor(2.5, dtype=float32)
     """
 
+    _cancels = True
+
     def __init__(self, count: Any, *, probs: TensorLike = None, logits: TensorLike = None) -> None:
         self.count = checked_count("Binomial", count)
         super().__init__(probs, logits, int64)
@@ -283,6 +281,8 @@ class Poisson(Distribution):
     >>> gf.distributions.Poisson(2.5).variance
     Tensor(2.5, dtype=float32)
     """
+
+    _cancels = True
 
     rate: Tensor
     """The mean."""

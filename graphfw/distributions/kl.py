@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from graphfw.distributions.base import INF, Distribution
+from graphfw.distributions.base import EULER, INF, Distribution, times_log
 from graphfw.distributions.bounded import Beta, Uniform
 from graphfw.distributions.classes import Categorical, OneHotCategorical
 from graphfw.distributions.combined import Independent
@@ -27,15 +27,13 @@ from graphfw.ir.functions import CALLED as F
 from graphfw.ir.shape import Requirement, broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import as_tensor, converted
-from graphfw.ops.composed import demand, wide_dtype
+from graphfw.ops.composed import demand
 
 __all__ = ["kl_divergence", "register_kl"]
 
 Formula: TypeAlias = Callable[[Any, Any], Tensor]
 
 _FORMULAS: dict[tuple[type, type], Formula] = {}
-
-_EULER = 0.5772156649015329
 
 
 @explained
@@ -116,7 +114,8 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
         message = f"kl_divergence: the batch shapes of {names}, {shapes}, don't broadcast"
         raise ShapeError(message, fix=failed.fix) from None
     to = promote_all((p._float, q._float))
-    result = found(p._in(wide_dtype(to)), q._in(wide_dtype(to)))
+    wide = promote_all((p._wide_dtype(to), q._wide_dtype(to)))
+    result = found(p._in(wide), q._in(wide))
     return converted(F.broadcast_to(result, batch), to)
 
 
@@ -163,7 +162,7 @@ def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     ratio = p.scale / q.scale
     off = (p.loc - q.loc) / q.scale
     moment = F.exp(F.lgamma(1 + ratio) - off)  # the mean of exp(-z) of q
-    return -F.log(ratio) - (1 + _EULER) + off + ratio * _EULER + moment
+    return -F.log(ratio) - (1 + EULER) + off + ratio * EULER + moment
 
 
 @register_kl(Uniform, Uniform)
@@ -242,9 +241,7 @@ def _categorical(p: Categorical | OneHotCategorical, q: Categorical | OneHotCate
     first, second = p._weights.shape[-1], q._weights.shape[-1]
     message = f"kl_divergence: {first} classes and {second} classes"
     demand(first == second, message, fix="give both the same classes", error=ShapeError)
-    probs = p.probs
-    terms = F.where(probs == 0, 0.0, probs * (p.logits - q.logits))
-    return F.sum(terms, axis=-1)
+    return F.sum(times_log(p.probs, p.logits - q.logits), axis=-1)
 
 
 @register_kl(MultivariateNormal, MultivariateNormal)

@@ -6,6 +6,7 @@ import math
 from typing import ClassVar
 
 from graphfw.distributions.base import (
+    EULER,
     INF,
     NAN,
     POSITIVE,
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-_EULER = 0.5772156649015329
 
 
 class _LocationScale(Distribution):
@@ -259,10 +259,10 @@ class Gumbel(_LocationScale):
         return -F.log(-F.log(p))
 
     def _standard_entropy(self) -> Tensor | float:
-        return 1 + _EULER
+        return 1 + EULER
 
     def _mean(self) -> Tensor:
-        return self.loc + _EULER * self.scale
+        return self.loc + EULER * self.scale
 
 
 class Logistic(_LocationScale):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphfw.distributions.base import (
+    EULER,
     INF,
     POSITIVE,
     Distribution,
@@ -19,8 +20,6 @@ from graphfw.ops.args import TensorLike
 from graphfw.ops.random.draws import Stream
 
 __all__ = ["Chi2", "Exponential", "Gamma", "Pareto", "Weibull"]
-
-_EULER = 0.5772156649015329
 
 
 class _Scaled(Distribution):
@@ -117,6 +116,8 @@ class Gamma(_Scaled):
     >>> gf.distributions.Gamma(2.0, scale=3.0).mean
     Tensor(6., dtype=float32)
     """
+
+    _cancels = True
 
     concentration: Tensor
     """The shape parameter."""
@@ -222,7 +223,7 @@ class Weibull(_Scaled):
 
     def _entropy(self) -> Tensor:
         k = self.concentration
-        return _EULER * (1 - 1 / k) + F.log(self.scale / k) + 1
+        return EULER * (1 - 1 / k) + F.log(self.scale / k) + 1
 
     def _mean(self) -> Tensor:
         return self.scale * F.exp(F.lgamma(1 + 1 / self.concentration))

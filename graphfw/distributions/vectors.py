@@ -49,6 +49,7 @@ class Dirichlet(Distribution):
     """
 
     _is_reparameterised = True
+    _cancels = True
 
     concentration: Tensor
     """How much weight each class has."""

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from scipy import stats
 
 import graphfw as gf
 from tests.distributions.cases import CONTINUOUS, COUNTS, NUMBERS, Case, computed
@@ -37,7 +38,7 @@ def test_log_prob(name: str) -> None:
 def test_values_that_are_never_drawn(name: str) -> None:
     """They have the probability 0, and gradients without NaN."""
     case = NUMBERS[name]
-    x = np.array([-7.25, -1.0, -0.5, 0.25, 2.5, 13.0, 40.0]).reshape(-1, 1, 1)
+    x = np.array([-7.25, -1.0, -0.5, 0.0, 0.25, 2.5, 13.0, 40.0]).reshape(-1, 1, 1)
     parameters = [gf.asarray(p) for p in case.parameters()]
     got = case.ours(*parameters).log_prob(x)
     exact = exact_log_prob(name, case, x)
@@ -189,6 +190,26 @@ def test_empty_batches(name: str) -> None:
     d = case.ours(*[np.ones((0, 3)) * 0.5 for _ in case.ranges][:1] * len(case.ranges))
     assert d.log_prob(0.5).numpy().shape == (0, 3)
     assert d.sample((2,)).numpy().shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("d", "exact", "x"),
+    [
+        (gf.distributions.Poisson(1e6), stats.poisson(1e6), 1_001_000.0),
+        (gf.distributions.Gamma(1e5), stats.gamma(1e5), 1e5 + 100),
+        (gf.distributions.Beta(2.0**14, 2.0**15), stats.beta(2.0**14, 2.0**15), 0.333984375),
+        (gf.distributions.Binomial(10**6, probs=0.25), stats.binom(10**6, 0.25), 250_100.0),
+        (gf.distributions.StudentT(2.0**20), stats.t(2.0**20), 1.5),
+    ],
+    ids=["Poisson", "Gamma", "Beta", "Binomial", "StudentT"],
+)
+def test_large_parameters_in_float32(d: Any, exact: Any, x: float) -> None:
+    """Their formulas subtract numbers a million times as large as the result."""
+    log = exact.logpmf(x) if hasattr(exact.dist, "pmf") else exact.logpdf(x)
+    assert d.log_prob(x).dtype is gf.float32
+    assert float(d.log_prob(x)) == pytest.approx(log, rel=1e-6)
+    if not isinstance(d, gf.distributions.Poisson | gf.distributions.Binomial):
+        assert float(d.entropy()) == pytest.approx(exact.entropy(), rel=1e-5)
 
 
 def test_chances_of_0_and_1() -> None:

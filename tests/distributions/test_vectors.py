@@ -43,6 +43,26 @@ def test_categorical(kind: str) -> None:
     np.testing.assert_allclose(share(drawn, 4), PROBS, atol=0.03)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_classes_that_are_masked_have_finite_gradients(kind: str) -> None:
+    """Logits of -inf, or so low that a probability rounds to 0, as in masks of actions."""
+    logits = np.array([0.0, 1.0, -np.inf, -300.0], np.float32)
+
+    def build(given: Any) -> list[Any]:
+        d = D.Categorical(**{kind: given})
+        vector, other = D.OneHotCategorical(**{kind: given}), D.Categorical(logits=gf.zeros(4))
+        counts = D.Multinomial(2, **{kind: given})
+        results = [d.log_prob(1), d.entropy(), vector.log_prob([1, 0, 0, 0])]
+        results += [D.kl_divergence(d, other), D.kl_divergence(d, d), counts.log_prob([1, 1, 0, 0])]
+        return [*results, *[gf.grad(r, given) for r in results]]
+
+    given = logits if kind == "logits" else np.exp(logits)
+    results = [r.numpy() for r in build(gf.asarray(given))]
+    assert np.isfinite(np.concatenate([np.ravel(r) for r in results])).all()
+    p = np.exp(logits[:2]) / np.exp(logits[:2]).sum()
+    np.testing.assert_allclose(results[1], stats.entropy(p), rtol=1e-5)
+
+
 def test_classes_are_integers_and_have_no_mean() -> None:
     d = D.Categorical(probs=[0.5, 0.5])
     with pytest.raises(gf.DTypeError, match="classes are integers, not float32"):
@@ -139,7 +159,8 @@ def triangle() -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["scale_tril", "covariance"])
-def test_multivariate_normal(kind: str) -> None:
+def test_multivariate_normal(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # no random sample is positive definite
     lower = triangle()
     covariance = lower @ lower.swapaxes(-1, -2)
     loc, x = np.array([1.0, -2.0, 0.5]), np.random.default_rng(6).normal(size=(5, 1, 3))
@@ -253,5 +274,9 @@ def test_mixture_of_vectors() -> None:
     assert float(d.log_prob(x)) == pytest.approx(np.log(np.dot([0.25, 0.75], density)))
     np.testing.assert_allclose(d.mean.numpy(), [1.5, 0.75])
     np.testing.assert_allclose(d.variance.numpy(), [0.25 + 9 - 2.25, 0.25 + 0.75 - 0.5625])
+    outside = D.MixtureSameFamily(
+        D.Categorical(probs=[0.5, 0.5]), D.Uniform([0.0, 1.0], loc[1] + 2)
+    )
+    assert np.isneginf(outside.log_prob([-1.0, 9.0]).numpy()).all()
     with pytest.raises(gf.GradientError, match=r"MixtureSameFamily\.rsample"):
         d.rsample()
