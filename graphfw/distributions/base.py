@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -128,13 +129,13 @@ class Distribution(Answering, metaclass=ExplainedType):
             GradientError: Draws have no such gradients.
             ShapeError: `shape` is no shape.
         """
-        demand(
-            self.has_rsample,
-            f"{type(self).__name__}.rsample: no gradient flows through draws to the parameters",
-            fix="use sample, and the gradient of gf.stop_gradient(reward) * d.log_prob(x); "
-            f"rsample is a method of {', '.join(sorted(_reparameterised(Distribution)))}",
-            error=GradientError,
-        )
+        if not self.has_rsample:
+            others = ", ".join(sorted(_reparameterised(Distribution.__subclasses__())))
+            raise GradientError(
+                f"{type(self).__name__}.rsample: no gradient flows through draws to the parameters",
+                fix="use sample, and the gradient of gf.stop_gradient(reward) * d.log_prob(x); "
+                f"rsample is a method of {others}",
+            )
         return self._drawn("rsample", shape, name)
 
     @explained
@@ -165,7 +166,9 @@ class Distribution(Answering, metaclass=ExplainedType):
             DTypeError: The value is complex.
             ShapeError: The value does not broadcast with the batch shape.
         """
-        x, to = self._checked("cdf", value, self.event_shape)
+        if self.event_shape:
+            raise self._missing("cdf")
+        x, to = self._checked("cdf", value, ())
         return converted(self._in(self._wide_dtype(to))._cdf(x), to)
 
     @explained
@@ -179,7 +182,9 @@ class Distribution(Answering, metaclass=ExplainedType):
             DTypeError: The probability is complex.
             ShapeError: The probability does not broadcast with the batch shape.
         """
-        p, to = self._checked("icdf", probability, self.event_shape)
+        if self.event_shape:
+            raise self._missing("icdf")
+        p, to = self._checked("icdf", probability, ())
         return converted(self._in(self._wide_dtype(to))._icdf(p), to)
 
     @explained
@@ -214,12 +219,13 @@ class Distribution(Answering, metaclass=ExplainedType):
 
     # What subclasses define. They compute in a dtype of 32 bits or more, and shapes are checked.
 
+    @abc.abstractmethod
     def _draw(self, dims: Shape, path: Stream) -> Tensor:
-        """Return draws of the shape [*dims, *event_shape]; dims are more than the batch shape."""
-        raise self._missing("sample")
+        """Return draws of the shape [*dims, *event_shape]; dims end in the batch shape."""
 
+    @abc.abstractmethod
     def _log_prob(self, x: Tensor) -> Tensor:
-        raise self._missing("log_prob")
+        """Return the logarithm of the density or probability of values that are drawn."""
 
     def _outside(self, x: Tensor) -> Tensor | None:
         """Return where values are never drawn; None where all numbers are."""
@@ -322,7 +328,8 @@ class Distribution(Answering, metaclass=ExplainedType):
 
     def _missing(self, what: str) -> ArgumentError:
         """Return the error of a result that has no closed form."""
-        estimate = _ESTIMATES.get(what, "")
+        is_of_vectors = what in ("cdf", "icdf") and self.event_shape
+        estimate = "" if is_of_vectors else _ESTIMATES.get(what, "")
         fix = f"estimate it from draws: {estimate}" if estimate else ""
         return ArgumentError(f"{type(self).__name__}.{what}: there is none in closed form", fix=fix)
 
@@ -336,12 +343,12 @@ _ESTIMATES = {
 }
 
 
-def _reparameterised(cls: type[Distribution]) -> Iterator[str]:
-    """Yield the names of the distributions that have `rsample`, whatever they are made of."""
-    for kind in cls.__subclasses__():
+def _reparameterised(kinds: Iterable[type[Distribution]]) -> Iterator[str]:
+    """Yield the names of the classes, and of their subclasses, whose draws have gradients."""
+    for kind in kinds:
         if kind._is_reparameterised and not kind.__name__.startswith("_"):
             yield kind.__name__
-        yield from _reparameterised(kind)
+        yield from _reparameterised(kind.__subclasses__())
 
 
 class Range(NamedTuple):

@@ -58,10 +58,10 @@ def register_kl(p: type[Distribution], q: type[Distribution]) -> Callable[[Formu
     >>> D.kl_divergence(D.Uniform(0.0, 1.0), D.Exponential(rate=2.0)).shape
     ()
     """
-    kinds: tuple[Any, ...] = (p, q)
-    for kind in kinds:
+    kinds: dict[str, Any] = {"p": p, "q": q}
+    for label, kind in kinds.items():
         is_kind = isinstance(kind, type) and issubclass(kind, Distribution)
-        message = f"register_kl: {kind!r} is no class of distributions"
+        message = f"register_kl: {label} is {a_type(kind)}, not a class of distributions"
         demand(is_kind, message, fix="write @register_kl(Normal, Laplace) in front of a function")
 
     def register(formula: Formula) -> Formula:

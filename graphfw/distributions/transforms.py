@@ -9,7 +9,7 @@ from typing import Any
 
 from graphfw.distributions.base import INF, Distribution, Range, batch_of, demand_range, parameters
 from graphfw.errors import ShapeError, a_type
-from graphfw.hints.calls import ExplainedType
+from graphfw.hints.calls import ExplainedType, explained
 from graphfw.ir.dtype import DType, promote_all
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.shape import Requirement, broadcast, shape_text
@@ -31,6 +31,7 @@ __all__ = [
 _NOT_ZERO = Range("other than 0", lambda v: v != 0, "a factor of 0 has no inverse")
 
 
+@explained
 class Transform(metaclass=ExplainedType):
     """The base of functions of single numbers that rise, or fall, everywhere.
 
@@ -61,6 +62,9 @@ class Transform(metaclass=ExplainedType):
     dtype: DType | None = None
     """The dtype of the parameters."""
 
+    def __init__(self) -> None:
+        pass
+
     @abc.abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Return the function of x, element by element."""
@@ -78,6 +82,7 @@ class Transform(metaclass=ExplainedType):
         return False
 
 
+@explained
 class AffineTransform(Transform):
     """loc + scale x.
 
@@ -119,6 +124,7 @@ class AffineTransform(Transform):
         return self.scale < 0
 
 
+@explained
 class ExpTransform(Transform):
     """exp(x).
 
@@ -142,6 +148,7 @@ class ExpTransform(Transform):
         return x
 
 
+@explained
 class SigmoidTransform(Transform):
     """The sigmoid, 1 / (1 + exp(-x)).
 
@@ -165,6 +172,7 @@ class SigmoidTransform(Transform):
         return F.log_sigmoid(x) + F.log_sigmoid(-x)
 
 
+@explained
 class TanhTransform(Transform):
     """tanh(x).
 

@@ -39,6 +39,20 @@ all is in gf.distributions itself
 DISTRIBUTION_TEXTS = """
 write d.std
     stddev
+write gf.exp(d.log_prob(x))
+    prob
+write gf.log(d.cdf(x))
+    log_cdf
+write 1 - d.cdf(x)
+    survival_function
+write gf.log1p(-d.cdf(x))
+    log_survival_function
+write d.icdf(p)
+    quantile
+write gf.distributions.kl_divergence(d, other)
+    kl_divergence
+write d.entropy() + gf.distributions.kl_divergence(d, other)
+    cross_entropy
 write gf.broadcast_to for the parameters: those of a distribution give its batch shape
     expand
 write gf.exp(d.entropy())

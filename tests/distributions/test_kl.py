@@ -174,5 +174,5 @@ def test_errors() -> None:
         D.kl_divergence(D.Binomial(3, probs=0.5), D.Binomial(4, probs=0.5))
     with pytest.raises(gf.ArgumentError, match=r"not a distribution|does not fit"):
         D.kl_divergence(normal, gf.zeros(3))
-    with pytest.raises(gf.ArgumentError, match=r"is no class of distributions|does not fit"):
+    with pytest.raises(gf.ArgumentError, match=r"not a class of distributions"):
         D.register_kl(normal, D.Normal)

@@ -193,6 +193,7 @@ SAMPLES = {
         "all.x": X > 0.5,
         "type.dtype": gf.int8,
     },
+    **{"MultivariateNormal.loc": X[0], "covariance": X @ X.mT},
     **{"compress.mask": V > 1, "delete.i": 1, "polar.angle": X, "divmod.y": X, "kthvalue.k": 1},
     **{"cosine_embedding_loss.target": V, "narrow.length": 1, "narrow.start": 0, "fill.value": 1},
 }
