@@ -105,7 +105,7 @@ class Distribution(Answering, metaclass=ExplainedType):
         """Draw. No gradient flows to the parameters.  -> [*shape, *batch_shape, *event_shape]
 
         Args:
-            shape: How many draws: dims, static or symbolic.
+            shape: The shape of so many draws: dims, static or symbolic.
             name: The name of the result and of its stream of random numbers; see `gf.random`.
 
         Raises:
@@ -121,7 +121,7 @@ class Distribution(Answering, metaclass=ExplainedType):
         -> [*shape, *batch_shape, *event_shape]
 
         Args:
-            shape: How many draws: dims, static or symbolic.
+            shape: The shape of so many draws: dims, static or symbolic.
             name: The name of the result and of its stream of random numbers; see `gf.random`.
 
         Raises:
@@ -217,7 +217,7 @@ class Distribution(Answering, metaclass=ExplainedType):
         shape = (*self.batch_shape, *self.event_shape)
         return converted(F.broadcast_to(self._wide()._mode(), shape), self.dtype)
 
-    # What subclasses define. They compute in a dtype of 32 bits or more, and shapes are checked.
+    # Formulas of subclasses, for checked shapes, in a dtype of 32 bits or more.
 
     @abc.abstractmethod
     def _draw(self, dims: Shape, path: Stream) -> Tensor:
@@ -271,7 +271,7 @@ class Distribution(Answering, metaclass=ExplainedType):
             setattr(made, name, converted(getattr(self, name), dtype))
         return made
 
-    # What they share.
+    # Checks and conversions around them.
 
     def _wide_dtype(self, dtype: DType) -> DType:
         """Return the dtype to compute results of a dtype in."""
@@ -355,9 +355,9 @@ class Range(NamedTuple):
     """A condition on a parameter's values.
 
     Attributes:
-        text: How an error says it: "above 0".
+        text: The words of an error: "above 0".
         holds: Given a NumPy array, returns where it holds.
-        fix: How to make any number fulfil it.
+        fix: The way to make any number fulfil it.
     """
 
     text: str
@@ -388,7 +388,7 @@ def batch_of(what: str, operands: Mapping[str, Tensor], *, event: int = 0) -> Sh
     Args:
         what: The distribution.
         operands: The parameters by their labels.
-        event: How many last dims of each are no batch dims.
+        event: The number of last dims of each that are no batch dims.
 
     Raises:
         ShapeError: They don't broadcast.

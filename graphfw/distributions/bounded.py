@@ -23,7 +23,7 @@ __all__ = ["Beta", "Uniform"]
 
 
 class Uniform(Distribution):
-    """All values from low to high, equally likely.
+    """The uniform distribution: all values from low to high, equally likely.
 
     Args:
         low: The least value; a tensor, an array or a number.
@@ -88,8 +88,8 @@ class Beta(Distribution):
     """The beta distribution on [0, 1]: x^(a-1) (1-x)^(b-1), up to a factor.
 
     Args:
-        a: How strongly it is drawn to 1, above 0; a tensor, an array or a number.
-        b: How strongly to 0; the same.
+        a: The weight of 1, above 0; a tensor, an array or a number.
+        b: The weight of 0; the same.
 
     Raises:
         ArgumentError: a or b is known and not above 0.
@@ -105,9 +105,9 @@ class Beta(Distribution):
     _cancels = True
 
     a: Tensor
-    """How strongly it is drawn to 1."""
+    """The weight of 1."""
     b: Tensor
-    """How strongly it is drawn to 0."""
+    """The weight of 0."""
 
     def __init__(self, a: TensorLike, b: TensorLike) -> None:
         tensors = parameters("Beta", a=a, b=b)

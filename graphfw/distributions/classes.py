@@ -75,7 +75,7 @@ class _OfClasses(Distribution):
 
 
 class Categorical(_OfClasses):
-    """The classes 0, 1, 2, … with a probability each.
+    """The categorical distribution: the classes 0, 1, 2, … with a probability each.
 
     Args:
         probs: The probabilities, [*batch_shape, K], or numbers that are proportional to them.
@@ -131,7 +131,7 @@ class Categorical(_OfClasses):
 
 
 class OneHotCategorical(_OfClasses):
-    """Classes as vectors that are 1 for the class and 0 for the others.
+    """The one-hot categorical distribution: vectors that are 1 for a class and 0 for the others.
 
     Args:
         probs: The probabilities, [*batch_shape, K], or numbers that are proportional to them.
@@ -178,10 +178,10 @@ class OneHotCategorical(_OfClasses):
 
 
 class Multinomial(_OfClasses):
-    """How often each class occurs in a number of draws of classes.
+    """The multinomial distribution: counts of each class in a number of independent draws.
 
     Args:
-        count: How many draws: an int or a dim.
+        count: The number of draws: an int or a dim.
         probs: The probabilities, [*batch_shape, K], or numbers that are proportional to them.
         logits: Their logarithms, up to a constant that is added, instead.
 

@@ -25,7 +25,7 @@ class Independent(Distribution):
 
     Args:
         base: The distribution.
-        ndims: How many of its last batch dims, 0 or more.
+        ndims: The number of its last batch dims that are of one event, 0 or more.
 
     Raises:
         ArgumentError: base is no distribution, or ndims is no number of its batch dims.
@@ -90,7 +90,7 @@ class MixtureSameFamily(Distribution):
     The K distributions are one with K as its last batch dim.
 
     Args:
-        mixture: How likely each is: a `Categorical` of K classes.
+        mixture: The probability of each: a `Categorical` of K classes.
         components: A distribution of the batch shape [*B, K].
 
     Raises:

@@ -88,7 +88,7 @@ def _is_no_count(x: Tensor) -> Tensor:
 
 
 class Bernoulli(_OfChance):
-    """True with a probability, else False.
+    """The Bernoulli distribution: True with a probability, else False.
 
     Args:
         probs: The probability of True; a tensor, an array or a number from 0 to 1.
@@ -132,7 +132,7 @@ class Bernoulli(_OfChance):
 
 
 class Geometric(_OfChance):
-    """How many failures there are before the first success: 0, 1, 2, …
+    """The geometric distribution: the number of failures before the first success, 0, 1, 2, …
 
     The probability of k is p (1 - p)^k. SciPy counts the success, too.
 
@@ -199,10 +199,10 @@ def log_choices(count: Tensor, chosen: Tensor) -> Tensor:
 
 
 class Binomial(_OfChance):
-    """How often an event occurs in a number of tries: the probability of k is that of k events.
+    """The binomial distribution: the number of independent tries in which an event occurs.
 
     Args:
-        count: How many tries: an int or a dim.
+        count: The number of tries: an int or a dim.
         probs: The probability of the event; a tensor, an array or a number from 0 to 1.
         logits: Its logit, the logarithm of the odds, instead.
 
@@ -268,7 +268,7 @@ class Binomial(_OfChance):
 
 
 class Poisson(Distribution):
-    """How many events there are, where `rate` are expected: rate^k exp(-rate) / k!.
+    """The Poisson distribution of counts: the probability of k is rate^k exp(-rate) / k!.
 
     Args:
         rate: The mean; a tensor, an array or a number from 0 to 2^53.

@@ -73,10 +73,10 @@ def register_kl(p: type[Distribution], q: type[Distribution]) -> Callable[[Formu
 
 @explained
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """Return how much p differs from q: the mean of log p(x) - log q(x) over draws of p.
+    """Return the Kullback-Leibler divergence of p from q.  -> [*B]
 
-    -> [*B], where both batch shapes broadcast to B. It is 0 where both are the same, and infinite
-    where p draws what q never does.
+    It is the mean of log p(x) - log q(x) over draws x of p; both batch shapes broadcast to B. It
+    is 0 where both are the same, and infinite where p draws values that q never does.
 
     Args:
         p: The distribution that draws.

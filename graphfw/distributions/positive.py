@@ -58,7 +58,7 @@ class Exponential(_Scaled):
     is named.
 
     Args:
-        rate: How many events there are in a unit of time, above 0; a tensor, an array or a number.
+        rate: The number of events in a unit of time, above 0; a tensor, an array or a number.
         scale: The mean, instead of the rate.
 
     Raises:
@@ -105,7 +105,7 @@ class Gamma(_Scaled):
     Args:
         concentration: The distribution's shape parameter, above 0; a tensor, an array or a number.
         rate: The inverse of the scale, above 0; the same.
-        scale: What standard draws are multiplied by, instead of the rate; 1 by default.
+        scale: The factor of standard draws, instead of the rate; 1 by default.
 
     Raises:
         ArgumentError: A parameter is known and not above 0; rate and scale are given.
@@ -160,7 +160,7 @@ class Chi2(Gamma):
     It is `Gamma(freedom / 2, scale=2)`.
 
     Args:
-        freedom: How many numbers there are, above 0; a tensor, an array or a number.
+        freedom: The number of these numbers, above 0; a tensor, an array or a number.
 
     Raises:
         ArgumentError: It is known and not above 0.
@@ -187,7 +187,7 @@ class Weibull(_Scaled):
 
     Args:
         concentration: The distribution's shape parameter, above 0; a tensor, an array or a number.
-        scale: What standard draws are multiplied by, above 0; the same.
+        scale: The factor of standard draws, above 0; the same.
 
     Raises:
         ArgumentError: A parameter is known and not above 0.
@@ -245,7 +245,7 @@ class Pareto(_Scaled):
     """The Pareto distribution: (scale / x)^concentration is the probability to exceed x.
 
     Args:
-        concentration: How fast the tail falls, above 0; a tensor, an array or a number.
+        concentration: The exponent of the tail, above 0; a tensor, an array or a number.
         scale: The least value, above 0; the same.
 
     Raises:
@@ -259,7 +259,7 @@ class Pareto(_Scaled):
     """
 
     concentration: Tensor
-    """How fast the tail falls."""
+    """The exponent of the tail."""
 
     def __init__(self, *, concentration: TensorLike, scale: TensorLike = 1.0) -> None:
         super().__init__(("scale", scale), concentration=concentration)

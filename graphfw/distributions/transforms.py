@@ -87,7 +87,7 @@ class AffineTransform(Transform):
     """loc + scale x.
 
     Args:
-        loc: What is added; a tensor, an array or a number.
+        loc: The offset; a tensor, an array or a number.
         scale: The factor, not 0; the same.
 
     Raises:

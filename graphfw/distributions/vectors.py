@@ -31,12 +31,12 @@ __all__ = ["Dirichlet", "MultivariateNormal"]
 
 
 class Dirichlet(Distribution):
-    """Probabilities of K classes, which add up to 1: the product of x^(concentration - 1).
+    """The Dirichlet distribution of K probabilities: the product of x^(concentration - 1).
 
     `log_prob` takes it that values add up to 1.
 
     Args:
-        concentration: How much weight each class has, above 0: [*batch_shape, K].
+        concentration: The weight of each class, above 0: [*batch_shape, K].
 
     Raises:
         ArgumentError: It is known and not above 0.
@@ -52,7 +52,7 @@ class Dirichlet(Distribution):
     _cancels = True
 
     concentration: Tensor
-    """How much weight each class has."""
+    """The weight of each class."""
 
     def __init__(self, concentration: TensorLike) -> None:
         tensors = parameters("Dirichlet", concentration=concentration)
