@@ -65,7 +65,7 @@ class Uniform(Distribution):
         return self.low
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        return -F.log(self.high - self.low)
+        return F.where(F.isnan(x), x, -F.log(self.high - self.low))  # gradients find their way to x
 
     def _cdf(self, x: Tensor) -> Tensor:
         return F.clip((x - self.low) / (self.high - self.low), 0.0, 1.0)

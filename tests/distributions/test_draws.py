@@ -44,7 +44,7 @@ def test_gradients_of_rsample(name: str) -> None:
     parameters = [p[:1, :1] if p.ndim == 2 else p[:1] for p in case.parameters()]
 
     def build(*args: Any) -> Any:
-        each = [gf.broadcast_to(p, (5 * COUNT, 1)) for p in args]
+        each = [gf.broadcast_to(p, (2 * COUNT, 1)) for p in args]
         d = case.ours(*each)
         assert d.has_rsample
         return gf.grad(gf.sum(gf.tanh(d.rsample())), each)

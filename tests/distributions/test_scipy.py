@@ -157,6 +157,22 @@ def test_gradients_of_log_prob(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
+def test_gradients_by_the_value(name: str) -> None:
+    case = CONTINUOUS[name]
+    d, at = case.ours(*case.parameters()), values(case, 2)
+    x = gf.asarray(at)
+    gradient = gf.grad(gf.sum(d.log_prob(x)), x).numpy()
+    steps = [d.log_prob(at + step).numpy() for step in (1e-6, -1e-6)]
+    np.testing.assert_allclose(gradient, (steps[0] - steps[1]) / 2e-6, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_nan_gives_nan(name: str) -> None:
+    d = CONTINUOUS[name].ours(*CONTINUOUS[name].parameters())
+    assert np.isnan(d.log_prob(np.nan).numpy()).all()
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_the_slope_of_the_cdf_is_the_density(name: str) -> None:
     case = CONTINUOUS[name]
     if "cdf" in case.lacks:
