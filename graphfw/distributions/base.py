@@ -328,19 +328,21 @@ class Distribution(Answering, metaclass=ExplainedType):
 
     def _missing(self, what: str) -> ArgumentError:
         """Return the error of a result that has no closed form."""
+        message = f"{type(self).__name__}.{what}: there is none in closed form"
         is_of_vectors = what in ("cdf", "icdf") and self.event_shape
-        estimate = "" if is_of_vectors else _ESTIMATES.get(what, "")
-        fix = f"estimate it from draws: {estimate}" if estimate else ""
-        return ArgumentError(f"{type(self).__name__}.{what}: there is none in closed form", fix=fix)
+        return ArgumentError(message, fix=_OF_VECTORS if is_of_vectors else _FIXES[what])
 
 
-_ESTIMATES = {
-    "entropy": "-gf.mean(d.log_prob(d.sample((1000,))), axis=0)",
-    "mean": "gf.mean(d.sample((1000,)), axis=0)",
-    "variance": "gf.var(d.sample((1000,)), axis=0)",
-    "cdf": "gf.mean(gf.astype(d.sample((1000,)) <= value, gf.float32), axis=0)",
-    "icdf": "gf.quantile(d.sample((1000,)), p, axis=0)",
+_FIXES = {
+    "entropy": "estimate it from draws: -gf.mean(d.log_prob(d.sample((1000,))), axis=0)",
+    "mean": "estimate it from draws: gf.mean(d.sample((1000,)), axis=0)",
+    "variance": "estimate it from draws: gf.var(d.sample((1000,)), axis=0)",
+    "mode": "look for the greatest d.log_prob(x), by its gradient",
+    "cdf": "estimate it from draws: gf.mean(gf.astype(d.sample((1000,)) <= value, gf.float32), "
+    "axis=0)",
+    "icdf": "estimate it from draws: gf.quantile(d.sample((1000,)), p, axis=0)",
 }
+_OF_VECTORS = "distributions of numbers have it: take that of one element"
 
 
 def _reparameterised(kinds: Iterable[type[Distribution]]) -> Iterator[str]:

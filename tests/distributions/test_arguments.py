@@ -92,7 +92,7 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
     (lambda: D.Pareto(scale=2.0, alpha=3.0), gf.CallError, "Pareto: ",
      "gf.distributions.Pareto(concentration=3.0, scale=2.0)"),
     (lambda: D.Dirichlet([1.0, 1.0]).cdf([0.5, 0.5]), gf.ArgumentError,
-     "Dirichlet.cdf: there is none in closed form", ""),
+     "Dirichlet.cdf: there is none in closed form", "distributions of numbers"),
     (lambda: D.Normal(0.0, 1.0).cumulative, AttributeError, "has no attribute 'cumulative'", ""),
     (lambda: D.VonMises, AttributeError, "gf.distributions has no name 'VonMises'", ""),
 ]  # fmt: skip
