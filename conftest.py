@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The processes that tests start would each compile the package's source anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-import graphfw  # noqa: F401  now, with these settings
+import graphfw.distributions  # noqa: F401  now, with these settings; it is imported lazily
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

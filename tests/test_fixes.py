@@ -12,7 +12,7 @@ import graphfw
 from graphfw import errors
 
 PACKAGE = Path(graphfw.__file__).parent
-FOLDERS = ("nn", "ops", "optim", "transforms")
+FOLDERS = ("distributions", "nn", "ops", "optim", "transforms")
 FILES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/**/*.py"))
 FILES += [
     PACKAGE / "ir" / f"{name}.py"

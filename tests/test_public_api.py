@@ -18,6 +18,7 @@ from tests.support import names_page, native_page
 SNAPSHOT = Path(__file__).parent / "public_api.txt"
 MODULES = {
     "graphfw": gf,
+    "graphfw.distributions": gf.distributions,
     "graphfw.errors": gf.errors,
     "graphfw.extend": gf.extend,
     "graphfw.fft": gf.fft,

@@ -116,6 +116,13 @@ AdamW(lr=None, *, beta_1=0.9, beta_2, eps=None, weight_decay=None): \
 gf.optim.AdamW(lr, betas=(beta_1, beta_2), eps=eps, weight_decay=weight_decay)
 Adam(lr, beta1: number, beta2: number, eps=None): gf.optim.Adam(lr, betas=(beta1, beta2), eps=eps)
 
+# Distributions.
+Weibull(scale, k): gf.distributions.Weibull(concentration=k, scale=scale)
+Pareto(scale, k): gf.distributions.Pareto(concentration=k, scale=scale)
+Pareto(*, scale, alpha): gf.distributions.Pareto(concentration=alpha, scale=scale)
+MultivariateNormal(loc, covariance): \
+gf.distributions.MultivariateNormal(loc, covariance=covariance)
+
 # Layers and losses as functions.
 layer_norm(x, normalized_shape: (a,), weight=None, bias=None, eps=None): \
 gf.layer_norm(x, weight, bias, eps=eps)

@@ -300,7 +300,7 @@ not in graphfw: convert with numpy(), or call Python from the graph: gf.host_cal
     busdaycalendar is_busday char rec recarray strings ma ctypeslib typing test require isnat
     bitwise_count packbits unpackbits
 write gf.random: uniform, normal, exponential
-    binomial multi_normal distributions
+    binomial multi_normal
 printing is NumPy's: np.set_printoptions
     *printoptions
 numbers are computed as they are; gf.Session(g, check_finite=True) finds NaN

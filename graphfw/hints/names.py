@@ -98,6 +98,7 @@ Kind = Literal[
     "Tensor",
     "Module",
     "Optimizer",
+    "Distribution",
     "Selection",
     "Session",
     "Graph",

@@ -21,6 +21,7 @@ _ORDER = (
     "gf.special",
     "gf.optim",
     "gf.optim.schedules",
+    "gf.distributions",
 )
 
 

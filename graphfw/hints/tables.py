@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from graphfw.hints import (
     foreign_arguments,
     foreign_calls,
+    foreign_distributions,
     foreign_forms,
     foreign_methods,
     foreign_names,
@@ -110,6 +111,8 @@ OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf.optim.schedules": (_OPTIM_CALLS, {}),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),
     "Module": ({}, _texts(foreign_methods.MODULE_TEXTS)),
+    "gf.distributions": ({}, _texts(foreign_distributions.DISTRIBUTIONS_TEXTS)),
+    "Distribution": ({}, _texts(foreign_distributions.DISTRIBUTION_TEXTS)),
     "Optimizer": ({}, _texts(foreign_methods.OPTIMIZER_TEXTS)),
     "Selection": (_calls(foreign_methods.SELECTION_CALLS), _texts(foreign_methods.SELECTION_TEXTS)),
     "Session": ({}, _texts(foreign_methods.SESSION_TEXTS)),

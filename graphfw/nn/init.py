@@ -179,7 +179,7 @@ class IdentityMatrix(Initializer):
 
 
 @dataclass(frozen=True)
-class Uniform(Initializer):
+class UniformInitializer(Initializer):
     """Uniform in [low, high)."""
 
     low: float = 0.0
@@ -195,7 +195,7 @@ class Uniform(Initializer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        message = f"Uniform: low={self.low} must be below high={self.high}"
+        message = f"{type(self).__name__}: low={self.low} must be below high={self.high}"
         demand(self.low < self.high, message, fix="name the options: uniform(low=-0.1, high=0.1)")
 
     def draw(self, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -204,14 +204,14 @@ class Uniform(Initializer):
 
 
 @lru_cache
-def spread(fan_in: int) -> Uniform:
+def spread(fan_in: int) -> UniformInitializer:
     """Return the initialiser of layers that are given none: uniform in ±1/sqrt(fan_in)."""
     bound = fan_in**-0.5
-    return Uniform(low=-bound, high=bound)
+    return UniformInitializer(low=-bound, high=bound)
 
 
 @dataclass(frozen=True)
-class Normal(Initializer):
+class NormalInitializer(Initializer):
     """Normal."""
 
     mean: float = 0.0
@@ -236,7 +236,7 @@ class Normal(Initializer):
 
 
 @dataclass(frozen=True)
-class TruncatedNormal(Normal):
+class TruncatedNormal(NormalInitializer):
     """Normal, cut off at mean + low std and mean + high std."""
 
     low: float = -2.0
@@ -432,22 +432,25 @@ INITIALIZERS.update(
             Constant,
             Dirac,
             IdentityMatrix,
-            Normal,
+            NormalInitializer,
             Orthogonal,
             TruncatedNormal,
-            Uniform,
+            UniformInitializer,
             VarianceScaling,
         )
     },
-    Identity=IdentityMatrix,  # as earlier texts write it
+    # As earlier texts write them.
+    Identity=IdentityMatrix,
+    Normal=NormalInitializer,
+    Uniform=UniformInitializer,
 )
 
 zeros = Constant(0.0)
 ones = Constant(1.0)
 constant = Constant()
 identity = IdentityMatrix()
-uniform = Uniform()
-normal = Normal()
+uniform = UniformInitializer()
+normal = NormalInitializer()
 truncated_normal = TruncatedNormal()
 xavier_uniform = VarianceScaling("fan_avg", distribution="uniform")
 xavier_normal = VarianceScaling("fan_avg")

@@ -24,7 +24,7 @@ from tests.support import foreign_names
 
 NAMES = foreign_names.read()
 OWN = {"gf": gf, "gf.nn": gf.nn, "gf.nn.init": gf.nn.init, "gf.optim": gf.optim}
-OWN["gf.optim.schedules"] = gf.optim.schedules
+OWN |= {"gf.optim.schedules": gf.optim.schedules, "gf.distributions": gf.distributions}
 
 CALLS = {
     "modules": tables.CALLS,
@@ -79,6 +79,7 @@ OWNERS = {
     "Tensor": gf.Tensor,
     "Module": gf.nn.Module,
     "Optimizer": gf.optim.Optimizer,
+    "Distribution": gf.distributions.Normal(0.0, 1.0),
     "Session": gf.Session(GRAPH),
     "Graph": GRAPH,
     "Plan": gf.Session(GRAPH).compile([]),
@@ -195,6 +196,7 @@ SAMPLES = {
         "all.x": X > 0.5,
         "type.dtype": gf.int8,
     },
+    **{"MultivariateNormal.loc": X[0], "covariance": X @ X.mT},
     **{"compress.mask": V > 1, "delete.i": 1, "polar.angle": X, "divmod.y": X, "kthvalue.k": 1},
     **{"ctc_loss.x": gf.zeros((2, 1, 3)), "ctc_loss.target": gf.asarray([[1]])},
     **{"input_lengths": gf.asarray([2]), "target_lengths": gf.asarray([1])},

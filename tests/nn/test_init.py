@@ -42,6 +42,15 @@ def test_a_text_of_earlier_versions_names_the_identity():
         np.testing.assert_array_equal(session.run("w"), [[2, 0, 0], [0, 2, 0]])
 
 
+@pytest.mark.parametrize("name", ["normal", "uniform"])
+def test_a_text_of_earlier_versions_names_other_initialisers(name):
+    with gf.Graph() as g:
+        gf.Variable(getattr(init, name), name="w", shape=(2, 3))
+    earlier = str(g).replace(f"{name.capitalize()}Initializer", name.capitalize())
+    assert earlier != str(g)
+    assert gf.parse(earlier).variables[0].initial == getattr(init, name)
+
+
 @pytest.mark.parametrize(
     ("initial", "std", "bound"),
     [
@@ -141,7 +150,7 @@ def test_options_make_another():
     assert init.he_normal() == init.he_normal
     assert init.he_normal(mode="fan_out").mode == "fan_out"
     assert init.he_normal.mode == "fan_in"
-    assert repr(init.normal(std=0.02)) == "Normal(mean=0.0, std=0.02)"
+    assert repr(init.normal(std=0.02)) == "NormalInitializer(mean=0.0, std=0.02)"
 
 
 @pytest.mark.parametrize(

@@ -204,9 +204,9 @@ def test_a_state_in_graphfws_layout_is_not_pytorchs(graph):
         (lambda: nn.Dropout(None), "Dropout: p=None is no number", "use p=0.5"),
         (lambda: nn.Dropout(20), "Dropout: p=20 must be at least 0 and below 1", "use p=0.2"),
         (lambda: nn.LSTM(2, 2, 2, dropout="a"), "LSTM: dropout='a' is no number", "dropout=0.5"),
-        (lambda: nn.init.normal(std="a"), "Normal: std='a' is no number", "use std=1.0"),
+        (lambda: nn.init.normal(std="a"), "Initializer: std='a' is no number", "use std=1.0"),
         (lambda: nn.init.he_normal(gain=None), "Scaling: gain=None is no number", "use gain=1.0"),
-        (lambda: nn.init.uniform(low=[0]), "Uniform: low=[0] is no number", "use low=0.0"),
+        (lambda: nn.init.uniform(low=[0]), "Initializer: low=[0] is no number", "use low=0.0"),
         (lambda: nn.ModuleList(nn.ReLU()), "ModuleList: a ReLU is no list", "ModuleList([module])"),
         (lambda: nn.ModuleDict([nn.ReLU()]), "ModuleDict: a list is no dict", "ModuleDict({"),
         (

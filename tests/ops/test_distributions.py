@@ -107,6 +107,18 @@ def test_dirichlet() -> None:
     assert (x[:, 1].max(-1) > 0.99).mean() > 0.99  # all weight on one class
 
 
+def test_multinomial_of_a_symbolic_number_of_classes() -> None:
+    with gf.Graph() as g:
+        p = gf.placeholder((2, "classes"), gf.float64, name="p")
+        counts = gf.random.multinomial(40, p, (5, 2))
+    assert counts.shape == (5, 2, p.shape[1])
+    weights = np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 5.0]])
+    with gf.Session(g) as session:
+        x = session.run(counts, {p: weights})
+    assert (x.sum(axis=-1) == 40).all()
+    assert (x[:, weights == 0] == 0).all()
+
+
 def test_multinomial() -> None:
     p = np.array([[1.0, 0.0, 3.0], [2.0, 2.0, 0.0]])
     x = drawn(lambda: gf.random.multinomial(40, p, (1000, 2)))

@@ -31,6 +31,7 @@ MODULES = {
     "torch.nn.init": "gf.nn.init",
     "torch.optim": "gf.optim",
     "torch.optim.lr_scheduler": "gf.optim.schedules",
+    "torch.distributions": "gf.distributions",
     "keras.layers": "gf.nn",
     "jax.numpy": "gf",
     "jax.nn": "gf.nn",
@@ -83,6 +84,8 @@ CLASSES = {
     "keras.Model": "Module",
     "keras.layers.Dropout": "Module",
     "torch.optim.Optimizer": "Optimizer",
+    "torch.distributions.Distribution": "Distribution",
+    "tensorflow_probability.distributions.Distribution": "Distribution",
     "keras.optimizers.Optimizer": "Optimizer",
     "onnxruntime.InferenceSession": "Session",
     "torch.fx.Graph": "Graph",
@@ -103,6 +106,10 @@ LISTED = {
         assign assign_add assign_sub count_up_to eval from_proto gather_nd get_shape initial_value
         initialized_value initializer load read_value scatter_add scatter_update set_shape
         sparse_read to_proto value
+    """,
+    "tensorflow_probability.distributions.Distribution": """
+        cdf cross_entropy entropy kl_divergence log_cdf log_prob log_survival_function mean mode
+        prob quantile sample stddev survival_function variance
     """,
     "tensorflow.Graph": """
         add_to_collection add_to_collections as_default as_graph_def as_graph_element

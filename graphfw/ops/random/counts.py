@@ -178,12 +178,12 @@ def multinomial(
     )
     draws = unit("multinomial", (*dims, number), float64, stream("multinomial", name))
     edges = F.cumulative_sum(chances, axis=-1)
-    edges = edges[..., :-1] / edges[..., -1:]
-    # How many draws are below each edge; all are below the last one, which rounding may miss.
+    edges = edges / F.expand_dims(edges[..., -1], axis=-1)
+    # How many draws are below each edge; all are below the last one, which is 1.
     is_below = F.expand_dims(draws, axis=-1) < F.expand_dims(edges, axis=-2)
     counted = F.sum(F.astype(is_below, int64), axis=-2)
-    ends = F.broadcast_to(as_tensor(number, int64), (*dims, 1))
-    return named(F.diff(F.concat([F.zeros_like(ends), counted, ends], axis=-1), axis=-1), name)
+    start = F.zeros((*dims, 1), dtype=int64)
+    return named(F.diff(F.concat([start, counted], axis=-1), axis=-1), name)
 
 
 @interceptable

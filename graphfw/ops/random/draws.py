@@ -118,8 +118,12 @@ def _key(what: str, name: str | None) -> str:
 
 
 def named(result: Tensor, name: str | None) -> Tensor:
-    """Give the values the draw's name: two draws of one name in a graph are an error."""
-    own: Tensor = result if name is None else F.identity(result, name=name)
+    """Give the values the draw's name: two draws of one name in a graph are an error.
+
+    What a draw is made of has a stream, and no name.
+    """
+    is_nameless = name is None or isinstance(name, Stream)
+    own: Tensor = result if is_nameless else F.identity(result, name=name)
     return own
 
 

@@ -48,7 +48,7 @@ def _require_precise(dtype: DType, kind: str) -> DType:
     return dtype
 
 
-class Transform(Op):
+class FourierTransform(Op):
     """The base of the transforms: their time is n log n, here with 16 for the logarithm."""
 
     linear = "jointly"
@@ -63,7 +63,7 @@ def _require_norm(norm: str) -> None:
 
 
 @op("fft")
-class FFT(Transform):
+class FFT(FourierTransform):
     """The Fourier transform over axes.  x: [*A] complex  ->  [*A]"""
 
     axes: tuple[int, ...]
@@ -101,7 +101,7 @@ class FFT(Transform):
 
 
 @op("rfft")
-class RFFT(Transform):
+class RFFT(FourierTransform):
     """The Fourier transform of real numbers along an axis.  [*A, n, *B] -> [*A, n//2 + 1, *B]"""
 
     axis: int
@@ -144,7 +144,7 @@ class RFFT(Transform):
 
 
 @op("irfft")
-class IRFFT(Transform):
+class IRFFT(FourierTransform):
     """The inverse of rfft, of n real numbers.  x: [*A, n//2 + 1, *B] complex  ->  [*A, n, *B]
 
     Of element 0, and of element n/2 for an even n, the imaginary part counts for nothing.
