@@ -22,7 +22,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The processes that tests start would each compile the package's source anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-import graphfw.distributions  # noqa: F401  now, with these settings; it is imported lazily
+# Now, with these settings: they are imported lazily, and doctests would load them once more.
+import graphfw.data
+import graphfw.distributions
+import graphfw.train  # noqa: F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
