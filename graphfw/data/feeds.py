@@ -250,7 +250,7 @@ class Feeds(Iterator[Feed]):
 
     @property
     def position(self) -> dict[str, Any]:
-        """Where the data is after the batches that were taken: numbers and text, for a checkpoint.
+        """The position in the data after the batches that were taken, as numbers and text.
 
         Keep it by `session.save(path, metadata={"data": feeds.position})`, and go on by
         `gf.data.feeds(dataset, plan, position=session.restore(path).metadata["data"])`.

@@ -45,7 +45,7 @@ class Reader(ABC):
         """Return the next batch, or raise StopIteration."""
 
     def position(self) -> dict[str, Any]:
-        """Return what `reader_of` needs to go on here."""
+        """Return the position of the next batch, from which `reader_of` goes on."""
         return {"batches": self.number, "data": self.signature}
 
     def left(self) -> int | None:

@@ -36,10 +36,18 @@ optimisers are in gf.optim
     optimizers
 initial values are in gf.nn.init
     initializers
+write gf.data.batches({"x": x, "y": y}, 32, seed=0), and gf.data.feeds(batches, plan)
+    DataLoader TensorDataset
+data is any object with len(data) and data[i], in a grain.MapDataset; or gf.data.batches of arrays
+    Dataset IterableDataset
+write gf.train.Trainer(…, patience=5)
+    EarlyStopping
+write gf.train.Trainer(…, checkpoints=gf.train.Checkpoints(folder))
+    ModelCheckpoint
+write gf.train.Trainer(…, loggers=[gf.train.JsonLines(path)])
+    CSVLogger
 options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
     config
-feed the arrays of a batch: session.run([loss, train], {x: images})
-    data
 activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()
     Activation
 attention is gf.nn.MultiHeadAttention, or gf.scaled_dot_product_attention

@@ -19,10 +19,13 @@ NAMED_VALUES.add("gf.extend.measure")  # the fields of an op
 OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward", "gf.nn.augment.Augment"}
 """Methods, and a layer, that take the arguments of a function of the user's."""
 
+REFUSED = {"gf.nn.metrics.ConfusionMatrix.forward", "gf.nn.metrics.Mean.forward"}
+"""Methods that refuse all arguments."""
+
 SIZES = {"gf.Plan.max_dim"}
 """Methods that take sizes by the names of the user's dims."""
 
-OWN_PARAMETERS = NAMED_VALUES | OF_THE_USER | SIZES
+OWN_PARAMETERS = NAMED_VALUES | OF_THE_USER | REFUSED | SIZES
 
 WITHIN = {
     *("append", "check_names", "check_update", "fail", "fresh_symbol", "is_poisoned", "located"),

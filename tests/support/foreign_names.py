@@ -69,6 +69,8 @@ OTHERS = (
     "scipy.signal",
     "torch.onnx",
     "torchvision.transforms",
+    "torch.utils.data",
+    "keras.callbacks",
     "onnx",
     "onnxruntime",
 )
@@ -100,6 +102,8 @@ CLASSES = {
 """Classes of other frameworks, with graphfw's that stand in their place."""
 
 LISTED = {
+    "keras.callbacks": "CSVLogger EarlyStopping ModelCheckpoint",
+    "torch.utils.data": "DataLoader Dataset IterableDataset TensorDataset",
     "keras.layers.Dropout": "rate",  # an attribute of its objects, not of the class
     "tensorflow.Tensor": "consumers device dtype eval get_shape graph name op ref set_shape shape",
     "tensorflow.Variable": """
