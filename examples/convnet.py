@@ -1,10 +1,13 @@
 """Train a small convolutional network on handwritten digits, with augmentation in the graph.
 
-    python examples/convnet.py [--epochs 40] [--seed 0]
+    python examples/convnet.py [--epochs 40] [--seed 0] [--out convnet-out] [--resume]
 
-Each training step turns, moves and stretches its images at random: `gf.random` draws the maps and
-`gf.grid_sample` applies them, so augmentation is compiled with the rest and follows the session's
-seed. It makes half the mistakes that `digits.py`'s classifier makes, with as many parameters.
+Each training step turns, moves, zooms and shears its images at random (`gf.nn.augment`), so
+augmentation is compiled with the rest and follows the session's seed. It makes half the mistakes
+that `digits.py`'s classifier makes, with as many parameters.
+
+`gf.train.Trainer` keeps the last checkpoints and the best one in the folder `--out`. Stop it by
+Ctrl-C, or kill it, and go on with `--resume`: the weights are those of a run that was not stopped.
 
 Needs the extra `examples` (scikit-learn for the data, tqdm). Takes about ten seconds.
 """
@@ -12,13 +15,12 @@ Needs the extra `examples` (scikit-learn for the data, tqdm). Takes about ten se
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from tqdm import trange
 
 import graphfw as gf
 
@@ -46,21 +48,6 @@ def load() -> list[Array]:
     return split
 
 
-def augmented(image: gf.Tensor) -> gf.Tensor:
-    """Turn, stretch and move each image a little.  image: [N, 1, H, W] -> the same"""
-    count = image.shape[0]
-    angle = gf.random.normal((count,), 0.0, 0.12)
-    size = gf.random.uniform((count, 2), 0.85, 1.15)
-    move = gf.random.normal((count, 2), 0.0, 0.06)
-    cos, sin = gf.cos(angle), gf.sin(angle)
-    rows = (
-        gf.stack([cos * size[:, 0], -sin * size[:, 1], move[:, 0]], axis=-1),
-        gf.stack([sin * size[:, 0], cos * size[:, 1], move[:, 1]], axis=-1),
-    )
-    grid = gf.affine_grid(gf.stack(rows, axis=1), image.shape)
-    return gf.grid_sample(image, grid)
-
-
 def describe(steps: int) -> Network:
     """Describe the network, its loss and its training step; nothing is computed here."""
     with gf.Graph("convnet") as graph:
@@ -82,7 +69,10 @@ def describe(steps: int) -> Network:
             gf.nn.Linear(80, 10),
         )
         print(model)
-        scores = model(augmented(image))
+        varied = gf.nn.augment.random_affine(
+            image, degrees=12, translate=(0.06, 0.06), scale=(0.85, 1.15), shear=5
+        )
+        scores = model(varied)
         loss = gf.nn.cross_entropy(scores, label, label_smoothing=0.05)
         schedule = gf.optim.schedules.cosine(4e-3, steps)
         step = gf.optim.AdamW(schedule, weight_decay=1e-2).minimize(loss)
@@ -91,34 +81,38 @@ def describe(steps: int) -> Network:
     return Network(graph, image, label, loss, step, accuracy)
 
 
-def batches(x: Array, y: Array, size: int, rng: np.random.Generator) -> Iterator[list[Array]]:
-    """Yield the examples in random order."""
-    order = rng.permutation(len(x))
-    for start in range(0, len(x), size):
-        chosen = order[start : start + size]
-        yield [x[chosen], y[chosen]]
-
-
 def main() -> None:
     """Train it and say how often it is right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("convnet-out"))
+    parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     options = parser.parse_args()
     train_x, test_x, train_y, test_y = load()
-    net = describe(options.epochs * -(-len(train_x) // 32))
-    rng = np.random.default_rng(options.seed)
+    data = gf.data.batches(
+        {"image": train_x, "label": train_y}, 32, seed=options.seed, epochs=options.epochs
+    )
+    test = gf.data.batches({"image": test_x, "label": test_y}, len(test_x))
+    net = describe(len(data))
     with gf.Session(net.graph, seed=options.seed) as session:
-        step = session.compile([net.loss, net.step], feeds=[net.image, net.label])
-        test = session.compile(net.accuracy, feeds=[net.image, net.label])
-        right = 0.0
-        with trange(options.epochs, unit="epoch") as bar:
-            for _ in bar:
-                losses = [float(step(x, y)[0]) for x, y in batches(train_x, train_y, 32, rng)]
-                right = float(test(test_x, test_y))
-                bar.set_postfix(loss=f"{np.mean(losses):.4f}", accuracy=f"{right:.2%}")
-    print(f"{right:.2%} of the test digits are right")
-    if right < 0.985:
+        trainer = gf.train.Trainer(
+            session,
+            net.step,
+            {"loss": net.loss},
+            feeds=[net.image, net.label],
+            evaluation={"accuracy": net.accuracy},
+            monitor="accuracy",
+            maximize=True,
+            checkpoints=gf.train.Checkpoints(options.out),
+            loggers=[gf.train.JsonLines(options.out / "log.jsonl")],
+        )
+        result = trainer.fit(data, eval_data=test, every=100, resume=options.resume)
+    right = result.history[-1]["eval/accuracy"]
+    print(
+        f"{result.step} steps, ended by {result.ended_by}; {right:.2%} of the test digits are right"
+    )
+    if result.ended_by == "data" and right < 0.985:
         raise SystemExit("the network did not learn as it should")
 
 

@@ -33,8 +33,11 @@ def test_digits(tmp_path):
 
 @pytest.mark.slow
 def test_convnet(tmp_path):
-    """It fails by itself where it learns too little."""
+    """It fails by itself where it learns too little, and goes on from its checkpoint."""
     assert "46,410 parameters" in run("convnet.py", "--epochs", "4", folder=tmp_path)
+    assert "215 steps, ended by data" in run(
+        "convnet.py", "--epochs", "5", "--resume", folder=tmp_path
+    )
 
 
 @pytest.mark.slow
