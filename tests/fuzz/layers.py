@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import graphfw as gf
 from tests.fuzz.forms import Draw, drawn_axis, text
 
 Drawn = tuple[str, Callable[..., Any], int]
@@ -232,7 +233,7 @@ def updates(rng: np.random.Generator, ndim: int) -> Drawn:
     def call(xp: Any, x: Any) -> Any:
         rows = x.shape[0]
         if isinstance(rows, int) and not rows:
-            raise ValueError("nothing to put values into")
+            raise gf.ArgumentError("nothing to put values into")
 
         def body(i: Any, c: Any) -> Any:
             a, b, d = [(i * f + o) % rows for f, o in zip(factors, offsets, strict=True)]
@@ -241,7 +242,7 @@ def updates(rng: np.random.Generator, ndim: int) -> Drawn:
 
         if counted:
             return xp.fori_loop(0, iterations, body, x)
-        start = xp.astype(xp.sum(x) * 0, xp.int64)
+        start = xp.astype(xp.sum(xp.tanh(x)) * 0, xp.int64)
         return xp.while_loop(
             lambda v: v[1] < iterations, lambda v: (body(v[1], v[0]), v[1] + 1), (x, start)
         )[0]
