@@ -41,6 +41,13 @@ def test_convnet(tmp_path):
 
 
 @pytest.mark.slow
+def test_tabular(tmp_path):
+    """It fails by itself where it learns too little."""
+    pytest.importorskip("pyarrow")
+    assert "588 steps on 150,000 rows" in run("tabular.py", "--rows", "150000", folder=tmp_path)
+
+
+@pytest.mark.slow
 def test_ocr(tmp_path):
     """All lines of the page that it draws, turned ones and the one on its head too."""
     if importlib.util.find_spec("rapidocr_onnxruntime") is None:

@@ -83,7 +83,7 @@ class ParquetBatches(Indexed[dict[str, Any]]):
             raise DataError("parquet: the files have no rows", fix="look at the files")
         self._columns = None if columns is None else list(columns)
         self._in_epoch = sum([-(-rows // self._size) for *_, rows in self._groups])
-        self._read: tuple[int, dict[str, Any]] | None = None
+        self._read: tuple[tuple[int, int], dict[str, Any]] | None = None
         self._order: tuple[int, list[int], list[int]] | None = None
         self.signature = {"rows": rows, "size": self._size, "seed": self._seed}
 
@@ -118,11 +118,8 @@ class ParquetBatches(Indexed[dict[str, Any]]):
         turn = bisect_right(ends, index_in_epoch)
         first = (index_in_epoch - (ends[turn - 1] if turn else 0)) * self._size
         group = order[turn]
-        rows: Any = slice(first, first + self._size)
-        if self._seed is not None:
-            count = self._groups[group][2]
-            rows = permutation(self._seed, (epoch, group), count)[rows]
-        return {name: column[rows] for name, column in self._columns_of(group).items()}
+        rows = slice(first, first + self._size)
+        return {name: column[rows] for name, column in self._columns_of(epoch, group).items()}
 
     def _order_of(self, epoch: int) -> tuple[list[int], list[int]]:
         """Return an epoch's groups in order, and the number of batches up to the end of each."""
@@ -135,13 +132,17 @@ class ParquetBatches(Indexed[dict[str, Any]]):
             known = self._order = epoch, order, [*accumulate(counts)]
         return known[1:]
 
-    def _columns_of(self, group: int) -> dict[str, Any]:
+    def _columns_of(self, epoch: int, group: int) -> dict[str, Any]:
+        """Return the columns of a group, in the order of an epoch."""
         known = self._read
-        if known is None or known[0] != group:
-            path, number, _ = self._groups[group]
+        if known is None or known[0] != (epoch, group):
+            path, number, rows = self._groups[group]
             table = self._opened(path, self._table, number)
             found = {name: _numbers(path, name, table[name]) for name in table.column_names}
-            known = self._read = group, found
+            if self._seed is not None:
+                order = permutation(self._seed, (epoch, group), rows)
+                found = {name: column[order] for name, column in found.items()}
+            known = self._read = (epoch, group), found
         return known[1]
 
     def _table(self, path: str, number: int) -> Any:
