@@ -14,6 +14,7 @@ COUNT = 4000
 LEAST = 1.95  # of sqrt(n) times the greatest difference of both functions: a chance of 0.001
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_draws_follow_the_distribution(name: str) -> None:
     case = NUMBERS[name]
@@ -37,6 +38,7 @@ def test_draws_of_one_batch_are_independent() -> None:
     assert abs(np.corrcoef(x.T)[0, 1]) < 0.06
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_gradients_of_rsample(name: str) -> None:
     """The mean of the slopes of tanh(x) is the slope of the mean."""

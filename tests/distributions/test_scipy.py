@@ -51,6 +51,7 @@ def test_values_that_are_never_drawn(name: str) -> None:
         assert np.isfinite(gradient.numpy()).all()
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_cdf(name: str) -> None:
     case = NUMBERS[name]
