@@ -6,6 +6,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -188,10 +189,9 @@ class _MapReader(Reader):
 
 def _mark_flags_as_parsed() -> None:
     """Let grain start processes in a program that does not begin with absl's `app.run`."""
-    from absl import flags  # which comes with grain
-
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
+    flags = import_module("absl.flags").FLAGS  # which comes with grain
+    if not flags.is_parsed():
+        flags.mark_as_parsed()
 
 
 class _StateReader(Reader):
