@@ -38,19 +38,28 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
     with called(prefix, scope):
         try:
             if mode is None and not begins:
-                result = module.forward(*args, **kwargs)
+                result = _computed(module, args, kwargs)
             else:
                 with (
                     ambient.override(ambient.training_flag, flag),
                     ambient.override(ambient.evaluated, layers),
                 ):
-                    result = module.forward(*args, **kwargs)
+                    result = _computed(module, args, kwargs)
         except FOREIGN as error:
             raise_refusal(error, module.forward, args, kwargs, type(module).__name__)
     # Who writes training=False, or evaluates one layer of a model in training, means it.
     is_meant = mode is not None or (outer is not None and layers == [module])
     if begins and layers and not is_meant:
         _note(module, layers, graph, count, result)
+    return result
+
+
+def _computed(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the result of `forward`, and tell it to who watches the calls."""
+    result = module.forward(*args, **kwargs)
+    watcher = ambient.call_watcher.get()
+    if watcher is not None:
+        watcher(module, result)
     return result
 
 

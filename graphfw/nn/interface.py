@@ -17,17 +17,26 @@ class ModuleInterface(Protocol):
     def path(self) -> str:
         """Return where it stands."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `forward` in its name scope."""
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add its nodes to the graph."""
 
     def modules(self) -> Sequence[ModuleInterface]:
         """Return it and all modules in it."""
 
+    def named_modules(self) -> Sequence[tuple[str, ModuleInterface]]:
+        """Return the same with their paths."""
+
     def named_children(self) -> Sequence[tuple[str, ModuleInterface]]:
         """Return its submodules by name."""
 
     def named_variables(self) -> Sequence[tuple[str, Variable]]:
         """Return all variables in it by name."""
+
+    def variables(self) -> Sequence[Variable]:
+        """Return all variables in it."""
 
     def parameters(self) -> Sequence[Variable]:
         """Return the parameters that are trained."""

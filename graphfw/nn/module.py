@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import FOREIGN, ExplainedType, explained, raise_refusal, refuse_kinds
-from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
@@ -19,6 +18,8 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
+from graphfw.nn.registration import CONTAINERS, ModuleBase, refuse_hidden
+from graphfw.nn.summary import ModuleSummary, summarised
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
@@ -28,7 +29,6 @@ M = TypeVar("M", bound="Module")
 _POSITION = ("_parent", "_attribute", "_is_named", "_names")
 """The attributes that say where a module stands."""
 
-_CONTAINERS = (list, tuple, set, frozenset, dict)
 _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no submodules
 
 
@@ -53,8 +53,8 @@ class _ModuleType(ExplainedType):
             refuse_kinds(init, args, kwargs, cls.__name__)  # options may only fail in calls
             # Again: a container that was empty when it was assigned may not be so now.
             for name, value in vars(module).items():
-                if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
-                    _refuse_hidden(module, name, value)
+                if isinstance(value, CONTAINERS) and name not in ("_children", "_variables"):
+                    refuse_hidden(module, name, value)
             # Again: its submodules, which had names when it got one, may have freed a better one.
             if module._parent is None and not module._is_named and module._names.changed != changes:
                 module._names.free(module._attribute)
@@ -62,12 +62,8 @@ class _ModuleType(ExplainedType):
             return module
 
 
-class _Plain(Answering):
-    """The base of `Module` only, for `_is_module`."""
-
-
 @explained
-class Module(_Plain, metaclass=_ModuleType):
+class Module(ModuleBase, metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -201,12 +197,12 @@ class Module(_Plain, metaclass=_ModuleType):
     # Registration.
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Variable) or _is_module(value):
+        if isinstance(value, Variable) or is_module(value):
             self._register(name, value)
         else:
             refuse_freezing(self, name)
             if type(value) not in _ATOMS:
-                _refuse_hidden(self, name, value)
+                refuse_hidden(self, name, value)
             if name in self._children or name in self._variables:
                 self._release(name)
         super().__setattr__(name, value)
@@ -441,6 +437,33 @@ class Module(_Plain, metaclass=_ModuleType):
 
     # Text.
 
+    def summary(self, *args: Any, **kwargs: Any) -> ModuleSummary:
+        """Return a table of the layers: what each returns in a call, and its parameters.
+
+        The call is described in a graph of its own: it leaves the module's graph as it is, and
+        nothing is computed.
+
+        Args:
+            args: The arguments of the call. A shape such as `("batch", 64)`, with a dtype as
+                `((32, 8), "int64")`, a `gf.TensorType` or an array stands for a tensor of the type.
+            kwargs: The same by name.
+
+        Raises:
+            ShapeError, ArgumentError, …: As the call.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph():
+        ...     model = gf.nn.Sequential(gf.nn.Linear(64, 128), gf.nn.ReLU(), gf.nn.Linear(128, 10))
+        >>> model.summary(("batch", 64))
+        layer         class       output               parameters  trained
+        sequential    Sequential  float32[batch, 10]            0        0
+        sequential.0  Linear      float32[batch, 128]       8,320    8,320
+        sequential.1  ReLU        float32[batch, 128]           0        0
+        sequential.2  Linear      float32[batch, 10]        1,290    1,290
+        total                                               9,610    9,610
+        """
+        return summarised(self, self._names.graph, args, kwargs)
+
     def extra_repr(self) -> str:
         """Say what stands in the text's parentheses; subclasses give their sizes and options."""
         return ", ".join(f"{name}: {v.type}" for name, v in self._variables.items())
@@ -451,9 +474,9 @@ class Module(_Plain, metaclass=_ModuleType):
         return text.module_text(type(self).__name__, self.extra_repr(), submodules, sizes)
 
 
-def _is_module(value: object) -> TypeGuard[Module]:
+def is_module(value: object) -> TypeGuard[Module]:
     """Return whether a value is a module; `isinstance` with `ABCMeta` takes ten times as long."""
-    return isinstance(value, _Plain)
+    return isinstance(value, ModuleBase)
 
 
 def checked_module(owner: str, path: str, value: Any) -> Module:
@@ -462,7 +485,7 @@ def checked_module(owner: str, path: str, value: Any) -> Module:
     Raises:
         ArgumentError: It is none; for a class or a function, with what to write instead.
     """
-    if _is_module(value):
+    if is_module(value):
         return value
     fix = "a function is no layer: use a layer such as gf.nn.ReLU(), or write a Module"
     if isinstance(value, type) and issubclass(value, Module):
@@ -471,30 +494,3 @@ def checked_module(owner: str, path: str, value: Any) -> Module:
         fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
     shown = getattr(value, "__name__", repr(value))
     raise ArgumentError(f"{owner}: {shown} (at {path}) is no Module", fix=fix)
-
-
-def _refuse_hidden(module: Module, name: str, value: Any) -> None:
-    """See that no variable or module hides in a plain container, where it would not be found.
-
-    What the module has under another name, too, is found there.
-    """
-    todo, seen = [value], set()
-    found: set[int] = set()
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Variable) or _is_module(item):
-            found = found or {id(one) for one in (*module.modules(), *module.variables())}
-            if id(item) in found:
-                continue
-            kind, plain = type(item).__name__, type(value).__name__
-            better = "ModuleDict({…})" if isinstance(value, dict) else "ModuleList([…])"
-            raise ArgumentError(
-                f"{type(module).__name__}.{name} is a plain {plain} with a {kind} in it, "
-                "whose variables the module would not find",
-                fix=f"use gf.nn.{better}"
-                if _is_module(item)
-                else "assign each variable to an attribute of its own",
-            )
-        if isinstance(item, _CONTAINERS) and id(item) not in seen:
-            seen.add(id(item))
-            todo.extend(item.values() if isinstance(item, dict) else item)
