@@ -100,8 +100,8 @@ set groups=in_channels: gf.conv(x, weight, groups=…), gf.nn.Conv2d(…, groups
     DepthwiseConv1D DepthwiseConv2D conv_tbc
 write gf.nn.Conv2d(…, groups=in_channels), followed by a Conv2d of kernel_size=1
     Separable*
-weights of dims that are not known yet are not in graphfw: give in_features=
-    Lazy* UninitializedParameter UninitializedBuffer
+write gf.nn.Linear(None, out_features): the first call finds in_features, and makes the variables
+    UninitializedParameter UninitializedBuffer
 write gf.pad(x, pad_width), with mode="reflect", "edge" or "wrap"
     *Pad1d *Pad2d *Pad3d ZeroPadding1D ZeroPadding2D ZeroPadding3D
 write a slice: x[:, :, 1:-1, 1:-1]

@@ -15,6 +15,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.loc import capture
 from graphfw.nn.checks import called
+from graphfw.nn.deferred import make_deferred
 from graphfw.nn.interface import ModuleInterface
 from graphfw.utils import nest
 
@@ -56,6 +57,8 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
 
 def _computed(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the result of `forward`, and tell it to who watches the calls."""
+    if module._deferred is not None:
+        make_deferred(module, module._deferred, args, kwargs)
     result = module.forward(*args, **kwargs)
     watcher = ambient.call_watcher.get()
     if watcher is not None:
@@ -120,9 +123,8 @@ def _note(
     results = [t for t in nest.leaves(result) if isinstance(t, Tensor) and t.node in made]
     results = [t for t in results if not isinstance(t, Variable)]
     if results:
+        parameters = tuple([v for _, v in module._held_variables() if v.trainable])
         named = dict.fromkeys([f"{layer.path} ({type(layer).__name__})" for layer in layers])
         graph.evaluations.append(
-            Evaluation(
-                module.path, capture(), tuple(named), tuple(module.parameters()), tuple(results)
-            )
+            Evaluation(module.path, capture(), tuple(named), parameters, tuple(results))
         )

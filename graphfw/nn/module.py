@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
-from graphfw.hints.calls import FOREIGN, ExplainedType, explained, raise_refusal, refuse_kinds
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
@@ -17,8 +15,9 @@ from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
+from graphfw.nn.deferred import DeferredVariables, refuse_attribute, refuse_deferred
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
-from graphfw.nn.registration import CONTAINERS, ModuleBase, refuse_hidden
+from graphfw.nn.registration import ModuleBase, ModuleType, refuse_hidden
 from graphfw.nn.summary import ModuleSummary, summarised
 
 if TYPE_CHECKING:
@@ -32,38 +31,8 @@ _POSITION = ("_parent", "_attribute", "_is_named", "_names")
 _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no submodules
 
 
-class _ModuleType(ExplainedType):
-    """Runs `__init__` in the scope of the module that is being made.
-
-    So the variables that two modules of a class make don't get one name, even before the modules
-    are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
-    """
-
-    if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it
-
-        def __call__(cls, *args, **kwargs):
-            module = cls.__new__(cls, *args, **kwargs)
-            changes = module._names.changed
-            init = MethodType(cls.__init__, module)
-            with ambient.override(ambient.current_scope, module.path):
-                try:
-                    cls.__init__(module, *args, **kwargs)
-                except FOREIGN as error:
-                    raise_refusal(error, init, args, kwargs, cls.__name__)
-            refuse_kinds(init, args, kwargs, cls.__name__)  # options may only fail in calls
-            # Again: a container that was empty when it was assigned may not be so now.
-            for name, value in vars(module).items():
-                if isinstance(value, CONTAINERS) and name not in ("_children", "_variables"):
-                    refuse_hidden(module, name, value)
-            # Again: its submodules, which had names when it got one, may have freed a better one.
-            if module._parent is None and not module._is_named and module._names.changed != changes:
-                module._names.free(module._attribute)
-                module._become_root()
-            return module
-
-
 @explained
-class Module(ModuleBase, metaclass=_ModuleType):
+class Module(ModuleBase, metaclass=ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -110,6 +79,8 @@ class Module(ModuleBase, metaclass=_ModuleType):
     _attribute: str
     _is_named: bool
     _names: ModuleNames
+    _deferred: DeferredVariables | None = None
+    """The variables that the first call makes."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
@@ -193,6 +164,22 @@ class Module(ModuleBase, metaclass=_ModuleType):
             self._own(name, self._variables[name])
         if self._parent is None:
             self._names.restore(self._attribute, self)
+
+    # Variables that wait for the first call: see `nn/deferred.py`.
+
+    def _find_size(self, x: Any) -> None:
+        """Set the size that was not given, from the first argument of the first call."""
+        raise NotImplementedError
+
+    def _make(self, *options: Any) -> None:
+        """Make the variables."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
+
+        def __getattr__(self, name):
+            refuse_attribute(self, name)
+            return super().__getattr__(name)
 
     # Registration.
 
@@ -358,7 +345,16 @@ class Module(ModuleBase, metaclass=_ModuleType):
         return [module for _, module in self.named_modules()]
 
     def named_variables(self) -> list[tuple[str, Variable]]:
-        """Return all variables, trainable or not, each once, with names relative to this module."""
+        """Return all variables, trainable or not, each once, with names relative to this module.
+
+        Raises:
+            GraphError: A layer makes its variables in its first call, and was not called yet.
+        """
+        refuse_deferred(self.modules())
+        return self._held_variables()
+
+    def _held_variables(self) -> list[tuple[str, Variable]]:
+        """Return the variables that are made, each once, with names relative to this module."""
         found: dict[int, tuple[str, Variable]] = {}
         for path, module in self.named_modules():
             for name, variable in module._variables.items():
@@ -417,16 +413,7 @@ class Module(ModuleBase, metaclass=_ModuleType):
                 is given and names or shapes leave it open; nothing has changed.
             ArgumentError: The state is no dict, or there is no such format.
         """
-        variables = dict(self.named_variables())
-        what = f"{type(self).__name__}.load_state_dict"
-        states.check_arguments(what, session, state)
-        states.check_session(what, session, variables.values())
-        state, of_torch = states.laid_out(what, self, state, format)
-        missing, extra = states.differing(what, variables, state, strict, ignore_extra)
-        states.check_fit(what, variables, state, of_torch)
-        known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
-        mismatch = session.load_state_dict(known, strict=False)
-        return replace(mismatch, missing=missing, extra=extra)
+        return states.load(self, session, state, strict, ignore_extra, format)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a PyTorch state dict of this layer with graphfw's names and layouts.
@@ -470,8 +457,9 @@ class Module(ModuleBase, metaclass=_ModuleType):
 
     def __repr__(self) -> str:
         submodules = [(name, repr(child)) for name, child in self._children.items()]
-        sizes = [(v.trainable, v.type.size) for v in self.variables()]
-        return text.module_text(type(self).__name__, self.extra_repr(), submodules, sizes)
+        sizes = [(v.trainable, v.type.size) for _, v in self._held_variables()]
+        inside = self.extra_repr() if self._deferred is None else f"{self._deferred.argument}=None"
+        return text.module_text(type(self).__name__, inside, submodules, sizes)
 
 
 def is_module(value: object) -> TypeGuard[Module]:

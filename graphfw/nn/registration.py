@@ -1,11 +1,14 @@
-"""Refusals of variables and modules where a module would not find them."""
+"""The making of modules, and refusals of variables and modules where one would not find them."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import MethodType
+from typing import TYPE_CHECKING, Any
 
 from graphfw.errors import ArgumentError
+from graphfw.hints.calls import FOREIGN, ExplainedType, raise_refusal, refuse_kinds
 from graphfw.hints.names import Answering
+from graphfw.ir import ambient
 from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 
@@ -17,6 +20,37 @@ class ModuleBase(Answering):
     """The base of `Module` only, by which a module is recognised."""
 
 
+class ModuleType(ExplainedType):
+    """Runs `__init__` in the scope of the module that is being made.
+
+    So the variables that two modules of a class make don't get one name, even before the modules
+    are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
+    """
+
+    if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it
+
+        def __call__(cls, *args, **kwargs):
+            """Make a module."""
+            module = cls.__new__(cls, *args, **kwargs)
+            changes = module._names.changed
+            init = MethodType(cls.__init__, module)
+            with ambient.override(ambient.current_scope, module.path):
+                try:
+                    cls.__init__(module, *args, **kwargs)
+                except FOREIGN as error:
+                    raise_refusal(error, init, args, kwargs, cls.__name__)
+            refuse_kinds(init, args, kwargs, cls.__name__)  # options may only fail in calls
+            # Again: a container that was empty when it was assigned may not be so now.
+            for name, value in vars(module).items():
+                if isinstance(value, CONTAINERS) and name not in ("_children", "_variables"):
+                    refuse_hidden(module, name, value)
+            # Again: its submodules, which had names when it got one, may have freed a better one.
+            if module._parent is None and not module._is_named and module._names.changed != changes:
+                module._names.free(module._attribute)
+                module._become_root()
+            return module
+
+
 def refuse_hidden(module: ModuleInterface, name: str, value: Any) -> None:
     """See that no variable or module hides in a plain container, where it would not be found.
 
@@ -26,8 +60,9 @@ def refuse_hidden(module: ModuleInterface, name: str, value: Any) -> None:
     found: set[int] = set()
     while todo:
         item = todo.pop()
-        if isinstance(item, Variable) or isinstance(item, ModuleBase):
-            found = found or {id(one) for one in (*module.modules(), *module.variables())}
+        if isinstance(item, (Variable, ModuleBase)):
+            held = [variable for _, variable in module._held_variables()]
+            found = found or {id(one) for one in (*module.modules(), *held)}
             if id(item) in found:
                 continue
             kind, plain = type(item).__name__, type(value).__name__
