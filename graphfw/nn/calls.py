@@ -16,6 +16,7 @@ from graphfw.ir.variable import Variable
 from graphfw.loc import capture
 from graphfw.nn.checks import called
 from graphfw.nn.deferred import make_deferred
+from graphfw.nn.hooks import hooked
 from graphfw.nn.interface import ModuleInterface
 from graphfw.utils import nest
 
@@ -56,10 +57,12 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
 
 
 def _computed(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the result of `forward`, and tell it to who watches the calls."""
+    """Return the result of `forward` and of the hooks, and tell it to who watches the calls."""
     if module._deferred is not None:
         make_deferred(module, module._deferred, args, kwargs)
     result = module.forward(*args, **kwargs)
+    if module._forward_hooks:
+        result = hooked(module, args, kwargs, result)
     watcher = ambient.call_watcher.get()
     if watcher is not None:
         watcher(module, result)

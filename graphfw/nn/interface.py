@@ -26,6 +26,7 @@ class ModuleInterface(Protocol):
     training: bool
     _deferred: DeferredVariables | None
     _names: Any
+    _forward_hooks: Any
 
     @property
     def path(self) -> str:

@@ -16,9 +16,11 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.deferred import DeferredVariables, refuse_attribute, refuse_deferred
+from graphfw.nn.hooks import ForwardHook, Hook
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
-from graphfw.nn.registration import ModuleBase, ModuleType, refuse_hidden
+from graphfw.nn.registration import ModuleBase, ModuleType, checked_module, refuse_hidden
 from graphfw.nn.summary import ModuleSummary, summarised
+from graphfw.ops.composed import callback
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
@@ -81,6 +83,7 @@ class Module(ModuleBase, metaclass=ModuleType):
     _names: ModuleNames
     _deferred: DeferredVariables | None = None
     """The variables that the first call makes."""
+    _forward_hooks: tuple[ForwardHook, ...] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
@@ -291,6 +294,36 @@ class Module(ModuleBase, metaclass=ModuleType):
         """
         return calls.call(self, args, kwargs)
 
+    def register_forward_hook(self, fn: Hook) -> ForwardHook:
+        """Call a function after `forward` in calls from now on, to see outputs or to change them.
+
+        Hooks are called in the order in which they were registered, in the module's name scope; so
+        those of submodules come before. Copies of the module have the same functions.
+
+        Args:
+            fn: Called as `fn(module, args, output)`, with the call's arguments, but for those that
+                are passed by name alone. It returns another output, or None to leave that as it is.
+
+        Returns:
+            A handle: `handle.remove()` ends it, and so does the end of `with handle:`.
+
+        Raises:
+            ArgumentError: `fn` is no function.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph():
+        ...     layer = gf.nn.Linear(4, 3)
+        ...     with layer.register_forward_hook(lambda module, args, output: gf.relu(output)):
+        ...         y = layer(gf.placeholder((2, 4)))
+        >>> y.node.op.name
+        'relu'
+        """
+        callback("register_forward_hook", "fn", fn, "fn(module, args, output)")
+        hook = ForwardHook(fn)
+        kept = [one for one in self._forward_hooks if not one.is_removed]
+        vars(self)["_forward_hooks"] = (*kept, hook)
+        return hook
+
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all submodules, for calls from now on; return the module."""
         if not isinstance(mode, bool):
@@ -465,20 +498,3 @@ class Module(ModuleBase, metaclass=ModuleType):
 def is_module(value: object) -> TypeGuard[Module]:
     """Return whether a value is a module; `isinstance` with `ABCMeta` takes ten times as long."""
     return isinstance(value, ModuleBase)
-
-
-def checked_module(owner: str, path: str, value: Any) -> Module:
-    """Return a value that should be a module.
-
-    Raises:
-        ArgumentError: It is none; for a class or a function, with what to write instead.
-    """
-    if is_module(value):
-        return value
-    fix = "a function is no layer: use a layer such as gf.nn.ReLU(), or write a Module"
-    if isinstance(value, type) and issubclass(value, Module):
-        fix = f"make one: {value.__name__}(…)"
-    elif not callable(value):
-        fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
-    shown = getattr(value, "__name__", repr(value))
-    raise ArgumentError(f"{owner}: {shown} (at {path}) is no Module", fix=fix)

@@ -77,3 +77,20 @@ def refuse_hidden(module: ModuleInterface, name: str, value: Any) -> None:
         if isinstance(item, CONTAINERS) and id(item) not in seen:
             seen.add(id(item))
             todo.extend(item.values() if isinstance(item, dict) else item)
+
+
+def checked_module(owner: str, path: str, value: Any) -> Any:
+    """Return a value that should be a module.
+
+    Raises:
+        ArgumentError: It is none; for a class or a function, with what to write instead.
+    """
+    if isinstance(value, ModuleBase):
+        return value
+    fix = "a function is no layer: use a layer such as gf.nn.ReLU(), or write a Module"
+    if isinstance(value, type) and issubclass(value, ModuleBase):
+        fix = f"make one: {value.__name__}(…)"
+    elif not callable(value):
+        fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
+    shown = getattr(value, "__name__", repr(value))
+    raise ArgumentError(f"{owner}: {shown} (at {path}) is no Module", fix=fix)
