@@ -414,8 +414,8 @@ set weight_decay=, clip_norm=, clip_value= of the optimiser
     per_example_layer_norm_clip per_example_global_norm_clip
 an update is fetched from the session: session.run([loss, train])
     apply_updates incremental_update
-the sum of gradients is made in the graph: docs/layers.md, under Optimisers
-    MultiSteps apply_every microbatch microbatching
+write optimizer = gf.optim.MultiSteps(gf.optim.Adam(lr), k), and a run for each batch
+    apply_every microbatch microbatching
 write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
     periodic_update update_moment update_infinity_moment update_moment_per_elem_norm
     bias_correction
