@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Number
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from graphfw.ir import ambient
 from graphfw.ir.dim import Dim
@@ -161,7 +160,7 @@ def _argument(value: Any, name: str) -> Any:
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(
-        [d is None or isinstance(d, (int, str, Dim, np.integer)) for d in value]
+        [d is None or isinstance(d, (str, Dim, Number)) for d in value]
     )
 
 

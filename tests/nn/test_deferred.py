@@ -194,6 +194,25 @@ def test_the_first_call_is_in_the_layers_graph():
         gf.nn.Linear(None, 3)
 
 
+def test_layers_of_a_functions_session_are_called_before():
+    with gf.Graph() as g:
+        layer = gf.nn.Linear(None, 3)
+    with gf.Session(g) as session:
+        call = gf.function(lambda x: layer(x), session=session)
+        with pytest.raises(GraphError, match="its first call finds in_features"):
+            call(np.ones((2, 4), np.float32))
+        with g:
+            layer(gf.placeholder((1, 4)))
+        assert call(np.ones((2, 4), np.float32)).shape == (2, 3)
+
+
+def test_collected_errors_start_no_second_one():
+    with pytest.raises(gf.GraphErrors) as caught, gf.Graph(collect_errors=True):
+        h = gf.placeholder((5, 4), name="x") @ gf.ones((3, 2))
+        gf.nn.BatchNorm(None)(gf.nn.Linear(None, 3)(h))
+    assert "1 mistake" in str(caught.value)
+
+
 def test_a_summary_leaves_it_as_it_is():
     with gf.Graph() as g:
         model = gf.nn.Sequential(gf.nn.Linear(None, 8), gf.nn.BatchNorm(None))

@@ -171,6 +171,13 @@ def test_it_puts_back_after_an_error(model: Model):
     assert model.summary((5, 4)).parameters == 104
 
 
+@pytest.mark.parametrize("shape", [(5, -4), (5, 4.5), ("no name", 4)])
+def test_shapes_that_are_none(model: Model, shape: Any):
+    with pytest.raises(ShapeError, match="placeholder: ") as caught:
+        model.summary(shape)
+    assert caught.value.at.file == __file__
+
+
 def test_layers_that_are_called_several_times_or_share_variables():
     class Twice(gf.nn.Module):
         def __init__(self) -> None:
