@@ -248,6 +248,34 @@ GlobalAveragePooling3D(images): gf.mean(images, axis=(2, 3, 4))
 GlobalMaxPooling1D(images): gf.max(images, axis=2)
 GlobalMaxPooling2D(images): gf.max(images, axis=(2, 3))
 GlobalMaxPooling3D(images): gf.max(images, axis=(2, 3, 4))
+LazyBatchNorm1d(eps=None, momentum=None, affine=None): \
+gf.nn.BatchNorm1d(None, eps=eps, momentum=momentum, affine=affine)
+LazyBatchNorm2d(eps=None, momentum=None, affine=None): \
+gf.nn.BatchNorm2d(None, eps=eps, momentum=momentum, affine=affine)
+LazyBatchNorm3d(eps=None, momentum=None, affine=None): \
+gf.nn.BatchNorm3d(None, eps=eps, momentum=momentum, affine=affine)
+LazyInstanceNorm1d(eps=None, momentum=None, affine=None): \
+gf.nn.InstanceNorm1d(None, eps=eps, momentum=momentum, affine=affine)
+LazyInstanceNorm2d(eps=None, momentum=None, affine=None): \
+gf.nn.InstanceNorm2d(None, eps=eps, momentum=momentum, affine=affine)
+LazyInstanceNorm3d(eps=None, momentum=None, affine=None): \
+gf.nn.InstanceNorm3d(None, eps=eps, momentum=momentum, affine=affine)
+LazyConv1d(out_channels, kernel_size, stride=None, padding=None, dilation=None, \
+groups=None, bias=None): gf.nn.Conv1d(None, out_channels, kernel_size, stride=stride, \
+padding=padding, dilation=dilation, groups=groups, bias=bias)
+LazyConv2d(out_channels, kernel_size, stride=None, padding=None, dilation=None, \
+groups=None, bias=None): gf.nn.Conv2d(None, out_channels, kernel_size, stride=stride, \
+padding=padding, dilation=dilation, groups=groups, bias=bias)
+LazyConv3d(out_channels, kernel_size, stride=None, padding=None, dilation=None, \
+groups=None, bias=None): gf.nn.Conv3d(None, out_channels, kernel_size, stride=stride, \
+padding=padding, dilation=dilation, groups=groups, bias=bias)
+LazyConvTranspose1d(out_channels, kernel_size, stride=None, padding=None, bias=None): \
+gf.nn.ConvTranspose1d(None, out_channels, kernel_size, stride=stride, padding=padding, bias=bias)
+LazyConvTranspose2d(out_channels, kernel_size, stride=None, padding=None, bias=None): \
+gf.nn.ConvTranspose2d(None, out_channels, kernel_size, stride=stride, padding=padding, bias=bias)
+LazyConvTranspose3d(out_channels, kernel_size, stride=None, padding=None, bias=None): \
+gf.nn.ConvTranspose3d(None, out_channels, kernel_size, stride=stride, padding=padding, bias=bias)
+LazyLinear(out_features, bias=None): gf.nn.Linear(None, out_features, bias=bias)
 """
 
 SPECIAL_CALLS = """

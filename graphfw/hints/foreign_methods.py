@@ -146,8 +146,6 @@ write session.run(model(x, training=False), feeds)
     predict predict_on_batch predict_step evaluate test_on_batch test_step make_predict_function
 write optimizer.minimize(loss), and gf.Session(g)
     compile compile_from_config metrics jit_compile
-write print(model), or g.summary()
-    summary
 write session.save(path), and session.restore(path)
     save save_weights load_weights load_own_variables save_own_variables load
 write model.state_dict(session), and model.load_state_dict(session, state)
@@ -160,17 +158,21 @@ write model.variables()
     weights
 write model.buffers()
     named_buffers non_trainable_weights non_trainable_variables
+write module.name = gf.Variable(value, trainable=False): saved states have it, optimisers leave it
+    register_buffer
 assign a gf.Variable to an attribute, with trainable=False for what is not trained
-    register_buffer register_parameter add_weight add_variable
+    register_parameter add_weight add_variable
 assign the module to an attribute, or write add_module(name, module)
     register_module add pop
 write forward
     call build compute_output_shape
-call functions in forward: there are no hooks
-    register_forward_hook register_forward_pre_hook register_full_backward_hook
-    register_full_backward_pre_hook register_backward_hook register_state_dict_post_hook
-    register_load_state_dict_post_hook register_load_state_dict_pre_hook
-    register_state_dict_pre_hook
+write a Module around it, whose forward changes the arguments
+    register_forward_pre_hook
+gf.grad(loss, output) is the gradient; register_forward_hook with gf.custom_gradient changes it
+    register_full_backward_hook register_full_backward_pre_hook register_backward_hook
+change the dict that state_dict(session) returns, or that load_state_dict takes
+    register_state_dict_post_hook register_load_state_dict_post_hook
+    register_load_state_dict_pre_hook register_state_dict_pre_hook
 write for module in model.modules(): …
     apply
 write dict(model.named_modules())[path], or dict(model.named_parameters())[path]

@@ -100,8 +100,8 @@ set groups=in_channels: gf.conv(x, weight, groups=…), gf.nn.Conv2d(…, groups
     DepthwiseConv1D DepthwiseConv2D conv_tbc
 write gf.nn.Conv2d(…, groups=in_channels), followed by a Conv2d of kernel_size=1
     Separable*
-weights of dims that are not known yet are not in graphfw: give in_features=
-    Lazy* UninitializedParameter UninitializedBuffer
+write gf.nn.Linear(None, out_features): the first call finds in_features, and makes the variables
+    UninitializedParameter UninitializedBuffer
 write gf.pad(x, pad_width), with mode="reflect", "edge" or "wrap"
     *Pad1d *Pad2d *Pad3d ZeroPadding1D ZeroPadding2D ZeroPadding3D
 write a slice: x[:, :, 1:-1, 1:-1]
@@ -414,8 +414,8 @@ set weight_decay=, clip_norm=, clip_value= of the optimiser
     per_example_layer_norm_clip per_example_global_norm_clip
 an update is fetched from the session: session.run([loss, train])
     apply_updates incremental_update
-the sum of gradients is made in the graph: docs/layers.md, under Optimisers
-    MultiSteps apply_every microbatch microbatching
+write optimizer = gf.optim.MultiSteps(gf.optim.Adam(lr), k), and a run for each batch
+    apply_every microbatch microbatching
 write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
     periodic_update update_moment update_infinity_moment update_moment_per_elem_norm
     bias_correction

@@ -24,6 +24,8 @@ evaluated: Scoped[list[Any] | None] = Scoped("evaluated", None)
 """The layers that were not for training, in the outermost call of a module that is not; or None."""
 outer_scope: Scoped[str | None] = Scoped("outer_scope", None)
 """The name scope that the outermost module of the current call was called in, or None."""
+call_watcher: Scoped[Callable[[Any, Any], None] | None] = Scoped("call_watcher", None)
+"""A function that is told each module that is called, with its result; or None."""
 explainer: Scoped[Callable[[GraphfwError], None] | None] = Scoped("explainer", None)
 """A function that adds a layer's fix to an error in the layer's own code."""
 _executor: Scoped[str | None] = Scoped("executor", None)

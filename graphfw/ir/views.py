@@ -39,7 +39,7 @@ def summary(graph: Graph) -> str:
     paragraphs = [f"{title}: {counted(len(graph.nodes), 'node')}"]
     if graph.placeholders:
         rows = [(t.name or "(no name)", str(t.type)) for t in graph.placeholders]
-        paragraphs.append(_table(("placeholder", "type"), rows, left=2))
+        paragraphs.append(table(("placeholder", "type"), rows, left=2))
     if graph.variables:
         paragraphs.append(_variables(graph))
     if graph.nodes:
@@ -55,10 +55,10 @@ def _variables(graph: Graph) -> str:
         totals[variable.trainable][0] += size
         totals[variable.trainable][1] += nbytes
         kind = "yes" if variable.trainable else "no"
-        rows.append((variable.name, str(variable.type), kind, _number(size), _number(nbytes)))
+        rows.append((variable.name, str(variable.type), kind, number(size), number(nbytes)))
     for trainable, what in ((True, "trainable"), (False, "not trainable")):
-        rows.append((f"total {what}", "", "", *map(_number, totals[trainable])))
-    return _table(("variable", "type", "trainable", "parameters", "bytes"), rows, left=3)
+        rows.append((f"total {what}", "", "", *map(number, totals[trainable])))
+    return table(("variable", "type", "trainable", "parameters", "bytes"), rows, left=3)
 
 
 def _ops(graph: Graph) -> str:
@@ -73,18 +73,19 @@ def _ops(graph: Graph) -> str:
             of_op[i] += amount
             total[i] += amount
     rows = [
-        (name, _number(counts[name]), *map(_number, costs[name]))
+        (name, number(counts[name]), *map(number, costs[name]))
         for name in sorted(counts, key=lambda name: (-counts[name], name))
     ]
-    rows.append(("total", _number(len(graph.nodes)), *map(_number, total)))
-    return _table(("op", "count", "flops", "bytes read", "bytes written"), rows, left=1)
+    rows.append(("total", number(len(graph.nodes)), *map(number, total)))
+    return table(("op", "count", "flops", "bytes read", "bytes written"), rows, left=1)
 
 
-def _number(value: DimLike) -> str:
+def number(value: DimLike) -> str:
+    """Return the text of a number of elements or bytes: `9,610`."""
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, left: int) -> str:
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, left: int) -> str:
     """Align columns: the first `left` to the left, the others, numbers, to the right."""
     lines = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

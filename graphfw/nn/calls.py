@@ -15,6 +15,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.loc import capture
 from graphfw.nn.checks import called
+from graphfw.nn.deferred import make_deferred
+from graphfw.nn.hooks import hooked
 from graphfw.nn.interface import ModuleInterface
 from graphfw.utils import nest
 
@@ -38,19 +40,32 @@ def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -
     with called(prefix, scope):
         try:
             if mode is None and not begins:
-                result = module.forward(*args, **kwargs)
+                result = _computed(module, args, kwargs)
             else:
                 with (
                     ambient.override(ambient.training_flag, flag),
                     ambient.override(ambient.evaluated, layers),
                 ):
-                    result = module.forward(*args, **kwargs)
+                    result = _computed(module, args, kwargs)
         except FOREIGN as error:
             raise_refusal(error, module.forward, args, kwargs, type(module).__name__)
     # Who writes training=False, or evaluates one layer of a model in training, means it.
     is_meant = mode is not None or (outer is not None and layers == [module])
     if begins and layers and not is_meant:
         _note(module, layers, graph, count, result)
+    return result
+
+
+def _computed(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the result of `forward` and of the hooks, and tell it to who watches the calls."""
+    if module._deferred is not None:
+        make_deferred(module, module._deferred, args, kwargs)
+    result = module.forward(*args, **kwargs)
+    if module._forward_hooks:
+        result = hooked(module, args, kwargs, result)
+    watcher = ambient.call_watcher.get()
+    if watcher is not None:
+        watcher(module, result)
     return result
 
 
@@ -111,9 +126,8 @@ def _note(
     results = [t for t in nest.leaves(result) if isinstance(t, Tensor) and t.node in made]
     results = [t for t in results if not isinstance(t, Variable)]
     if results:
+        parameters = tuple([v for _, v in module._held_variables() if v.trainable])
         named = dict.fromkeys([f"{layer.path} ({type(layer).__name__})" for layer in layers])
         graph.evaluations.append(
-            Evaluation(
-                module.path, capture(), tuple(named), tuple(module.parameters()), tuple(results)
-            )
+            Evaluation(module.path, capture(), tuple(named), parameters, tuple(results))
         )

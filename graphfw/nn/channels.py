@@ -28,7 +28,7 @@ class _ChannelBatchNorm(BatchNorm):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: int | None,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
@@ -96,7 +96,7 @@ class _InstanceNorm(Tracking):
 
     def __init__(
         self,
-        num_features: int,
+        num_features: int | None,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = False,

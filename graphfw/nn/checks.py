@@ -33,6 +33,15 @@ def checked_size(layer: str, what: str, value: Any) -> int:
     return size
 
 
+def size_or_none(layer: str, what: str, value: Any) -> int | None:
+    """Return a number of features or the like as an int; None where the first call finds it.
+
+    Raises:
+        ArgumentError: It is neither an int from 1 up nor None.
+    """
+    return None if value is None else checked_size(layer, what, value)
+
+
 def channel_axis(layer: str, what: str, axis: int | None, x: Tensor) -> int:
     """Return the axis of the channels of x: the last one where none is given.
 

@@ -7,7 +7,8 @@ from typing import Any, Self, overload
 
 from graphfw.errors import ArgumentError, AxisError, a_type, counted, did_you_mean
 from graphfw.hints.calls import explained
-from graphfw.nn.module import Module, checked_module
+from graphfw.nn.module import Module
+from graphfw.nn.registration import checked_module
 
 
 @explained

@@ -10,7 +10,8 @@ from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained, near_divisor
+from graphfw.nn.checks import checked_size, explained, near_divisor, size_or_none
+from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import initial_of, parameter
 from graphfw.ops.args import TensorLike, as_tensor
@@ -43,12 +44,13 @@ class _ConvWeights(Module):
     """The base of convolutions and their transposes: the weights, and the arguments."""
 
     rank: ClassVar[int]
+    weight: Variable
     bias: Variable | None
 
     def __init__(
         self,
-        channels: tuple[int, int],
-        shape: tuple[int, int],
+        in_channels: int | None,
+        out_channels: int,
         facts: dict[str, Any],
         bias: bool,
         dtype: DTypeLike | None,
@@ -57,15 +59,41 @@ class _ConvWeights(Module):
         name: str | None,
     ) -> None:
         super().__init__(name=name)
-        self.in_channels, self.out_channels = channels
+        layer = type(self).__name__
+        self.in_channels = size_or_none(layer, "in_channels", in_channels)
+        self.out_channels = checked_size(layer, "out_channels", out_channels)
         self.kernel_size, self.facts = facts.pop("kernel_size"), facts
-        full = (*shape, *self.kernel_size)
+        self._check_groups()
+        options = bias, dtype, weight_init, bias_init
+        make_or_wait(self, "in_channels", self.in_channels, *options)
+
+    def _find_size(self, x: TensorLike) -> None:
+        layer = type(self).__name__
+        self.in_channels = checked_size(layer, "in_channels", self._checked(x).shape[1])
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        """See that the numbers of channels that are known are multiples of that of groups."""
+        layer, count = type(self).__name__, self.facts["groups"]
+        named = {"in_channels": self.in_channels, "out_channels": self.out_channels}
+        sizes = {what: size for what, size in named.items() if size is not None}
+        near = near_divisor(count, *sizes.values())
+        for what, size in sizes.items():
+            message = f"{layer}: {what}={size} is no multiple of groups={count}"
+            demand(size % count == 0, message, fix=f"use groups={near}, which divides both")
+
+    def _make(self, bias: bool, dtype: Any, weight_init: Any, bias_init: Any) -> None:
+        full = (*self._channel_shape(), *self.kernel_size)
         fan_in, _ = init.fans(full, in_axis=1, out_axis=0)
         spread = init.spread(fan_in)
         me, own = type(self).__name__, (self.out_channels,)
         self.weight = parameter(initial_of(me, "weight_init", weight_init, spread), full, dtype)
         first = initial_of(me, "bias_init", bias_init, spread)
         self.bias = parameter(first, own, dtype) if bias else None
+
+    def _channel_shape(self) -> tuple[int, int]:
+        """Return the first two dims of the weight."""
+        raise NotImplementedError
 
     def _checked(self, x: TensorLike) -> Tensor:
         tensor = as_tensor(x)
@@ -100,23 +128,12 @@ class _ConvWeights(Module):
         return f"{self.in_channels} -> {self.out_channels}, {options}"
 
 
-def _channels(layer: str, inputs: int, outputs: int, groups: int) -> tuple[int, int, int]:
-    """Return the numbers of channels and groups, after checking that they go together."""
-    count = checked_size(layer, "groups", groups)
-    sizes = checked_size(layer, "in_channels", inputs), checked_size(layer, "out_channels", outputs)
-    near = near_divisor(count, *sizes)
-    for what, size in zip(("in_channels", "out_channels"), sizes, strict=True):
-        message = f"{layer}: {what}={size} is no multiple of groups={count}"
-        demand(size % count == 0, message, fix=f"use groups={near}, which divides both")
-    return (*sizes, count)
-
-
 class _Conv(_ConvWeights):
     """A convolution with learnt kernels."""
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | None,
         out_channels: int,
         kernel_size: Ints,
         stride: Ints = 1,
@@ -132,20 +149,23 @@ class _Conv(_ConvWeights):
         name: str | None = None,
     ) -> None:
         layer, rank = type(self).__name__, self.rank
-        inputs, outputs, count = _channels(layer, in_channels, out_channels, groups)
         demand_one_of(layer, "padding_mode", padding_mode, _PAD_MODES)
         facts: dict[str, Any] = {
             "kernel_size": each(layer, "kernel_size", kernel_size, rank),
             "stride": each(layer, "stride", stride, rank),
             "padding": padding,
             "dilation": each(layer, "dilation", dilation, rank),
-            "groups": count,
+            "groups": checked_size(layer, "groups", groups),
             "padding_mode": padding_mode,
         }
         steps = facts["stride"], facts["dilation"]
         read_windows(layer, (1,) * rank, facts["kernel_size"], *steps, padding)
-        shape = (outputs, inputs // count)
-        super().__init__((inputs, outputs), shape, facts, bias, dtype, weight_init, bias_init, name)
+        options = bias, dtype, weight_init, bias_init
+        super().__init__(in_channels, out_channels, facts, *options, name)
+
+    def _channel_shape(self) -> tuple[int, int]:
+        assert self.in_channels is not None
+        return self.out_channels, self.in_channels // self.facts["groups"]
 
     def forward(self, x: TensorLike) -> Tensor:
         """Convolve.  x: [N, C, *S] -> [N, O, *T]"""
@@ -185,7 +205,8 @@ class Conv2d(_Conv):
     See `gf.conv`.
 
     Args:
-        in_channels: How many channels x has, C.
+        in_channels: How many channels x has, C; None to find it in the first call, which makes the
+            variables.
         out_channels: How many the result has, O.
         kernel_size: The kernel's size: one int, or one for each spatial dim.
         stride: How far the kernel moves.
@@ -233,7 +254,7 @@ class _ConvTranspose(_ConvWeights):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | None,
         out_channels: int,
         kernel_size: Ints,
         stride: Ints = 1,
@@ -249,17 +270,20 @@ class _ConvTranspose(_ConvWeights):
         name: str | None = None,
     ) -> None:
         layer, rank = type(self).__name__, self.rank
-        inputs, outputs, count = _channels(layer, in_channels, out_channels, groups)
         facts: dict[str, Any] = {
             "kernel_size": each(layer, "kernel_size", kernel_size, rank),
             "stride": each(layer, "stride", stride, rank),
             "padding": padding,
             "output_padding": each(layer, "output_padding", output_padding, rank, 0),
             "dilation": each(layer, "dilation", dilation, rank),
-            "groups": count,
+            "groups": checked_size(layer, "groups", groups),
         }
-        shape = (inputs, outputs // count)
-        super().__init__((inputs, outputs), shape, facts, bias, dtype, weight_init, bias_init, name)
+        options = bias, dtype, weight_init, bias_init
+        super().__init__(in_channels, out_channels, facts, *options, name)
+
+    def _channel_shape(self) -> tuple[int, int]:
+        assert self.in_channels is not None
+        return self.in_channels, self.out_channels // self.facts["groups"]
 
     def forward(self, x: TensorLike) -> Tensor:
         """Do the transpose of a convolution.  x: [N, C, *S] -> [N, O, *T]"""
@@ -283,7 +307,8 @@ class ConvTranspose2d(_ConvTranspose):
     See `gf.conv_transpose`.
 
     Args:
-        in_channels: How many channels x has, C.
+        in_channels: How many channels x has, C; None to find it in the first call, which makes the
+            variables.
         out_channels: How many the result has, O.
         kernel_size: The kernel's size: one int, or one for each spatial dim.
         stride: How far apart the elements of x come to lie.

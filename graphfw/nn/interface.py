@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from graphfw.ir.variable import Variable
+
+
+class DeferredVariables(NamedTuple):
+    """Variables that a layer makes in its first call.
+
+    Attributes:
+        argument: The argument for their size, which was None.
+        options: The layer's other arguments for them.
+    """
+
+    argument: str
+    options: tuple[Any, ...]
 
 
 class ModuleInterface(Protocol):
     """A `Module`, as far as its calls, names and saved states are concerned."""
 
     training: bool
+    _deferred: DeferredVariables | None
+    _names: Any
+    _forward_hooks: Any
 
     @property
     def path(self) -> str:
         """Return where it stands."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `forward` in its name scope."""
+
+    def _find_size(self, x: Any) -> None:
+        """Set the size that was not given, from the first argument of the first call."""
+
+    def _make(self, *options: Any) -> None:
+        """Make the variables."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add its nodes to the graph."""
@@ -23,14 +47,17 @@ class ModuleInterface(Protocol):
     def modules(self) -> Sequence[ModuleInterface]:
         """Return it and all modules in it."""
 
+    def named_modules(self) -> Sequence[tuple[str, ModuleInterface]]:
+        """Return the same with their paths."""
+
     def named_children(self) -> Sequence[tuple[str, ModuleInterface]]:
         """Return its submodules by name."""
 
     def named_variables(self) -> Sequence[tuple[str, Variable]]:
         """Return all variables in it by name."""
 
-    def parameters(self) -> Sequence[Variable]:
-        """Return the parameters that are trained."""
+    def _held_variables(self) -> Sequence[tuple[str, Variable]]:
+        """Return those of them that are made."""
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return PyTorch's names and arrays as it has them."""

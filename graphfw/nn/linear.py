@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphfw.errors import counted
+from graphfw.errors import ShapeError, counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.shape import shape_text, size_of
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Initializer, Variable
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained
+from graphfw.nn.checks import checked_size, explained, size_or_none
+from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import initial_of, parameter
 from graphfw.nn.states import transposed
 from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import demand
 from graphfw.ops.linalg.products import matmul
 
 
@@ -23,7 +25,8 @@ class Linear(Module):
     """x @ weight + bias.  x: [*B, in_features] -> [*B, out_features]
 
     Args:
-        in_features: The size of x's last dim.
+        in_features: The size of x's last dim; None to find it in the first call, which makes the
+            variables.
         out_features: The size of the result's.
         bias: Whether to add a bias.
         dtype: The weights' dtype, the default dtype when there is none.
@@ -39,6 +42,7 @@ class Linear(Module):
     Raises:
         ArgumentError: A size is no int, or below 1; an initial value is a number or a name.
         ShapeError: An initial value has another shape. In a call: x's last dim is not in_features.
+        GraphError: The first call, which finds in_features, is in another graph.
 
     >>> import graphfw as gf
     >>> with gf.Graph():
@@ -47,11 +51,12 @@ class Linear(Module):
     (batch, time, 10)
     """
 
+    weight: Variable
     bias: Variable | None
 
     def __init__(
         self,
-        in_features: int,
+        in_features: int | None,
         out_features: int,
         bias: bool = True,
         dtype: DTypeLike | None = None,
@@ -61,8 +66,19 @@ class Linear(Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.in_features = checked_size("Linear", "in_features", in_features)
+        self.in_features = size_or_none("Linear", "in_features", in_features)
         self.out_features = checked_size("Linear", "out_features", out_features)
+        options = bias, dtype, weight_init, bias_init
+        make_or_wait(self, "in_features", self.in_features, *options)
+
+    def _find_size(self, x: TensorLike) -> None:
+        tensor = as_tensor(x)
+        message = "Linear: x has no dims, and in_features is the size of its last one"
+        demand(tensor.ndim > 0, message, {"x": tensor}, fix="x[None] adds one", error=ShapeError)
+        self.in_features = checked_size("Linear", "in_features", tensor.shape[-1])
+
+    def _make(self, bias: bool, dtype: Any, weight_init: Any, bias_init: Any) -> None:
+        assert self.in_features is not None
         spread = init.spread(self.in_features)
         shape = (self.in_features, self.out_features)
         first = initial_of("Linear", "weight_init", weight_init, spread)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
-from graphfw.hints.calls import FOREIGN, ExplainedType, explained, raise_refusal, refuse_kinds
-from graphfw.hints.names import Answering
+from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
 from graphfw.ir.state_dict import StateDict
@@ -18,7 +15,12 @@ from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, states, text
 from graphfw.nn.checks import refuse_freezing
+from graphfw.nn.deferred import DeferredVariables, refuse_attribute, refuse_deferred
+from graphfw.nn.hooks import ForwardHook, Hook
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
+from graphfw.nn.registration import ModuleBase, ModuleType, checked_module, refuse_hidden
+from graphfw.nn.summary import ModuleSummary, summarised
+from graphfw.ops.composed import callback
 
 if TYPE_CHECKING:
     from graphfw.runtime.session import Session
@@ -28,46 +30,11 @@ M = TypeVar("M", bound="Module")
 _POSITION = ("_parent", "_attribute", "_is_named", "_names")
 """The attributes that say where a module stands."""
 
-_CONTAINERS = (list, tuple, set, frozenset, dict)
 _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no submodules
 
 
-class _ModuleType(ExplainedType):
-    """Runs `__init__` in the scope of the module that is being made.
-
-    So the variables that two modules of a class make don't get one name, even before the modules
-    are attached to anything. An `ABCMeta`, so that modules can be abstract base classes.
-    """
-
-    if not TYPE_CHECKING:  # which reads the arguments of `__init__` where this is hidden from it
-
-        def __call__(cls, *args, **kwargs):
-            module = cls.__new__(cls, *args, **kwargs)
-            changes = module._names.changed
-            init = MethodType(cls.__init__, module)
-            with ambient.override(ambient.current_scope, module.path):
-                try:
-                    cls.__init__(module, *args, **kwargs)
-                except FOREIGN as error:
-                    raise_refusal(error, init, args, kwargs, cls.__name__)
-            refuse_kinds(init, args, kwargs, cls.__name__)  # options may only fail in calls
-            # Again: a container that was empty when it was assigned may not be so now.
-            for name, value in vars(module).items():
-                if isinstance(value, _CONTAINERS) and name not in ("_children", "_variables"):
-                    _refuse_hidden(module, name, value)
-            # Again: its submodules, which had names when it got one, may have freed a better one.
-            if module._parent is None and not module._is_named and module._names.changed != changes:
-                module._names.free(module._attribute)
-                module._become_root()
-            return module
-
-
-class _Plain(Answering):
-    """The base of `Module` only, for `_is_module`."""
-
-
 @explained
-class Module(_Plain, metaclass=_ModuleType):
+class Module(ModuleBase, metaclass=ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -114,6 +81,9 @@ class Module(_Plain, metaclass=_ModuleType):
     _attribute: str
     _is_named: bool
     _names: ModuleNames
+    _deferred: DeferredVariables | None = None
+    """The variables that the first call makes."""
+    _forward_hooks: tuple[ForwardHook, ...] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
@@ -198,15 +168,31 @@ class Module(_Plain, metaclass=_ModuleType):
         if self._parent is None:
             self._names.restore(self._attribute, self)
 
+    # Variables that wait for the first call: see `nn/deferred.py`.
+
+    def _find_size(self, x: Any) -> None:
+        """Set the size that was not given, from the first argument of the first call."""
+        raise NotImplementedError
+
+    def _make(self, *options: Any) -> None:
+        """Make the variables."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # which reports unknown attributes only where this is hidden from it
+
+        def __getattr__(self, name):
+            refuse_attribute(self, name)
+            return super().__getattr__(name)
+
     # Registration.
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Variable) or _is_module(value):
+        if isinstance(value, Variable) or is_module(value):
             self._register(name, value)
         else:
             refuse_freezing(self, name)
             if type(value) not in _ATOMS:
-                _refuse_hidden(self, name, value)
+                refuse_hidden(self, name, value)
             if name in self._children or name in self._variables:
                 self._release(name)
         super().__setattr__(name, value)
@@ -308,6 +294,36 @@ class Module(_Plain, metaclass=_ModuleType):
         """
         return calls.call(self, args, kwargs)
 
+    def register_forward_hook(self, fn: Hook) -> ForwardHook:
+        """Call a function after `forward` in calls from now on, to see outputs or to change them.
+
+        Hooks are called in the order in which they were registered, in the module's name scope; so
+        those of submodules come before. Copies of the module have the same functions.
+
+        Args:
+            fn: Called as `fn(module, args, output)`, with the call's arguments, but for those that
+                are passed by name alone. It returns another output, or None to leave that as it is.
+
+        Returns:
+            A handle: `handle.remove()` ends it, and so does the end of `with handle:`.
+
+        Raises:
+            ArgumentError: `fn` is no function.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph():
+        ...     layer = gf.nn.Linear(4, 3)
+        ...     with layer.register_forward_hook(lambda module, args, output: gf.relu(output)):
+        ...         y = layer(gf.placeholder((2, 4)))
+        >>> y.node.op.name
+        'relu'
+        """
+        callback("register_forward_hook", "fn", fn, "fn(module, args, output)")
+        hook = ForwardHook(fn)
+        kept = [one for one in self._forward_hooks if not one.is_removed]
+        vars(self)["_forward_hooks"] = (*kept, hook)
+        return hook
+
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and in all submodules, for calls from now on; return the module."""
         if not isinstance(mode, bool):
@@ -362,7 +378,16 @@ class Module(_Plain, metaclass=_ModuleType):
         return [module for _, module in self.named_modules()]
 
     def named_variables(self) -> list[tuple[str, Variable]]:
-        """Return all variables, trainable or not, each once, with names relative to this module."""
+        """Return all variables, trainable or not, each once, with names relative to this module.
+
+        Raises:
+            GraphError: A layer makes its variables in its first call, and was not called yet.
+        """
+        refuse_deferred(self.modules())
+        return self._held_variables()
+
+    def _held_variables(self) -> list[tuple[str, Variable]]:
+        """Return the variables that are made, each once, with names relative to this module."""
         found: dict[int, tuple[str, Variable]] = {}
         for path, module in self.named_modules():
             for name, variable in module._variables.items():
@@ -421,16 +446,7 @@ class Module(_Plain, metaclass=_ModuleType):
                 is given and names or shapes leave it open; nothing has changed.
             ArgumentError: The state is no dict, or there is no such format.
         """
-        variables = dict(self.named_variables())
-        what = f"{type(self).__name__}.load_state_dict"
-        states.check_arguments(what, session, state)
-        states.check_session(what, session, variables.values())
-        state, of_torch = states.laid_out(what, self, state, format)
-        missing, extra = states.differing(what, variables, state, strict, ignore_extra)
-        states.check_fit(what, variables, state, of_torch)
-        known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
-        mismatch = session.load_state_dict(known, strict=False)
-        return replace(mismatch, missing=missing, extra=extra)
+        return states.load(self, session, state, strict, ignore_extra, format)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a PyTorch state dict of this layer with graphfw's names and layouts.
@@ -441,60 +457,44 @@ class Module(_Plain, metaclass=_ModuleType):
 
     # Text.
 
+    def summary(self, *args: Any, **kwargs: Any) -> ModuleSummary:
+        """Return a table of the layers: what each returns in a call, and its parameters.
+
+        The call is described in a graph of its own: it leaves the module's graph as it is, and
+        nothing is computed.
+
+        Args:
+            args: The arguments of the call. A shape such as `("batch", 64)`, with a dtype as
+                `((32, 8), "int64")`, a `gf.TensorType` or an array stands for a tensor of the type.
+            kwargs: The same by name.
+
+        Raises:
+            ShapeError, ArgumentError, …: As the call.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph():
+        ...     model = gf.nn.Sequential(gf.nn.Linear(64, 128), gf.nn.ReLU(), gf.nn.Linear(128, 10))
+        >>> model.summary(("batch", 64))
+        layer         class       output               parameters  trained
+        sequential    Sequential  float32[batch, 10]            0        0
+        sequential.0  Linear      float32[batch, 128]       8,320    8,320
+        sequential.1  ReLU        float32[batch, 128]           0        0
+        sequential.2  Linear      float32[batch, 10]        1,290    1,290
+        total                                               9,610    9,610
+        """
+        return summarised(self, self._names.graph, args, kwargs)
+
     def extra_repr(self) -> str:
         """Say what stands in the text's parentheses; subclasses give their sizes and options."""
         return ", ".join(f"{name}: {v.type}" for name, v in self._variables.items())
 
     def __repr__(self) -> str:
         submodules = [(name, repr(child)) for name, child in self._children.items()]
-        sizes = [(v.trainable, v.type.size) for v in self.variables()]
-        return text.module_text(type(self).__name__, self.extra_repr(), submodules, sizes)
+        sizes = [(v.trainable, v.type.size) for _, v in self._held_variables()]
+        inside = self.extra_repr() if self._deferred is None else f"{self._deferred.argument}=None"
+        return text.module_text(type(self).__name__, inside, submodules, sizes)
 
 
-def _is_module(value: object) -> TypeGuard[Module]:
+def is_module(value: object) -> TypeGuard[Module]:
     """Return whether a value is a module; `isinstance` with `ABCMeta` takes ten times as long."""
-    return isinstance(value, _Plain)
-
-
-def checked_module(owner: str, path: str, value: Any) -> Module:
-    """Return a value that should be a module.
-
-    Raises:
-        ArgumentError: It is none; for a class or a function, with what to write instead.
-    """
-    if _is_module(value):
-        return value
-    fix = "a function is no layer: use a layer such as gf.nn.ReLU(), or write a Module"
-    if isinstance(value, type) and issubclass(value, Module):
-        fix = f"make one: {value.__name__}(…)"
-    elif not callable(value):
-        fix = "pass modules alone, such as gf.nn.Linear(8, 2)"
-    shown = getattr(value, "__name__", repr(value))
-    raise ArgumentError(f"{owner}: {shown} (at {path}) is no Module", fix=fix)
-
-
-def _refuse_hidden(module: Module, name: str, value: Any) -> None:
-    """See that no variable or module hides in a plain container, where it would not be found.
-
-    What the module has under another name, too, is found there.
-    """
-    todo, seen = [value], set()
-    found: set[int] = set()
-    while todo:
-        item = todo.pop()
-        if isinstance(item, Variable) or _is_module(item):
-            found = found or {id(one) for one in (*module.modules(), *module.variables())}
-            if id(item) in found:
-                continue
-            kind, plain = type(item).__name__, type(value).__name__
-            better = "ModuleDict({…})" if isinstance(value, dict) else "ModuleList([…])"
-            raise ArgumentError(
-                f"{type(module).__name__}.{name} is a plain {plain} with a {kind} in it, "
-                "whose variables the module would not find",
-                fix=f"use gf.nn.{better}"
-                if _is_module(item)
-                else "assign each variable to an attribute of its own",
-            )
-        if isinstance(item, _CONTAINERS) and id(item) not in seen:
-            seen.add(id(item))
-            todo.extend(item.values() if isinstance(item, dict) else item)
+    return isinstance(value, ModuleBase)

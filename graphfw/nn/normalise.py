@@ -16,7 +16,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.loc import capture
 from graphfw.nn import init
-from graphfw.nn.checks import channel_axis, checked_size, explained, near_divisor
+from graphfw.nn.checks import channel_axis, checked_size, explained, near_divisor, size_or_none
+from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
@@ -24,12 +25,22 @@ from graphfw.ops.composed import demand, floats, wide, wide_dtype
 from graphfw.ops.nn.normalisation import batch_norm, group_norm, layer_norm, rms_norm
 
 
-def _sizes(layer: str, features: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes of the dims that are normalised over."""
+def _sizes(layer: str, features: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the sizes of the dims that are normalised over; None where the first call finds it."""
+    if features is None:
+        return None
     sizes = features if isinstance(features, (tuple, list)) else (features,)
     message = f"{layer}: features={features!r} has no dims"
     demand(len(sizes) > 0, message, fix="give the size of the last dim: features=64")
     return tuple(checked_size(layer, "features", size) for size in sizes)
+
+
+def _last_size(layer: str, x: TensorLike) -> tuple[int, ...]:
+    """Return the size of the last dim, to normalise over."""
+    tensor = as_tensor(x)
+    message = f"{layer}: x has no dims, and features is the size of its last one"
+    demand(tensor.ndim > 0, message, {"x": tensor}, fix="x[None] adds one", error=ShapeError)
+    return (checked_size(layer, "features", tensor.shape[-1]),)
 
 
 def _feature_fix(layer: str, sizes: tuple[int, ...], x: Tensor) -> str:
@@ -46,7 +57,8 @@ class LayerNorm(Module):
     See `gf.layer_norm`.
 
     Args:
-        features: The size of x's last dim, or the sizes of its last dims, F.
+        features: The size of x's last dim, or the sizes of its last dims, F; None to find that of
+            the last dim in the first call, which makes the variables.
         eps: What is added to the variance.
         affine: Whether to scale by learnt weights.
         bias: Whether to shift by learnt biases, too.
@@ -67,7 +79,7 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        features: int | Sequence[int],
+        features: int | Sequence[int] | None,
         eps: float = 1e-5,
         affine: bool = True,
         bias: bool = True,
@@ -78,20 +90,29 @@ class LayerNorm(Module):
         super().__init__(name=name)
         self.features = _sizes("LayerNorm", features)
         self.eps = eps
+        make_or_wait(self, "features", self.features, affine, bias, dtype)
+
+    def _find_size(self, x: TensorLike) -> None:
+        self.features = _last_size("LayerNorm", x)
+
+    def _make(self, affine: bool, bias: bool, dtype: Any) -> None:
+        assert self.features is not None
         self.weight = parameter(init.ones, self.features, dtype) if affine else None
         self.bias = parameter(init.zeros, self.features, dtype) if affine and bias else None
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [*B, *F] -> [*B, *F]"""
         tensor = as_tensor(x)
-        axes = tuple(range(-len(self.features), 0))
-        with explained(lambda: _feature_fix("LayerNorm", self.features, tensor)):
+        sizes = self.features
+        assert sizes is not None
+        axes = tuple(range(-len(sizes), 0))
+        with explained(lambda: _feature_fix("LayerNorm", sizes, tensor)):
             return layer_norm(tensor, self.weight, self.bias, axis=axes, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Return the text of the sizes and options."""
         options = f"eps={self.eps}, affine={self.weight is not None}"
-        return f"{', '.join(map(str, self.features))}, {options}"
+        return f"{', '.join(map(str, self.features or ()))}, {options}"
 
 
 class RMSNorm(Module):
@@ -100,7 +121,8 @@ class RMSNorm(Module):
     See `gf.rms_norm`.
 
     Args:
-        features: The size of x's last dim, or the sizes of its last dims, F.
+        features: The size of x's last dim, or the sizes of its last dims, F; None to find that of
+            the last dim in the first call, which makes the variables.
         eps: What is added to the mean square.
         affine: Whether to scale by learnt weights.
         dtype: The weights' dtype, the default dtype when there is none.
@@ -118,7 +140,7 @@ class RMSNorm(Module):
 
     def __init__(
         self,
-        features: int | Sequence[int],
+        features: int | Sequence[int] | None,
         eps: float = 1e-6,
         affine: bool = True,
         dtype: DTypeLike | None = None,
@@ -128,19 +150,28 @@ class RMSNorm(Module):
         super().__init__(name=name)
         self.features = _sizes("RMSNorm", features)
         self.eps = eps
+        make_or_wait(self, "features", self.features, affine, dtype)
+
+    def _find_size(self, x: TensorLike) -> None:
+        self.features = _last_size("RMSNorm", x)
+
+    def _make(self, affine: bool, dtype: Any) -> None:
+        assert self.features is not None
         self.weight = parameter(init.ones, self.features, dtype) if affine else None
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [*B, *F] -> [*B, *F]"""
         tensor = as_tensor(x)
-        axes = tuple(range(-len(self.features), 0))
-        with explained(lambda: _feature_fix("RMSNorm", self.features, tensor)):
+        sizes = self.features
+        assert sizes is not None
+        axes = tuple(range(-len(sizes), 0))
+        with explained(lambda: _feature_fix("RMSNorm", sizes, tensor)):
             return rms_norm(tensor, self.weight, axis=axes, eps=self.eps)
 
     def extra_repr(self) -> str:
         """Return the text of the sizes and options."""
         options = f"eps={self.eps}, affine={self.weight is not None}"
-        return f"{', '.join(map(str, self.features))}, {options}"
+        return f"{', '.join(map(str, self.features or ()))}, {options}"
 
 
 class PerChannel(Module):
@@ -155,24 +186,39 @@ class PerChannel(Module):
 
     def __init__(
         self,
-        channels: int,
+        channels: int | None,
         eps: float,
         affine: bool,
         dtype: DTypeLike | None,
         axis: int | None,
         name: str | None,
+        *options: Any,
     ) -> None:
         super().__init__(name=name)
-        self.channels = checked_size(type(self).__name__, self.size, channels)
+        self.channels = size_or_none(type(self).__name__, self.size, channels)
         self.eps, self.axis = eps, axis
+        make_or_wait(self, self.size, self.channels, affine, dtype, *options)
+
+    def _find_size(self, x: TensorLike) -> None:
+        layer, tensor = type(self).__name__, as_tensor(x)
+        _, axis_index = self._axes(tensor)
+        self.channels = checked_size(layer, self.size, tensor.shape[axis_index])
+
+    def _make(self, affine: bool, dtype: Any) -> None:
+        assert self.channels is not None
         self.weight = parameter(init.ones, (self.channels,), dtype) if affine else None
         self.bias = parameter(init.zeros, (self.channels,), dtype) if affine else None
+
+    def _axes(self, x: Tensor) -> tuple[int, int]:
+        """Return the axis of the channels as it is given, and counted from the front."""
+        layer = type(self).__name__
+        axis = channel_axis(layer, self.size, self.axis, x)
+        return axis, ruled(layer, x, normalize_axis, axis, x.ndim)
 
     def _axis_index(self, x: Tensor) -> int:
         """Return the axis of the channels, after checking that there are as many as expected."""
         layer = type(self).__name__
-        axis = channel_axis(layer, self.size, self.axis, x)
-        axis_index = ruled(layer, x, normalize_axis, axis, x.ndim)
+        axis, axis_index = self._axes(x)
         found = x.shape[axis_index]
         fits = found == self.channels
         hint = f"use {self.size}={found}"
@@ -201,7 +247,7 @@ class Tracking(PerChannel):
 
     def __init__(
         self,
-        channels: int,
+        channels: int | None,
         eps: float,
         momentum: float | None,
         affine: bool,
@@ -210,18 +256,22 @@ class Tracking(PerChannel):
         axis: int | None,
         name: str | None,
     ) -> None:
-        super().__init__(channels, eps, affine, dtype, axis, name)
         fits = momentum is None or 0 < momentum <= 1
         message = f"{type(self).__name__}: momentum={momentum} must be above 0 and at most 1"
         demand(fits, message, fix="use momentum=0.1, or None for the mean over all batches")
         self.momentum = momentum
+        super().__init__(channels, eps, affine, dtype, axis, name, track_running_stats)
+
+    def _make(self, affine: bool, dtype: Any, track_running_stats: bool = True) -> None:
+        super()._make(affine, dtype)
         self.running_mean = self.running_var = self.num_batches_tracked = None
         if track_running_stats:
+            assert self.channels is not None
             exact = wide_dtype(dtype_or(dtype, ambient.get_default_dtype()))
             shape = (self.channels,)
             self.running_mean = parameter(init.zeros, shape, exact, trainable=False)
             self.running_var = parameter(init.ones, shape, exact, trainable=False)
-            if momentum is None:
+            if self.momentum is None:
                 self.num_batches_tracked = parameter(init.zeros, (), int64, trainable=False)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -276,7 +326,8 @@ class BatchNorm(Tracking):
     they are the means over all batches so far. S. Ioffe, C. Szegedy, "Batch normalization", 2015.
 
     Args:
-        channels: The size of x's dim `axis`, C.
+        channels: The size of x's dim `axis`, C; None to find it in the first call, which makes the
+            variables.
         eps: What is added to the variance.
         momentum: How much of the batch goes into the running mean and variance, in (0, 1]; None
             for as much of the n-th batch as makes them the mean over n batches, 1/n.
@@ -305,7 +356,7 @@ class BatchNorm(Tracking):
 
     def __init__(
         self,
-        channels: int,
+        channels: int | None,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
@@ -369,7 +420,8 @@ class GroupNorm(PerChannel):
 
     Args:
         groups: How many groups of neighbouring channels.
-        channels: The size of x's dim `axis`, C: a multiple of groups.
+        channels: The size of x's dim `axis`, C: a multiple of groups; None to find it in the first
+            call, which makes the variables.
         eps: What is added to the variance.
         affine: Whether to scale and shift by learnt weights and biases.
         dtype: The weights' dtype, the default dtype when there is none.
@@ -390,7 +442,7 @@ class GroupNorm(PerChannel):
     def __init__(
         self,
         groups: int,
-        channels: int,
+        channels: int | None,
         eps: float = 1e-5,
         affine: bool = True,
         dtype: DTypeLike | None = None,
@@ -398,12 +450,16 @@ class GroupNorm(PerChannel):
         axis: int | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(channels, eps, affine, dtype, axis, name)
         self.groups = checked_size("GroupNorm", "groups", groups)
-        divides = self.channels % self.groups == 0
+        super().__init__(channels, eps, affine, dtype, axis, name)
+
+    def _make(self, affine: bool, dtype: Any) -> None:
+        channels, groups = self.channels, self.groups
+        assert channels is not None
         message = f"GroupNorm: channels={channels} is no multiple of groups={groups}"
-        near = near_divisor(self.groups, self.channels)
-        demand(divides, message, fix=f"use groups={near}, which divides {channels}")
+        near = near_divisor(groups, channels)
+        demand(channels % groups == 0, message, fix=f"use groups={near}, which divides {channels}")
+        super()._make(affine, dtype)
 
     def forward(self, x: TensorLike) -> Tensor:
         """Normalise.  x: [N, *S, C] -> the same"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,27 @@ from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 
 _SHOWN = 6
+
+
+def load(
+    module: ModuleInterface,
+    session: Any,
+    state: Mapping[str, Any],
+    strict: bool,
+    ignore_extra: bool,
+    format: str | None,
+) -> Any:
+    """Replace the contents of a module's variables: see `Module.load_state_dict`."""
+    variables = dict(module.named_variables())
+    what = f"{type(module).__name__}.load_state_dict"
+    check_arguments(what, session, state)
+    check_session(what, session, variables.values())
+    state, of_torch = laid_out(what, module, state, format)
+    missing, extra = differing(what, variables, state, strict, ignore_extra)
+    check_fit(what, variables, state, of_torch)
+    known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
+    mismatch = session.load_state_dict(known, strict=False)
+    return replace(mismatch, missing=missing, extra=extra)
 
 
 def check_arguments(what: str, session: Any, state: Any) -> None:

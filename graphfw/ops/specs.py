@@ -35,7 +35,7 @@ def read(what: str, spec: Any, name: str, make: Make[T]) -> Any:
     """
     if isinstance(spec, (TensorType, Tensor)):
         return make(spec.shape, spec.dtype, name)
-    if _is_pair(spec):
+    if is_pair(spec):
         return make(spec[0], spec[1], name)
     if isinstance(spec, Mapping):
         return {key: read(what, value, f"{name}_{key}", make) for key, value in spec.items()}
@@ -51,7 +51,7 @@ def read(what: str, spec: Any, name: str, make: Make[T]) -> Any:
     return make(array.shape, as_dtype(array.dtype), name)
 
 
-def _is_pair(spec: Any) -> bool:
+def is_pair(spec: Any) -> bool:
     """Return whether it is `(shape, dtype)`, and not a structure of two."""
     if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[0], (list, tuple)):
         return False

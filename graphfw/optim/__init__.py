@@ -16,6 +16,7 @@ from graphfw.optim.layerwise import LAMB, LARS
 from graphfw.optim.lion import Lion
 from graphfw.optim.lookahead import Lookahead
 from graphfw.optim.loss_scale import LossScale
+from graphfw.optim.multi_steps import MultiSteps
 from graphfw.optim.muon import Muon
 from graphfw.optim.sam import SAM
 from graphfw.optim.sgd import SGD
@@ -36,6 +37,7 @@ __all__ = [
     "Lion",
     "Lookahead",
     "LossScale",
+    "MultiSteps",
     "Muon",
     "NAdam",
     "Optimizer",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from graphfw.errors import ArgumentError, GradientError, ShapeError, a_type
 from graphfw.ir import ambient, concrete
@@ -21,10 +21,13 @@ from graphfw.ir.walk import ancestors, users
 from graphfw.loc import Loc
 from graphfw.ops.control.region_op import Refusal
 from graphfw.ops.nn.attention_pattern import ComposedAttention, composed_attentions
+from graphfw.utils import nest
 from graphfw.utils.collecting import without_collection
 
 Missing = Literal["error", "zeros"]
 Cotangent: TypeAlias = Tensor | Refusal
+Nested: TypeAlias = Iterable[Any] | Mapping[Any, Any]
+Key = TypeVar("Key")
 
 
 @overload
@@ -33,14 +36,20 @@ def grad(y: Tensor, xs: Tensor, grad_y: Any = None, *, missing: Missing = "error
 def grad(
     y: Tensor, xs: Sequence[Tensor], grad_y: Any = None, *, missing: Missing = "error"
 ) -> list[Tensor]: ...
+@overload
+def grad(
+    y: Tensor, xs: Mapping[Key, Tensor], grad_y: Any = None, *, missing: Missing = "error"
+) -> dict[Key, Tensor]: ...
+@overload
+def grad(y: Tensor, xs: Nested, grad_y: Any = None, *, missing: Missing = "error") -> Any: ...
 @interceptable
 def grad(
     y: Tensor,
-    xs: Tensor | Sequence[Tensor],
+    xs: Tensor | Nested,
     grad_y: Any = None,
     *,
     missing: Missing = "error",
-) -> Tensor | list[Tensor]:
+) -> Any:
     """Return the gradients of `y` with respect to `xs`: tensors of the shapes of the `xs`.
 
     Gradients of complex tensors follow PyTorch: the conjugate of the derivative, so that a step
@@ -48,12 +57,15 @@ def grad(
 
     Args:
         y: What to differentiate: a scalar, unless `grad_y` is given.
-        xs: With respect to what: one tensor or several.
+        xs: With respect to what: one tensor, several, or a nested structure of dicts, lists,
+            tuples and named tuples. The gradients are nested in the same way; those of tensors
+            side by side, in a tuple or another iterable, are a list.
         grad_y: The cotangent of `y`, broadcast to its shape: the result is the vector-Jacobian
             product. 1 for a scalar.
         missing: What to do where `y` does not depend on an x: "error", or "zeros".
 
     Raises:
+        ArgumentError: `y`, or a leaf of `xs`, is not a tensor.
         GradientError: `y` is not a scalar and there is no `grad_y`; it is not a float; an x has no
             path to `y` along which gradients flow.
         ShapeError: `grad_y` does not fit `y`.
@@ -63,25 +75,31 @@ def grad(
     >>> x = gf.asarray([1.0, 2.0, 3.0])
     >>> gf.grad(gf.sum(x * x), x)
     Tensor([2., 4., 6.], dtype=float32)
+    >>> p = {"w": gf.asarray(2.0), "b": gf.asarray(1.0)}
+    >>> gf.grad((p["w"] * 3 + p["b"]) ** 2, p)
+    {'w': Tensor(42., dtype=float32), 'b': Tensor(14., dtype=float32)}
     """
-    targets = _targets(y, xs, missing)
-    found = gradients(y, targets, grad_y)
+    names, targets, pack = _targets(y, xs, missing)
+    found = gradients(y, targets, grad_y, names)
     results = [
-        gradient if gradient is not None else _missing(y, x, missing)
-        for x, gradient in zip(targets, found, strict=True)
+        gradient if gradient is not None else _missing(y, x, name, missing)
+        for name, x, gradient in zip(names, targets, found, strict=True)
     ]
-    return results[0] if isinstance(xs, Tensor) else results
+    return pack(iter(results))
 
 
-def gradients(y: Tensor, xs: Sequence[Tensor], grad_y: Any = None) -> list[Tensor | None]:
+def gradients(
+    y: Tensor, xs: Sequence[Tensor], grad_y: Any = None, names: Sequence[str] = ()
+) -> list[Tensor | None]:
     """Return the gradients of `grad`, for tensors; None for an x that no gradient reaches.
 
-    For those who have another answer there than `grad` has: see `blocking`.
+    For those who have another answer there than `grad` has: see `blocking`. `names` says what
+    errors call the xs.
     """
     y, *targets = _standing_here(y, *xs)
     if any(t.graph.is_poisoned(t.node) for t in (y, *targets)):
         return [stand_in(x) for x in targets]
-    _check_arguments(y, targets)
+    _check_arguments(y, targets, names or ["x"] * len(targets))
     return _with_paths_around(y, targets, _seed(y, grad_y))
 
 
@@ -110,8 +128,10 @@ def value_and_grad(
     return y, grad(y, xs, grad_y, missing=missing)
 
 
-def _targets(y: Tensor, xs: Tensor | Sequence[Tensor], missing: str) -> list[Tensor]:
-    """Return the xs as a list, where all arguments are of the right kind."""
+def _targets(
+    y: Tensor, xs: Any, missing: str
+) -> tuple[list[str], list[Tensor], Callable[[Iterator[Any]], Any]]:
+    """Return the names of the xs, the xs, and what packs their gradients, if all is of its kind."""
     if not isinstance(y, Tensor):
         raise ArgumentError(
             f"grad: y is {a_type(y)}, not a tensor",
@@ -125,14 +145,20 @@ def _targets(y: Tensor, xs: Tensor | Sequence[Tensor], missing: str) -> list[Ten
         )
     fix = "pass placeholders, variables, or tensors that y is computed from"
     if isinstance(xs, Tensor):
-        return [xs]
+        return ["x"], [xs], next
     if not isinstance(xs, Iterable):
         raise ArgumentError(f"grad: xs={xs!r} is neither a tensor nor a list of them", fix=fix)
-    targets = list(xs)
-    for x in targets:
+    structure = xs if isinstance(xs, (Mapping, list, tuple)) else list(xs)
+    names, targets = [], []
+    for name, x in nest.paths(structure, "xs"):
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"grad: {x!r} in xs is not a tensor", fix=fix)
-    return targets
+            raise ArgumentError(f"grad: {name} is {a_type(x)}, not a tensor", fix=fix)
+        names.append(name)
+        targets.append(x)
+    is_flat = isinstance(structure, tuple) and all([isinstance(x, Tensor) for x in structure])
+    if is_flat and not hasattr(structure, "_fields"):
+        structure = list(structure)
+    return names, targets, nest.packer(structure)
 
 
 def stand_in(x: Tensor) -> Tensor:
@@ -142,12 +168,12 @@ def stand_in(x: Tensor) -> Tensor:
     return zeros
 
 
-def _check_arguments(y: Tensor, xs: Sequence[Tensor]) -> None:
-    for x in xs:
+def _check_arguments(y: Tensor, xs: Sequence[Tensor], names: Sequence[str]) -> None:
+    for name, x in zip(names, xs, strict=True):
         if not x.dtype.is_inexact:
             raise GradientError(
                 f"grad: a gradient with respect to {x.dtype.name} values is not defined",
-                operands=[concrete.describe("x", x)],
+                operands=[concrete.describe(name, x)],
                 fix="differentiate with respect to floating-point tensors",
             )
     if not y.dtype.is_inexact:
@@ -409,15 +435,15 @@ def fitted(value: Tensor, wanted: TensorType, node: Node) -> Tensor:
     return F.astype(result, wanted.dtype)
 
 
-def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
+def _missing(y: Tensor, x: Tensor, name: str, missing: Missing) -> Tensor:
     """Answer for an x that no gradient reaches."""
     if missing == "zeros":
         return F.zeros(x.shape, dtype=x.dtype)
-    operands = [concrete.describe("y", y), concrete.describe("x", x)]
-    name = f' "{x.name}"' if x.name else ""
+    operands = [concrete.describe("y", y), concrete.describe(name, x)]
+    called = f'{name} "{x.name}"' if x.name else name
     if x.graph.root is not y.graph.root and not x.graph.is_ambient:
         raise GradientError(
-            f"grad: x{name} belongs to another graph than y",
+            f"grad: {called} belongs to another graph than y",
             operands=operands,
             why=owners(x.graph.root, y.graph.root, "y's is"),
             fix="ask for the gradient with respect to tensors of y's graph",
@@ -425,13 +451,13 @@ def _missing(y: Tensor, x: Tensor, missing: Missing) -> Tensor:
     block = blocking(y, x)
     if block is None:
         raise GradientError(
-            f"grad: y does not depend on x{name}",
+            f"grad: y does not depend on {called}",
             operands=operands,
             fix='pass missing="zeros" where that is meant',
         )
     operands.append(concrete.describe("stop", block.outputs[0]))
     raise GradientError(
-        f"grad: y depends on x{name} only through {block.op.name}, which no gradient passes",
+        f"grad: y depends on {called} only through {block.op.name}, which no gradient passes",
         operands=operands,
         fix='use a differentiable function there, or pass missing="zeros"',
     )

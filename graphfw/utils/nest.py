@@ -18,6 +18,24 @@ def leaves(structure: Any) -> Iterator[Any]:
         yield structure
 
 
+def paths(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves, in order, each after the expression that leads to it: `xs['w'][0]`.
+
+    Args:
+        structure: The nested structure.
+        name: The expression of the structure itself, such as `xs`.
+    """
+    if isinstance(structure, Mapping):
+        for key, value in structure.items():
+            yield from paths(value, f"{name}[{key!r}]")
+    elif isinstance(structure, (list, tuple)):
+        fields = getattr(type(structure), "_fields", ())
+        for index, value in enumerate(structure):
+            yield from paths(value, f"{name}.{fields[index]}" if fields else f"{name}[{index}]")
+    else:
+        yield name, structure
+
+
 def packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
     """Return a function that puts as many values as there are leaves into the same structure."""
     if isinstance(structure, Mapping):

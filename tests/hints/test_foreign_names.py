@@ -140,6 +140,7 @@ def _found(path):
 X = gf.asarray([[0.5, 0.25], [0.75, 1.0]])
 V = gf.asarray([0.5, 2.0])
 SAMPLES = {
+    **{"out_features": 3, "out_channels": 4, "kernel_size": 3},
     **dict.fromkeys(["a", "b", "c", "m", "p", "re", "im", "r", "angle", "x", "y", "logits"], X),
     **dict.fromkeys(["bias", "boundaries", "bins", "u", "v", "values", "weight", "s"], V),
     **dict.fromkeys(["exponent", "threshold", "number", "q", "std", "value", "alpha"], 0.5),

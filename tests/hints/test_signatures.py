@@ -16,7 +16,12 @@ NAMED_VALUES = {"gf.breakpoint", "gf.check", "gf.print", "gf.extend.bad", "gf.ex
 
 NAMED_VALUES.add("gf.extend.measure")  # the fields of an op
 
-OF_THE_USER = {"gf.Function.plan", "gf.nn.Module.forward", "gf.nn.augment.Augment"}
+OF_THE_USER = {
+    "gf.Function.plan",
+    "gf.nn.Module.forward",
+    "gf.nn.Module.summary",
+    "gf.nn.augment.Augment",
+}
 """Methods, and a layer, that take the arguments of a function of the user's."""
 
 REFUSED = {"gf.nn.metrics.ConfusionMatrix.forward", "gf.nn.metrics.Mean.forward"}

@@ -254,7 +254,7 @@ def test_wrong_arguments():
     x = gf.asarray(1.0)
     with pytest.raises(ArgumentError, match="grad: y is a float, not a tensor"):
         gf.grad(2.0, x)
-    with pytest.raises(ArgumentError, match=r"grad: 2\.0 in xs is not a tensor"):
+    with pytest.raises(ArgumentError, match=r"grad: xs\[0\] is a float, not a tensor"):
         gf.grad(x, [2.0])
     with pytest.raises(ArgumentError, match="grad: missing='zero' is neither"):
         gf.grad(x, x, missing="zero")

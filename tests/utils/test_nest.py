@@ -80,3 +80,19 @@ def test_keys_tell_all_structures_apart():
     ]
     keys = [nest.key(structure, str) for structure in different]
     assert len(set(keys)) == len(different)
+
+
+def test_paths_lead_to_the_leaves():
+    structure = {"a": [A, (B,)], 3: Typed(loss=C, terms={}), "x": Pair(A, [B])}
+    found = dict(nest.paths(structure, "xs"))
+    assert list(found) == [
+        "xs['a'][0]",
+        "xs['a'][1][0]",
+        "xs[3].loss",
+        "xs['x'].first",
+        "xs['x'].second[0]",
+    ]
+    assert list(found.values()) == list(nest.leaves(structure))
+    for path, leaf in found.items():
+        assert eval(path, {"xs": structure}) is leaf
+    assert list(nest.paths(A, "xs")) == [("xs", A)]
