@@ -45,6 +45,7 @@ def check_entries(
     source: str,
     strict: bool = True,
     ignore_extra: bool = False,
+    renaming: str = "rename the entries",
 ) -> Mismatch:
     """Compare names, shapes and dtypes; say everything that differs in one error.
 
@@ -54,6 +55,7 @@ def check_entries(
         source: What messages call the location `found` comes from, such as a file's name.
         strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
         ignore_extra: Whether extra entries are none, even if strict.
+        renaming: How to rename entries, for the fix.
 
     Returns:
         What differs and is no error: the missing and the extra names, as far as they may be.
@@ -74,12 +76,16 @@ def check_entries(
     )
     refused = mismatch.missing or (mismatch.extra and not ignore_extra)
     if mismatch.mismatched or (strict and refused):
-        raise _mismatch_error(mismatch, expected, found, source)
+        raise _mismatch_error(mismatch, expected, found, source, renaming)
     return mismatch
 
 
 def _mismatch_error(
-    mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry], source: str
+    mismatch: Mismatch,
+    expected: Mapping[str, Entry],
+    found: Mapping[str, Entry],
+    source: str,
+    renaming: str,
 ) -> CheckpointError:
     counts = {
         "missing": len(mismatch.missing),
@@ -104,7 +110,7 @@ def _mismatch_error(
     elif not mismatch.missing:
         fix = "pass ignore_extra=True to leave out what the graph does not have"
     else:
-        fix = "rename the entries, or pass strict=False to keep what is missing and ignore the rest"
+        fix = f"{renaming}, or pass strict=False to keep what is missing and ignore the rest"
     return CheckpointError("\n".join(lines), fix=fix)
 
 
