@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from graphfw.ir.variable import Variable
+from graphfw.nn.torch_rules import TorchRule
 
 
 class ModuleInterface(Protocol):
     """A `Module`, as far as its calls, names and saved states are concerned."""
 
     training: bool
+    _variables: dict[str, Variable]
 
     @property
     def path(self) -> str:
@@ -34,3 +36,9 @@ class ModuleInterface(Protocol):
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return PyTorch's names and arrays as it has them."""
+
+    def to_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return its names and arrays as PyTorch has them."""
+
+    def _torch_rules(self) -> Sequence[TorchRule]:
+        """Return the differences between PyTorch's entries and its own."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphfw.errors import counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
@@ -14,7 +12,7 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import initial_of, parameter
-from graphfw.nn.states import transposed
+from graphfw.nn.torch_rules import TorchRule, Transposed
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.linalg.products import matmul
 
@@ -90,9 +88,8 @@ class Linear(Module):
             return f"{me} receives `{features}` features: say gf.assert_shape(x, {known})"
         return f"{me} receives {counted(features, 'feature')}: use in_features={features}"
 
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Transpose the weight: PyTorch's is [out_features, in_features]."""
-        return transposed(state, ["weight"])
+    def _torch_rules(self) -> list[TorchRule]:
+        return [Transposed("weight")]  # PyTorch's is [out_features, in_features]
 
     def extra_repr(self) -> str:
         """Return the text of the sizes."""

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import FOREIGN, ExplainedType, explained, raise_refusal, refuse_kinds
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
-from graphfw.ir.state_dict import StateDict
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
-from graphfw.nn import calls, states, text
+from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
-
-if TYPE_CHECKING:
-    from graphfw.runtime.session import Session
+from graphfw.nn.stored import Stored
 
 M = TypeVar("M", bound="Module")
 
@@ -67,7 +62,7 @@ class _Plain(Answering):
 
 
 @explained
-class Module(_Plain, metaclass=_ModuleType):
+class Module(_Plain, Stored, metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -384,60 +379,6 @@ class Module(_Plain, metaclass=_ModuleType):
     def buffers(self) -> list[Variable]:
         """Return the variables that are not trained, each once: running statistics and the like."""
         return [v for v in self.variables() if not v.trainable]
-
-    # Contents: they live in a session.
-
-    def state_dict(self, session: Session) -> dict[str, Any]:
-        """Return copies of the variables' contents, by names relative to this module."""
-        own = dict(self.named_variables())
-        states.check_session(f"{type(self).__name__}.state_dict", session, own.values())
-        contents = session.state_dict()
-        return StateDict({name: contents[variable.name] for name, variable in own.items()})
-
-    def load_state_dict(
-        self,
-        session: Session,
-        state: Mapping[str, Any],
-        *,
-        strict: bool = True,
-        ignore_extra: bool = False,
-        format: Literal["graphfw", "torch"] | None = None,
-    ) -> Any:
-        """Replace the variables' contents, all at once, by arrays of their names in this module.
-
-        Args:
-            session: Where they live.
-            state: What `state_dict` returned, here or elsewhere, or a PyTorch module's state dict.
-            strict: Whether missing and extra entries are errors; otherwise they are left out.
-            ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
-            format: Whose names and layouts it has; by default PyTorch's if its tensors are. NumPy
-                arrays need it where they would fit in both layouts: all matrices are square.
-
-        Returns:
-            A `graphfw.io.Mismatch`: what was missing and extra, by names in this module.
-
-        Raises:
-            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype, or no format
-                is given and names or shapes leave it open; nothing has changed.
-            ArgumentError: The state is no dict, or there is no such format.
-        """
-        variables = dict(self.named_variables())
-        what = f"{type(self).__name__}.load_state_dict"
-        states.check_arguments(what, session, state)
-        states.check_session(what, session, variables.values())
-        state, of_torch = states.laid_out(what, self, state, format)
-        missing, extra = states.differing(what, variables, state, strict, ignore_extra)
-        states.check_fit(what, variables, state, of_torch)
-        known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
-        mismatch = session.load_state_dict(known, strict=False)
-        return replace(mismatch, missing=missing, extra=extra)
-
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a PyTorch state dict of this layer with graphfw's names and layouts.
-
-        Names are relative to it. Entries of its submodules are converted by these afterwards.
-        """
-        return state
 
     # Text.
 

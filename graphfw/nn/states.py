@@ -80,7 +80,8 @@ def laid_out(
     is_theirs = _is_of_torch(what, module, others) if format is None else format == "torch"
     if not is_theirs:
         return state, False
-    return {name: state[name] for name in own} | from_torch(module, others), True
+    converted = untied(what, module, from_torch(module, others))
+    return {name: state[name] for name in own} | converted, True
 
 
 def _is_of_torch(what: str, module: ModuleInterface, state: Mapping[str, Any]) -> bool:
@@ -143,9 +144,50 @@ def from_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, A
     return own
 
 
-def transposed(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a state with some of its matrices transposed, where it has them."""
-    return state | {name: state[name].T for name in names if name in state}
+def to_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state of a module with the names and layouts of PyTorch: undo `from_torch`."""
+    own = dict(state)
+    for name, child in module.named_children():
+        prefix = f"{name}."
+        inner = {n.removeprefix(prefix): a for n, a in own.items() if n.startswith(prefix)}
+        own = {n: a for n, a in own.items() if not n.startswith(prefix)}
+        own |= {prefix + n: a for n, a in to_torch(child, inner).items()}
+    return module.to_torch(own)
+
+
+def every_name(module: ModuleInterface) -> dict[str, Variable]:
+    """Return the variables by all their names: a variable of two modules has two, as in PyTorch."""
+    found = dict(module._variables)
+    for name, child in module.named_children():
+        found |= {f"{name}.{inner}": variable for inner, variable in every_name(child).items()}
+    return found
+
+
+def untied(what: str, module: ModuleInterface, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a converted state with one entry for a variable of several names, as graphfw has it.
+
+    Raises:
+        CheckpointError: Such a variable has different entries.
+    """
+    first = {id(variable): name for name, variable in module.named_variables()}
+    for name, variable in every_name(module).items():
+        own = first[id(variable)]
+        if name == own or name not in state:
+            continue
+        array = state.pop(name)
+        if not _is_same(state.setdefault(own, array), array):
+            raise CheckpointError(
+                f'{what}: "{own}" and "{name}" are one variable, and their entries differ',
+                fix="leave one of them out of the state, or build a model in which they are two",
+            )
+    return state
+
+
+def _is_same(a: Array, b: Array) -> bool:
+    """Return whether arrays have the same bits."""
+    if a is b or (a.dtype, a.shape) != (b.dtype, b.shape):
+        return a is b
+    return (a.ctypes.data, a.strides) == (b.ctypes.data, b.strides) or a.tobytes() == b.tobytes()
 
 
 def _torch_array(name: str, value: Any) -> Array:

@@ -165,8 +165,7 @@ def _check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") == "pt":
         raise CheckpointError(
             f"{source!r} holds PyTorch's weights, whose matrices may be transposed",
-            fix="convert them by each layer's rule: model.load_state_dict(session, "
-            'gf.io.read_checkpoint(path)[0], format="torch")',
+            fix="layers convert them: model.load_pytorch(session, path)",
         )
     absent = [key for key in (STEP, SEED) if key not in metadata]
     if OPSET in metadata and absent:

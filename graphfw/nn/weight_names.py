@@ -1,0 +1,155 @@
+"""Names of weights of other people's models, turned into a model's own by a table or a function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
+
+Names: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
+"""A table from the begins of names to those of other names, or a function from name to name.
+
+`{i}` in a begin stands for one part of a name, and in the other for the same. None leaves entries
+out. Where several begins fit, that of the most parts counts.
+"""
+
+_PLACE = re.compile(r"\{([^{}]*)\}")
+
+
+class _Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        begin: The begin of names.
+        pattern: What matches a whole name that has it.
+        target: What is written instead of the begin; None where such names are left out.
+    """
+
+    begin: str
+    pattern: re.Pattern[str]
+    target: str | None
+
+
+def renamed(what: str, state: Mapping[str, Any], names: Names | None) -> dict[str, Any]:
+    """Return entries with other names, without those that are left out.
+
+    Raises:
+        ArgumentError: The table has a row that is none, or one that fits no name.
+        CheckpointError: Two entries get one name.
+    """
+    if names is None:
+        return dict(state)
+    rename = names if callable(names) else _Table(what, names, state).rename
+    found: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, value in state.items():
+        other = rename(name)
+        if other is None:
+            continue
+        if not isinstance(other, str):
+            raise ArgumentError(
+                f'{what}: names gives {a_type(other)} for "{name}"', fix="give a name, or None"
+            )
+        if other in found:
+            raise CheckpointError(
+                f'{what}: names gives "{other}" for "{origins[other]}" and for "{name}"',
+                fix="leave one of them out: give None for its name",
+            )
+        found[other], origins[other] = value, name
+    return found
+
+
+def inverted(what: str, names: Names | None) -> Names | None:
+    """Return a table that is read from right to left, or a function as it is.
+
+    Raises:
+        ArgumentError: Two rows have one right side.
+    """
+    if names is None or callable(names):
+        return names
+    inverse: dict[str, str | None] = {}
+    for theirs, own in _checked(what, names).items():
+        if own is None:
+            continue
+        if own in inverse:
+            raise ArgumentError(
+                f'{what}: names gives "{own}" for "{inverse[own]}" and for "{theirs}"',
+                fix="leave one of these rows out",
+            )
+        inverse[own] = theirs
+    return inverse
+
+
+class _Table:
+    """The rows of a table, those with the longest begins first."""
+
+    def __init__(self, what: str, names: Mapping[str, str | None], known: Iterable[str]) -> None:
+        rows = [_row(what, begin, target) for begin, target in _checked(what, names).items()]
+        self._rows = sorted(rows, key=lambda row: (-_parts(row.begin), row.begin.count("{")))
+        for row in rows:
+            if not any(row.pattern.fullmatch(name) for name in known):
+                begins = {_first(name, _parts(row.begin)) for name in known}
+                raise ArgumentError(
+                    f'{what}: names has "{row.begin}", and no entry begins so',
+                    fix=did_you_mean(row.begin, sorted(begins)) or "leave that row out",
+                )
+
+    def rename(self, name: str) -> str | None:
+        """Return another name, the same one where no row fits, or None to leave the entry out."""
+        for row in self._rows:
+            match = row.pattern.fullmatch(name)
+            if match is None:
+                continue
+            if row.target is None:
+                return None
+            return ".".join(filter(None, (_filled(row.target, match), match["rest"])))
+        return name
+
+
+def _filled(target: str, match: re.Match[str]) -> str:
+    """Return the right side of a row with the parts of a name that the left side has found."""
+    return _PLACE.sub(lambda place: match[f"of_{place[1]}"], target)
+
+
+def _checked(what: str, names: Any) -> Mapping[str, str | None]:
+    if not isinstance(names, Mapping):
+        raise ArgumentError(
+            f"{what}: names is {a_type(names)}",
+            fix='pass a dict, as in names={"encoder.layer.{i}": "layers.{i}"}, or a function',
+        )
+    for begin, target in names.items():
+        if not isinstance(begin, str) or not isinstance(target, str | None):
+            raise ArgumentError(
+                f"{what}: names has the row {begin!r}: {target!r}",
+                fix="write the begin of a name on the left, and another or None on the right",
+            )
+    return names
+
+
+def _row(what: str, begin: str, target: str | None) -> _Row:
+    places = _PLACE.findall(begin)
+    unknown = [place for place in _PLACE.findall(target or "") if place not in places]
+    wrong = [place for place in places if not place.isidentifier()]
+    if unknown or wrong or len(set(places)) < len(places):
+        place = (unknown or wrong or places)[0]
+        raise ArgumentError(
+            f'{what}: names has the row "{begin}": "{target}", whose {{{place}}} is '
+            + ("not on the left" if unknown else "no name" if wrong else "there twice"),
+            fix='write each once on the left, as in names={"encoder.layer.{i}": "layers.{i}"}',
+        )
+    literal = re.split(r"\{[^{}]*\}", begin)
+    pattern = re.escape(literal[0])
+    for place, text in zip(places, literal[1:], strict=True):
+        pattern += f"(?P<of_{place}>[^.]+)" + re.escape(text)
+    rest = r"(?:\.(?P<rest>.+))?" if begin else "(?P<rest>.+)"
+    return _Row(begin, re.compile(pattern + rest, re.DOTALL), target)
+
+
+def _parts(begin: str) -> int:
+    return begin.count(".") + 1 if begin else 0
+
+
+def _first(name: str, parts: int) -> str:
+    return ".".join(name.split(".")[:parts])
