@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graphfw.io.checkpoint import read_and_verify, read_checkpoint, write_checkpoint
     from graphfw.io.entries import Mismatch, Restored, check_entries
     from graphfw.io.notes import from_text, to_text
-    from graphfw.io.pytorch import read_pytorch
+    from graphfw.io.pytorch import read_pytorch, write_pytorch
 
 __all__ = [
     "Mismatch",
@@ -25,6 +25,7 @@ __all__ = [
     "read_pytorch",
     "to_text",
     "write_checkpoint",
+    "write_pytorch",
 ]
 
 _MODULES = {
@@ -34,6 +35,7 @@ _MODULES = {
     "from_text": "notes",
     "to_text": "notes",
     "read_pytorch": "pytorch",
+    "write_pytorch": "pytorch",
 }
 """The modules of names that are not in `checkpoint`."""
 
@@ -41,7 +43,7 @@ _FOREIGN = {
     "write model.load_pytorch(session, path)": ("load_pytorch", "load_torch"),
     "write model.save_pytorch(session, path)": ("save_pytorch", "save_torch"),
     "write gf.io.read_pytorch(path)": ("load_file", "safe_open", "load"),
-    "write gf.io.write_checkpoint(path, arrays, {})": ("save_file", "save"),
+    "write gf.io.write_pytorch(path, arrays)": ("save_file", "save"),
 }
 """Hints for names that the module does not have: texts, and the names."""
 

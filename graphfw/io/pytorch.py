@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import numpy as np
+
 from graphfw.errors import CheckpointError
-from graphfw.io.checkpoint import map_checkpoint, opened
-from graphfw.io.header import PICKLE, ZIP, other_format
+from graphfw.io.checkpoint import map_checkpoint, opened, write_checkpoint
+from graphfw.io.header import DTYPES, PICKLE, ZIP, other_format
 from graphfw.io.torch_zip import read_torch_zip
 
 _STANDARD = (
@@ -42,35 +45,54 @@ def read_pytorch(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: There is no such file, it is damaged or of another kind, or its pickle has
             other things than tensors.
     """
-    place = _place(path)
-    with opened(place) as file:
+    location = _location(path)
+    with opened(location) as file:
         kind = other_format(file.read(8) or b"")
-    if str(place).endswith(".json"):
-        return _read_index(Path(place))
+    if str(location).endswith(".json"):
+        return _read_index(Path(location))
     if kind == ZIP:
-        found = read_torch_zip(place)
+        found = read_torch_zip(location)
         if not isinstance(found, dict):
             raise CheckpointError(
-                f"{os.fspath(place)!r} holds one {type(found).__name__}, and no dict of tensors",
+                f"{os.fspath(location)!r} holds one {type(found).__name__}, and no dict of tensors",
                 fix="in PyTorch, save model.state_dict()",
             )
         return found
     if kind == PICKLE:
         raise CheckpointError(
-            f"{os.fspath(place)!r} is a pickle, or a file of torch.save before PyTorch 1.6",
+            f"{os.fspath(location)!r} is a pickle, or a file of torch.save before PyTorch 1.6",
             fix="save it again in PyTorch: torch.save(torch.load(path, weights_only=True), path)",
         )
-    arrays, metadata = map_checkpoint(place)
+    arrays, metadata = map_checkpoint(location)
     if any(key.startswith(_OWN) for key in metadata):
         raise CheckpointError(
-            f"{os.fspath(place)!r} holds graphfw's weights, not PyTorch's",
+            f"{os.fspath(location)!r} holds graphfw's weights, not PyTorch's",
             fix="write session.restore(path) for a file of session.save, and "
             "model.load(session, path) for one of model.save",
         )
     return dict(arrays)
 
 
-def _place(path: Any) -> Any:
+def write_pytorch(
+    path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray[Any, Any]]
+) -> None:
+    """Write arrays with PyTorch's names and layouts to a safetensors file, all or nothing.
+
+    Raises:
+        CheckpointError: An entry has a dtype that the format does not have, or the file can't be
+            written: see `write_checkpoint`.
+    """
+    for name, array in tensors.items():
+        if array.dtype not in DTYPES.values():
+            raise CheckpointError(
+                f"cannot write {os.fspath(path)!r} for PyTorch: the entry {name!r} is of "
+                f"{array.dtype.name}, which safetensors files do not have",
+                fix="use model.save(session, path), whose files graphfw reads",
+            )
+    write_checkpoint(path, tensors, {"format": "pt"})
+
+
+def _location(path: Any) -> Any:
     """Return the file in a folder that has the weights; what is no folder, as it is."""
     if not isinstance(path, str | os.PathLike) or not os.path.isdir(path):
         return path
@@ -104,10 +126,10 @@ def _read_index(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise refused(f"it is no JSON ({error})") from error
-    places = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
+    files_of = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(files_of, dict) or not all(isinstance(p, str) for p in files_of.values()):
         raise refused('it has no "weight_map" from names to files')
-    files = sorted(set(places.values()))
+    files = sorted(set(files_of.values()))
     for file in files:
         if not _is_name(file):
             raise refused(f"{file!r} is not the name of a file beside it")
@@ -115,10 +137,10 @@ def _read_index(path: Path) -> dict[str, Any]:
     if absent:
         raise refused(f"of {len(files)} files, these are missing: {', '.join(map(repr, absent))}")
     read = {file: read_pytorch(path.parent / file) for file in files}
-    lost = [name for name, file in places.items() if name not in read[file]]
+    lost = [name for name, file in files_of.items() if name not in read[file]]
     if lost:
-        raise refused(f"{places[lost[0]]!r} has no entry {lost[0]!r}")
-    return {name: read[file][name] for name, file in places.items()}
+        raise refused(f"{files_of[lost[0]]!r} has no entry {lost[0]!r}")
+    return {name: read[file][name] for name, file in files_of.items()}
 
 
 _WHOLE = "use a whole copy of the folder"

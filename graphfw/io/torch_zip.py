@@ -48,7 +48,7 @@ _DTYPES = {
 
 
 def read_torch_zip(path: str | os.PathLike[str]) -> Any:
-    """Return what `torch.save` wrote, with arrays for tensors, mapped into memory.
+    """Return the object that `torch.save` wrote, with arrays for tensors, mapped into memory.
 
     Dicts, lists, tuples, text and numbers are kept. No code of the file is run.
 
@@ -104,8 +104,8 @@ def _entries(file: Any, content: Bytes) -> dict[str, Bytes]:
                 raise _OtherArchiveError("a compressed archive, as torch.save does not write it")
             first = entry.header_offset + _LOCAL_HEADER
             header = bytes(content[entry.header_offset : first])
-            for part in (header[26:28], header[28:30]):  # the lengths of what follows
-                first += int.from_bytes(part, "little")
+            for length in (header[26:28], header[28:30]):  # the lengths of what follows
+                first += int.from_bytes(length, "little")
             if len(header) < _LOCAL_HEADER or first + entry.file_size > content.size:
                 raise PickleError(f"the entry {entry.filename!r} lies beyond its end")
             found[entry.filename] = content[first : first + entry.file_size]
@@ -124,7 +124,7 @@ def _root(entries: Mapping[str, Bytes]) -> str:
 
 
 class _Reading:
-    """What the pickle of an archive may call and name."""
+    """The functions and values that the pickle of an archive may name."""
 
     def __init__(self, root: str, entries: Mapping[str, Bytes]) -> None:
         self._root, self._entries = root, entries

@@ -10,7 +10,7 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
-from graphfw.nn.torch_rules import Joined, Renamed, TorchRule
+from graphfw.nn.torch_rules import Concatenated, Renamed, TorchRule
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.attention import scaled_dot_product_attention
@@ -127,9 +127,9 @@ class MultiHeadAttention(Module):
         """Say how PyTorch joins the first three maps; their weights only where sizes are equal."""
         weights, biases = [[f"{n}_proj.{kind}" for n in "qkv"] for kind in ("weight", "bias")]
         if {self.key_dim, self.value_dim} == {self.embed_dim}:
-            return [Joined("in_proj_weight", weights), Joined("in_proj_bias", biases)]
+            return [Concatenated("in_proj_weight", weights), Concatenated("in_proj_bias", biases)]
         separate = [Renamed(name.replace(".", "_"), name) for name in weights]
-        return [*separate, Joined("in_proj_bias", biases)]
+        return [*separate, Concatenated("in_proj_bias", biases)]
 
     def _projected(self, linear: Linear, x: Tensor, size: str) -> Tensor:
         """Map what has the width that the argument `size` says, and split it."""

@@ -16,7 +16,7 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
-from graphfw.nn.stored import Stored
+from graphfw.nn.stored import ModuleContents
 
 M = TypeVar("M", bound="Module")
 
@@ -62,7 +62,7 @@ class _Plain(Answering):
 
 
 @explained
-class Module(_Plain, Stored, metaclass=_ModuleType):
+class Module(_Plain, ModuleContents, metaclass=_ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by

@@ -1,4 +1,4 @@
-"""`Stored`: the contents of a module's variables, which live in a session and in files."""
+"""`ModuleContents`: the contents of a module's variables, which live in a session and in files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @explained
-class Stored:
+class ModuleContents:
     """The base of `Module` that reads and writes the contents of variables."""
 
     def state_dict(self: ModuleInterface, session: Session) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Stored:
             source: A file or folder that `gf.io.read_pytorch` reads, or a state dict.
             names: Names in the source to names in this module: a dict from the begins of names, as
                 in `{"encoder.layer.{i}": "layers.{i}", "pooler": None}`, or a function from name
-                to name. `{i}` stands for one part of a name, and None leaves entries out. Other
+                to name. `{i}` stands for one component of a name, and None leaves entries out. Other
                 names stay.
             strict: Whether missing and extra entries are errors; otherwise they are left out.
             ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
@@ -112,6 +112,80 @@ class Stored:
         (3, 2)
         """
         return weights.load_pytorch(self, session, source, names, strict, ignore_extra)
+
+    def save_pytorch(
+        self: ModuleInterface,
+        session: Session,
+        path: str | os.PathLike[str],
+        *,
+        names: Names | None = None,
+    ) -> None:
+        """Write the variables to a safetensors file with PyTorch's names and layouts.
+
+        In PyTorch, `theirs.load_state_dict(safetensors.torch.load_file(path))` takes it, strictly.
+        The file is replaced in one step, as by `session.save`.
+
+        Args:
+            session: Where the variables live.
+            path: The file.
+            names: The table that `load_pytorch` takes, which is read from right to left; or a
+                function from names in this module to names in the file.
+
+        Raises:
+            CheckpointError: The file can't be written, or a variable has a dtype that safetensors
+                files do not have.
+            ArgumentError: A layer defines `from_torch` and no `to_torch`, or `names` has a wrong
+                row.
+        """
+        weights.save_pytorch(self, session, path, names)
+
+    def save(self: ModuleInterface, session: Session, path: str | os.PathLike[str]) -> None:
+        """Write the variables to a file, by names relative to this module.
+
+        The file has checksums, and is replaced in one step, as by `session.save`. It has nothing
+        else: neither the optimiser's variables nor the step.
+
+        Raises:
+            CheckpointError: The file can't be written.
+
+        >>> import tempfile
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     encoder = gf.nn.Sequential(gf.nn.Linear(3, 2), name="encoder")
+        ...     other = gf.nn.Sequential(gf.nn.Linear(3, 2), name="other")
+        >>> with gf.Session(g) as session, tempfile.TemporaryDirectory() as folder:
+        ...     encoder.save(session, f"{folder}/x.safetensors")
+        ...     other.load(session, f"{folder}/x.safetensors")
+        ...     bool((session["other.0.weight"] == session["encoder.0.weight"]).all())
+        Mismatch(missing=(), extra=(), mismatched=())
+        True
+        """
+        weights.save(self, session, path)
+
+    def load(
+        self: ModuleInterface,
+        session: Session,
+        path: str | os.PathLike[str],
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
+    ) -> io.Mismatch:
+        """Replace the variables' contents, all at once, by those of a file that `save` wrote.
+
+        Args:
+            session: Where they live.
+            path: The file.
+            strict: Whether missing and extra entries are errors; otherwise they are left out.
+            ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
+
+        Returns:
+            What was missing and extra, by names in this module.
+
+        Raises:
+            CheckpointError: The file can't be read, it is damaged or was not written by `save`, or
+                its entries don't match; they are listed, with near names, and nothing has changed.
+        """
+        return weights.load(self, session, path, strict, ignore_extra)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a PyTorch state dict of this layer with graphfw's names and layouts.

@@ -60,7 +60,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Concatenated:
     """Entries of equal sizes that PyTorch keeps as one, one after the other along its first axis.
 
     Attributes:
@@ -76,8 +76,8 @@ class Joined:
         joined = state.get(self.theirs)
         if joined is None or not joined.ndim or joined.shape[0] % len(self.own):
             return state
-        parts = zip(self.own, np.split(joined, len(self.own)), strict=True)
-        return {name: a for name, a in state.items() if name != self.theirs} | dict(parts)
+        sections = zip(self.own, np.split(joined, len(self.own)), strict=True)
+        return {name: a for name, a in state.items() if name != self.theirs} | dict(sections)
 
     def to_torch(self, state: State) -> State:
         """Concatenate graphfw's entries, if all are there."""

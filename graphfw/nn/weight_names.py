@@ -11,11 +11,11 @@ from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
 Names: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
 """A table from the begins of names to those of other names, or a function from name to name.
 
-`{i}` in a begin stands for one part of a name, and in the other for the same. None leaves entries
-out. Where several begins fit, that of the most parts counts.
+`{i}` in a begin stands for one component of a name, and in the other for the same. None leaves entries
+out. Where several begins fit, that of the most components counts.
 """
 
-_PLACE = re.compile(r"\{([^{}]*)\}")
+_SLOT = re.compile(r"\{([^{}]*)\}")
 
 
 class _Row(NamedTuple):
@@ -87,10 +87,10 @@ class _Table:
 
     def __init__(self, what: str, names: Mapping[str, str | None], known: Iterable[str]) -> None:
         rows = [_row(what, begin, target) for begin, target in _checked(what, names).items()]
-        self._rows = sorted(rows, key=lambda row: (-_parts(row.begin), row.begin.count("{")))
+        self._rows = sorted(rows, key=lambda row: (-_components(row.begin), row.begin.count("{")))
         for row in rows:
             if not any(row.pattern.fullmatch(name) for name in known):
-                begins = {_first(name, _parts(row.begin)) for name in known}
+                begins = {_first(name, _components(row.begin)) for name in known}
                 raise ArgumentError(
                     f'{what}: names has "{row.begin}", and no entry begins so',
                     fix=did_you_mean(row.begin, sorted(begins)) or "leave that row out",
@@ -109,8 +109,8 @@ class _Table:
 
 
 def _filled(target: str, match: re.Match[str]) -> str:
-    """Return the right side of a row with the parts of a name that the left side has found."""
-    return _PLACE.sub(lambda place: match[f"of_{place[1]}"], target)
+    """Return the right side of a row with the components of a name that the left side has found."""
+    return _SLOT.sub(lambda slot: match[f"of_{slot[1]}"], target)
 
 
 def _checked(what: str, names: Any) -> Mapping[str, str | None]:
@@ -129,27 +129,27 @@ def _checked(what: str, names: Any) -> Mapping[str, str | None]:
 
 
 def _row(what: str, begin: str, target: str | None) -> _Row:
-    places = _PLACE.findall(begin)
-    unknown = [place for place in _PLACE.findall(target or "") if place not in places]
-    wrong = [place for place in places if not place.isidentifier()]
-    if unknown or wrong or len(set(places)) < len(places):
-        place = (unknown or wrong or places)[0]
+    slots = _SLOT.findall(begin)
+    unknown = [slot for slot in _SLOT.findall(target or "") if slot not in slots]
+    wrong = [slot for slot in slots if not slot.isidentifier()]
+    if unknown or wrong or len(set(slots)) < len(slots):
+        slot = (unknown or wrong or slots)[0]
         raise ArgumentError(
-            f'{what}: names has the row "{begin}": "{target}", whose {{{place}}} is '
+            f'{what}: names has the row "{begin}": "{target}", whose {{{slot}}} is '
             + ("not on the left" if unknown else "no name" if wrong else "there twice"),
             fix='write each once on the left, as in names={"encoder.layer.{i}": "layers.{i}"}',
         )
     literal = re.split(r"\{[^{}]*\}", begin)
     pattern = re.escape(literal[0])
-    for place, text in zip(places, literal[1:], strict=True):
-        pattern += f"(?P<of_{place}>[^.]+)" + re.escape(text)
+    for slot, text in zip(slots, literal[1:], strict=True):
+        pattern += f"(?P<of_{slot}>[^.]+)" + re.escape(text)
     rest = r"(?:\.(?P<rest>.+))?" if begin else "(?P<rest>.+)"
     return _Row(begin, re.compile(pattern + rest, re.DOTALL), target)
 
 
-def _parts(begin: str) -> int:
+def _components(begin: str) -> int:
     return begin.count(".") + 1 if begin else 0
 
 
-def _first(name: str, parts: int) -> str:
-    return ".".join(name.split(".")[:parts])
+def _first(name: str, components: int) -> str:
+    return ".".join(name.split(".")[:components])

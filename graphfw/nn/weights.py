@@ -17,7 +17,7 @@ from graphfw.ir.state_dict import StateDict, is_torch_tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn import states
 from graphfw.nn.interface import ModuleInterface
-from graphfw.nn.weight_names import Names, renamed
+from graphfw.nn.weight_names import Names, inverted, renamed
 
 
 def load_pytorch(
@@ -29,17 +29,10 @@ def load_pytorch(
     ignore_extra: bool,
 ) -> io.Mismatch:
     """Load weights of PyTorch's: see `Module.load_pytorch`."""
-    what = f"{type(module).__name__}.load_pytorch"
-    variables = dict(module.named_variables())
-    if isinstance(session, str | os.PathLike | Mapping):
-        raise ArgumentError(
-            f"{what}: the session is {a_type(session)}",
-            fix="the session comes first: load_pytorch(session, path)",
-        )
-    states.check_session(what, session, variables.values())
-    place = "the state"
+    what, variables = _checked(module, session, "load_pytorch")
+    location = "the state"
     if not isinstance(source, Mapping):
-        source, place = io.read_pytorch(source), os.fspath(source)
+        source, location = io.read_pytorch(source), os.fspath(source)
     elif isinstance(source, StateDict) and source.known():
         raise ArgumentError(
             f"{what}: the state is one of graphfw's", fix="write load_state_dict(session, state)"
@@ -47,33 +40,106 @@ def load_pytorch(
     _check_is_flat(what, source)
     theirs = renamed(what, source, names)
     own = states.untied(what, module, states.from_torch(module, theirs))
-    return _assign(session, variables, own, place, strict, ignore_extra)
+    for name in variables.keys() & own.keys():
+        own[name] = _widened(own[name], variables[name])
+    renaming = _renaming(variables.keys() - own.keys(), own.keys() - variables.keys())
+    return _assign(session, variables, own, location, strict, ignore_extra, renaming)
+
+
+def save_pytorch(module: ModuleInterface, session: Any, path: Any, names: Names | None) -> None:
+    """Write weights as PyTorch has them: see `Module.save_pytorch`."""
+    what, _ = _checked(module, session, "save_pytorch")
+    for layer in module.modules():
+        _check_rules(what, type(layer))
+    contents = session.state_dict()
+    own = {name: contents[v.name] for name, v in states.every_name(module).items()}
+    theirs = renamed(what, states.to_torch(module, own), inverted(what, names))
+    io.write_pytorch(path, theirs)
+
+
+def _check_rules(what: str, layer: type) -> None:
+    """See that what a class says of PyTorch's layouts can be undone.
+
+    Raises:
+        ArgumentError: It, or a base, defines `from_torch` and no `to_torch`.
+    """
+    for kind in layer.__mro__:
+        if "to_torch" in vars(kind):
+            return
+        if "from_torch" in vars(kind):
+            raise ArgumentError(
+                f"{what}: {kind.__name__} defines from_torch and no to_torch",
+                fix=f"define {kind.__name__}.to_torch(self, state), which undoes it",
+            )
+
+
+_MODULE = "graphfw/module"
+"""The metadata of a module's file: the name of its class."""
+
+
+def save(module: ModuleInterface, session: Any, path: Any) -> None:
+    """Write a module's variables: see `Module.save`."""
+    _, variables = _checked(module, session, "save")
+    contents = session.state_dict()
+    own = {name: contents[variable.name] for name, variable in variables.items()}
+    io.write_checkpoint(path, own, {_MODULE: type(module).__name__})
+
+
+def load(
+    module: ModuleInterface, session: Any, path: Any, strict: bool, ignore_extra: bool
+) -> io.Mismatch:
+    """Read what `save` wrote: see `Module.load`."""
+    _, variables = _checked(module, session, "load")
+    arrays, metadata, is_verified = io.read_and_verify(path)
+    location = os.fspath(path)
+    if _MODULE not in metadata:
+        raise CheckpointError(
+            f"{location!r} was not written by a module's save",
+            fix="load_pytorch loads PyTorch's weights, and session.restore what session.save wrote",
+        )
+    if not is_verified:
+        raise CheckpointError(
+            f"{location!r} has lost its checksums", fix="use another copy of the file"
+        )
+    return _assign(session, variables, arrays, location, strict, ignore_extra)
+
+
+def _checked(module: ModuleInterface, session: Any, method: str) -> tuple[str, dict[str, Variable]]:
+    """Return the name of a method for errors, and the module's variables.
+
+    Raises:
+        ArgumentError: The session is none, or one of another graph.
+    """
+    what = f"{type(module).__name__}.{method}"
+    variables = dict(module.named_variables())
+    if isinstance(session, str | os.PathLike | Mapping):
+        raise ArgumentError(
+            f"{what}: the session is {a_type(session)}",
+            fix=f"the session comes first: {method}(session, path)",
+        )
+    states.check_session(what, session, variables.values())
+    return what, variables
 
 
 def _assign(
     session: Any,
     variables: Mapping[str, Variable],
     own: Mapping[str, Array],
-    place: str,
+    location: str,
     strict: bool,
     ignore_extra: bool,
+    renaming: str = "rename the entries",
 ) -> io.Mismatch:
     """Give variables the contents of converted entries, if all fit."""
-    found = {name: (array.shape, as_dtype(array.dtype).name) for name, array in own.items()}
-    for name in variables.keys() & own.keys():
-        if _is_wider(variables[name].dtype.dtype, own[name].dtype):
-            found[name] = own[name].shape, variables[name].dtype.name
     mismatch = io.check_entries(
         {name: (_ints(v.shape), v.dtype.name) for name, v in variables.items()},
-        found,
-        source=place,
+        {name: (array.shape, as_dtype(array.dtype).name) for name, array in own.items()},
+        source=location,
         strict=strict,
         ignore_extra=ignore_extra,
-        renaming=_renaming(variables.keys() - own.keys(), own.keys() - variables.keys()),
+        renaming=renaming,
     )
-    contents = {
-        v.name: np.asarray(own[name], v.dtype.dtype) for name, v in variables.items() if name in own
-    }
+    contents = {v.name: own[name] for name, v in variables.items() if name in own}
     assigned: io.Mismatch = session.load_state_dict(StateDict(contents), strict=False)
     return replace(assigned, missing=mismatch.missing, extra=mismatch.extra)
 
@@ -103,10 +169,17 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic) or is_torch_tensor(value)
 
 
-def _is_wider(wanted: np.dtype[Any], found: np.dtype[Any]) -> bool:
-    """Return whether floats of a dtype have every value of another float dtype."""
-    both = as_dtype(wanted), as_dtype(found)
-    return all(dtype.is_floating for dtype in both) and np.can_cast(found, wanted, "safe")
+def _widened(array: Array, variable: Variable) -> Array:
+    """Return floats as a variable has them, where its dtype has every value of theirs.
+
+    What does not fit is not converted: a view that repeats elements may be larger than memory.
+    """
+    both = as_dtype(array.dtype), variable.dtype
+    has_all = all(dtype.is_floating for dtype in both) and np.can_cast(
+        both[0].dtype, both[1].dtype, "safe"
+    )
+    fits = has_all and array.shape == _ints(variable.shape)
+    return array.astype(both[1].dtype, copy=False) if fits else array
 
 
 def _renaming(missing: Set[str], extra: Set[str]) -> str:

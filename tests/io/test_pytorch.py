@@ -285,17 +285,17 @@ def test_graphfw_s_own_files_are_refused(tmp_path):
     assert "session.restore(path)" in error.fix
 
 
-def sharded(folder, places, **contents):
+def sharded(folder, files_of, **contents):
     for file, arrays in contents.items():
         save_file(arrays, folder / f"{file}.safetensors")
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    index.write_text(json.dumps({"metadata": {}, "weight_map": files_of}))
     return index
 
 
 def test_shards(tmp_path):
-    places = {"a": "one.safetensors", "c": "two.safetensors", "b": "one.safetensors"}
-    index = sharded(tmp_path, places, one=state("a", "b"), two=state("c", "unlisted"))
+    files_of = {"a": "one.safetensors", "c": "two.safetensors", "b": "one.safetensors"}
+    index = sharded(tmp_path, files_of, one=state("a", "b"), two=state("c", "unlisted"))
     for path in (index, tmp_path, str(tmp_path)):
         found = read_pytorch(path)
         assert list(found) == ["a", "c", "b"]
@@ -346,7 +346,7 @@ def test_names_of_other_libraries_say_what_to_write():
     for name, text in {
         "load_file": "gf.io.read_pytorch",
         "load_pytorch": "model.load_pytorch",
-        "save_file": "gf.io.write_checkpoint",
+        "save_file": "gf.io.write_pytorch",
     }.items():
         with pytest.raises(AttributeError, match=f"write {text}"):
             getattr(gf.io, name)

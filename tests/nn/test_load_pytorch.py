@@ -135,41 +135,36 @@ def test_a_scope_too_many_is_found(begin, names):
     model.load_pytorch(session, state, names=eval(names))
 
 
+LAYER = "bert.encoder.layer.{i}"
+BERT = {
+    f"{LAYER}.attention.self.query": "layers.{i}.attn.q_proj",
+    f"{LAYER}.attention.self.key": "layers.{i}.attn.k_proj",
+    f"{LAYER}.attention.self.value": "layers.{i}.attn.v_proj",
+    f"{LAYER}.attention.output.dense": "layers.{i}.attn.out_proj",
+    f"{LAYER}.output.dense": "layers.{i}.mlp",
+    "bert.pooler": None,
+}
+
+
+def bert():
+    shapes = {}
+    for row, target in BERT.items():
+        for i in range(2 if target else 0):
+            name = row.format(i=i).replace(".", "__")
+            shapes |= {f"{name}__weight": (4, 4), f"{name}__bias": (4,)}
+    return weights(**shapes, bert__pooler__weight=(1,))
+
+
+def bert_model():
+    return made(lambda: nn.ModuleDict({"layers": nn.ModuleList([Block(4), Block(4)])}))
+
+
 def test_names_of_hugging_face_s_bert():
-    state = weights(
-        **{
-            f"bert__encoder__layer__{i}__{name}": shape
-            for i in range(2)
-            for name, shape in {
-                "attention__self__query__weight": (4, 4),
-                "attention__self__query__bias": (4,),
-                "attention__self__key__weight": (4, 4),
-                "attention__self__key__bias": (4,),
-                "attention__self__value__weight": (4, 4),
-                "attention__self__value__bias": (4,),
-                "attention__output__dense__weight": (4, 4),
-                "attention__output__dense__bias": (4,),
-                "output__dense__weight": (4, 4),
-                "output__dense__bias": (4,),
-            }.items()
-        },
-        bert__pooler__weight=(1,),
-    )
-    model, session = made(lambda: nn.ModuleDict({"layers": nn.ModuleList([Block(4), Block(4)])}))
-    layer = "bert.encoder.layer.{i}"
-    model.load_pytorch(
-        session,
-        state,
-        names={
-            f"{layer}.attention.self.query": "layers.{i}.attn.q_proj",
-            f"{layer}.attention.self.key": "layers.{i}.attn.k_proj",
-            f"{layer}.attention.self.value": "layers.{i}.attn.v_proj",
-            f"{layer}.attention.output.dense": "layers.{i}.attn.out_proj",
-            f"{layer}.output.dense": "layers.{i}.mlp",
-            "bert.pooler": None,
-        },
-    )
+    state = bert()
+    model, session = bert_model()
+    model.load_pytorch(session, state, names=BERT)
     found = model.state_dict(session)
+    assert len(found) == 20
     for i in range(2):
         theirs = f"bert.encoder.layer.{i}"
         np.testing.assert_array_equal(
@@ -297,10 +292,10 @@ def test_a_net_of_pytorch_s(tmp_path, kind):
         torch.save(state, source)
     if kind == "sharded":
         names = list(state)
-        for number, part in enumerate((names[::2], names[1::2])):
-            torch.save({name: state[name] for name in part}, tmp_path / f"{number}.bin")
-        places = {name: f"{i % 2}.bin" for i, name in enumerate(names)}
-        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+        for number, half in enumerate((names[::2], names[1::2])):
+            torch.save({name: state[name] for name in half}, tmp_path / f"{number}.bin")
+        files_of = {name: f"{i % 2}.bin" for i, name in enumerate(names)}
+        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files_of}))
     model, session = made(Net)
     assert model.load_pytorch(session, source) == gf.io.Mismatch()
     found = model.state_dict(session)
