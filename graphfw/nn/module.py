@@ -16,7 +16,7 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
-from graphfw.nn.stored import ModuleContents
+from graphfw.nn.module_contents import ModuleContents
 
 M = TypeVar("M", bound="Module")
 

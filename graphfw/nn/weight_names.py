@@ -11,8 +11,8 @@ from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
 Names: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
 """A table from the begins of names to those of other names, or a function from name to name.
 
-`{i}` in a begin stands for one component of a name, and in the other for the same. None leaves entries
-out. Where several begins fit, that of the most components counts.
+`{i}` in a begin stands for one component of a name, and in the other for the same. None leaves
+entries out. Where several begins fit, that of the most components counts.
 """
 
 _SLOT = re.compile(r"\{([^{}]*)\}")

@@ -87,8 +87,8 @@ class ModuleContents:
             source: A file or folder that `gf.io.read_pytorch` reads, or a state dict.
             names: Names in the source to names in this module: a dict from the begins of names, as
                 in `{"encoder.layer.{i}": "layers.{i}", "pooler": None}`, or a function from name
-                to name. `{i}` stands for one component of a name, and None leaves entries out. Other
-                names stay.
+                to name. `{i}` stands for one component of a name, and None leaves entries out.
+                Other names stay.
             strict: Whether missing and extra entries are errors; otherwise they are left out.
             ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
 
