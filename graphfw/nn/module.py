@@ -15,8 +15,8 @@ from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
-from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
 from graphfw.nn.module_contents import ModuleContents
+from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
 
 M = TypeVar("M", bound="Module")
 
