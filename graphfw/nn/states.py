@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,15 +144,28 @@ def from_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, A
     return own
 
 
-def to_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state of a module with the names and layouts of PyTorch: undo `from_torch`."""
+def to_torch(
+    module: ModuleInterface, state: Mapping[str, Any], depth: Callable[[str], int], path: str = ""
+) -> dict[str, Any]:
+    """Return a state of a module with the names and layouts of PyTorch: undo `from_torch`.
+
+    Args:
+        module: The module.
+        state: Its arrays by its own names.
+        depth: Returns how many components of a name are named by the user; entries that are named
+            inside of a layer keep their own names there, as in models that split PyTorch's.
+        path: Where the module is in the whole, with a dot behind it.
+    """
     own = dict(state)
     for name, child in module.named_children():
         prefix = f"{name}."
         inner = {n.removeprefix(prefix): a for n, a in own.items() if n.startswith(prefix)}
         own = {n: a for n, a in own.items() if not n.startswith(prefix)}
-        own |= {prefix + n: a for n, a in to_torch(child, inner).items()}
-    return module.to_torch(own)
+        made = to_torch(child, inner, depth, path + prefix)
+        own |= {prefix + n: a for n, a in made.items()}
+    moved = [n for rule in module._torch_rules() for n in rule.moved if n in own]
+    kept = {n: own.pop(n) for n in moved if depth(path + n) > path.count(".")}
+    return module.to_torch(own) | kept
 
 
 def every_name(module: ModuleInterface) -> dict[str, Variable]:

@@ -19,6 +19,10 @@ class TorchRule(Protocol):
     Entries that a state lacks stay missing, whoever loads it names them.
     """
 
+    @property
+    def moved(self) -> Sequence[str]:
+        """Return graphfw's names of the entries that have other names in PyTorch."""
+
     def from_torch(self, state: State) -> State:
         """Return PyTorch's entries as graphfw's layer has them."""
 
@@ -36,6 +40,11 @@ class Transposed:
 
     names: str
 
+    @property
+    def moved(self) -> Sequence[str]:
+        """No names."""
+        return ()
+
     def from_torch(self, state: State) -> State:
         """Transpose the matrices."""
         return {n: a.T if fnmatchcase(n, self.names) else a for n, a in state.items()}
@@ -49,6 +58,11 @@ class Renamed:
 
     theirs: str
     own: str
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """The entry's name."""
+        return (self.own,)
 
     def from_torch(self, state: State) -> State:
         """Give the entry graphfw's name."""
@@ -71,6 +85,11 @@ class Concatenated:
     theirs: str
     own: Sequence[str]
 
+    @property
+    def moved(self) -> Sequence[str]:
+        """The entries' names."""
+        return self.own
+
     def from_torch(self, state: State) -> State:
         """Split PyTorch's entry, if its size permits; otherwise it stays, and does not fit."""
         joined = state.get(self.theirs)
@@ -92,6 +111,11 @@ class TheirsAlone:
     """An integer that PyTorch keeps and graphfw does not need; zero says as much to PyTorch."""
 
     theirs: str
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """No names."""
+        return ()
 
     def from_torch(self, state: State) -> State:
         """Leave the entry out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
@@ -82,15 +82,34 @@ def inverted(what: str, names: Names | None) -> Names | None:
     return inverse
 
 
-class _Table:
-    """The rows of a table, those with the longest begins first."""
+def depth_of(what: str, names: Names | None) -> Callable[[str], int]:
+    """Return a function that says how many components of a name a table speaks of, 0 for none.
 
-    def __init__(self, what: str, names: Mapping[str, str | None], known: Iterable[str]) -> None:
+    Raises:
+        ArgumentError: The table has a row that is none.
+    """
+    if names is None or callable(names):
+        return lambda name: 0
+    return _Table(what, names).depth
+
+
+class _Table:
+    """The rows of a table, those with the longest begins first.
+
+    Args:
+        what: The function that was called.
+        names: The table.
+        known: The names of which each row is to fit one; None where they are not known yet.
+    """
+
+    def __init__(
+        self, what: str, names: Mapping[str, str | None], known: Collection[str] | None = None
+    ) -> None:
         rows = [_row(what, begin, target) for begin, target in _checked(what, names).items()]
         self._rows = sorted(rows, key=lambda row: (-_components(row.begin), row.begin.count("{")))
-        for row in rows:
-            if not any(row.pattern.fullmatch(name) for name in known):
-                begins = {_first(name, _components(row.begin)) for name in known}
+        for row in rows if known is not None else ():
+            if not any(row.pattern.fullmatch(name) for name in known or ()):
+                begins = {_first(name, _components(row.begin)) for name in known or ()}
                 raise ArgumentError(
                     f'{what}: names has "{row.begin}", and no entry begins so',
                     fix=did_you_mean(row.begin, sorted(begins)) or "leave that row out",
@@ -100,12 +119,15 @@ class _Table:
         """Return another name, the same one where no row fits, or None to leave the entry out."""
         for row in self._rows:
             match = row.pattern.fullmatch(name)
-            if match is None:
-                continue
-            if row.target is None:
-                return None
-            return ".".join(filter(None, (_filled(row.target, match), match["rest"])))
+            if match is not None:
+                begin = None if row.target is None else _filled(row.target, match)
+                return None if begin is None else ".".join(filter(None, (begin, match["rest"])))
         return name
+
+    def depth(self, name: str) -> int:
+        """Return how many components the begin has that counts for a name."""
+        fitting = (row for row in self._rows if row.pattern.fullmatch(name))
+        return max((_components(row.begin) for row in fitting), default=0)
 
 
 def _filled(target: str, match: re.Match[str]) -> str:

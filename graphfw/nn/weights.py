@@ -17,7 +17,7 @@ from graphfw.ir.state_dict import StateDict, is_torch_tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn import states
 from graphfw.nn.interface import ModuleInterface
-from graphfw.nn.weight_names import Names, inverted, renamed
+from graphfw.nn.weight_names import Names, depth_of, inverted, renamed
 
 
 def load_pytorch(
@@ -53,7 +53,9 @@ def save_pytorch(module: ModuleInterface, session: Any, path: Any, names: Names 
         _check_rules(what, type(layer))
     contents = session.state_dict()
     own = {name: contents[v.name] for name, v in states.every_name(module).items()}
-    theirs = renamed(what, states.to_torch(module, own), inverted(what, names))
+    inverse = inverted(what, names)
+    theirs = states.to_torch(module, own, depth_of(what, inverse))
+    theirs = renamed(what, theirs, inverse)
     io.write_pytorch(path, theirs)
 
 

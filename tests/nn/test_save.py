@@ -9,9 +9,12 @@ from graphfw import nn
 from graphfw.io import read_checkpoint, read_pytorch
 from tests.nn.test_from_torch import pairs
 from tests.nn.test_load_pytorch import (
+    BERT,
     Net,
     Shared,
     Tied,
+    bert,
+    bert_model,
     linear,
     made,
     their_net,
@@ -61,6 +64,26 @@ def test_attention_with_sizes_of_its_own(tmp_path, sizes):
     assert set(names) < read_pytorch(tmp_path / "x").keys()
     other, others = made(lambda: nn.MultiHeadAttention(6, 2, **sizes))
     other.load_pytorch(others, tmp_path / "x")
+    equal(other.state_dict(others), model.state_dict(session))
+
+
+def test_names_inside_of_a_layer_are_kept_apart(tmp_path):
+    """Hugging Face's attention has three maps where PyTorch's own has one."""
+    state = bert()
+    model, session = bert_model()
+    model.load_pytorch(session, state, names=BERT)
+    model.save_pytorch(session, tmp_path / "x", names=BERT)
+    del state["bert.pooler.weight"]
+    equal(read_pytorch(tmp_path / "x"), state)
+    model.save_pytorch(session, tmp_path / "y", names={"h.{i}": "layers.{i}"})
+    assert read_pytorch(tmp_path / "y")["h.1.attn.in_proj_weight"].shape == (12, 4)
+    names = {"h.{i}.qkv.w": "layers.{i}.attn.in_proj_weight", "h.{i}": "layers.{i}"}
+    model.save_pytorch(session, tmp_path / "y", names=names)
+    found = read_pytorch(tmp_path / "y")
+    assert found["h.0.qkv.w"].shape == (12, 4)
+    assert "h.0.attn.out_proj.bias" in found
+    other, others = bert_model()
+    other.load_pytorch(others, tmp_path / "y", names=names)
     equal(other.state_dict(others), model.state_dict(session))
 
 
