@@ -117,6 +117,7 @@ def check_entries(
     strict: bool = True,
     ignore_extra: bool = False,
     renaming: str = "rename the entries",
+    fitting: str = "",
 ) -> Mismatch:
     """Compare names, shapes and dtypes; say everything that differs in one error.
 
@@ -127,6 +128,7 @@ def check_entries(
         strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
         ignore_extra: Whether extra entries are none, even if strict.
         renaming: How to rename entries, for the fix.
+        fitting: How to make entries of a wrong shape or dtype fit, for the fix, if it is known.
 
     Returns:
         What differs and is no error: the missing and the extra names, as far as they may be.
@@ -147,7 +149,7 @@ def check_entries(
     )
     refused = mismatch.missing or (mismatch.extra and not ignore_extra)
     if mismatch.mismatched or (strict and refused):
-        raise _mismatch_error(mismatch, expected, found, source, renaming)
+        raise _mismatch_error(mismatch, expected, found, source, renaming, fitting)
     return mismatch
 
 
@@ -157,6 +159,7 @@ def _mismatch_error(
     found: Mapping[str, Entry],
     source: str,
     renaming: str,
+    fitting: str,
 ) -> CheckpointError:
     counts = {
         "missing": len(mismatch.missing),
@@ -177,7 +180,9 @@ def _mismatch_error(
         lambda name: f"expected {_show(expected[name])}, found {_show(found[name])}",
     )
     if mismatch.mismatched:
-        fix = "build the graph with the shapes and dtypes of the checkpoint, or load another one"
+        fix = fitting or (
+            "build the graph with the shapes and dtypes of the checkpoint, or load another one"
+        )
     elif not mismatch.missing:
         fix = "pass ignore_extra=True to leave out what the graph does not have"
     else:

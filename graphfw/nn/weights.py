@@ -43,7 +43,8 @@ def load_pytorch(
     for name in variables.keys() & own.keys():
         own[name] = _widened(own[name], variables[name])
     renaming = _renaming(variables.keys() - own.keys(), own.keys() - variables.keys())
-    return _assign(session, variables, own, location, strict, ignore_extra, renaming)
+    fitting = _fitting(variables, own)
+    return _assign(session, variables, own, location, strict, ignore_extra, renaming, fitting)
 
 
 def save_pytorch(module: ModuleInterface, session: Any, path: Any, names: Names | None) -> None:
@@ -131,6 +132,7 @@ def _assign(
     strict: bool,
     ignore_extra: bool,
     renaming: str = "rename the entries",
+    fitting: str = "",
 ) -> io.Mismatch:
     """Give variables the contents of converted entries, if all fit."""
     mismatch = io.check_entries(
@@ -140,6 +142,7 @@ def _assign(
         strict=strict,
         ignore_extra=ignore_extra,
         renaming=renaming,
+        fitting=fitting,
     )
     contents = {v.name: own[name] for name, v in variables.items() if name in own}
     assigned: io.Mismatch = session.load_state_dict(StateDict(contents), strict=False)
@@ -195,6 +198,23 @@ def _renaming(missing: Set[str], extra: Set[str]) -> str:
                     row = f'"{scope}": ""' if is_theirs else f'"": "{scope}"'
                     return f"pass names={{{row}}}"
     return 'map the names, as in names={"encoder.layer.{i}": "layers.{i}", "pooler": None}'
+
+
+def _fitting(variables: Mapping[str, Variable], own: Mapping[str, Array]) -> str:
+    """Say how to make the first entry fit that does not, for a fix; "" where that is unclear."""
+    for name in sorted(variables.keys() & own.keys()):
+        array, wanted = own[name], variables[name]
+        shape = _ints(wanted.shape)
+        if array.shape == shape and as_dtype(array.dtype) is not wanted.dtype:
+            return (
+                f'build the model in {as_dtype(array.dtype).name}, or round "{name}" and pass a '
+                f'dict: array.astype("{wanted.dtype.name}")'
+            )
+        if array.shape != shape:
+            is_reversed = len(shape) == 2 and array.shape[::-1] == shape
+            fix = f'"{name}" is not transposed there, as it would be in PyTorch: pass array.T'
+            return fix if is_reversed else ""
+    return ""
 
 
 def _ints(shape: Sequence[Any]) -> tuple[int, ...]:

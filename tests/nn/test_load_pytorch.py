@@ -85,6 +85,21 @@ def test_floats_become_wider_and_never_narrower(stored, kept, fits):
     with pytest.raises(gf.CheckpointError) as caught:
         model.load_pytorch(session, {"weight": array})
     assert f"expected {kept}[3, 2], found {stored}[3, 2]" in caught.value.summary
+    assert caught.value.fix == (
+        f'build the model in {stored}, or round "weight" and pass a dict: array.astype("{kept}")'
+    )
+
+
+def test_matrices_that_are_not_transposed_as_pytorch_s():
+    """GPT-2's Conv1D has the layout of graphfw's Linear."""
+    model, session = linear()
+    state = weights(**{"0__weight": (3, 2), "0__bias": (2,)})
+    with pytest.raises(gf.CheckpointError) as caught:
+        model.load_pytorch(session, state)
+    assert caught.value.fix == (
+        '"0.weight" is not transposed there, as it would be in PyTorch: pass array.T'
+    )
+    model.load_pytorch(session, {name: array.T for name, array in state.items()})
 
 
 def test_everything_that_does_not_match_is_listed_with_near_names():
