@@ -240,6 +240,32 @@ def test_pytorch_loads_what_is_saved(tmp_path, name):
     equal(other.state_dict(others), model.state_dict(session))
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "arguments", "options"),
+    [
+        (nn.RMSNorm, "RMSNorm", (4,), {}),
+        (nn.InstanceNorm2d, "InstanceNorm2d", (4,), {"affine": True, "track_running_stats": True}),
+        (nn.InstanceNorm1d, "InstanceNorm1d", (4,), {}),
+        (nn.BatchNorm1d, "BatchNorm1d", (4,), {"momentum": None}),
+        (nn.BatchNorm1d, "BatchNorm1d", (4,), {"track_running_stats": False}),
+        (nn.Conv3d, "Conv3d", (4, 6, 3), {"groups": 2}),
+        (nn.ConvTranspose1d, "ConvTranspose1d", (4, 6, 3), {}),
+        (nn.LSTMCell, "LSTMCell", (4, 3), {}),
+        (nn.RNN, "RNN", (4, 3), {"bias": False, "bidirectional": True}),
+        (nn.MultiHeadAttention, "MultiheadAttention", (4, 2), {"bias": False}),
+        (nn.Embedding, "Embedding", (4, 3), {}),
+    ],
+)
+def test_pytorch_loads_each_layer(tmp_path, make, name, arguments, options):
+    torch = pytest.importorskip("torch")
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    theirs = getattr(torch.nn, name)(*arguments, **options)
+    model, session = made(lambda: make(*arguments, **options))
+    model.save_pytorch(session, tmp_path / "x")
+    theirs.load_state_dict(load_file(tmp_path / "x"), strict=True)
+    assert model.load_pytorch(session, theirs.state_dict()) == gf.io.Mismatch()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_dtypes_beside_pytorch(tmp_path, dtype):
     torch = pytest.importorskip("torch")
