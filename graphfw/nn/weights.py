@@ -13,7 +13,7 @@ from graphfw import io
 from graphfw.errors import ArgumentError, CheckpointError, a_type
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.literal import Array
-from graphfw.ir.state_dict import StateDict, is_torch_tensor
+from graphfw.ir.state_dict import StateDict
 from graphfw.ir.variable import Variable
 from graphfw.nn import states
 from graphfw.nn.interface import ModuleInterface
@@ -171,7 +171,7 @@ def _check_is_flat(what: str, state: Mapping[str, Any]) -> None:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic) or is_torch_tensor(value)
+    return hasattr(value, "__array__") or hasattr(value, "__dlpack__")
 
 
 def _widened(array: Array, variable: Variable) -> Array:
