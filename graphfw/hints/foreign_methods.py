@@ -146,8 +146,8 @@ write session.run(model(x, training=False), feeds)
     predict predict_on_batch predict_step evaluate test_on_batch test_step make_predict_function
 write optimizer.minimize(loss), and gf.Session(g)
     compile compile_from_config metrics jit_compile
-write session.save(path), and session.restore(path)
-    save save_weights load_weights load_own_variables save_own_variables load
+write model.save(session, path), and model.load(session, path)
+    save_weights load_weights load_own_variables save_own_variables
 write model.state_dict(session), and model.load_state_dict(session, state)
     get_weights set_weights get_state_tree set_state_tree
 write gf.onnx.save

@@ -198,9 +198,10 @@ write gf.fft.stft(x, window, hop)
     MelSpectrogram STFTSpectrogram
 functions of signals are in gf.fft, and gf.convolve; others: gf.host_call(scipy.signal.…)
     signal
+write session.restore(path), model.load_pytorch(session, path) or gf.onnx.load(path)
+    load load_state_dict PyTorchFileReader
 write session.restore(path), or gf.onnx.load(path)
-    load load_state_dict from_file PyTorchFileReader deserialize loadtxt genfromtxt fromfile
-    fromregex
+    from_file deserialize loadtxt genfromtxt fromfile fromregex
 write session.save(path), or gf.onnx.save
     save savez savez_compressed savetxt PyTorchFileWriter serialize serialization storage
 the seed is the session's: gf.Session(g, seed=…)

@@ -1,4 +1,4 @@
-"""Files: checkpoints in the safetensors format.
+"""Files: checkpoints in the safetensors format, and PyTorch's weights.
 
 What reads and writes them takes as long to import as a third of graphfw, and most processes never
 do: it is loaded when it is first asked for.
@@ -11,32 +11,50 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphfw.io.checkpoint import read_and_verify, read_checkpoint, write_checkpoint
-    from graphfw.io.entries import Mismatch, Restored, check_entries
+    from graphfw.io.entries import EntryChoice, Mismatch, Restored, check_entries, entry_choice
     from graphfw.io.notes import from_text, to_text
+    from graphfw.io.pytorch import read_pytorch, write_pytorch
 
 __all__ = [
+    "EntryChoice",
     "Mismatch",
     "Restored",
     "check_entries",
+    "entry_choice",
     "from_text",
     "read_and_verify",
     "read_checkpoint",
+    "read_pytorch",
     "to_text",
     "write_checkpoint",
+    "write_pytorch",
 ]
 
 _MODULES = {
     "Mismatch": "entries",
     "Restored": "entries",
+    "EntryChoice": "entries",
+    "entry_choice": "entries",
     "check_entries": "entries",
     "from_text": "notes",
     "to_text": "notes",
+    "read_pytorch": "pytorch",
+    "write_pytorch": "pytorch",
 }
 """The modules of names that are not in `checkpoint`."""
+
+_FOREIGN = {
+    "write model.load_pytorch(session, path)": ("load_pytorch", "load_torch"),
+    "write model.save_pytorch(session, path)": ("save_pytorch", "save_torch"),
+    "write gf.io.read_pytorch(path)": ("load_file", "safe_open", "load"),
+    "write gf.io.write_pytorch(path, arrays)": ("save_file", "save"),
+}
+"""Hints for names that the module does not have: texts, and the names."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        hint = next((f": {text}" for text, names in _FOREIGN.items() if name in names), "")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     module = _MODULES.get(name, "checkpoint")
     return getattr(import_module(f"graphfw.io.{module}"), name)

@@ -9,11 +9,12 @@ entry keeps their names and dtypes. Checksums are metadata, too (`checksums.py`)
 import difflib
 import errno
 import json
+import math
 import os
 import reprlib
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -34,6 +35,7 @@ from graphfw.io.checksums import (
     has_checksums,
     room_for_checksums,
 )
+from graphfw.io.crc32 import Bytes
 from graphfw.io.header import (
     DTYPES,
     METADATA,
@@ -250,47 +252,18 @@ def read_and_verify(
     Raises:
         CheckpointError: As `read_checkpoint`.
     """
-
-    def refuse(why: str, fix: str) -> CheckpointError:
-        return CheckpointError(f"cannot read checkpoint {_quote(path)}: {why}", fix=fix)
-
-    written = _text_of(path)
-    if not _is_path(written):
-        raise refuse("this is not a file's path", "pass a non-empty str or a pathlib.Path")
-    if os.path.isdir(written):
-        raise refuse("it is a folder", "add the name of a file in it")
-    if os.path.exists(written) and not os.path.isfile(written):
-        raise refuse("it is a device, a pipe or a socket", "read from a plain file")
-    try:
-        with open(written, "rb", buffering=0) as file:
-            header = read_header(file)
-            text = header.metadata
-            arrays = {name: np.empty(e.shape, e.dtype) for name, e in header.entries.items()}
-            positions = {name: e.position for name, e in header.entries.items()}
-            checked = has_checksums(text)
-            damage = damage_of_header(arrays, text) if checked else ""
-            if not damage:
-                found = read_blocks(file, arrays, positions, checked=checked)
-                damage = damage_of_blocks(arrays, text, found) if checked else ""
-    except FileNotFoundError as error:
-        raise refuse("there is no such file", _missing_fix(Path(written))) from error
-    except PermissionError as error:
-        raise refuse(_reason(error), "get permission to read it") from error
-    except UnknownDtypeError as error:
-        raise refuse(str(error), f"convert it to one of {', '.join(DTYPES)}") from error
-    except OtherFormatError as error:
-        raise refuse(
-            f"it is {error}, and not a safetensors file",
-            "read it with that library, and give what it holds to session.load_state_dict, or to "
-            "model.load_state_dict for PyTorch's weights",
-        ) from error
-    except (OSError, HeaderError) as error:
-        raise refuse(
-            f"it is damaged, cut short or not a safetensors file ({_reason(error)})",
-            "use another copy; session.save never leaves half a file",
-        ) from error
+    with opened(path) as file, _explained(path):
+        header = read_header(file)
+        text = header.metadata
+        arrays = {name: np.empty(e.shape, e.dtype) for name, e in header.entries.items()}
+        positions = {name: e.position for name, e in header.entries.items()}
+        checked = has_checksums(text)
+        damage = damage_of_header(arrays, text) if checked else ""
+        if not damage:
+            found = read_blocks(file, arrays, positions, checked=checked)
+            damage = damage_of_blocks(arrays, text, found) if checked else ""
     if damage:
-        raise refuse(damage, "use another copy of the file")
+        raise _refused(path, damage, "use another copy of the file")
     text.pop(CHECKSUMS_KEY, None)
     text.pop(HEADER_KEY, None)
     for name in _complex_names(path, text.pop(_COMPLEX128_KEY, "[]"), arrays):
@@ -299,6 +272,99 @@ def read_and_verify(
     for name, dtype in _kept_dtypes(path, text.pop(_BYTES_KEY, "{}"), arrays).items():
         arrays[name] = arrays[name].view(_BYTES[dtype]).copy()
     return arrays, text, checked
+
+
+def map_checkpoint(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """Read the header of a safetensors file, and map its arrays into memory.
+
+    A file with checksums is read instead, and checked: see `read_checkpoint`.
+
+    Returns:
+        The arrays, in the order of their names, and the metadata. Mapped arrays can't be written
+        to, and are read from the file when they are used.
+
+    Raises:
+        CheckpointError: As `read_checkpoint`.
+    """
+    with opened(path) as file, _explained(path):
+        header = read_header(file)
+        content = None if has_checksums(header.metadata) else mapped(file)
+    if content is None:
+        return read_checkpoint(path)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, entry in header.entries.items():
+        nbytes = math.prod(entry.shape) * entry.dtype.itemsize
+        values = aligned(content[entry.position : entry.position + nbytes], entry.dtype)
+        arrays[name] = values.reshape(entry.shape)
+    return arrays, header.metadata
+
+
+def mapped(file: FileIO) -> Bytes:
+    """Return the bytes of a file, not to be written to, which are read when they are used."""
+    size = os.fstat(file.fileno()).st_size
+    return np.memmap(file, np.uint8, "r").view(np.ndarray) if size else np.empty(0, np.uint8)
+
+
+def aligned(content: Bytes, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return bytes as elements of a dtype: a view, or a copy where they lie between addresses."""
+    is_aligned = content.ctypes.data % dtype.alignment == 0
+    return (content if is_aligned else content.copy()).view(dtype)
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[FileIO]:
+    """Open a file to read from.
+
+    Raises:
+        CheckpointError: It is no file, there is none, or it must not be read.
+    """
+    written = _text_of(path)
+    if not _is_path(written):
+        fix = "pass a non-empty str or a pathlib.Path"
+        raise _refused(path, "this is not a file's path", fix)
+    if os.path.isdir(written):
+        raise _refused(path, "it is a folder", "add the name of a file in it")
+    if os.path.exists(written) and not os.path.isfile(written):
+        raise _refused(path, "it is a device, a pipe or a socket", "read from a plain file")
+    try:
+        file = open(written, "rb", buffering=0)
+    except FileNotFoundError as error:
+        fix = _missing_fix(Path(written))
+        raise _refused(path, "there is no such file", fix) from error
+    except PermissionError as error:
+        raise _refused(path, _reason(error), "get permission to read it") from error
+    except OSError as error:
+        raise _refused(path, _reason(error), "use another copy") from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise a CheckpointError for what is wrong with a file of the format."""
+    try:
+        yield
+    except UnknownDtypeError as error:
+        raise _refused(path, str(error), f"convert it to one of {', '.join(DTYPES)}") from error
+    except OtherFormatError as error:
+        raise _refused(
+            path,
+            f"it is {error}, and not a safetensors file",
+            "PyTorch's weights are loaded by model.load_pytorch(session, path); read others with "
+            "their library, and give what they hold to session.load_state_dict",
+        ) from error
+    except (OSError, HeaderError) as error:
+        raise _refused(
+            path,
+            f"it is damaged, cut short or not a safetensors file ({_reason(error)})",
+            "use another copy; session.save never leaves half a file",
+        ) from error
+
+
+def _refused(path: str | os.PathLike[str], why: str, fix: str) -> CheckpointError:
+    return CheckpointError(f"cannot read checkpoint {_quote(path)}: {why}", fix=fix)
 
 
 def _kept_dtypes(

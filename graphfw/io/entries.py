@@ -1,10 +1,11 @@
-"""Differences between the entries of a checkpoint and the wanted ones."""
+"""Differences between the entries of a checkpoint and the wanted ones, and choices of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
-from graphfw.errors import CheckpointError, did_you_mean
+from graphfw.errors import ArgumentError, CheckpointError, did_you_mean
 
 _SHOWN = 8
 
@@ -38,6 +39,76 @@ class Restored(Mismatch):
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class EntryChoice:
+    """A choice of entries by patterns of their names.
+
+    A pattern is a name, a scope ("encoder" has "encoder.0.weight"), or a name with * and ?.
+
+    Attributes:
+        only: Patterns of which one must fit; all entries where there is none.
+        ignore: Patterns of which none may fit.
+    """
+
+    only: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+
+    def chosen(self, names: Collection[str], source: str) -> set[str]:
+        """Return those names that are chosen.
+
+        Args:
+            names: All names, of the entries and of what they are for.
+            source: Where the entries come from, for errors.
+
+        Raises:
+            CheckpointError: A pattern fits none of them.
+        """
+        for pattern in (*(self.only or ()), *self.ignore):
+            if not any(_fits(pattern, name) for name in names):
+                option = "ignore" if pattern in self.ignore else "only"
+                near = did_you_mean(pattern, sorted(_with_scopes(names)))
+                raise CheckpointError(
+                    f'{option}="{pattern}" fits no variable and no entry of {source!r}',
+                    fix=near or 'give a name, a scope, or a name with *, as in "encoder.*.weight"',
+                )
+        taken = names if self.only is None else [n for n in names if _fits_one(self.only, n)]
+        return {name for name in taken if not _fits_one(self.ignore, name)}
+
+
+def entry_choice(only: object, ignore: object) -> EntryChoice:
+    """Return the choice that options describe: a pattern, several, or None for no choice.
+
+    Raises:
+        ArgumentError: One is something else.
+    """
+    taken = None if only is None else _patterns("only", only)
+    return EntryChoice(taken, () if ignore is None else _patterns("ignore", ignore))
+
+
+def _patterns(option: str, value: object) -> tuple[str, ...]:
+    patterns = [value] if isinstance(value, str) else value
+    if isinstance(patterns, Collection) and all(isinstance(p, str) and p for p in patterns):
+        return tuple(patterns)
+    raise ArgumentError(
+        f"restore: {option}={value!r} is no pattern",
+        fix=f'give names, scopes or names with *, as in {option}=["encoder", "*.bias"]',
+    )
+
+
+def _fits_one(patterns: tuple[str, ...], name: str) -> bool:
+    return any(_fits(pattern, name) for pattern in patterns)
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return name == pattern or name.startswith(f"{pattern}.") or fnmatchcase(name, pattern)
+
+
+def _with_scopes(names: Collection[str]) -> set[str]:
+    """Return names and the scopes in them."""
+    split = [name.split(".") for name in names]
+    return {".".join(words[:end]) for words in split for end in range(1, len(words) + 1)}
+
+
 def check_entries(
     expected: Mapping[str, Entry],
     found: Mapping[str, Entry],
@@ -45,6 +116,8 @@ def check_entries(
     source: str,
     strict: bool = True,
     ignore_extra: bool = False,
+    renaming: str = "rename the entries",
+    fitting: str = "",
 ) -> Mismatch:
     """Compare names, shapes and dtypes; say everything that differs in one error.
 
@@ -54,6 +127,8 @@ def check_entries(
         source: What messages call the location `found` comes from, such as a file's name.
         strict: Whether missing and extra entries are errors. A wrong shape or dtype always is.
         ignore_extra: Whether extra entries are none, even if strict.
+        renaming: How to rename entries, for the fix.
+        fitting: How to make entries of a wrong shape or dtype fit, for the fix, if it is known.
 
     Returns:
         What differs and is no error: the missing and the extra names, as far as they may be.
@@ -74,12 +149,17 @@ def check_entries(
     )
     refused = mismatch.missing or (mismatch.extra and not ignore_extra)
     if mismatch.mismatched or (strict and refused):
-        raise _mismatch_error(mismatch, expected, found, source)
+        raise _mismatch_error(mismatch, expected, found, source, renaming, fitting)
     return mismatch
 
 
 def _mismatch_error(
-    mismatch: Mismatch, expected: Mapping[str, Entry], found: Mapping[str, Entry], source: str
+    mismatch: Mismatch,
+    expected: Mapping[str, Entry],
+    found: Mapping[str, Entry],
+    source: str,
+    renaming: str,
+    fitting: str,
 ) -> CheckpointError:
     counts = {
         "missing": len(mismatch.missing),
@@ -100,11 +180,13 @@ def _mismatch_error(
         lambda name: f"expected {_show(expected[name])}, found {_show(found[name])}",
     )
     if mismatch.mismatched:
-        fix = "build the graph with the shapes and dtypes of the checkpoint, or load another one"
+        fix = fitting or (
+            "build the graph with the shapes and dtypes of the checkpoint, or load another one"
+        )
     elif not mismatch.missing:
         fix = "pass ignore_extra=True to leave out what the graph does not have"
     else:
-        fix = "rename the entries, or pass strict=False to keep what is missing and ignore the rest"
+        fix = f"{renaming}, or pass strict=False to keep what is missing and ignore the rest"
     return CheckpointError("\n".join(lines), fix=fix)
 
 

@@ -58,11 +58,13 @@ class OtherFormatError(Exception):
     """A file is of another format; the text says which."""
 
 
+ZIP = "a zip archive, as torch.save and np.savez write it"
+PICKLE = "a pickle"
 _OTHERS = {
-    b"PK\x03\x04": "a zip archive, as torch.save and np.savez write it",
+    b"PK\x03\x04": ZIP,
     b"\x93NUMPY": "an array, as np.save writes it",
     b"\x89HDF": "an HDF5 file, as Keras writes it",
-    b"\x80": "a pickle",
+    b"\x80": PICKLE,
 }
 """The first bytes of files of other formats."""
 
@@ -112,10 +114,8 @@ def read_header(file: FileIO) -> Header:
     if len(begin) < _LENGTH:
         raise HeaderError("it has less than 8 bytes")
     if length > _LONGEST:
-        for signature, kind in _OTHERS.items():
-            if begin.startswith(signature):
-                raise OtherFormatError(kind)
-        raise HeaderError("its header would be too large")
+        other = other_format(begin)
+        raise OtherFormatError(other) if other else HeaderError("its header would be too large")
     text = file.read(length) or b""
     if len(text) < length:
         raise HeaderError("its header is cut short")
@@ -139,6 +139,13 @@ def read_header(file: FileIO) -> Header:
         for name in sorted(content)
     }
     return Header(entries, metadata)
+
+
+def other_format(begin: bytes) -> str:
+    """Name the kind of a file of another format by its first bytes; return "" for this one."""
+    if int.from_bytes(begin[:_LENGTH], "little") <= _LONGEST:
+        return ""
+    return next((kind for first, kind in _OTHERS.items() if begin.startswith(first)), "")
 
 
 def header_of(

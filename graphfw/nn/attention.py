@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from graphfw.errors import DTypeError, ShapeError, counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
@@ -14,6 +10,7 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
+from graphfw.nn.torch_rules import Concatenated, Renamed, TorchRule
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.attention import scaled_dot_product_attention
@@ -126,18 +123,13 @@ class MultiHeadAttention(Module):
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
 
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Split PyTorch's `in_proj_weight` and `in_proj_bias` into those of three linear maps."""
-        made = dict(state)
-        for kind in ("weight", "bias"):
-            joined = made.pop(f"in_proj_{kind}", None)
-            if joined is not None:
-                projections = np.split(joined, 3)
-                made |= {f"{n}_proj.{kind}": a for n, a in zip("qkv", projections, strict=True)}
-            else:  # where keys and values have sizes of their own
-                separate = {n: made.pop(f"{n}_proj_{kind}", None) for n in "qkv"}
-                made |= {f"{n}_proj.{kind}": a for n, a in separate.items() if a is not None}
-        return made
+    def _torch_rules(self) -> list[TorchRule]:
+        """Say how PyTorch joins the first three maps; their weights only where sizes are equal."""
+        weights, biases = [[f"{n}_proj.{kind}" for n in "qkv"] for kind in ("weight", "bias")]
+        if {self.key_dim, self.value_dim} == {self.embed_dim}:
+            return [Concatenated("in_proj_weight", weights), Concatenated("in_proj_bias", biases)]
+        separate = [Renamed(name.replace(".", "_"), name) for name in weights]
+        return [*separate, Concatenated("in_proj_bias", biases)]
 
     def _projected(self, linear: Linear, x: Tensor, size: str) -> Tensor:
         """Map what has the width that the argument `size` says, and split it."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from graphfw.ir.variable import Variable
+from graphfw.nn.torch_rules import TorchRule
 
 
 class DeferredVariables(NamedTuple):
@@ -27,6 +28,7 @@ class ModuleInterface(Protocol):
     _deferred: DeferredVariables | None
     _names: Any
     _forward_hooks: Any
+    _variables: dict[str, Variable]
 
     @property
     def path(self) -> str:
@@ -61,3 +63,9 @@ class ModuleInterface(Protocol):
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return PyTorch's names and arrays as it has them."""
+
+    def to_torch(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return its names and arrays as PyTorch has them."""
+
+    def _torch_rules(self) -> Sequence[TorchRule]:
+        """Return the differences between PyTorch's entries and its own."""

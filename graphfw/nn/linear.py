@@ -15,7 +15,7 @@ from graphfw.nn.checks import checked_size, explained, size_or_none
 from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import initial_of, parameter
-from graphfw.nn.states import transposed
+from graphfw.nn.torch_rules import TorchRule, Transposed
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
 from graphfw.ops.linalg.products import matmul
@@ -106,9 +106,8 @@ class Linear(Module):
             return f"{me} receives `{features}` features: say gf.assert_shape(x, {known})"
         return f"{me} receives {counted(features, 'feature')}: use in_features={features}"
 
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Transpose the weight: PyTorch's is [out_features, in_features]."""
-        return transposed(state, ["weight"])
+    def _torch_rules(self) -> list[TorchRule]:
+        return [Transposed("weight")]  # PyTorch's is [out_features, in_features]
 
     def extra_repr(self) -> str:
         """Return the text of the sizes."""

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.graph import current_graph
-from graphfw.ir.state_dict import StateDict
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
-from graphfw.nn import calls, states, text
+from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.deferred import DeferredVariables, refuse_attribute, refuse_deferred
 from graphfw.nn.hooks import ForwardHook, Hook
+from graphfw.nn.module_contents import ModuleContents
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
 from graphfw.nn.registration import ModuleBase, ModuleType, checked_module, refuse_hidden
 from graphfw.nn.summary import ModuleSummary, summarised
 from graphfw.ops.composed import callback
-
-if TYPE_CHECKING:
-    from graphfw.runtime.session import Session
 
 M = TypeVar("M", bound="Module")
 
@@ -34,7 +30,7 @@ _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that 
 
 
 @explained
-class Module(ModuleBase, metaclass=ModuleType):
+class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -409,51 +405,6 @@ class Module(ModuleBase, metaclass=ModuleType):
     def buffers(self) -> list[Variable]:
         """Return the variables that are not trained, each once: running statistics and the like."""
         return [v for v in self.variables() if not v.trainable]
-
-    # Contents: they live in a session.
-
-    def state_dict(self, session: Session) -> dict[str, Any]:
-        """Return copies of the variables' contents, by names relative to this module."""
-        own = dict(self.named_variables())
-        states.check_session(f"{type(self).__name__}.state_dict", session, own.values())
-        contents = session.state_dict()
-        return StateDict({name: contents[variable.name] for name, variable in own.items()})
-
-    def load_state_dict(
-        self,
-        session: Session,
-        state: Mapping[str, Any],
-        *,
-        strict: bool = True,
-        ignore_extra: bool = False,
-        format: Literal["graphfw", "torch"] | None = None,
-    ) -> Any:
-        """Replace the variables' contents, all at once, by arrays of their names in this module.
-
-        Args:
-            session: Where they live.
-            state: What `state_dict` returned, here or elsewhere, or a PyTorch module's state dict.
-            strict: Whether missing and extra entries are errors; otherwise they are left out.
-            ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
-            format: Whose names and layouts it has; by default PyTorch's if its tensors are. NumPy
-                arrays need it where they would fit in both layouts: all matrices are square.
-
-        Returns:
-            A `graphfw.io.Mismatch`: what was missing and extra, by names in this module.
-
-        Raises:
-            CheckpointError: Entries are missing, extra, or of a wrong shape or dtype, or no format
-                is given and names or shapes leave it open; nothing has changed.
-            ArgumentError: The state is no dict, or there is no such format.
-        """
-        return states.load(self, session, state, strict, ignore_extra, format)
-
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a PyTorch state dict of this layer with graphfw's names and layouts.
-
-        Names are relative to it. Entries of its submodules are converted by these afterwards.
-        """
-        return state
 
     # Text.
 

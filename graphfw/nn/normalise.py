@@ -20,6 +20,7 @@ from graphfw.nn.checks import channel_axis, checked_size, explained, near_diviso
 from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
+from graphfw.nn.torch_rules import TheirsAlone, TorchRule
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, ruled
 from graphfw.ops.composed import demand, floats, wide, wide_dtype
 from graphfw.ops.nn.normalisation import batch_norm, group_norm, layer_norm, rms_norm
@@ -274,10 +275,10 @@ class Tracking(PerChannel):
             if self.momentum is None:
                 self.num_batches_tracked = parameter(init.zeros, (), int64, trainable=False)
 
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Leave out PyTorch's count of batches where a momentum makes it useless."""
-        kept = self.num_batches_tracked is not None
-        return {n: a for n, a in state.items() if kept or n != "num_batches_tracked"}
+    def _torch_rules(self) -> list[TorchRule]:
+        """Say that PyTorch counts batches, also where a momentum makes that useless."""
+        is_theirs = self.running_mean is not None and self.num_batches_tracked is None
+        return [TheirsAlone("num_batches_tracked")] if is_theirs else []
 
     def _running(self) -> tuple[Variable, Variable] | None:
         """Return the running mean and variance, if there are any."""

@@ -16,7 +16,7 @@ from graphfw.nn import init
 from graphfw.nn.checks import checked_size
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
-from graphfw.nn.states import transposed
+from graphfw.nn.torch_rules import TorchRule, Transposed
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_one_of
 from graphfw.ops.creation.constructors import zeros
@@ -152,9 +152,8 @@ class Recurrent(Module):
             bias = parameter(spread, (wide,), dtype) if self.bias else None
             setattr(self, name + suffix, bias)
 
-    def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Transpose the matrices: PyTorch's are [gates * hidden_size, inputs]."""
-        return transposed(state, [name for name in state if name.startswith("weight_")])
+    def _torch_rules(self) -> list[TorchRule]:
+        return [Transposed("weight_*")]  # PyTorch's are [gates * hidden_size, inputs]
 
     def _weights(self, suffix: str) -> Weights:
         return Weights(*[getattr(self, name + suffix) for name in Weights._fields])

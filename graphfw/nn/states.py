@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,27 +18,6 @@ from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 
 _SHOWN = 6
-
-
-def load(
-    module: ModuleInterface,
-    session: Any,
-    state: Mapping[str, Any],
-    strict: bool,
-    ignore_extra: bool,
-    format: str | None,
-) -> Any:
-    """Replace the contents of a module's variables: see `Module.load_state_dict`."""
-    variables = dict(module.named_variables())
-    what = f"{type(module).__name__}.load_state_dict"
-    check_arguments(what, session, state)
-    check_session(what, session, variables.values())
-    state, of_torch = laid_out(what, module, state, format)
-    missing, extra = differing(what, variables, state, strict, ignore_extra)
-    check_fit(what, variables, state, of_torch)
-    known = StateDict({v.name: state[name] for name, v in variables.items() if name in state})
-    mismatch = session.load_state_dict(known, strict=False)
-    return replace(mismatch, missing=missing, extra=extra)
 
 
 def check_arguments(what: str, session: Any, state: Any) -> None:
@@ -102,7 +80,8 @@ def laid_out(
     is_theirs = _is_of_torch(what, module, others) if format is None else format == "torch"
     if not is_theirs:
         return state, False
-    return {name: state[name] for name in own} | from_torch(module, others), True
+    converted = untied(what, module, from_torch(module, others))
+    return {name: state[name] for name in own} | converted, True
 
 
 def _is_of_torch(what: str, module: ModuleInterface, state: Mapping[str, Any]) -> bool:
@@ -165,9 +144,63 @@ def from_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, A
     return own
 
 
-def transposed(state: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return a state with some of its matrices transposed, where it has them."""
-    return state | {name: state[name].T for name in names if name in state}
+def to_torch(
+    module: ModuleInterface, state: Mapping[str, Any], depth: Callable[[str], int], path: str = ""
+) -> dict[str, Any]:
+    """Return a state of a module with the names and layouts of PyTorch: undo `from_torch`.
+
+    Args:
+        module: The module.
+        state: Its arrays by its own names.
+        depth: Returns how many components of a name are named by the user; entries that are named
+            inside of a layer keep their own names there, as in models that split PyTorch's.
+        path: Where the module is in the whole, with a dot behind it.
+    """
+    own = dict(state)
+    for name, child in module.named_children():
+        prefix = f"{name}."
+        inner = {n.removeprefix(prefix): a for n, a in own.items() if n.startswith(prefix)}
+        own = {n: a for n, a in own.items() if not n.startswith(prefix)}
+        made = to_torch(child, inner, depth, path + prefix)
+        own |= {prefix + n: a for n, a in made.items()}
+    moved = [n for rule in module._torch_rules() for n in rule.moved if n in own]
+    kept = {n: own.pop(n) for n in moved if depth(path + n) > path.count(".")}
+    return module.to_torch(own) | kept
+
+
+def every_name(module: ModuleInterface) -> dict[str, Variable]:
+    """Return the variables by all their names: a variable of two modules has two, as in PyTorch."""
+    found = dict(module._variables)
+    for name, child in module.named_children():
+        found |= {f"{name}.{inner}": variable for inner, variable in every_name(child).items()}
+    return found
+
+
+def untied(what: str, module: ModuleInterface, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a converted state with one entry for a variable of several names, as graphfw has it.
+
+    Raises:
+        CheckpointError: Such a variable has different entries.
+    """
+    first = {id(variable): name for name, variable in module.named_variables()}
+    for name, variable in every_name(module).items():
+        own = first[id(variable)]
+        if name == own or name not in state:
+            continue
+        array = state.pop(name)
+        if not _is_same(state.setdefault(own, array), array):
+            raise CheckpointError(
+                f'{what}: "{own}" and "{name}" are one variable, and their entries differ',
+                fix="leave one of them out of the state, or build a model in which they are two",
+            )
+    return state
+
+
+def _is_same(a: Array, b: Array) -> bool:
+    """Return whether arrays have the same bits."""
+    if a is b or (a.dtype, a.shape) != (b.dtype, b.shape):
+        return a is b
+    return (a.ctypes.data, a.strides) == (b.ctypes.data, b.strides) or a.tobytes() == b.tobytes()
 
 
 def _torch_array(name: str, value: Any) -> Array:

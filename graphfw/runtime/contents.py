@@ -165,8 +165,7 @@ def _check_is_whole(source: str, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") == "pt":
         raise CheckpointError(
             f"{source!r} holds PyTorch's weights, whose matrices may be transposed",
-            fix="convert them by each layer's rule: model.load_state_dict(session, "
-            'gf.io.read_checkpoint(path)[0], format="torch")',
+            fix="layers convert them: model.load_pytorch(session, path)",
         )
     absent = [key for key in (STEP, SEED) if key not in metadata]
     if OPSET in metadata and absent:
@@ -225,12 +224,14 @@ class Loading(NamedTuple):
         strict: Whether missing and extra entries are errors.
         ignore_extra: Whether extra entries are none, even if strict.
         format: "graphfw" where the user says that it has graphfw's layouts.
+        choice: The variables and entries that are looked at; None for all. The others stay.
     """
 
     source: str
     strict: bool
     ignore_extra: bool
     format: str | None
+    choice: io.EntryChoice | None = None
 
 
 class LoadedContents(NamedTuple):
@@ -280,6 +281,11 @@ def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading
             )
     arrays = {k: entry_array(k, v) for k, v in state.items() if k not in (STEP, SEED)}
     named = {v.name: v for v in variables}
+    has_all = how.choice is None or how.choice.only is None
+    if how.choice is not None:
+        chosen = how.choice.chosen({*named, *arrays}, source)
+        arrays = {name: array for name, array in arrays.items() if name in chosen}
+        named = {name: variable for name, variable in named.items() if name in chosen}
     mismatch = io.check_entries(
         {n: (_ints(v.shape), v.dtype.name) for n, v in named.items()},
         {n: (a.shape, as_dtype(a.dtype).name) for n, a in arrays.items()},
@@ -290,12 +296,9 @@ def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading
     found = {named[n]: array for n, array in arrays.items() if n in named}
     if how.format is None:
         _check_layout(source, state, found)
-    return LoadedContents(
-        found,
-        mismatch,
-        number_in(state, STEP, 0, source),
-        number_in(state, SEED, -(2**63), source),
-    )
+    step = number_in(state, STEP, 0, source) if has_all else None
+    seed = number_in(state, SEED, -(2**63), source) if has_all else None
+    return LoadedContents(found, mismatch, step, seed)
 
 
 def _check_layout(source: str, state: Mapping[str, Any], found: Mapping[Variable, Array]) -> None:

@@ -31,6 +31,19 @@ _WEAK = (*PYTHON_SCALARS, list, tuple)
 """Values that take the dtype of what they are given to."""
 
 
+def demand_dict(feeds: object) -> None:
+    """See that feeds are a dict.
+
+    Raises:
+        FeedError: They are not.
+    """
+    if not isinstance(feeds, Mapping):
+        raise FeedError(
+            f"feeds is {a_type(feeds)}, not a dict",
+            fix="write session.run(fetches, {x: array})",
+        )
+
+
 def array_of(value: Any) -> Array:
     """Return a value as a NumPy array, Python's floats and complex numbers with all their bits.
 

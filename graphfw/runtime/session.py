@@ -14,7 +14,6 @@ from graphfw import io
 from graphfw.errors import (
     ArgumentError,
     ExecutionError,
-    FeedError,
     GraphError,
     GraphfwError,
     a_type,
@@ -31,7 +30,7 @@ from graphfw.ir.variable import Variable
 from graphfw.loc import trim_traceback
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, checked_level
-from graphfw.runtime import contents, lookup
+from graphfw.runtime import contents, feeding, lookup
 from graphfw.runtime.contents import METADATA, OPSET, SEED, STEP
 from graphfw.runtime.debugging import Hook, checked_debug
 from graphfw.runtime.executor import Executor, checked_options, find_executor
@@ -213,7 +212,7 @@ class Session(Answering, Uncopied):
             for t in (fetches, *feeds):  # in Python 3.11 a comprehension would be a call of its own
                 key += (id(t) if isinstance(t, Tensor) else nest.key(t, self._named),)
         except TypeError:
-            _demand_dict(feeds)
+            feeding.demand_dict(feeds)
             raise
         plan = self._plans.get(key) or self._planned(key, fetches, feeds)
         if host or timeout is not None:
@@ -233,7 +232,7 @@ class Session(Answering, Uncopied):
         The key holds ids: of tensors and updates, which the graph keeps alive as long as itself.
         """
         self._runs.check_open()
-        _demand_dict(feeds)
+        feeding.demand_dict(feeds)
         with self._compiling:
             plan = self._plans.get(key)
             if plan is None:
@@ -410,17 +409,22 @@ class Session(Answering, Uncopied):
         self,
         path: str | os.PathLike[str],
         *,
+        only: str | Sequence[str] | None = None,
+        ignore: str | Sequence[str] | None = None,
         strict: bool = True,
         ignore_extra: bool = False,
         format: Literal["graphfw"] | None = None,
     ) -> io.Restored:
-        """Read what `save` wrote.
+        """Read what `save` wrote, or a choice of it.
 
         The file's checksums are checked. A file without them is read with a warning.
 
         Args:
             path: The file.
-            strict: As in `load_state_dict`.
+            only: What to take: names, scopes ("encoder"), or names with * ("*.bias"). The rest of
+                the session stays, and so do its step and seed.
+            ignore: What to leave as it is, such as "adam", be it in the file or in the graph.
+            strict: As in `load_state_dict`, for what is taken.
             ignore_extra: As in `load_state_dict`.
             format: As in `load_state_dict`, for files that another program has written.
 
@@ -428,12 +432,13 @@ class Session(Answering, Uncopied):
             What was missing and extra, and the `metadata` that `save` was given.
 
         Raises:
-            CheckpointError: The file can't be read, it is damaged, or its entries don't match;
-                they are listed, with near names, and nothing has changed.
-            ArgumentError: There is no such format.
+            CheckpointError: The file can't be read, it is damaged, a pattern fits nothing, or its
+                entries don't match; they are listed, with near names, and nothing has changed.
+            ArgumentError: There is no such format, or `only` or `ignore` is no pattern.
         """
+        chosen = io.entry_choice(only, ignore)
         file = contents.read_state(path)
-        how = contents.Loading(os.fspath(path), strict, ignore_extra, format)
+        how = contents.Loading(os.fspath(path), strict, ignore_extra, format, chosen)
         found = self._load(file.state, how, self.executor.adopted)
         contents.warn_unverified(file.unverified)
         return io.Restored(found.missing, found.extra, found.mismatched, file.metadata)
@@ -490,11 +495,3 @@ class Session(Answering, Uncopied):
     def __repr__(self) -> str:
         state = "closed" if self._runs.is_closed else f"step {self._state.snapshot.step}"
         return f"<Session of {self.graph!r} on {self.executor.name}, {state}>"
-
-
-def _demand_dict(feeds: object) -> None:
-    if not isinstance(feeds, Mapping):
-        raise FeedError(
-            f"feeds is {a_type(feeds)}, not a dict",
-            fix="write session.run(fetches, {x: array})",
-        )

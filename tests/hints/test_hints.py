@@ -405,7 +405,10 @@ MODULES = [
     (lambda: gf.onnx.export, "write gf.onnx.save(graph, fetches, path)"),
     (lambda: gf.onnx.load_model, "write gf.onnx.load(path)"),
     (lambda: gf.onnx.lod, 'did you mean "load"?'),
-    (lambda: gf.load, "write session.restore(path), or gf.onnx.load(path)"),
+    (
+        lambda: gf.load,
+        "write session.restore(path), model.load_pytorch(session, path) or gf.onnx.load(path)",
+    ),
     (lambda: gf.random.random((3,)), "gf.random.uniform((3,))"),
     (
         lambda: gf.nn.utils.clip_grad_norm_,

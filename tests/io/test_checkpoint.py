@@ -417,8 +417,8 @@ def test_another_format_is_refused(tmp_path, content, kind):
         read_checkpoint(tmp_path / "x")
     assert said(caught.value) == (
         f"cannot read checkpoint '{tmp_path}/x': it is {kind}, and not a safetensors file\n"
-        "  fix  read it with that library, and give what it holds to session.load_state_dict, or "
-        "to model.load_state_dict for PyTorch's weights"
+        "  fix  PyTorch's weights are loaded by model.load_pytorch(session, path); read others "
+        "with their library, and give what they hold to session.load_state_dict"
     )
 
 

@@ -348,7 +348,7 @@ def test_a_file_of_pytorch_s_is_refused(tmp_path):
     before = session[layer.weight]
     with pytest.raises(gf.CheckpointError, match="holds PyTorch's weights") as caught:
         session.restore(tmp_path / "x")
-    assert 'format="torch"' in caught.value.fix
+    assert "model.load_pytorch(session, path)" in caught.value.fix
     np.testing.assert_array_equal(session[layer.weight], before)
 
 

@@ -21,6 +21,7 @@ from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas, copied_together
 from graphfw.runtime.numpy_executor.executables import executable
+from graphfw.runtime.numpy_executor.host_copies import contiguous_copy
 from graphfw.runtime.packed_variables import (
     packed,
     packed_type,
@@ -72,7 +73,7 @@ class NumpyExecutor(Executor):
         return feeding.host_array(placeholder, value)
 
     def from_host(self, array: Array) -> Array:
-        return np.array(array, order="C")
+        return contiguous_copy(array)
 
     def from_hosts(self, arrays: Iterable[Array], sizes: Sequence[int]) -> Sequence[Array]:
         return copied_together(arrays, sizes)

@@ -1,0 +1,126 @@
+"""Rules between the entries of PyTorch's layers and graphfw's, each declared once for both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+import numpy as np
+
+State = dict[str, Any]
+"""Arrays by names relative to a layer."""
+
+
+class TorchRule(Protocol):
+    """A difference between the entries of PyTorch's layer and of graphfw's.
+
+    Entries that a state lacks stay missing, whoever loads it names them.
+    """
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """Return graphfw's names of the entries that have other names in PyTorch."""
+
+    def from_torch(self, state: State) -> State:
+        """Return PyTorch's entries as graphfw's layer has them."""
+
+    def to_torch(self, state: State) -> State:
+        """Return graphfw's entries as PyTorch's layer has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Matrices that PyTorch keeps transposed.
+
+    Attributes:
+        names: A pattern of their names: * stands for any text.
+    """
+
+    names: str
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """No names."""
+        return ()
+
+    def from_torch(self, state: State) -> State:
+        """Transpose the matrices."""
+        return {n: a.T if fnmatchcase(n, self.names) else a for n, a in state.items()}
+
+    to_torch = from_torch
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """An entry with another name in PyTorch."""
+
+    theirs: str
+    own: str
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """The entry's name."""
+        return (self.own,)
+
+    def from_torch(self, state: State) -> State:
+        """Give the entry graphfw's name."""
+        return {self.own if name == self.theirs else name: a for name, a in state.items()}
+
+    def to_torch(self, state: State) -> State:
+        """Give the entry PyTorch's name."""
+        return {self.theirs if name == self.own else name: a for name, a in state.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenated:
+    """Entries of equal sizes that PyTorch keeps as one, one after the other along its first axis.
+
+    Attributes:
+        theirs: PyTorch's name.
+        own: graphfw's names, in order.
+    """
+
+    theirs: str
+    own: Sequence[str]
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """The entries' names."""
+        return self.own
+
+    def from_torch(self, state: State) -> State:
+        """Split PyTorch's entry, if its size permits; otherwise it stays, and does not fit."""
+        joined = state.get(self.theirs)
+        if joined is None or not joined.ndim or joined.shape[0] % len(self.own):
+            return state
+        sections = zip(self.own, np.split(joined, len(self.own)), strict=True)
+        return {name: a for name, a in state.items() if name != self.theirs} | dict(sections)
+
+    def to_torch(self, state: State) -> State:
+        """Concatenate graphfw's entries, if all are there."""
+        if not all(name in state for name in self.own):
+            return state
+        others = {name: a for name, a in state.items() if name not in self.own}
+        return others | {self.theirs: np.concatenate([state[name] for name in self.own])}
+
+
+@dataclass(frozen=True, slots=True)
+class TheirsAlone:
+    """An integer that PyTorch keeps and graphfw does not need; zero says as much to PyTorch."""
+
+    theirs: str
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """No names."""
+        return ()
+
+    def from_torch(self, state: State) -> State:
+        """Leave the entry out."""
+        return {name: a for name, a in state.items() if name != self.theirs}
+
+    def to_torch(self, state: State) -> State:
+        """Add the entry."""
+        return state | {self.theirs: np.zeros((), np.int64)}
