@@ -51,7 +51,9 @@ options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
 activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()
     Activation
 attention is gf.nn.MultiHeadAttention, or gf.scaled_dot_product_attention
-    AdditiveAttention GroupQueryAttention attention multi_head_attention_forward
+    AdditiveAttention attention multi_head_attention_forward
+write gf.nn.MultiHeadAttention(embed_dim, num_heads, kv_heads=…)
+    GroupQueryAttention
 not in graphfw: docs/layers.md has a transformer block to copy
     Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
     TransformerEncoderLayer

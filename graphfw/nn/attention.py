@@ -35,6 +35,9 @@ class MultiHeadAttention(Module):
         causal: Query i sees keys 0 to i only.
         key_dim: The size of keys, embed_dim by default.
         value_dim: The size of values, that of keys by default.
+        kv_heads: The number of heads of keys and values, num_heads by default; it divides
+            num_heads. Heads of queries share them: grouped-query attention (J. Ainslie et al.,
+            2023), or, with 1, multi-query attention.
         dtype: The weights' dtype, the default dtype when there is none.
         name: See `Module`.
 
@@ -42,8 +45,8 @@ class MultiHeadAttention(Module):
         q_proj, k_proj, v_proj, out_proj: The `Linear` maps.
 
     Raises:
-        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or
-            dropout is outside [0, 1).
+        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads or
+            num_heads of kv_heads, or dropout is outside [0, 1).
         ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
 
     >>> import graphfw as gf
@@ -63,6 +66,7 @@ class MultiHeadAttention(Module):
         causal: bool = False,
         key_dim: int | None = None,
         value_dim: int | None = None,
+        kv_heads: int | None = None,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
@@ -76,16 +80,23 @@ class MultiHeadAttention(Module):
         message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
         near = near_divisor(self.num_heads, self.embed_dim)
         demand(divides, message, fix=f"use num_heads={near}, which divides {embed_dim}")
+        count = self.num_heads if kv_heads is None else kv_heads
+        self.kv_heads = checked_size(layer, "kv_heads", count)
+        message = f"{layer}: num_heads={num_heads} is no multiple of kv_heads={kv_heads}"
+        near = near_divisor(self.kv_heads, self.num_heads)
+        fix = f"use kv_heads={near}, which divides {num_heads}"
+        demand(self.num_heads % self.kv_heads == 0, message, fix=fix)
         demand_probability(layer, "dropout", dropout)
         self.dropout, self.causal = dropout, causal
+        self._width = self.embed_dim // self.num_heads
 
-        def linear(size: int) -> Linear:
-            spread, size_out = init.xavier_uniform, self.embed_dim
-            return Linear(size, size_out, bias, dtype, weight_init=spread, bias_init=init.zeros)
+        def linear(size: int, heads: int) -> Linear:
+            spread, out = init.xavier_uniform, heads * self._width
+            return Linear(size, out, bias, dtype, weight_init=spread, bias_init=init.zeros)
 
-        self.q_proj = linear(self.embed_dim)
-        self.k_proj = linear(self.key_dim)
-        self.v_proj = linear(self.value_dim)
+        self.q_proj = linear(self.embed_dim, self.num_heads)
+        self.k_proj = linear(self.key_dim, self.kv_heads)
+        self.v_proj = linear(self.value_dim, self.kv_heads)
         self.out_proj = Linear(self.embed_dim, self.embed_dim, bias, dtype, bias_init=init.zeros)
 
     def forward(
@@ -114,14 +125,20 @@ class MultiHeadAttention(Module):
         q = self._projected(self.q_proj, queries, "embed_dim")
         k = self._projected(self.k_proj, keys, "key_dim")
         v = self._projected(self.v_proj, values, "value_dim")
+        seen = self._laid_out(mask, queries.ndim)
+        if self.kv_heads < self.num_heads:
+            q, k, v = self._grouped(q), expand_dims(k, axis=-3), expand_dims(v, axis=-3)
+            seen = None if seen is None else self._grouped_mask(seen)
         heads = scaled_dot_product_attention(
             q,
             k,
             v,
-            self._laid_out(mask, queries.ndim),
+            seen,
             causal=self.causal,
             dropout=self.dropout if self.dropout and self.is_training else 0.0,
         )
+        if self.kv_heads < self.num_heads:
+            heads = reshape(heads, (*heads.shape[:-4], self.num_heads, *heads.shape[-2:]))
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
@@ -132,7 +149,8 @@ class MultiHeadAttention(Module):
         for kind in ("weight", "bias"):
             joined = made.pop(f"in_proj_{kind}", None)
             if joined is not None:
-                projections = np.split(joined, 3)
+                queries, keys = self.num_heads * self._width, self.kv_heads * self._width
+                projections = np.split(joined, [queries, queries + keys])
                 made |= {f"{n}_proj.{kind}": a for n, a in zip("qkv", projections, strict=True)}
             else:  # where keys and values have sizes of their own
                 separate = {n: made.pop(f"{n}_proj_{kind}", None) for n in "qkv"}
@@ -151,12 +169,28 @@ class MultiHeadAttention(Module):
             return f"{layer} receives {counted(found, 'feature')}: use {size}={found}"
 
         with explained(fix):
-            return self._split(linear(x))
+            return self._split(linear(x), linear.out_features // self._width)
 
-    def _split(self, x: Tensor) -> Tensor:
-        """Give each head its channels.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
-        width = self.embed_dim // self.num_heads
-        return swapaxes(reshape(x, (*x.shape[:-1], self.num_heads, width)), -3, -2)
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        """Give each head its channels.  x: [*B, T, heads * width] -> [*B, heads, T, width]"""
+        return swapaxes(reshape(x, (*x.shape[:-1], heads, self._width)), -3, -2)
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """Put heads that share keys together.  [*B, num_heads, …] -> [*B, kv_heads, group, …]"""
+        group = self.num_heads // self.kv_heads
+        return reshape(x, (*x.shape[:-3], self.kv_heads, group, *x.shape[-2:]))
+
+    def _grouped_mask(self, mask: Tensor) -> Tensor:
+        """Do the same with a mask, which may have one head for all, or no dim for heads."""
+        if mask.ndim < 3:
+            return mask
+        found = mask.shape[-3]
+        if found == 1:
+            return expand_dims(mask, axis=-3)
+        message = f"MultiHeadAttention: the mask has {counted(found, 'head')}, not {self.num_heads}"
+        fix = "give a mask for each of the heads, or one for all: [*B, 1, Tq, Tk]"
+        demand(found == self.num_heads, message, {"mask": mask}, fix=fix, error=ShapeError)
+        return self._grouped(mask)
 
     def _laid_out(self, mask: TensorLike | None, ndim: int) -> Tensor | None:
         """Give a mask that has none a dim for the heads.  [*B, Tq, Tk] -> [*B, 1, Tq, Tk]"""
@@ -172,4 +206,5 @@ class MultiHeadAttention(Module):
     def extra_repr(self) -> str:
         """Return the text of the sizes and options."""
         options = f"dropout={self.dropout}, causal={self.causal}"
-        return f"{self.embed_dim}, num_heads={self.num_heads}, {options}"
+        shared = "" if self.kv_heads == self.num_heads else f"kv_heads={self.kv_heads}, "
+        return f"{self.embed_dim}, num_heads={self.num_heads}, {shared}{options}"
