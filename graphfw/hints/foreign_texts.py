@@ -54,9 +54,8 @@ attention is gf.nn.MultiHeadAttention, or gf.scaled_dot_product_attention
     AdditiveAttention attention multi_head_attention_forward
 write gf.nn.MultiHeadAttention(embed_dim, num_heads, kv_heads=…)
     GroupQueryAttention
-not in graphfw: docs/layers.md has a transformer block to copy
-    Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
-    TransformerEncoderLayer
+write gf.nn.TransformerEncoder(…) and gf.nn.TransformerDecoder(…): the decoder's call takes both
+    Transformer
 assign variables to attributes one by one
     ParameterList ParameterDict
 call the function itself in forward: no layer is needed for it

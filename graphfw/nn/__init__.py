@@ -85,6 +85,8 @@ from graphfw.nn.pooling import (
 )
 from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from graphfw.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from graphfw.nn.transformers import TransformerDecoder, TransformerEncoder
 from graphfw.ops.nn.binary_losses import binary_focal, dice, hinge
 from graphfw.ops.nn.classification_losses import cross_entropy, focal, multi_margin, nll
 from graphfw.ops.nn.ctc import ctc
@@ -185,6 +187,10 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Tanh",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unfold",
     "Upsample",
     "augment",
