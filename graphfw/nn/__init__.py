@@ -51,7 +51,7 @@ from graphfw.nn.convolution import (
     ConvTranspose3d,
 )
 from graphfw.nn.dropout import Dropout
-from graphfw.nn.embedding import Embedding
+from graphfw.nn.embedding import Embedding, LearnedPositions
 from graphfw.nn.images import (
     Fold,
     LocalResponseNorm,
@@ -107,6 +107,7 @@ from graphfw.ops.nn.pair_losses import (
     margin_ranking,
     triplet_margin,
 )
+from graphfw.ops.nn.positions import alibi_bias, rotary_embedding, sinusoidal_positions
 
 __all__ = [
     "CELU",
@@ -158,6 +159,7 @@ __all__ = [
     "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
+    "LearnedPositions",
     "Linear",
     "LocalResponseNorm",
     "LogSigmoid",
@@ -193,6 +195,7 @@ __all__ = [
     "TransformerEncoderLayer",
     "Unfold",
     "Upsample",
+    "alibi_bias",
     "augment",
     "bce",
     "bce_with_logits",
@@ -216,6 +219,8 @@ __all__ = [
     "multi_margin",
     "nll",
     "poisson_nll",
+    "rotary_embedding",
+    "sinusoidal_positions",
     "smooth_l1",
     "triplet_margin",
 ]

@@ -17,6 +17,7 @@ from graphfw.nn.module import Module
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.attention import scaled_dot_product_attention
+from graphfw.ops.nn.positions import check_rotation, rotary_embedding
 from graphfw.ops.shape.axes import expand_dims, swapaxes
 from graphfw.ops.shape.movement import reshape
 
@@ -38,6 +39,8 @@ class MultiHeadAttention(Module):
         kv_heads: The number of heads of keys and values, num_heads by default; it divides
             num_heads. Heads of queries share them: grouped-query attention (J. Ainslie et al.,
             2023), or, with 1, multi-query attention.
+        rotary_base: Turn queries and keys by their positions, 0, 1, …, as
+            `gf.nn.rotary_embedding` does with this base; 10000.0 is usual. None leaves them.
         dtype: The weights' dtype, the default dtype when there is none.
         name: See `Module`.
 
@@ -46,7 +49,8 @@ class MultiHeadAttention(Module):
 
     Raises:
         ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads or
-            num_heads of kv_heads, or dropout is outside [0, 1).
+            num_heads of kv_heads, dropout is outside [0, 1), or rotary_base is not above 0 or
+            heads have an odd number of channels for it.
         ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
 
     >>> import graphfw as gf
@@ -67,6 +71,7 @@ class MultiHeadAttention(Module):
         key_dim: int | None = None,
         value_dim: int | None = None,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
@@ -89,6 +94,9 @@ class MultiHeadAttention(Module):
         demand_probability(layer, "dropout", dropout)
         self.dropout, self.causal = dropout, causal
         self._width = self.embed_dim // self.num_heads
+        if rotary_base is not None:
+            check_rotation(layer, "rotary_base", rotary_base, self._width)
+        self.rotary_base = rotary_base
 
         def linear(size: int, heads: int) -> Linear:
             spread, out = init.xavier_uniform, heads * self._width
@@ -125,6 +133,8 @@ class MultiHeadAttention(Module):
         q = self._projected(self.q_proj, queries, "embed_dim")
         k = self._projected(self.k_proj, keys, "key_dim")
         v = self._projected(self.v_proj, values, "value_dim")
+        if self.rotary_base is not None:
+            q, k = (rotary_embedding(x, base=self.rotary_base) for x in (q, k))
         seen = self._laid_out(mask, queries.ndim)
         if self.kv_heads < self.num_heads:
             q, k, v = self._grouped(q), expand_dims(k, axis=-3), expand_dims(v, axis=-3)
@@ -206,5 +216,8 @@ class MultiHeadAttention(Module):
     def extra_repr(self) -> str:
         """Return the text of the sizes and options."""
         options = f"dropout={self.dropout}, causal={self.causal}"
-        shared = "" if self.kv_heads == self.num_heads else f"kv_heads={self.kv_heads}, "
-        return f"{self.embed_dim}, num_heads={self.num_heads}, {shared}{options}"
+        if self.kv_heads < self.num_heads:
+            options += f", kv_heads={self.kv_heads}"
+        if self.rotary_base is not None:
+            options += f", rotary_base={self.rotary_base}"
+        return f"{self.embed_dim}, num_heads={self.num_heads}, {options}"
