@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
 
-from graphfw.errors import ArgumentError, counted
+from graphfw.errors import counted
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
+from graphfw.nn.activations import (
+    ActivationOption,
+    activated,
+    activation_text,
+    checked_activation,
+)
 from graphfw.nn.attention import MultiHeadAttention
 from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.dropout import Dropout
@@ -16,12 +21,7 @@ from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import LayerNorm
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import demand_one_of, demand_probability
-from graphfw.ops.nn.activations import gelu, relu
-
-ActivationOption: TypeAlias = Literal["relu", "gelu"] | Callable[[Tensor], Tensor]
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": relu, "gelu": gelu}
+from graphfw.ops.composed import demand_probability
 
 
 class _TransformerLayer(Module):
@@ -48,7 +48,9 @@ class _TransformerLayer(Module):
         width = 4 * self.embed_dim if feedforward_dim is None else feedforward_dim
         self.feedforward_dim = checked_size(layer, "feedforward_dim", width)
         demand_probability(layer, "dropout", dropout)
-        self.activation, self.norm_first = _checked_activation(layer, activation), norm_first
+        words = ("relu", "gelu")
+        self.activation = checked_activation(layer, "activation", activation, words)
+        self.norm_first = norm_first
 
         def attention(causal: bool) -> MultiHeadAttention:
             sizes = self.embed_dim, num_heads, dropout, bias
@@ -79,11 +81,13 @@ class _TransformerLayer(Module):
 
     def _fed_forward(self, x: Tensor, norm: LayerNorm) -> Tensor:
         """Add what the feed-forward network makes of each position."""
-        chosen = self.activation
-        activation = _ACTIVATIONS[chosen] if isinstance(chosen, str) else chosen
-        return self._added(
-            x, norm, lambda y: self.linear2(self.dropout(activation(self.linear1(y))))
-        )
+
+        def transform(y: Tensor) -> Tensor:
+            inner = activated(self.activation, self.linear1(y))
+            result: Tensor = self.linear2(self.dropout(inner))
+            return result
+
+        return self._added(x, norm, transform)
 
     def _fix(self, **inputs: Tensor) -> str:
         """Say what to do about an input of another width."""
@@ -101,8 +105,7 @@ class _TransformerLayer(Module):
 
     def extra_repr(self) -> str:
         """Return the text of the options."""
-        chosen = self.activation
-        shown = chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "…")
+        shown = activation_text(self.activation)
         return f"{self.embed_dim}, activation={shown}, norm_first={self.norm_first}"
 
 
@@ -257,19 +260,3 @@ class TransformerDecoderLayer(_TransformerLayer):
                 lambda y: self.multihead_attn(y, seen, mask=memory_mask),
             )
             return self._fed_forward(tensor, self.norm3)
-
-
-def _checked_activation(layer: str, activation: ActivationOption) -> ActivationOption:
-    """Return an activation that is a known word, a function or a layer.
-
-    Raises:
-        ArgumentError: It is none of them.
-    """
-    if isinstance(activation, type):
-        name = activation.__name__
-        raise ArgumentError(
-            f"{layer}: activation={name} is a class", fix=f"make one: activation={name}()"
-        )
-    if not callable(activation):
-        demand_one_of(layer, "activation", activation, _ACTIVATIONS)
-    return activation

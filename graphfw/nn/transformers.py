@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
+from graphfw.nn.activations import ActivationOption
 from graphfw.nn.checks import checked_size
 from graphfw.nn.containers import ModuleList
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import LayerNorm
 from graphfw.nn.transformer_layers import (
-    ActivationOption,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
