@@ -72,8 +72,6 @@ write gf.vecdot(a, b)
     Dot
 write gf.permute_dims(x, axes)
     Permute
-write gf.reshape(x, shape)
-    Unflatten
 write gf.flatten(x, start, end), or gf.reshape(x, shape)
     flat
 write gf.tile(gf.expand_dims(x, axis=1), (1, n, 1))
@@ -84,8 +82,8 @@ write gf.normalize(x)
     UnitNormalization
 write gf.einsum(equation, x, weight)
     EinsumDense
-write gf.take(table, indices)
-    embedding_bag EmbeddingBag
+write gf.sum(gf.take(table, indices, axis=0), axis=-2), or a layer gf.nn.EmbeddingBag(…)
+    embedding_bag
 write x + gf.random.normal(x.shape, std=…)
     GaussianNoise
 write gf.dropout(x, p)
@@ -103,8 +101,6 @@ write gf.nn.Conv2d(…, groups=in_channels), followed by a Conv2d of kernel_size
     Separable*
 weights of dims that are not known yet are not in graphfw: give in_features=
     Lazy* UninitializedParameter UninitializedBuffer
-write gf.pad(x, pad_width), with mode="reflect", "edge" or "wrap"
-    *Pad1d *Pad2d *Pad3d ZeroPadding1D ZeroPadding2D ZeroPadding3D
 write a slice: x[:, :, 1:-1, 1:-1]
     Cropping1D Cropping2D Cropping3D CenterCrop
 write gf.adaptive_max_pool(x, output_size, return_indices=True)
@@ -120,7 +116,7 @@ variables take initial values: gf.Variable(gf.nn.init.normal(std=0.1), shape=…
 not in graphfw: reorder by gf.reshape and gf.permute_dims
     ChannelShuffle channel_shuffle native_channel_shuffle
 not in graphfw: write a gf.nn.Module whose forward calls gf's functions
-    AdaptiveLogSoftmaxWithLoss Bilinear ConvLSTM1D ConvLSTM2D ConvLSTM3D RNNBase RNNCellBase
+    AdaptiveLogSoftmaxWithLoss ConvLSTM1D ConvLSTM2D ConvLSTM3D RNNBase RNNCellBase
     RReLU rrelu Softmax2d Softshrink Hardshrink Tanhshrink Threshold Wrapper
     ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
     fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_

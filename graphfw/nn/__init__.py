@@ -54,6 +54,7 @@ from graphfw.nn.convolution import (
 )
 from graphfw.nn.dropout import Dropout, DropPath
 from graphfw.nn.embedding import Embedding, LearnedPositions
+from graphfw.nn.embedding_bag import EmbeddingBag
 from graphfw.nn.images import (
     Fold,
     LocalResponseNorm,
@@ -170,6 +171,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "Flatten",
     "Fold",
     "GRUCell",

@@ -58,16 +58,17 @@ class Embedding(Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.num_embeddings = checked_size("Embedding", "num_embeddings", num_embeddings)
-        self.embedding_dim = checked_size("Embedding", "embedding_dim", embedding_dim)
+        layer = type(self).__name__
+        self.num_embeddings = checked_size(layer, "num_embeddings", num_embeddings)
+        self.embedding_dim = checked_size(layer, "embedding_dim", embedding_dim)
         if padding_idx is not None:
             rows = self.num_embeddings
             fits = -rows <= padding_idx < rows
-            message = f"Embedding: padding_idx={padding_idx} is none of {counted(rows, 'row')}"
+            message = f"{layer}: padding_idx={padding_idx} is none of {counted(rows, 'row')}"
             demand(fits, message, fix=f"use 0 to {rows - 1}")
             padding_idx %= rows
         self.padding_idx = padding_idx
-        initial = initial_of("Embedding", "weight_init", weight_init, init.normal)
+        initial = initial_of(layer, "weight_init", weight_init, init.normal)
         if padding_idx is not None and callable(initial):  # an array is taken as it is
             initial = _Padded(initial, padding_idx)
         self.weight = parameter(initial, (self.num_embeddings, self.embedding_dim), dtype)
@@ -77,7 +78,7 @@ class Embedding(Module):
         ids = as_tensor(indices)
         demand(
             ids.dtype.is_integer,
-            f"Embedding: indices must be integers, not {ids.dtype.name}",
+            f"{type(self).__name__}: indices must be integers, not {ids.dtype.name}",
             {"indices": ids, "weight": self.weight},
             fix="use ints, or convert with gf.astype(index, gf.int64)",
             error=DTypeError,
