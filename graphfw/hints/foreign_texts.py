@@ -118,7 +118,7 @@ not in graphfw: reorder by gf.reshape and gf.permute_dims
 not in graphfw: write a gf.nn.Module whose forward calls gf's functions
     AdaptiveLogSoftmaxWithLoss ConvLSTM1D ConvLSTM2D ConvLSTM3D RNNBase RNNCellBase
     RReLU rrelu Softmax2d Softshrink Hardshrink Tanhshrink Threshold Wrapper
-    ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
+    ActivityRegularization ReversibleEmbedding FractionalMaxPool*
     fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_
 not in graphfw: a loss is any scalar tensor, made of gf's functions
     ctc_loss_with_forward_probs

@@ -108,6 +108,7 @@ from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from graphfw.nn.squeeze_excite import SqueezeExcite
 from graphfw.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 from graphfw.nn.transformers import TransformerDecoder, TransformerEncoder
+from graphfw.nn.weight_norms import SpectralNorm, WeightNorm
 from graphfw.ops.nn.binary_losses import binary_focal, dice, hinge
 from graphfw.ops.nn.classification_losses import cross_entropy, focal, multi_margin, nll
 from graphfw.ops.nn.ctc import ctc
@@ -224,6 +225,7 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Softsign",
+    "SpectralNorm",
     "SqueezeExcite",
     "Tanh",
     "TransformerDecoder",
@@ -233,6 +235,7 @@ __all__ = [
     "Unflatten",
     "Unfold",
     "Upsample",
+    "WeightNorm",
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
