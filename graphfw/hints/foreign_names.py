@@ -135,6 +135,11 @@ gf.nn.RNN: SimpleRNN
 gf.nn.RNNCell: SimpleRNNCell
 gf.nn.Upsample: UpsamplingNearest2d UpsamplingBilinear2d UpSampling1D UpSampling2D UpSampling3D
     Resizing
+gf.nn.SpectralNorm: spectral_norm SpectralNormalization
+gf.nn.WeightNorm: weight_norm
+gf.nn.ZeroPad1d: ZeroPadding1D
+gf.nn.ZeroPad2d: ZeroPadding2D
+gf.nn.ZeroPad3d: ZeroPadding3D
 gf.Variable: Parameter Buffer
 
 # Augmentations.

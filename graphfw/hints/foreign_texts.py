@@ -51,10 +51,11 @@ options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
 activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()
     Activation
 attention is gf.nn.MultiHeadAttention, or gf.scaled_dot_product_attention
-    AdditiveAttention GroupQueryAttention attention multi_head_attention_forward
-not in graphfw: docs/layers.md has a transformer block to copy
-    Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
-    TransformerEncoderLayer
+    AdditiveAttention attention multi_head_attention_forward
+write gf.nn.MultiHeadAttention(embed_dim, num_heads, kv_heads=…)
+    GroupQueryAttention
+write gf.nn.TransformerEncoder(…) and gf.nn.TransformerDecoder(…): the decoder's call takes both
+    Transformer
 assign variables to attributes one by one
     ParameterList ParameterDict
 call the function itself in forward: no layer is needed for it
@@ -71,8 +72,6 @@ write gf.vecdot(a, b)
     Dot
 write gf.permute_dims(x, axes)
     Permute
-write gf.reshape(x, shape)
-    Unflatten
 write gf.flatten(x, start, end), or gf.reshape(x, shape)
     flat
 write gf.tile(gf.expand_dims(x, axis=1), (1, n, 1))
@@ -83,8 +82,8 @@ write gf.normalize(x)
     UnitNormalization
 write gf.einsum(equation, x, weight)
     EinsumDense
-write gf.take(table, indices)
-    embedding_bag EmbeddingBag
+write gf.sum(gf.take(table, indices, axis=0), axis=-2), or a layer gf.nn.EmbeddingBag(…)
+    embedding_bag
 write x + gf.random.normal(x.shape, std=…)
     GaussianNoise
 write gf.dropout(x, p)
@@ -102,8 +101,6 @@ write gf.nn.Conv2d(…, groups=in_channels), followed by a Conv2d of kernel_size
     Separable*
 write gf.nn.Linear(None, out_features): the first call finds in_features, and makes the variables
     UninitializedParameter UninitializedBuffer
-write gf.pad(x, pad_width), with mode="reflect", "edge" or "wrap"
-    *Pad1d *Pad2d *Pad3d ZeroPadding1D ZeroPadding2D ZeroPadding3D
 write a slice: x[:, :, 1:-1, 1:-1]
     Cropping1D Cropping2D Cropping3D CenterCrop
 write gf.adaptive_max_pool(x, output_size, return_indices=True)
@@ -119,9 +116,9 @@ variables take initial values: gf.Variable(gf.nn.init.normal(std=0.1), shape=…
 not in graphfw: reorder by gf.reshape and gf.permute_dims
     ChannelShuffle channel_shuffle native_channel_shuffle
 not in graphfw: write a gf.nn.Module whose forward calls gf's functions
-    AdaptiveLogSoftmaxWithLoss Bilinear ConvLSTM1D ConvLSTM2D ConvLSTM3D RNNBase RNNCellBase
+    AdaptiveLogSoftmaxWithLoss ConvLSTM1D ConvLSTM2D ConvLSTM3D RNNBase RNNCellBase
     RReLU rrelu Softmax2d Softshrink Hardshrink Tanhshrink Threshold Wrapper
-    ActivityRegularization SpectralNormalization ReversibleEmbedding FractionalMaxPool*
+    ActivityRegularization ReversibleEmbedding FractionalMaxPool*
     fractional_max_pool* PairwiseDistance norm_except_dim renorm embedding_renorm_
 not in graphfw: a loss is any scalar tensor, made of gf's functions
     ctc_loss_with_forward_probs

@@ -28,8 +28,10 @@ from graphfw.nn.activations import (
     Softplus,
     Softsign,
     Tanh,
+    Unflatten,
 )
 from graphfw.nn.attention import MultiHeadAttention
+from graphfw.nn.bilinear import Bilinear
 from graphfw.nn.channels import (
     BatchNorm1d,
     BatchNorm2d,
@@ -50,8 +52,9 @@ from graphfw.nn.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from graphfw.nn.dropout import Dropout
-from graphfw.nn.embedding import Embedding
+from graphfw.nn.dropout import Dropout, DropPath
+from graphfw.nn.embedding import Embedding, LearnedPositions
+from graphfw.nn.embedding_bag import EmbeddingBag
 from graphfw.nn.images import (
     Fold,
     LocalResponseNorm,
@@ -63,6 +66,23 @@ from graphfw.nn.images import (
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from graphfw.nn.padding import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
 from graphfw.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -85,6 +105,10 @@ from graphfw.nn.pooling import (
 )
 from graphfw.nn.recurrent import GRU, LSTM, RNN
 from graphfw.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from graphfw.nn.squeeze_excite import SqueezeExcite
+from graphfw.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from graphfw.nn.transformers import TransformerDecoder, TransformerEncoder
+from graphfw.nn.weight_norms import SpectralNorm, WeightNorm
 from graphfw.ops.nn.binary_losses import binary_focal, dice, hinge
 from graphfw.ops.nn.classification_losses import cross_entropy, focal, multi_margin, nll
 from graphfw.ops.nn.ctc import ctc
@@ -105,6 +129,7 @@ from graphfw.ops.nn.pair_losses import (
     margin_ranking,
     triplet_margin,
 )
+from graphfw.ops.nn.positions import alibi_bias, rotary_embedding, sinusoidal_positions
 
 __all__ = [
     "CELU",
@@ -128,17 +153,26 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Bilinear",
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
     "Conv1d",
     "Conv2d",
     "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "DropPath",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "Flatten",
     "Fold",
     "GRUCell",
@@ -156,6 +190,7 @@ __all__ = [
     "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
+    "LearnedPositions",
     "Linear",
     "LocalResponseNorm",
     "LogSigmoid",
@@ -178,15 +213,33 @@ __all__ = [
     "RNNCell",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
     "Sequential",
     "SiLU",
     "Sigmoid",
     "Softmax",
     "Softplus",
     "Softsign",
+    "SpectralNorm",
+    "SqueezeExcite",
     "Tanh",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+    "Unflatten",
     "Unfold",
     "Upsample",
+    "WeightNorm",
+    "ZeroPad1d",
+    "ZeroPad2d",
+    "ZeroPad3d",
+    "alibi_bias",
     "augment",
     "bce",
     "bce_with_logits",
@@ -210,6 +263,8 @@ __all__ = [
     "multi_margin",
     "nll",
     "poisson_nll",
+    "rotary_embedding",
+    "sinusoidal_positions",
     "smooth_l1",
     "triplet_margin",
 ]

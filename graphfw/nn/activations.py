@@ -5,18 +5,55 @@ Elsewhere call the function: `gf.relu(x)`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
-from graphfw.errors import ShapeError
+from graphfw.errors import ArgumentError, ShapeError
+from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import CALLED as F
+from graphfw.ir.shape import normalize_axis
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
 from graphfw.nn.checks import channel_axis, checked_size
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
-from graphfw.ops.args import Axes, TensorLike, as_tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.args import Axes, TensorLike, as_tensor, ruled
+from graphfw.ops.composed import demand, demand_one_of
+
+ActivationOption: TypeAlias = str | Callable[[Tensor], Tensor]
+"""An activation as an argument of a layer: a word, a function or a layer."""
+
+
+def checked_activation(
+    layer: str, argument: str, activation: ActivationOption, words: Sequence[str]
+) -> ActivationOption:
+    """Return an activation that is a known word, a function or a layer.
+
+    Raises:
+        ArgumentError: It is none of them.
+    """
+    if isinstance(activation, type):
+        name = activation.__name__
+        fix = f"make one: {argument}={name}()"
+        raise ArgumentError(f"{layer}: {argument}={name} is a class", fix=fix)
+    if not callable(activation):
+        demand_one_of(layer, argument, activation, words)
+    return activation
+
+
+def activated(activation: ActivationOption, x: Tensor) -> Tensor:
+    """Call an activation, or the function that a word names.  x: [*A] -> [*A]"""
+    # Words, and not their functions, are kept as attributes: functions can't be pickled.
+    call = getattr(F, activation) if isinstance(activation, str) else activation
+    result: Tensor = call(x)
+    return result
+
+
+def activation_text(activation: ActivationOption) -> str:
+    """Return a word, or the name of a function or layer."""
+    kind = type(activation).__name__
+    return activation if isinstance(activation, str) else getattr(activation, "__name__", kind)
 
 
 class Activation(Module):
@@ -208,6 +245,43 @@ class Flatten(Activation):
 
     def __init__(self, start: int = 1, end: int = -1, *, name: str | None = None) -> None:
         super().__init__(name=name, start=start, end=end)
+
+
+class Unflatten(Module):
+    """Split a dim into several, as `Flatten` joins them.  [*A, size, *B] -> [*A, *sizes, *B]
+
+    Args:
+        axis: The dim.
+        sizes: The sizes of the dims that it becomes; one may be -1, which is what remains.
+        name: See `Module`.
+
+    Raises:
+        ShapeError: In a call: the sizes don't make up the dim.
+        AxisError: In a call: x has no such dim.
+
+    >>> import graphfw as gf
+    >>> with gf.Graph():
+    ...     x = gf.placeholder(("batch", 12))
+    ...     gf.nn.Unflatten(1, (3, -1, 2))(x).shape
+    (batch, 3, 2, 2)
+    """
+
+    def __init__(
+        self, axis: int, sizes: int | Sequence[DimLike], *, name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        self.axis = axis
+        self.sizes = tuple(sizes) if isinstance(sizes, Sequence) else (sizes,)
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """Split.  x: [*A, size, *B] -> [*A, *sizes, *B]"""
+        tensor = as_tensor(x)
+        axis = ruled("Unflatten", tensor, normalize_axis, self.axis, tensor.ndim)
+        return F.reshape(tensor, (*tensor.shape[:axis], *self.sizes, *tensor.shape[axis + 1 :]))
+
+    def extra_repr(self) -> str:
+        """Return the text of the axis and the sizes."""
+        return f"axis={self.axis}, sizes={self.sizes}"
 
 
 class PReLU(Module):

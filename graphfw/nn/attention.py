@@ -14,6 +14,7 @@ from graphfw.nn.torch_rules import Concatenated, Renamed, TorchRule
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.attention import scaled_dot_product_attention
+from graphfw.ops.nn.positions import check_rotation, rotary_embedding
 from graphfw.ops.shape.axes import expand_dims, swapaxes
 from graphfw.ops.shape.movement import reshape
 
@@ -32,6 +33,11 @@ class MultiHeadAttention(Module):
         causal: Query i sees keys 0 to i only.
         key_dim: The size of keys, embed_dim by default.
         value_dim: The size of values, that of keys by default.
+        kv_heads: The number of heads of keys and values, num_heads by default; it divides
+            num_heads. Heads of queries share them: grouped-query attention (J. Ainslie et al.,
+            2023), or, with 1, multi-query attention.
+        rotary_base: Turn queries and keys by their positions, 0, 1, …, as
+            `gf.nn.rotary_embedding` does with this base; 10000.0 is usual. None leaves them.
         dtype: The weights' dtype, the default dtype when there is none.
         name: See `Module`.
 
@@ -39,8 +45,9 @@ class MultiHeadAttention(Module):
         q_proj, k_proj, v_proj, out_proj: The `Linear` maps.
 
     Raises:
-        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads, or
-            dropout is outside [0, 1).
+        ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads or
+            num_heads of kv_heads, dropout is outside [0, 1), or rotary_base is not above 0 or
+            heads have an odd number of channels for it.
         ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
 
     >>> import graphfw as gf
@@ -60,6 +67,8 @@ class MultiHeadAttention(Module):
         causal: bool = False,
         key_dim: int | None = None,
         value_dim: int | None = None,
+        kv_heads: int | None = None,
+        rotary_base: float | None = None,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
@@ -73,16 +82,26 @@ class MultiHeadAttention(Module):
         message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
         near = near_divisor(self.num_heads, self.embed_dim)
         demand(divides, message, fix=f"use num_heads={near}, which divides {embed_dim}")
+        count = self.num_heads if kv_heads is None else kv_heads
+        self.kv_heads = checked_size(layer, "kv_heads", count)
+        message = f"{layer}: num_heads={num_heads} is no multiple of kv_heads={kv_heads}"
+        near = near_divisor(self.kv_heads, self.num_heads)
+        fix = f"use kv_heads={near}, which divides {num_heads}"
+        demand(self.num_heads % self.kv_heads == 0, message, fix=fix)
         demand_probability(layer, "dropout", dropout)
         self.dropout, self.causal = dropout, causal
+        self._width = self.embed_dim // self.num_heads
+        if rotary_base is not None:
+            check_rotation(layer, "rotary_base", rotary_base, self._width)
+        self.rotary_base = rotary_base
 
-        def linear(size: int) -> Linear:
-            spread, size_out = init.xavier_uniform, self.embed_dim
-            return Linear(size, size_out, bias, dtype, weight_init=spread, bias_init=init.zeros)
+        def linear(size: int, heads: int) -> Linear:
+            spread, out = init.xavier_uniform, heads * self._width
+            return Linear(size, out, bias, dtype, weight_init=spread, bias_init=init.zeros)
 
-        self.q_proj = linear(self.embed_dim)
-        self.k_proj = linear(self.key_dim)
-        self.v_proj = linear(self.value_dim)
+        self.q_proj = linear(self.embed_dim, self.num_heads)
+        self.k_proj = linear(self.key_dim, self.kv_heads)
+        self.v_proj = linear(self.value_dim, self.kv_heads)
         self.out_proj = Linear(self.embed_dim, self.embed_dim, bias, dtype, bias_init=init.zeros)
 
     def forward(
@@ -111,14 +130,22 @@ class MultiHeadAttention(Module):
         q = self._projected(self.q_proj, queries, "embed_dim")
         k = self._projected(self.k_proj, keys, "key_dim")
         v = self._projected(self.v_proj, values, "value_dim")
+        if self.rotary_base is not None:
+            q, k = (rotary_embedding(x, base=self.rotary_base) for x in (q, k))
+        seen = self._laid_out(mask, queries.ndim)
+        if self.kv_heads < self.num_heads:
+            q, k, v = self._grouped(q), expand_dims(k, axis=-3), expand_dims(v, axis=-3)
+            seen = None if seen is None else self._grouped_mask(seen)
         heads = scaled_dot_product_attention(
             q,
             k,
             v,
-            self._laid_out(mask, queries.ndim),
+            seen,
             causal=self.causal,
             dropout=self.dropout if self.dropout and self.is_training else 0.0,
         )
+        if self.kv_heads < self.num_heads:
+            heads = reshape(heads, (*heads.shape[:-4], self.num_heads, *heads.shape[-2:]))
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
@@ -126,10 +153,12 @@ class MultiHeadAttention(Module):
     def _torch_rules(self) -> list[TorchRule]:
         """Say how PyTorch joins the first three maps; their weights only where sizes are equal."""
         weights, biases = [[f"{n}_proj.{kind}" for n in "qkv"] for kind in ("weight", "bias")]
+        rows = [heads * self._width for heads in (self.num_heads, self.kv_heads, self.kv_heads)]
+        joined_biases = Concatenated("in_proj_bias", biases, rows)
         if {self.key_dim, self.value_dim} == {self.embed_dim}:
-            return [Concatenated("in_proj_weight", weights), Concatenated("in_proj_bias", biases)]
+            return [Concatenated("in_proj_weight", weights, rows), joined_biases]
         separate = [Renamed(name.replace(".", "_"), name) for name in weights]
-        return [*separate, Concatenated("in_proj_bias", biases)]
+        return [*separate, joined_biases]
 
     def _projected(self, linear: Linear, x: Tensor, size: str) -> Tensor:
         """Map what has the width that the argument `size` says, and split it."""
@@ -143,12 +172,28 @@ class MultiHeadAttention(Module):
             return f"{layer} receives {counted(found, 'feature')}: use {size}={found}"
 
         with explained(fix):
-            return self._split(linear(x))
+            return self._split(linear(x), linear.out_features // self._width)
 
-    def _split(self, x: Tensor) -> Tensor:
-        """Give each head its channels.  x: [*B, T, embed_dim] -> [*B, num_heads, T, width]"""
-        width = self.embed_dim // self.num_heads
-        return swapaxes(reshape(x, (*x.shape[:-1], self.num_heads, width)), -3, -2)
+    def _split(self, x: Tensor, heads: int) -> Tensor:
+        """Give each head its channels.  x: [*B, T, heads * width] -> [*B, heads, T, width]"""
+        return swapaxes(reshape(x, (*x.shape[:-1], heads, self._width)), -3, -2)
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        """Put heads that share keys together.  [*B, num_heads, …] -> [*B, kv_heads, group, …]"""
+        group = self.num_heads // self.kv_heads
+        return reshape(x, (*x.shape[:-3], self.kv_heads, group, *x.shape[-2:]))
+
+    def _grouped_mask(self, mask: Tensor) -> Tensor:
+        """Do the same with a mask, which may have one head for all, or no dim for heads."""
+        if mask.ndim < 3:
+            return mask
+        found = mask.shape[-3]
+        if found == 1:
+            return expand_dims(mask, axis=-3)
+        message = f"MultiHeadAttention: the mask has {counted(found, 'head')}, not {self.num_heads}"
+        fix = "give a mask for each of the heads, or one for all: [*B, 1, Tq, Tk]"
+        demand(found == self.num_heads, message, {"mask": mask}, fix=fix, error=ShapeError)
+        return self._grouped(mask)
 
     def _laid_out(self, mask: TensorLike | None, ndim: int) -> Tensor | None:
         """Give a mask that has none a dim for the heads.  [*B, Tq, Tk] -> [*B, 1, Tq, Tk]"""
@@ -164,4 +209,8 @@ class MultiHeadAttention(Module):
     def extra_repr(self) -> str:
         """Return the text of the sizes and options."""
         options = f"dropout={self.dropout}, causal={self.causal}"
+        if self.kv_heads < self.num_heads:
+            options += f", kv_heads={self.kv_heads}"
+        if self.rotary_base is not None:
+            options += f", rotary_base={self.rotary_base}"
         return f"{self.embed_dim}, num_heads={self.num_heads}, {options}"

@@ -130,7 +130,10 @@ def _fitting_both_ways(module: ModuleInterface, state: Mapping[str, Any]) -> str
     return next(changed, "")
 
 
-_TORCH_NAMES = ("in_proj_weight", "in_proj_bias")
+_TORCH_NAMES = (
+    *("in_proj_weight", "in_proj_bias"),
+    *("weight_g", "weight_v", "weight_orig", "original", "original0", "original1"),
+)
 
 
 def from_torch(module: ModuleInterface, state: Mapping[str, Any]) -> dict[str, Any]:

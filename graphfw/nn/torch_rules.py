@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,15 +76,17 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Concatenated:
-    """Entries of equal sizes that PyTorch keeps as one, one after the other along its first axis.
+    """Entries that PyTorch keeps as one, one after the other along its first axis.
 
     Attributes:
         theirs: PyTorch's name.
         own: graphfw's names, in order.
+        rows: The sizes along that axis; None where they are equal.
     """
 
     theirs: str
     own: Sequence[str]
+    rows: Sequence[int] | None = None
 
     @property
     def moved(self) -> Sequence[str]:
@@ -93,10 +96,14 @@ class Concatenated:
     def from_torch(self, state: State) -> State:
         """Split PyTorch's entry, if its size permits; otherwise it stays, and does not fit."""
         joined = state.get(self.theirs)
-        if joined is None or not joined.ndim or joined.shape[0] % len(self.own):
+        if joined is None or not joined.ndim:
             return state
-        sections = zip(self.own, np.split(joined, len(self.own)), strict=True)
-        return {name: a for name, a in state.items() if name != self.theirs} | dict(sections)
+        rows = self.rows or [joined.shape[0] // len(self.own)] * len(self.own)
+        if sum(rows) != joined.shape[0]:
+            return state
+        sections = np.split(joined, [*accumulate(rows)][:-1])
+        others = {name: a for name, a in state.items() if name != self.theirs}
+        return others | dict(zip(self.own, sections, strict=True))
 
     def to_torch(self, state: State) -> State:
         """Concatenate graphfw's entries, if all are there."""
@@ -104,6 +111,33 @@ class Concatenated:
             return state
         others = {name: a for name, a in state.items() if name not in self.own}
         return others | {self.theirs: np.concatenate([state[name] for name in self.own])}
+
+
+@dataclass(frozen=True, slots=True)
+class OfConvolutions:
+    """Matrices that PyTorch keeps as kernels of convolutions over windows of one element.
+
+    Attributes:
+        names: A pattern of their names: * stands for any text.
+    """
+
+    names: str
+
+    @property
+    def moved(self) -> Sequence[str]:
+        """No names."""
+        return ()
+
+    def from_torch(self, state: State) -> State:
+        """Take the dims of the windows off."""
+        return {n: a.reshape(a.shape[:2]) if self._is_one(n) else a for n, a in state.items()}
+
+    def to_torch(self, state: State) -> State:
+        """Add dims of windows of one element."""
+        return {n: a.reshape(*a.shape, 1, 1) if self._is_one(n) else a for n, a in state.items()}
+
+    def _is_one(self, name: str) -> bool:
+        return fnmatchcase(name, self.names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,3 +139,73 @@ def test_attention_of_a_wrong_width_while_errors_are_collected():
         nn.MultiHeadAttention(8, 2)(gf.placeholder((2, 3, 9)))
     fixes = [error.fix for error in caught.value.errors]
     assert fixes[0] == "MultiHeadAttention(embed_dim=8) receives 9 features: use embed_dim=9"
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_grouped_queries_are_as_repeated_keys(rng, heads):
+    """Weights of shared heads, repeated, are those of a PyTorch layer that shares none."""
+    grouped = nn.MultiHeadAttention(16, 4, kv_heads=heads, causal=True)
+    assert f"kv_heads={heads}" in repr(grouped)
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    x = gf.placeholder((2, 5, 16), name="x")
+    visible = np.arange(5) < np.array([[5], [4]])
+    bools = rng.random((2, 4, 5, 5)) > 0.3
+    bools[..., 0] = True
+    masks = [None, bools, bools[:, :1], bools[0, 0], visible[:, None, :], np.log(bools + 1e-3)]
+    outputs = [grouped(x, mask=mask) for mask in masks]
+    data = rng.standard_normal((2, 5, 16), np.float32)
+    with gf.Session(gf.current_graph()) as session:
+        state = grouped.state_dict(session)
+        got = session.run(outputs, {x: data})
+
+    def repeated(array):
+        array = array.reshape(*array.shape[:-1], heads, 4)
+        return np.repeat(array, 4 // heads, axis=-2).reshape(*array.shape[:-2], 16).T
+
+    with torch.no_grad():
+        shared = [repeated(state[f"{n}_proj.weight"]) for n in "kv"]
+        joined = np.concatenate([state["q_proj.weight"].T, *shared])
+        theirs.in_proj_weight.copy_(as_torch(joined))
+        theirs.in_proj_bias.zero_()
+        theirs.out_proj.weight.copy_(as_torch(state["out_proj.weight"].T))
+        theirs.out_proj.bias.zero_()
+    future = np.triu(np.full((5, 5), -np.inf, np.float32), 1)
+    for mask, found in zip(masks, got, strict=True):
+        added = np.zeros((2, 4, 5, 5), np.float32) + future
+        if mask is not None:
+            scores = mask if mask.dtype != bool else np.where(mask, 0.0, -np.inf)
+            added = added + (scores[:, None] if scores.ndim == 3 else scores)
+        hidden = as_torch(added.reshape(8, 5, 5).astype(np.float32))
+        expected = theirs(*[as_torch(data)] * 3, attn_mask=hidden)[0]
+        np.testing.assert_allclose(found, expected.detach().numpy(), 1e-5, 1e-5)
+
+
+def test_joined_projections_of_shared_heads_are_split_by_their_sizes(rng):
+    layer = nn.MultiHeadAttention(8, 4, kv_heads=2, bias=False)
+    joined, out = rng.standard_normal((16, 8), np.float32), np.eye(8, dtype=np.float32)
+    state = {"in_proj_weight": joined, "out_proj.weight": out}
+    with gf.Session(gf.current_graph()) as session:
+        layer.load_state_dict(session, state, format="torch")
+        np.testing.assert_array_equal(session[layer.q_proj.weight], joined[:8].T)
+        np.testing.assert_array_equal(session[layer.k_proj.weight], joined[8:12].T)
+        np.testing.assert_array_equal(session[layer.v_proj.weight], joined[12:].T)
+
+
+def test_grouped_queries_with_dropout(rng):
+    layer = nn.MultiHeadAttention(8, 4, dropout=0.5, kv_heads=2)
+    x = rng.standard_normal((2, 6, 8), np.float32)
+    one, exact = layer(x), layer(x, training=False)
+    with gf.Session(gf.current_graph()) as session:
+        one, exact = session.run([one, exact])
+    assert one.shape == exact.shape
+    assert (one != exact).any()
+
+
+def test_mistakes_of_grouped_queries():
+    with pytest.raises(gf.ArgumentError) as caught:
+        nn.MultiHeadAttention(8, 4, kv_heads=3)
+    assert caught.value.fix == "use kv_heads=2, which divides 4"
+    layer, x = nn.MultiHeadAttention(8, 4, kv_heads=2), gf.ones((2, 3, 8))
+    with pytest.raises(gf.ShapeError, match="the mask has 3 heads, not 4") as caught:
+        layer(x, mask=gf.ones((2, 3, 3, 3), dtype=gf.bool))
+    assert caught.value.fix.startswith("give a mask for each of the heads")
