@@ -20,8 +20,9 @@ from graphfw.ir.variable import InitialOf, Update, Variable
 from graphfw.loc import capture
 from graphfw.nn.checks import checked_size
 from graphfw.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from graphfw.nn.module import Module, checked_module
+from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
+from graphfw.nn.registration import checked_module
 from graphfw.ops.args import as_tensor, converted, ruled
 from graphfw.ops.composed import demand, wide, wide_dtype
 from graphfw.ops.creation.inputs import stop_gradient
