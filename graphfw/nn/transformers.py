@@ -16,6 +16,10 @@ from graphfw.nn.transformer_layers import (
     TransformerEncoderLayer,
 )
 from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.composed import demand
+
+_MOST_LAYERS = 10_000
+"""More layers are a mistake, and making them would take hours."""
 
 _Layer = TypeVar("_Layer", TransformerEncoderLayer, TransformerDecoderLayer)
 
@@ -40,6 +44,8 @@ class _Stack(Module):
     ) -> None:
         """Make the layers, each with initial weights of its own."""
         count = checked_size(type(self).__name__, "num_layers", num_layers)
+        message = f"{type(self).__name__}: num_layers={num_layers!r} are more than {_MOST_LAYERS:,}"
+        demand(count <= _MOST_LAYERS, message, fix="use num_layers=12")
         self.layers = ModuleList(
             [
                 kind(

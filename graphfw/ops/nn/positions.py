@@ -23,6 +23,10 @@ from graphfw.ops.shape.stacking import stack
 __all__ = ["alibi_bias", "rotary_embedding", "sinusoidal_positions"]
 
 
+_MOST = 1 << 20
+"""The most channels and heads: numbers for each are constants of the graph."""
+
+
 @public
 def rotary_embedding(
     x: TensorLike,
@@ -120,8 +124,8 @@ def sinusoidal_positions(
     """
     name = "sinusoidal_positions"
     to = dtype_or(dtype, ambient.get_default_dtype())
-    message, fix = f"{name}: width={width!r} is no int", "give width as an int"
-    demand(is_whole(width), message, fix=fix)
+    message, fix = f"{name}: width={width!r} is no int up to {_MOST:,}", "give width as an int"
+    demand(is_whole(width) and width <= _MOST, message, fix=fix)
     even = max(int(width) + int(width) % 2, 2)
     message = f"{name}: width={width} is no even number above 0"
     demand(even == width, message, fix=f"use width={even}")
@@ -165,8 +169,9 @@ def alibi_bias(
     """
     name = "alibi_bias"
     to = dtype_or(dtype, ambient.get_default_dtype())
-    message = f"{name}: num_heads={num_heads!r} is no int above 0"
-    demand(is_whole(num_heads) and num_heads >= 1, message, fix="give the number of heads")
+    message = f"{name}: num_heads={num_heads!r} is no int from 1 to {_MOST:,}"
+    is_count = is_whole(num_heads) and 1 <= num_heads <= _MOST
+    demand(is_count, message, fix="give the number of heads")
     first = _positions(name, queries)
     second = first if keys is None else _positions(name, keys)
     exact = wide_dtype(to)
