@@ -23,6 +23,7 @@ def python(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no such device")
 @pytest.mark.parametrize("options", [(), ("-u",)])
 def test_a_full_disk_is_said_in_one_line(options: tuple[str, ...]) -> None:
@@ -39,6 +40,7 @@ def test_a_closed_output_is_said_in_one_line() -> None:
     assert done.stderr == "there is nowhere to write: standard output is closed\n"
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no such device")
 def test_an_error_of_a_command_is_said_also_where_the_disk_is_full() -> None:

@@ -12,7 +12,7 @@ import graphfw
 from graphfw import errors
 
 PACKAGE = Path(graphfw.__file__).parent
-FOLDERS = ("distributions", "nn", "ops", "optim", "transforms")
+FOLDERS = ("data", "distributions", "nn", "ops", "optim", "train", "transforms")
 FILES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/**/*.py"))
 FILES += [
     PACKAGE / "ir" / f"{name}.py"
@@ -20,7 +20,7 @@ FILES += [
 ]
 FILES.append(PACKAGE / "ir" / "variable.py")
 
-FIX_INDEX = {"require": 3, "Requirement": 2}
+FIX_INDEX = {"require": 3, "Requirement": 2, "UnknownNameError": 2}
 """The index of the fix among the positional arguments, if it may be one."""
 
 CHECKS = {"demand", *FIX_INDEX, *(set(errors.__all__) - {"GraphErrors", "Operand", "did_you_mean"})}

@@ -156,8 +156,9 @@ class Plan(Answering, Uncopied):
         >>> import graphfw as gf
         >>> with gf.Graph() as g:
         ...     x = gf.placeholder((2,), name="x")
+        ...     y = x + 1
         >>> with gf.Session(g) as session:
-        ...     session.compile(x + 1, feeds=[x]).checked([1, 2])
+        ...     session.compile(y, feeds=[x]).checked([1, 2])
         [array([1., 2.], dtype=float32)]
         """
         return self._fed(arrays)[0]

@@ -37,6 +37,7 @@ def test_a_seed_draws_the_same_workloads():
     assert len(changed) > 0.9 * len(titles)
 
 
+@pytest.mark.slow
 def test_workloads_are_many_and_travel_to_other_processes():
     drawn = suite.workloads(SEED)
     assert len(drawn) >= 120
@@ -216,6 +217,7 @@ def test_a_run_goes_on_and_writes_table_and_plot(measured):
     assert file.with_suffix(".png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_measuring_again_keeps_the_least_times(measured):
     command, asked, file = measured
     command("--seed=7")

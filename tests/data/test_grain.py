@@ -41,6 +41,7 @@ def batches_of(feeds):
     return [array.tolist() for feed in feeds for array in feed.values()]
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("kind", DATASETS)
 @pytest.mark.parametrize("taken", [0, 1, 7, "all"])
 def test_a_run_goes_on_where_another_ended(plan, kind, taken):

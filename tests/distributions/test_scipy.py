@@ -26,6 +26,7 @@ def exact_log_prob(name: str, case: Case, x: np.ndarray) -> Any:
     return exact.logpdf(x) if name in CONTINUOUS else exact.logpmf(x)
 
 
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_log_prob(name: str) -> None:
     case = NUMBERS[name]

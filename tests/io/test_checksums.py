@@ -31,6 +31,7 @@ def arrays(rng):
     return made | {"q": np.zeros(6, ml_dtypes.int4)}
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_an_error_or_changes_nothing(tmp_path, arrays):
     path = tmp_path / "x"
     write_checkpoint(path, arrays, {"session/step": "7", "session/seed": "12"})

@@ -125,6 +125,7 @@ def test_what_is_refused_beyond_that(tmp_path, header, why):
         read_checkpoint(tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_any_change_of_a_header_is_refused_or_read_alike(tmp_path, rng):
     """But for what NumPy lacks, and names that are there twice."""
     path = tmp_path / "x"

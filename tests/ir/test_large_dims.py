@@ -43,6 +43,7 @@ def test_long_polynomials_take_time_in_proportion_to_their_terms():
     assert calls[1] < 6 * calls[0]
 
 
+@pytest.mark.slow
 def test_the_text_of_a_sum_of_thousands_is_read_and_evaluated():
     names = [f"s{i}" for i in range(100)]
     total = dim_sum([symbol(name) for name in names]) - 7
@@ -65,6 +66,7 @@ def doubled(times: int) -> DimLike:
     return size
 
 
+@pytest.mark.slow
 def test_a_subexpression_that_recurs_is_written_once():
     size = doubled(30)
     text = str(size)
@@ -98,6 +100,7 @@ def test_names_stand_for_atoms_alone_and_are_defined_first(text: str):
     assert parse_dim("(a := max(n, 1), b := a//2, a*b)[-1]") == dim_max(n, 1) * (dim_max(n, 1) // 2)
 
 
+@pytest.mark.slow
 @given(st.lists(TREES, max_size=6), ENVS)
 def test_texts_that_share_subexpressions_keep_the_values(
     trees: list[Any], env: dict[str, int]
@@ -111,6 +114,7 @@ def test_texts_that_share_subexpressions_keep_the_values(
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=24, max_size=24), min_size=1, max_size=6))
 def test_texts_of_long_sums_keep_the_values(rows: list[list[int]]) -> None:
     names = [f"a{i}" for i in range(24)]
@@ -141,6 +145,7 @@ def test_texts_that_say_no_size_are_refused(text: str):
         SizeTexts(("t0",), ("t0",), (0,)).check()
 
 
+@pytest.mark.slow
 def test_texts_of_nested_and_of_long_sizes_take_room_in_proportion():
     count = 300
     symbols = [symbol(f"a{i}") for i in range(count)]
@@ -159,6 +164,7 @@ def test_texts_of_nested_and_of_long_sizes_take_room_in_proportion():
     assert found[3 * count + 3 : 3 * count + 6] == (498, 1992, 448)
 
 
+@pytest.mark.slow
 def test_sizes_that_are_nested_deeply_are_compared():
     def nested() -> DimLike:
         made: DimLike = n

@@ -55,8 +55,9 @@ def public_functions():
         found = gf
         for attribute in path:
             owner, found = found, getattr(found, attribute, None)
-        # Metrics and schedules are as layers: what they call is intercepted.
-        inner = {"errors", "extend", "metrics", "schedules"} & set(path)
+        # Some are as layers: what they call is intercepted.
+        layers = {"augment", "data", "distributions", "metrics", "schedules", "train"}
+        inner = {"errors", "extend", *layers} & set(path)
         if "(" in line and path and not inner and not inspect.isclass(owner):
             if inspect.isfunction(found):
                 yield ".".join(path), found

@@ -208,6 +208,7 @@ def test_ctrl_c(path, monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_who_reads_may_stop(path):
     command = [sys.executable, "-m", "graphfw", "onnx", "info", path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

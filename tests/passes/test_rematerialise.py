@@ -235,6 +235,7 @@ def test_values_behind_barriers(rng):
             np.testing.assert_allclose(found, right, rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_in_a_deep_net_no_layer_is_small():
     g, x, outputs = mlp(layers=120, width=8, inner=16)
     _, hits = rematerialised(passed(g, outputs))

@@ -199,6 +199,7 @@ def test_a_property_that_another_thread_computes_is_computed_in_the_child(monkey
         assert forked(lambda: Thing(int).value == 7)
 
 
+@pytest.mark.slow
 def test_the_collector_goes_on_in_the_child():
     def compiles(busy):
         with without_collection():
@@ -294,6 +295,7 @@ def test_forks_while_others_compile_and_train(tmp_path):
             assert forked(lambda: model.goes_on(tmp_path))
 
 
+@pytest.mark.slow
 def test_forks_while_other_threads_build_functions():
     @gf.function
     def scaled(x, power):
@@ -364,6 +366,7 @@ def test_a_fork_in_a_signal_handler():
     assert found == [True]
 
 
+@pytest.mark.slow
 def test_two_threads_fork_at_once():
     model = Model()
     found = []

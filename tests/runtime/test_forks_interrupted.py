@@ -229,6 +229,7 @@ def test_compiling_goes_on_after_an_interrupt(moment, comes):
     assert printed(COMPILES, moment, str(seconds)) == f"0 True {comes}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_interrupts_while_a_fork_waits_come_once_after_it():
     assert printed(WAITS) == "0 1\n"

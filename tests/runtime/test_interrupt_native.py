@@ -223,6 +223,7 @@ def training(width=256, steps=200):
     return g, x, w, b, step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_variables_are_as_before_or_all_of_the_step_is_made(threads, rng):
     g, x, w, b, step = training()
@@ -249,6 +250,7 @@ def test_variables_are_as_before_or_all_of_the_step_is_made(threads, rng):
         assert ended
 
 
+@pytest.mark.slow
 def test_updates_in_place_are_not_interrupted(rng):
     """From the first update on a run comes to its end; a reader has new arrays written instead."""
     with gf.Graph() as g:
@@ -355,6 +357,7 @@ def test_a_timeout_is_its_own_threads():
         assert (session.run(z, {x: value}, timeout=100) == expected).all()
 
 
+@pytest.mark.slow
 def test_a_handler_that_forks_ends_the_childs_run():
     with gf.Graph() as g:
         x, y, value = loop_of_calls()

@@ -47,6 +47,7 @@ def test_it_is_a_size_that_divides_where_a_reshape_needs_it(rows):
     assert not runs(plan, (found + 1, 3))
 
 
+@pytest.mark.slow
 def test_it_holds_what_assert_shape_promises():
     def function(x, y):
         even = gf.reshape(x, (-1, 2))

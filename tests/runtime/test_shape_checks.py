@@ -52,6 +52,7 @@ def result(session: gf.Session, fetch: gf.Tensor, feeds: Any) -> Any:
         return None
 
 
+@pytest.mark.exhaustive(every=4)
 @grouped("nest", itertools.product(NAMES, NAMES, LEAVES), lambda nest: nest[0])
 def test_a_body_relies_on_what_its_runs_check(nest: tuple[str, str, str]) -> None:
     outer, inner, leaf = nest

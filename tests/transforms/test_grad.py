@@ -327,6 +327,7 @@ def test_second_gradients_of_branches_not_taken(function):
 # Size.
 
 
+@pytest.mark.slow
 def test_a_chain_of_20_000_takes_linear_time():
     add = REGISTRY["add"]()
     with gf.Graph() as g:

@@ -40,6 +40,7 @@ def is_free(lock):
     return found[0]
 
 
+@pytest.mark.slow
 def test_a_lock_is_free_whenever_its_block_is_interrupted(rng):
     outer, inner = locks.reentrant(), locks.reentrant()
 

@@ -130,6 +130,7 @@ def test_checks_of_each_are_seen(fake, session, rng):
             plan(*bad, host=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_gpus_compilers_take_it(fake, session, architecture):
     g, xs, ys = parallel(3, ["n"])

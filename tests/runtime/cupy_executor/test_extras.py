@@ -52,6 +52,7 @@ def test_a_moving_average(fake, extras, rng, shape, layout, dtype):
     np.testing.assert_allclose(found, y.node.op.eval(np, taken), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gpus_compilers_take_it(fake, extras):
     with gf.Graph() as g:
         x = gf.placeholder(("n", "t"), name="x")

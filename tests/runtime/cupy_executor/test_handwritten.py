@@ -95,6 +95,7 @@ def test_what_machine_code_is_made_of():
     assert len({CODE.symbol, other.symbol}) == len({CODE.key, other.key}) == 2
 
 
+@pytest.mark.slow
 def test_gpus_compilers_take_it():
     assert compiled(module([CODE]), "sm_80")
 

@@ -107,6 +107,7 @@ def test_gpus_compilers_take_all(architecture):
         assert compiled(module([step.code for step in kernels(shard)]), architecture)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_graphs(data):

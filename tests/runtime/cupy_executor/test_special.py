@@ -240,6 +240,7 @@ def test_long_sums(fake, rng, dtype, size, exclusive, reverse):
         )
 
 
+@pytest.mark.slow
 def test_the_training_step_of_a_transformer(fake, rng):
     time, width, words = 8, 16, 20
     with gf.Graph() as g:

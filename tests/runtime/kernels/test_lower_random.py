@@ -98,6 +98,7 @@ def test_random_graphs(data):
         assert_lowered(g, outputs, {"n": n})
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_gradients(data):

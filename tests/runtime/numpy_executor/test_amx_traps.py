@@ -101,6 +101,7 @@ def test_other_illegal_instructions_go_to_the_handler_before(library):
     assert "Fatal Python error: Illegal instruction" in done.stderr
 
 
+@pytest.mark.slow
 def test_instructions(library, tmp_path):
     counts = run_tests(library, tmp_path, f"{_HERE}/test_amx_instructions.py")
     assert all(counts.values())

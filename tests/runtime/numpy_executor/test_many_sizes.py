@@ -53,6 +53,7 @@ def kept(network):
             tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [mlp, rnn], ids=lambda network: network.__name__)
 def test_what_stays_of_a_size_is_small(network, monkeypatch):
     """In a process of its own: caches that other tests have filled would grow here."""

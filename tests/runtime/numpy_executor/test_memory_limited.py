@@ -132,6 +132,7 @@ def test_each_size_takes_what_it_needs(rng):
         assert plan.profile(rows(rng)).timings
 
 
+@pytest.mark.slow
 def test_the_largest_size_counts_what_is_computed_again():
     session, plan = plan_of("plain")
     with session:
@@ -144,6 +145,7 @@ def test_the_largest_size_counts_what_is_computed_again():
         assert plan.memory((largest, 32)).peak <= limit < plan.memory((largest + 1, 32)).peak
 
 
+@pytest.mark.slow
 def test_what_can_not_be_kept_is_an_error_that_says_what_was_tried(rng):
     session, plan = plan_of("plain")
     with session:

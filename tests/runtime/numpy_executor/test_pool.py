@@ -116,6 +116,7 @@ def test_idle_workers_take_no_time() -> None:
     assert time.process_time() - before < 0.1
 
 
+@pytest.mark.slow
 def test_many_python_threads_at_once() -> None:
     (add, scratch) = compile_codes([ADD, SCRATCH])
     calls = [StepCall(add, [(0, 0), (1, 0)], [5], 64), StepCall(scratch, [], [40], 20, 320)]
@@ -198,10 +199,12 @@ print("done")
     assert said == "done\n"
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_workers_are_there() -> None:
     assert script(PRELUDE + "check()\nprint('done')") == "done\n"
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_a_run_goes_on() -> None:
     said = script(
         PRELUDE
@@ -219,6 +222,7 @@ print("done")
     assert said == "done\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_without_room_for_workers_the_caller_computes_all() -> None:
     said = script(

@@ -51,6 +51,7 @@ def test_small_matrices(lead, mode, dtype, rng):
         check(a, compiled(qr(mode), a)(a), mode)
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 def test_large_matrices(mode, dtype, rng):

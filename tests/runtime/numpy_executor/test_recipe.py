@@ -159,6 +159,7 @@ def scored(weights, factor):
     return g, x, y
 
 
+@pytest.mark.slow
 def test_constants_of_the_program_are_not_stored_again(rng, kept):
     shapes = (9, 3, 3, 3), (1000, 900), (1000,)
     weights = [rng.standard_normal(shape, np.float32) for shape in shapes]
@@ -327,6 +328,7 @@ def test_plans_with_loops_that_are_kernels_are_recalled(rng, kept):
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.slow
 def test_keys_differ_where_bodies_do():
     def key_of(*args, **kwargs):
         g, x, xs, rows = looped(*args, **kwargs)
@@ -368,6 +370,7 @@ def test_what_is_not_sound_is_compiled_anew(damage, rng, kept, monkeypatch):
     steps(trained(), arrays, RecalledExecutable)
 
 
+@pytest.mark.slow
 def test_a_recipe_survives_being_stored(rng):
     g, x, y, loss, _, train = trained()
     with gf.Session(g, verify="off") as session:

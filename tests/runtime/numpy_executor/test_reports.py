@@ -202,6 +202,7 @@ def test_a_report_of_entries():
     assert report([], 0, 0, 0).timeline() == [0]
 
 
+@pytest.mark.slow
 def test_the_largest_dim_fits_and_one_more_does_not(net, rng):
     with gf.Session(net[0], memory_limit="2MiB", threads=1) as session:
         plan = plan_of(session, net)
