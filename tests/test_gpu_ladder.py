@@ -17,6 +17,7 @@ def compiling(monkeypatch) -> None:
 LARGE = {"products", "mlp", "cudnn", "gpt"}
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize(
     "name",
     [

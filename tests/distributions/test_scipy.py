@@ -77,6 +77,7 @@ def test_icdf(name: str) -> None:
     np.testing.assert_allclose(got, case.exact().ppf(p), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_moments(name: str) -> None:
     case = NUMBERS[name]

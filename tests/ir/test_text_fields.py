@@ -52,6 +52,7 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b and (isinstance(a, str) or repr(a) == repr(b))
 
 
+@pytest.mark.slow
 @given(fields, fields)
 def test_fields_round_trip(first, second):
     text = f"payload={value_text(first)}, other={value_text(second)}"

@@ -80,7 +80,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", [gf.float16, gf.bfloat16])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_low_precision(rng, name, dtype):

@@ -74,6 +74,7 @@ CASES = [
 ]
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize(
     ("name", "opset", "inputs", "how"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES]
 )

@@ -79,6 +79,7 @@ def test_branches_draw_what_they_drew() -> None:
 # while_loop.
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("limit", [0.1, 5.0, 60.0])
 def test_gradients_of_any_order_through_while_loops(limit: float, rng: np.random.Generator) -> None:
     with gf.Graph():

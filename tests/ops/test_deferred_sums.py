@@ -57,7 +57,7 @@ def gradients(step: Step, symbolic: bool, reverse: bool, order: int) -> Any:
 STEPS = [once, twice, transposed, of_elements, also_elementwise]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])

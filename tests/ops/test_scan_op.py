@@ -60,7 +60,7 @@ def unrolled() -> Any:
     return computed
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_scan_equals_an_unrolled_loop(
     options: dict[str, Any], rng: np.random.Generator, unrolled: Any

@@ -132,6 +132,7 @@ def test_bound_in_units_in_the_last_place(name: str, dtype: Any) -> None:
     assert_within(name, x, getattr(gf.special, name)(x).numpy(), limit)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_code_keeps_the_bound(name: str) -> None:
     x = arguments(name, np.float64)

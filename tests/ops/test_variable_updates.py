@@ -201,7 +201,7 @@ def trained(kind: str, array: np.ndarray, momentum: float | None) -> dict[str, A
         return session.state_dict()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("kind", [kind for kind in NETS if kind != "plain"])
 def test_statistics_of_layers_in_bodies(

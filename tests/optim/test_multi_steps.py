@@ -51,6 +51,7 @@ OPTIMISERS = {
 }
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
 def test_it_is_the_step_of_the_large_batch(make, rng):
     batches = batches_of(rng)

@@ -69,6 +69,7 @@ def moved(draw, x):
     return F.broadcast_to(x, (3, symbol("n")))
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())

@@ -94,6 +94,7 @@ def economised(g, outputs):
     return graph, result, hits
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("layer", LAYER)
 def test_values_are_the_same(layer, monkeypatch, rng):
     array = rng.standard_normal((ROWS, WIDTH), dtype=np.float32)

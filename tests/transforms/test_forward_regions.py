@@ -150,6 +150,7 @@ def doubly(x, w, xs):
     return gf.scan(body, x, xs)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", [*CASES, "doubly"])
 def test_linear_functions_are_the_tangents(name, rng):
     fn, shapes = CASES.get(name, (doubly, [(3,), (3, 3), (4, 3)]))

@@ -173,6 +173,7 @@ def run_one(name, fault):
     function((1, blocks), (64, 1), args, shared_mem=256)
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_found(fault):
     run_one("right", fault)
@@ -260,6 +261,7 @@ def total():
     return gf.sum(x, axis=1) + gf.sum(x * x, axis=1), [(2, 20000)]
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize(
     ("built", "old", "message"),
     [

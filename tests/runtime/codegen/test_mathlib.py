@@ -259,7 +259,7 @@ def test_the_table_has_all_functions_that_are_not_exact() -> None:
     assert set(mathlib.ULP) == library - exact_ones - set(FUNCTIONS)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_with_loops_are_the_reference(name: str, target: Any) -> None:

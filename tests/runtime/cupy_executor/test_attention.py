@@ -212,6 +212,7 @@ def test_operands_that_are_copied(rng):
     check(inputs)
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize(
     ("dtype", "width"),
     [("float16", 64), ("bfloat16", 128), ("float16", 256), ("float32", 256), ("float64", 128)],

@@ -86,6 +86,7 @@ def test_composed_attention_and_several_sizes(anywhere, rng):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("fill", [-1e9, -2.0])
 def test_masked_scores_that_are_a_number(anywhere, fill, rng):
@@ -131,6 +132,7 @@ def test_what_is_left_to_cupy(fake, width, dtype, rng):
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_with_a_convolution_in_one_module(fake, rng):
     with gf.Graph() as g:
         x = gf.placeholder((2, 16, 5, 9), gf.float16, name="x")

@@ -203,7 +203,7 @@ def slowly(*names):
     return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("trains", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("name", ["resnet", "grouped", "3d", *slowly("unet", "squeezed", "1d")])
 def test_networks(name, trains, library, session, rng, monkeypatch):

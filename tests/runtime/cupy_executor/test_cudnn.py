@@ -35,6 +35,7 @@ def compare(session, g, fetches, feeds, *, rtol=0.0, runs=1, **options):
     return plan.explain(*[np.shape(array) for array in feeds.values()])
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("weight", [False, True], ids=["conv", "conv_weight"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16], ids=str)

@@ -262,6 +262,7 @@ def random_layers(rng, dtype):
     return g, outputs
 
 
+@pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [gf.float32, gf.bfloat16], ids=str)
 @pytest.mark.parametrize("number", range(4))
@@ -270,6 +271,7 @@ def test_random_graphs(number, dtype, rng):
     assert sum([len(epilogues_of(*random_layers(rng, dtype))) for _ in range(6)]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_random_graphs_run(fake, cublaslt, number, rng):
     for _ in range(4):

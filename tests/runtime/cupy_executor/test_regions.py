@@ -258,6 +258,7 @@ def test_branches_in_loops(anywhere, rng):
     assert "by Python, since in a body, branch: Python reads" in text
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("limit", [-1.0, 0.5, 3.0])
 def test_loops_with_a_condition(anywhere, rng, limit):
     with gf.Graph() as g:

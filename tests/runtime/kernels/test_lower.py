@@ -352,7 +352,7 @@ NOT_EMPTY = [
 ]  # fmt: skip
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("build", [*CASES, *NOT_EMPTY])
 @pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
 def test_it_computes_the_same(build, how):

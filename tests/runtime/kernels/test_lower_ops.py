@@ -23,7 +23,7 @@ CASES = list(
 )
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=5)
 @pytest.mark.parametrize("is_fused", [False, True])
 @grouped("sample", CASES, family)
 def test_samples(sample, is_fused):

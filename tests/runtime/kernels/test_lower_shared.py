@@ -234,6 +234,7 @@ def test_what_a_structure_does_not_say_is_not_shared(what):
     assert any(structures.of(group) is None for group in found.groups if group.kind == "kernel")
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("build", [*builders.CASES, *builders.NOT_EMPTY])
 def test_gradients_are_lowered_as_each_by_itself(build):
     with gf.Graph() as g:

@@ -12,6 +12,7 @@ def native(monkeypatch):
     monkeypatch.setenv("GRAPHFW_JIT", "1")
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "shape", [(1, 1), (2, 2), (5, 5), (33, 33), (80, 80), (7, 5, 5), (40, 13, 13), (2, 3, 4, 4)]

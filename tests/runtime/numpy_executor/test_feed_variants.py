@@ -77,6 +77,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("what", FUNCTIONS)
 def test_all_dtypes(dtype, what):
@@ -107,6 +108,7 @@ SUMS = {
 }
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("shape", [(300, 64), (33, 700), (96, 3), (3, 4096)])
 @pytest.mark.parametrize("what", SUMS)
 def test_sums_have_the_same_bits(what, shape):

@@ -56,7 +56,7 @@ def wide(x: Any) -> Any:
     return x.astype(np.clongdouble if x.dtype == np.complex128 else np.complex128)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", COMPLEX)
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_lengths_as_they_come(dtype):
         assert error(transformed(x, gf.fft.fft), np.fft.fft(wide(x))) < BOUND[dtype]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", COMPLEX)
 @pytest.mark.parametrize(
     ("shape", "axis"),

@@ -44,6 +44,7 @@ def test_triangles(lead, upper, unit, dtype, rng):
             np.testing.assert_allclose(matrix @ y, b, **tolerance(dtype))
 
 
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", [(), (3,)], ids=str)
 @pytest.mark.parametrize("upper", [False, True])

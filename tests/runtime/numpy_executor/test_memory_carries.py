@@ -111,6 +111,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("length", [0, 1, 20])
 def test_loops(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:

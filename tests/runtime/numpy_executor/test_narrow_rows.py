@@ -138,7 +138,7 @@ def test_a_stack_of_what_is_made_of_one_another(rng):
     checked(function, x)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name != "bool"])
 @pytest.mark.parametrize("shape", [(256, 2), (271, 3), (5, 300, 4), (300, 7, 3)])
 def test_what_differs_along_short_rows(rng, shape, dtype):
