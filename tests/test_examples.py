@@ -95,6 +95,7 @@ def with_extras(site: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_extras_executor_is_found_by_name(extras: Path, tmp_path: Path):
     """By the entry point alone: the script does not import the package."""
     script = """

@@ -23,7 +23,7 @@ def both(name: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return parameters, [0.6 * p[..., ::-1] + 0.3 for p in parameters]
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("name", PAIRS)
 def test_by_integration(name: str) -> None:
     case = CONTINUOUS[name]

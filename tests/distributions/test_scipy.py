@@ -26,7 +26,7 @@ def exact_log_prob(name: str, case: Case, x: np.ndarray) -> Any:
     return exact.logpdf(x) if name in CONTINUOUS else exact.logpmf(x)
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_log_prob(name: str) -> None:
     case = NUMBERS[name]
@@ -52,7 +52,7 @@ def test_values_that_are_never_drawn(name: str) -> None:
         assert np.isfinite(gradient.numpy()).all()
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_cdf(name: str) -> None:
     case = NUMBERS[name]
@@ -77,7 +77,7 @@ def test_icdf(name: str) -> None:
     np.testing.assert_allclose(got, case.exact().ppf(p), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_moments(name: str) -> None:
     case = NUMBERS[name]

@@ -28,7 +28,7 @@ def _as_on_the_command_line(monkeypatch):
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_few_cases(kind):
     before = seen["values"]

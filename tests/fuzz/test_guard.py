@@ -56,6 +56,7 @@ def test_arrays_end_at_a_page_and_hold_poison():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     "touch",
     [

@@ -28,7 +28,7 @@ def compare(make, shape, sizes, path, rng, opset=21, rtol=1e-4):
             np.testing.assert_allclose(value, reference, rtol, rtol)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("opset", [17, 19, 20, 21])
 @pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
 @pytest.mark.parametrize(("axis", "size"), [(0, 6), (1, 7), (-1, 1), (-1, 8)])

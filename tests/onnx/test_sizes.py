@@ -273,6 +273,7 @@ EQUAL = {
 }
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", EQUAL)
 def test_sizes_that_must_be_equal(name, rng, compare, monkeypatch):
     # To verify passes sizes are made up, which for 2*h*w = 18 are not found.

@@ -63,7 +63,7 @@ def test_a_regressor_s_post_transform(rng, x):
     np.testing.assert_allclose(made, 1 / (1 + np.exp(-plain)), rtol=1e-5)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])
 @pytest.mark.parametrize("classes", [2, 3, 4])

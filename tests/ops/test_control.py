@@ -180,7 +180,7 @@ def test_a_checkpoint_draws_the_same_again() -> None:
 # associative_scan.
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 6, 13])
 def test_associative_scan(length: int, reverse: bool, rng: np.random.Generator) -> None:

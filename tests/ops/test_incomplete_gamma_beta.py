@@ -45,7 +45,7 @@ def compiled(function: Any, *xs: Any) -> Any:
 both_ways = pytest.mark.parametrize("run", [at_once, compiled])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @both_ways
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", _SHAPES)

@@ -131,6 +131,7 @@ def test_losses_are_mapped(name: str) -> None:
     np.testing.assert_allclose(mapped.numpy(), one_by_one, rtol=1e-12)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", MAPPED)
 def test_losses_of_a_symbolic_batch(name: str) -> None:
     """The sizes, 0 among them, are known in the run only."""

@@ -45,7 +45,7 @@ def test_orders_are_those_of_stable_sorts(rng, dtype, descending):
             assert x.tobytes() == before
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("largest", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_first_are_those_of_a_stable_sort(rng, dtype, largest):

@@ -123,7 +123,7 @@ def assert_within(name: str, x: Array, values: Array, limit: float) -> None:
         assert error <= limit, f"{name}({float(argument)!r}) = {got!r}, {error} ULP off {want}"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_bound_in_units_in_the_last_place(name: str, dtype: Any) -> None:

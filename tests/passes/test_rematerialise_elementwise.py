@@ -106,6 +106,7 @@ def test_values_are_the_same(layer, monkeypatch, rng):
     assert plans[1].memory(array).peak <= plans[0].memory(array).peak
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("layer", "width"),
     [

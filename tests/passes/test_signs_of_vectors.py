@@ -24,6 +24,7 @@ def is_raw(plan):
     return [op.is_raw for op in ops]
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 2), (40, 40), (3, 35, 35), (3, 2, 2)], ids=str)
 def test_results_are_those_of_eval(shape, dtype, rng):

@@ -30,6 +30,7 @@ def svd(x):
 SHAPES = [(9, 4), (4, 9), (300, 40), (40, 300), (20, 6, 3), (20, 3, 6), (3, 90, 40), (50, 1)]
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_factors_are_those_of_eval(shape, dtype, rng):

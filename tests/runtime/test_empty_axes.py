@@ -25,6 +25,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("rows", [0, 1, 300])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_empty(name, rows, monkeypatch):

@@ -29,6 +29,7 @@ SOON = 1.0
 """Seconds in which a run has to end on a machine that has other work; alone it takes some 20 ms."""
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     "value",
     [

@@ -136,7 +136,7 @@ def sequence(rng):
     return g, feeds | {target: rng.standard_normal(8).astype(np.float32)}, loss, step
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("make", [mlp, images, text, sequence])
 @pytest.mark.parametrize("precision", KINDS)
 def test_training_comes_as_far_as_in_float32(precision, make, rng):

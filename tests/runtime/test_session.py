@@ -135,6 +135,7 @@ def everything_that_could_alias():
 CASES = list(everything_that_could_alias())
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_a_fetched_array_shares_memory_with_nothing(case):
     graph, tensor = CASES[case]

@@ -39,7 +39,7 @@ def assert_same(found, wanted):
         np.testing.assert_array_equal(np.signbit(got[there]), np.signbit(right[there]), name)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @every
 def test_numbers_are_converted_and_moved(executor, dtype, rng):
     with gf.Graph() as g:

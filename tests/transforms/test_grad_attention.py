@@ -116,7 +116,7 @@ def ops_of(plan: Plan) -> list[str]:
     return [node.op.name for node in plan.program.graph.nodes]
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("expression", [*FORMS, *FINITE])
 def test_values(expression: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled and node by node, beside the composition, which is computed node by node once."""
@@ -153,7 +153,7 @@ def test_it_is_one_op(expression: str, order: int) -> None:
     assert "exp" not in ops
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("expression", FINITE)
 def test_masked_scores_that_are_a_number_take_the_op_too(expression: str) -> None:
     net = Net(66, 65)
@@ -287,7 +287,7 @@ def test_a_loss_of_the_weights_keeps_the_composition() -> None:
         assert "attention" not in ops_of(session.compile(gradient, feeds=[q]))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (0, 3, 4), (2, 1, 5), (2, 5, 1), (2, 0, 3), (2, 3, 0)]

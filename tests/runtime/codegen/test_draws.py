@@ -79,7 +79,7 @@ def test_work_items_that_begin_anywhere(dtype, target, rng):
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @ON_EACH
 @WORDS
 @pytest.mark.parametrize("form", ["rows", "columns"])

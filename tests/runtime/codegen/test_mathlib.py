@@ -197,7 +197,7 @@ def test_special_numbers(name: str, dtype: DType) -> None:
     assert np.all(distance <= bound * spacing(wanted[plain], dtype))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @both
 @every
 def test_a_lane_depends_on_itself_alone(name: str, dtype: DType) -> None:

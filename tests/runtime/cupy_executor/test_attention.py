@@ -101,6 +101,7 @@ def draw(rng: np.random.Generator, dtype: str, *shapes: tuple[int, ...]) -> list
     return [rng.normal(size=shape).astype(DTYPES[dtype]) for shape in shapes]
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("dtype", "precision", "causal"),
     [
@@ -127,6 +128,7 @@ MASKS = {
 }
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks(mask, rng):
     inputs = draw(rng, "float32", (2, 3, 37, 8), (2, 3, 50, 8), (2, 3, 50, 16))
@@ -151,6 +153,7 @@ def test_queries_that_see_nothing(rng):
     check([*inputs, np.where(mask, 0, -np.inf).astype(np.float32)])
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [("float32", LOWEST), ("float32", -1e9), ("bfloat16", -1e9), ("float64", -1e20)],
@@ -178,6 +181,7 @@ def test_scales_that_turn_scores_round(scale, rng):
     check(draw(rng, "float32", (40, 8), (70, 8), (70, 8)), scale=scale, causal=True)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -221,6 +225,7 @@ def test_widths(dtype, width, rng):
     check(draw(rng, dtype, (70, width), (65, width), (65, width)), causal=True)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("dtype", "width"), [("float16", 128), ("bfloat16", 256), ("float32", 250), ("float64", 90)]
 )

@@ -52,7 +52,7 @@ def gradients(y, of):
     return gf.grad(gf.sum(gf.astype(y * w, "float32")), of)
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize(
     ("arguments", "form"),
     [
@@ -218,6 +218,7 @@ def test_logs_of_sums_that_have_a_gradient(check):
     assert "cuDNN is not asked for attention_grad: it makes delta itself" in text
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -222,6 +222,7 @@ def both(g, fetches, feeds):
     return (*results, plan)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("dtype", "groups", "keeps"),
     [

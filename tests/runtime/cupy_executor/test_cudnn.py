@@ -48,6 +48,7 @@ def test_random_arguments(dtype, weight, library, session, rng):
         compare(session, g, [y], {x: drawn(rng, first, dtype), w: drawn(rng, second, dtype)})
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("rank", "options"),
     [

@@ -137,7 +137,7 @@ def test_training_in_mixed_precision(fake, cublaslt, rng):
     assert cublaslt.epilogues.count(binding.BGRADA) == 2 * 4
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 @pytest.mark.parametrize("dtype", [gf.float32, gf.bfloat16], ids=str)
 @pytest.mark.parametrize(

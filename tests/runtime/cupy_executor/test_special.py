@@ -47,6 +47,7 @@ def test_rows(fake, rng, op, layout):
         check(op, arrays, layouts)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_sums_of_any_dtype(fake, rng, dtype):
     check(IndexAdd(0), problem(rng, dtype=dtype))
@@ -169,6 +170,7 @@ def test_sections_that_are_computed_where_they_belong(fake, rng):
     assert len(step.operands) == 2, "the result, and the sum"
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_joins_of_any_dtype(fake, rng, dtype):
     for width in (16, 5):
@@ -216,6 +218,7 @@ def test_scans(fake, rng, shape, exclusive, reverse):
         check(Recurrence(axis, reverse), factors, ("plain", "flipped"), symbolic=True)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_scans_of_any_dtype(fake, rng, dtype):
     for op in (CumulativeSum(0), CumulativeProd(0), CumulativeSum(1, exclusive=True)):

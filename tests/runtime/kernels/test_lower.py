@@ -369,7 +369,7 @@ LARGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("build", LARGE)
 @pytest.mark.parametrize("how", ["interpreted", "native", "cuda"])
 def test_many_work_items(build, how):

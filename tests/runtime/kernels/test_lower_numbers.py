@@ -76,6 +76,7 @@ def test_kernels_that_differ_in_numbers_are_one(shape):
     np.testing.assert_array_equal(found[-1], expected)
 
 
+@pytest.mark.slow
 def test_small_kernels_that_differ_in_numbers_become_one():
     """Functions that are long in code are in small groups, which hold few numbers each."""
     n = 300

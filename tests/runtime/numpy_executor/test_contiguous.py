@@ -41,6 +41,7 @@ def lying(rng: np.random.Generator, dtype: Any) -> Any:
     return view
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seed", range(2))
 def test_any_array(small, dtype, seed):

@@ -129,6 +129,7 @@ def test_sums_have_the_same_bits(what, shape):
         check(plan, [feed], [laid(rng, feed)])
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("axes", [(2, 3), (0, 2, 3), (1,), (3,), (0, 1)])
 def test_channels_last(axes):
     rng = np.random.default_rng(5)

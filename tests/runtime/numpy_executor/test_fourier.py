@@ -56,7 +56,7 @@ def wide(x: Any) -> Any:
     return x.astype(np.clongdouble if x.dtype == np.complex128 else np.complex128)
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("dtype", COMPLEX)
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_lengths_as_they_come(dtype):
         assert error(transformed(x, gf.fft.fft), np.fft.fft(wide(x))) < BOUND[dtype]
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("dtype", COMPLEX)
 @pytest.mark.parametrize(
     ("shape", "axis"),
@@ -149,6 +149,7 @@ def test_gradients_are_native_too():
     assert error(found, wanted) < 1e-5
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", COMPLEX)
 @pytest.mark.parametrize("shape", [(2, 32768), (3, 60000), (1, 1 << 17)])
 def test_long_rows(dtype, shape):

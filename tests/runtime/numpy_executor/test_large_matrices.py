@@ -112,6 +112,7 @@ def test_a_triangle_with_a_zero_is_refused(rng):
             plan(bad)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", [(), (1,), (3,)], ids=str)
 def test_cholesky(lead, dtype, rng):

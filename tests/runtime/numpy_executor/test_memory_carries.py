@@ -144,6 +144,7 @@ def _tuple(made: Any, number: Any) -> tuple[Any, ...]:
     return (number, *made) if isinstance(made, tuple) else (number, made)
 
 
+@pytest.mark.slow
 def test_random_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(12):
         rng = np.random.default_rng(seed)

@@ -34,7 +34,7 @@ def checked(function: Callable[..., Any], *arrays: Any, symbolic: bool = False) 
     return plan
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("rows", [1, 7, 15, 16, 17, 67, 300])

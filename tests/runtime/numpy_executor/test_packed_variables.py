@@ -113,7 +113,7 @@ SCALES = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 33])
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("transposed", [False, True])

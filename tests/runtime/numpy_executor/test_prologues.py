@@ -281,7 +281,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize(("size", "dtype"), RIGHT, ids=str)
 @pytest.mark.parametrize("way", WHERE)
 def test_right_operands(monkeypatch, rng, size, dtype, way):

@@ -30,6 +30,7 @@ def sorted_ones(rng, size, dtype):
     return np.sort(values).astype(numpy)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_any_dtype(rng, dtype, side):

@@ -25,7 +25,7 @@ def native(monkeypatch):
     monkeypatch.setenv("GRAPHFW_VERIFY", "each")  # no random sample is positive definite
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 def test_inverses_and_solutions(lead, dtype, rng):
@@ -43,7 +43,7 @@ def test_inverses_and_solutions(lead, dtype, rng):
             np.testing.assert_allclose(a @ y, b, **tolerance(dtype))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 def test_triangles(lead, dtype, rng):
