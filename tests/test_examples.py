@@ -132,6 +132,7 @@ def test_an_op_with_native_code_is_two_files():
     assert found == {"moving_average.py", "native.py"}
 
 
+@pytest.mark.slow
 def test_extras_bring_native_code_that_is_found_by_its_op(extras: Path, tmp_path: Path):
     """By the entry point alone: nothing imports the module."""
     script = """

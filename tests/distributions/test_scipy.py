@@ -65,6 +65,7 @@ def test_cdf(name: str) -> None:
     np.testing.assert_allclose(got, case.exact().cdf(x), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_icdf(name: str) -> None:
     case = CONTINUOUS[name]

@@ -19,6 +19,7 @@ def codes(dtype: DType) -> np.ndarray:
     return np.arange(256, dtype=np.uint8).view(dtype.dtype)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", STORAGE, ids=str)
 def test_every_code_survives(dtype):
     with gf.Graph() as graph:

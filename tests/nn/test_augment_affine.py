@@ -155,6 +155,7 @@ def test_gradients(rng, mode):
     check_gradients(y, [x], rng)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("shape", [(0, 3, 4, 5), (3, 4, 5), (2, 2, 3, 1, 1), (2, 0, 4, 5)])
 def test_empty_and_other_batches(shape):
     (got,) = run(np.ones(shape, np.float32), degrees=10)

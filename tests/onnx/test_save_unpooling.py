@@ -14,7 +14,7 @@ def kinds(path):
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize(
     ("shape", "how"),
     [

@@ -96,6 +96,7 @@ def test_incomplete_beta_of_small_parameters(run: Any, rng: np.random.Generator)
             assert abs(mpmath.mpf(float(got)) - exact) <= 200 * EPS * exact + 5e-324, (p, q, at)
 
 
+@pytest.mark.slow
 def test_compiled_code_is_the_reference_everywhere(rng: np.random.Generator) -> None:
     """Elements of a vector end their loops at different times, and each as if it were alone."""
     sizes = np.concatenate(

@@ -115,6 +115,7 @@ def compiled(name: str) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("name", "exact", "dtype", "limit"),
     [

@@ -171,7 +171,7 @@ SHARED = [loop_of_long_iterations, sum_of_all, products, convolutions]
 """Whose work items several threads compute."""
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize(
     ("job", "threads"),
     [*[(job, 1) for job in JOBS], *[(job, 2) for job in SHARED]],

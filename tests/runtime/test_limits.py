@@ -162,6 +162,7 @@ def test_without_symbolic_dims_the_fix_is_another():
             session.run(y, {x: np.ones(1000, np.float32)})
 
 
+@pytest.mark.slow
 def test_a_limit_that_nobody_keeps_is_an_error(monkeypatch):
     with gf.Graph() as g:
         x = gf.placeholder((3,), name="x")

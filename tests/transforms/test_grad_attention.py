@@ -135,7 +135,7 @@ def test_values(expression: str, rng: np.random.Generator, monkeypatch: pytest.M
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("expression", FORMS)
 @pytest.mark.parametrize("order", [0, 1])
 def test_it_is_one_op(expression: str, order: int) -> None:

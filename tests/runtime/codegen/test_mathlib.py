@@ -150,7 +150,7 @@ def spacing(x: Array, dtype: DType) -> Array:
     return np.ldexp(1.0, np.maximum(np.frexp(x)[1] - digits, least))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @both
 @every
 def test_errors_are_within_the_bounds(name: str, dtype: DType) -> None:

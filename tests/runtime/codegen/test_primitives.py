@@ -56,7 +56,7 @@ def accepts(name, dtype):
     }[PRIMITIVES[name].accepts]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("target", [host(), BASE, CUDA], ids=lambda target: target.name)
 @pytest.mark.parametrize("dtype", WIDE, ids=str)
 def test_instructions(dtype, target, rng):

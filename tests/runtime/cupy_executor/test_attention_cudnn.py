@@ -131,6 +131,7 @@ def test_sums_of_shared_heads_that_float16_can_not_hold(precision, library, sess
     assert ran == (BOTH if precision == "mixed-bf16" else BOTH[:1])
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(("room", "slices"), [(6, 1), (3, 2), (2, 6), (1, 6), (0, 0)], ids=str)
 def test_gradients_in_slices(room, slices, library, check, monkeypatch):
     """It is made for some heads at a time where all would take too much memory.
@@ -161,6 +162,7 @@ def test_what_nobody_reads_is_not_computed(check):
     assert ran == [*BOTH, "sdpa"]
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("reads", ["k", "v", "both", "neither"])
 def test_gradients_of_what_heads_share(reads, check):
     """They are added up with the rest, unless each is wanted."""

@@ -111,7 +111,7 @@ ENDINGS = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("name", ENDINGS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_follows(dtype, name, library, session, rng):

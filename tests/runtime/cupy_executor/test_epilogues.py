@@ -63,7 +63,7 @@ MADE = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("dtype", [gf.float32, gf.float16, gf.bfloat16], ids=str)
 @pytest.mark.parametrize("refused", [False, True], ids=["taken", "refused"])
 @pytest.mark.parametrize("how", MADE)

@@ -277,6 +277,7 @@ def test_known_sizes_need_one_variant_of_each_kernel(fake):
     assert len(fake.compiled) == 2
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("width", "dtype"),
     [("m", "float32"), (8, "bfloat16"), (20, "float32"), (1026, "bfloat16"), (40000, "float32")],

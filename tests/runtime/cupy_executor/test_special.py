@@ -54,6 +54,7 @@ def test_sums_of_any_dtype(fake, rng, dtype):
     check(IndexAdd(0), problem(rng, (5, 3), dtype), ("transposed", "flipped"))
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values_of_any_dtype(fake, rng, dtype):
     check(IndexSet(0), problem(rng, dtype=dtype))
@@ -64,7 +65,7 @@ def test_indices_of_any_dtype(fake, rng, index):
     check(IndexAdd(0), problem(rng, (7, 3), index=index))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize(
     ("shape", "count", "variant"),
     [

@@ -70,6 +70,7 @@ def moved_about(rng):
     return g, x, fetches
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("turn", range(6))
 def test_variables_that_take_each_others_contents(fake, session, rng, turn):
     g, x, fetches = moved_about(rng)

@@ -120,7 +120,7 @@ def natively(session, outputs, feeds):
     return "outside of native code" not in report and "Python makes" not in report
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("layout", ["dense", "transposed", "strided", "reversed"])
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (3, 5), (17, 33), (130, 257)], ids=str)

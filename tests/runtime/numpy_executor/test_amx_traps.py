@@ -57,6 +57,7 @@ def config(changes=(), tiles=8):
     return memory.tobytes()
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     ("code", "changes", "message"),
     [

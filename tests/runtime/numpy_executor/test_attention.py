@@ -157,7 +157,7 @@ def test_mask_with_any_strides(rng: np.random.Generator) -> None:
     check(False, None, (*operands(rng, (70, 300, 16, 20)), mask))
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [

@@ -250,6 +250,7 @@ def test_any_changes_of_several_carries(seed):
     checked(function, *rng.integers(-3, 4, (count, SIZE)).astype(np.float64))
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(50_000,), (40_000, 3), (3, 20_000), (300, 70)])
 def test_large_arrays_of_which_little_changes(shape, dtype):

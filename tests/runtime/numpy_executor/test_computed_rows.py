@@ -47,6 +47,7 @@ SCALES = {
 }
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(rng, dtype):
     k, n, transposed = 69, 45, DTYPES.index(dtype) % 2

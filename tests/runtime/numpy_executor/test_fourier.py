@@ -184,6 +184,7 @@ def test_batches_without_size():
     assert "outside of native code" not in plan.explain((5, 3, 7, 256))
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(
     "cut",
     [

@@ -44,7 +44,7 @@ def check(x: Any, axis: int, descending: bool, **how: Any) -> None:
     same(np.asarray(plan(x)), ordered)
 
 
-@pytest.mark.exhaustive(every=3)
+@pytest.mark.exhaustive(every=6)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lines_are_those_of_stable_sorts(rng, dtype, descending):

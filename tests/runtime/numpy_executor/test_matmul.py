@@ -54,6 +54,7 @@ def test_sizes_around_the_tiles(dtype, transposed_a, transposed_b, fixed_b, rng)
         assert_product(product(a, b, fixed_b=fixed_b), a, b)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
 def test_every_shape_with_unknown_sizes(transposed_a, transposed_b, rng):
     """The code for unknown sizes is one; so all sizes can be run with it."""
@@ -362,7 +363,7 @@ def gated(dtype: DType, width: int, rows: int) -> tuple[Kernel, tuple[DimLike, .
     return kernel, (rows, width, -1, width, -1, -1)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def half(name: str) -> np.dtype:
     return as_dtype(name).dtype
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("fixed_b", [False, True])
 @pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)
 @pytest.mark.parametrize(("dtype", "pairs"), WAYS)

@@ -53,7 +53,7 @@ def error(got: Array, a: Array, b: Array) -> Array:
         return np.nan_to_num(np.abs(got - a @ b) / (np.abs(a) @ np.abs(b)))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("fixed_b", [False, True])
 @pytest.mark.parametrize(("transposed_a", "transposed_b"), LAYOUTS)

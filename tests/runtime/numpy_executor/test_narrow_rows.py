@@ -85,7 +85,7 @@ def test_gradients(rng):
     checked(function, x, y, z)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("rows", [1, 15, 67, 300])

@@ -72,7 +72,7 @@ def agree(monkeypatch, g, y, left, feeds, *, is_fused=True, is_exact=True, rtol=
 SIZES = [(1, 2, 3), (2, 7, 5), (5, 3, 1), (33, 64, 17), (300, 129, 31), (261, 40, 64), (3, 600, 9)]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.exhaustive(every=2)
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_sizes_and_dtypes(monkeypatch, rng, m, k, n, dtype):

@@ -42,6 +42,7 @@ def check(a, factors, mode="reduced"):
         np.testing.assert_allclose(one, other, strict=True, **tolerance)
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 @pytest.mark.parametrize("lead", LEADS, ids=str)

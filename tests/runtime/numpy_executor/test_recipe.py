@@ -413,6 +413,7 @@ print(type(plan._run).__name__, "graphfw.runtime.kernels.lower" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_the_next_process_needs_no_compiler(kept):
     environment = {**os.environ, "GRAPHFW_CACHE": str(kept)}
 

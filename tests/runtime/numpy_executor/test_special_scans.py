@@ -48,7 +48,7 @@ def test_any_axis(rng, cls, axis, layout):
         same(computed(op, arrays, (layout,)), op.eval(np, *arrays))
 
 
-@pytest.mark.exhaustive(every=2)
+@pytest.mark.exhaustive(every=4)
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("cls", OPS)
 def test_any_dtype(rng, cls, dtype):

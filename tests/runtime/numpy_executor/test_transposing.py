@@ -101,6 +101,7 @@ def test_squares_in_registers(form):
     ]
 
 
+@pytest.mark.exhaustive(every=3)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(300, 3), (9, 70), (17, 130), (33, 257), (100, 8), (700, 33)])
 def test_rows_of_what_is_dense_along_rows(rng, shape, dtype):
