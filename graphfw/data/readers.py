@@ -94,7 +94,7 @@ def _is_sequence(dataset: Any) -> bool:
 
 
 def _begin(position: Any) -> int:
-    """Return how many batches are before a position."""
+    """Return the number of batches before a position."""
     if position is None:
         return 0
     number = position.get("batches") if isinstance(position, Mapping) else None

@@ -182,7 +182,7 @@ class Geometric(_OfChance):
 
 
 def checked_count(what: str, count: Any) -> DimLike:
-    """Return how many draws there are, as an int or a dim.
+    """Return the number of draws, as an int or a dim.
 
     Raises:
         ArgumentError: It is neither, or negative.

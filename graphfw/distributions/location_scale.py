@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from typing import ClassVar
 
@@ -82,11 +83,13 @@ class _LocationScale(Distribution):
     def _std(self) -> Tensor:
         return math.sqrt(self._standard_variance) * self.scale
 
+    @abc.abstractmethod
     def _standard_draw(self, dims: Shape, path: Stream) -> Tensor:
-        raise NotImplementedError
+        """Return draws of the standard distribution: loc is 0 and scale 1."""
 
+    @abc.abstractmethod
     def _standard_log_prob(self, z: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Return the logarithm of the standard density at z."""
 
     def _standard_cdf(self, z: Tensor) -> Tensor:
         raise self._missing("cdf")
@@ -94,8 +97,9 @@ class _LocationScale(Distribution):
     def _standard_icdf(self, p: Tensor) -> Tensor:
         raise self._missing("icdf")
 
+    @abc.abstractmethod
     def _standard_entropy(self) -> Tensor | float:
-        raise NotImplementedError
+        """Return the entropy of the standard distribution."""
 
 
 class Normal(_LocationScale):

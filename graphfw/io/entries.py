@@ -54,7 +54,7 @@ class EntryChoice:
     ignore: tuple[str, ...] = ()
 
     def chosen(self, names: Collection[str], source: str) -> set[str]:
-        """Return those names that are chosen.
+        """Return the chosen names.
 
         Args:
             names: All names, of the entries and of what they are for.

@@ -59,7 +59,7 @@ class ModuleInterface(Protocol):
         """Return all variables in it by name."""
 
     def _held_variables(self) -> Sequence[tuple[str, Variable]]:
-        """Return those of them that are made."""
+        """Return the variables that have been made, by name."""
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return PyTorch's names and arrays as it has them."""

@@ -125,7 +125,7 @@ class _Table:
         return name
 
     def depth(self, name: str) -> int:
-        """Return how many components the begin has that counts for a name."""
+        """Return the number of components of the begin that counts for a name."""
         fitting = (row for row in self._rows if row.pattern.fullmatch(name))
         return max((_components(row.begin) for row in fitting), default=0)
 

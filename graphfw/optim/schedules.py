@@ -194,7 +194,7 @@ def cosine_restarts(
     demand(growth >= 1, message, fix="use growth=2 for cosines that get longer")
 
     def start(cycle: Tensor) -> Tensor:
-        """Return how many updates come before a cosine."""
+        """Return the number of updates before a cosine."""
         if growth == 1:
             return cycle * steps
         before: Tensor = steps * (F.pow(float(growth), cycle) - 1) / (growth - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ Initial: TypeAlias = float | tuple[float, Shape]
 """The number that a slot begins with; with a shape, where that is not the parameter's."""
 
 
-class OptimizerState:
+class OptimizerState(abc.ABC):
     """The variables that an optimiser keeps in a graph, named after it."""
 
     def __init__(self, graph: Graph, name: str) -> None:
@@ -26,9 +27,9 @@ class OptimizerState:
         self.name = graph.unique(ambient.join_scope(ambient.current_scope.get(), name))
 
     @property
+    @abc.abstractmethod
     def variables(self) -> list[Variable]:
         """All of them."""
-        raise NotImplementedError
 
     def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
         made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)

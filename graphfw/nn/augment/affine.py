@@ -101,7 +101,7 @@ def random_affine(
 
 
 def _shifts(given: Sequence[float]) -> tuple[float, float]:
-    """Return how far images are shifted at most, across and down."""
+    """Return the largest shifts of images, across and down."""
     fits = isinstance(given, (list, tuple)) and len(given) == 2 and all(map(is_number, given))
     fits = fits and all([0 <= share <= 1 for share in given])
     message = f"random_affine: translate={given!r} must be two shares, from 0 to 1"

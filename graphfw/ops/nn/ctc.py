@@ -162,7 +162,7 @@ def _check(name: str, scores: Tensor, labels: Tensor, blank: int) -> None:
 def _lengths(
     name: str, label: str, lengths: TensorLike | None, batch: Shape, most: DimLike
 ) -> Tensor:
-    """Return how much of each sequence is no padding: [*B] of int64, from 0 to the most."""
+    """Return the lengths of sequences without padding: int64 [*B], from 0 to the most."""
     if lengths is None:
         return F.broadcast_to(as_tensor(most, int64), batch)
     given = as_tensor(lengths)
