@@ -87,6 +87,7 @@ from graphfw.ir.dtype import (
 )
 from graphfw.ir.dtype import bool_ as bool
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.model_graph import set_seed
 from graphfw.ir.modes import FunctionMode
 from graphfw.ir.op import Op
 from graphfw.ir.parser import parse
@@ -248,6 +249,7 @@ __all__ = [
     "reset_default_executor",
     "set_default_dtype",
     "set_default_executor",
+    "set_seed",
     "special",
     "tensordot",
     "to_numpy",

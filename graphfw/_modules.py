@@ -20,6 +20,6 @@ with without_collection():
         "nn",
         "optim",
         "special",
-        "runtime.functions",
+        "runtime.model_sessions",
     ):
         import_module(f"graphfw.{_name}")

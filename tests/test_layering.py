@@ -119,6 +119,7 @@ RECURSIVE = {
             "evaluation",
             "functions",
             "graph",
+            "model_graph",
             "numpy_calls",
             "operators",
             "pickled",

@@ -201,8 +201,10 @@ write session.restore(path), or gf.onnx.load(path)
     from_file deserialize loadtxt genfromtxt fromfile fromregex
 write session.save(path), or gf.onnx.save
     save savez savez_compressed savetxt PyTorchFileWriter serialize serialization storage
+set it for layers outside of graphs: gf.set_seed(…); else it is the session's: gf.Session(g, seed=…)
+    manual_seed
 the seed is the session's: gf.Session(g, seed=…)
-    manual_seed seed initial_seed get_rng_state set_rng_state Generator default_generator
+    seed initial_seed get_rng_state set_rng_state Generator default_generator
     thread_safe_generator PRNGKey key quasirandom default_rng get_state set_state RandomState
     SeedSequence BitGenerator MT19937 PCG64 PCG64DXSM Philox SFC64
 the session chooses the machine: gf.Session(g, executor=…)

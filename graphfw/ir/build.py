@@ -117,6 +117,9 @@ def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
         return _adopted(tensor, graph)
     operand = concrete.describe("x", tensor)
     if graph.is_ambient:
+        contents = owner.contents_of(tensor)
+        if contents is not None:
+            return constant(contents)
         raise GraphError(
             f"{what}: this line makes a node outside the graph that its operand belongs to",
             operands=[operand],
@@ -126,7 +129,7 @@ def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
         f"{what}: its operand belongs to another graph than the one that is open",
         operands=[operand],
         why=owners(owner, graph),
-        fix="build both in one graph, or feed the value of one to a placeholder of the other",
+        fix=owner.elsewhere,
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfw.errors import (
-    ArgumentError,
     GraphError,
     GraphErrors,
     GraphfwError,
@@ -24,7 +23,9 @@ from graphfw.ir import ambient, concrete, pickled, printer, unknown, views
 from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.functions import F
+from graphfw.ir.literal import Array
 from graphfw.ir.op import MEASURES, Op
+from graphfw.ir.opset import OPSET, checked_opset
 from graphfw.ir.scopes import Scoped
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
@@ -36,15 +37,6 @@ if TYPE_CHECKING:
 
     from graphfw.ir.training_modes import TrainingModes
     from graphfw.ir.variable import Update, Variable
-
-OPSET = 2
-"""The newest opset: the version of what the public functions mean, which each graph states.
-
-An op never changes what it computes. Where a function comes to mean something else, it makes other
-nodes in graphs of the newer opset, and the old ones in those of the older. So a node says all about
-itself, and nothing that handles nodes needs the opset: passes, gradients, executors, copies.
-"""
-
 
 innermost_graph: Scoped[Graph | None] = Scoped("graph", None)
 """The graph of the innermost `with` block that is open here, or None."""
@@ -83,6 +75,8 @@ class Graph(Answering):
     is_ambient = False
     what = "graph"
     """The name of the construct it is the body of, as errors name it."""
+    elsewhere = "build both in one graph, or feed the value of one to a placeholder of the other"
+    """The fix where a tensor of it is used in another graph."""
     modes: TrainingModes | None = None
     """The record of the modules that are called, in a graph that a function is built into."""
 
@@ -91,7 +85,7 @@ class Graph(Answering):
         self, name: str = "", *, opset: int | None = None, collect_errors: bool = False
     ) -> None:
         self.name = name
-        self.opset = OPSET if opset is None else _checked_opset(opset)
+        self.opset = OPSET if opset is None else checked_opset(opset)
         self.nodes: list[Node] = []
         self.outputs: tuple[Tensor, ...] = ()
         self.metadata: dict[str, str] = {}
@@ -290,6 +284,11 @@ class Graph(Answering):
         del other
         return False
 
+    def contents_of(self, tensor: Tensor) -> Array | None:
+        """Return the contents of a variable that has some outside of sessions, read-only."""
+        del tensor
+        return None
+
     def fresh_symbol(self, hint: str) -> Dim:
         """Return a symbolic dim that no other placeholder has."""
         return symbol(self.unique(f"_{hint}"))
@@ -417,15 +416,6 @@ class Graph(Answering):
         return f"<Graph{title}: {size}>"
 
 
-def _checked_opset(opset: object) -> int:
-    if type(opset) is int and 1 <= opset <= OPSET:
-        return opset
-    raise ArgumentError(
-        f"Graph: opset={opset!r} is not an int from 1 to {OPSET}",
-        fix=f"leave it out for the newest, {OPSET}",
-    )
-
-
 class _AmbientGraph(Graph):
     """The graph of tensors outside any `with`. It keeps no list, so dropped tensors are freed."""
 
@@ -491,6 +481,7 @@ def open_graph(what: str) -> Graph:
     if graph.is_ambient:
         raise GraphError(
             f"{what} belongs to a graph, and none is open here",
-            fix=f"make it inside `with graphfw.Graph() as g:` ({what} outlives the block)",
+            fix=f"make it inside `with graphfw.Graph() as g:` ({what} outlives the block), or in a "
+            "function with @graphfw.function above it",
         )
     return graph

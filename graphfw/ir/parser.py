@@ -17,9 +17,10 @@ from graphfw.ir.body import Body
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, as_dtype
 from graphfw.ir.fields import op_of, refuse_unknown
-from graphfw.ir.graph import OPSET, Graph
+from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array, Literal
 from graphfw.ir.op import RANDOM, Op
+from graphfw.ir.opset import OPSET
 from graphfw.ir.shape import Requirement
 from graphfw.ir.sources import ConstantOp, Placeholder
 from graphfw.ir.syntax import (

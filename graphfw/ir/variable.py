@@ -16,8 +16,9 @@ from graphfw.ir.arrays import to_array
 from graphfw.ir.dim import Dim
 from graphfw.ir.dtype import DType, DTypeLike, as_dtype
 from graphfw.ir.functions import F
-from graphfw.ir.graph import Graph, current_graph, open_graph
+from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.literal import Array
+from graphfw.ir.model_graph import ModelGraph, Origin, new_origin, variable_graph
 from graphfw.ir.op import SOURCE
 from graphfw.ir.shape import int_or_none
 from graphfw.ir.shared_ops import shared
@@ -58,7 +59,8 @@ class Variable(Tensor):
     """A value that lives in the session from run to run: a weight, a counter, a running mean.
 
     It is a tensor: use it in expressions. Every read in a run sees the contents at the run's start;
-    `gf.update` gives it new contents at the run's end.
+    `gf.update` gives it new contents at the run's end. One that is made outside of any graph has
+    its contents in a session of its own: `v.numpy()` returns them, `v.assign` replaces them.
 
     Args:
         initial: An array, a constant tensor, or an initialiser that is called with shape and dtype;
@@ -70,7 +72,7 @@ class Variable(Tensor):
             NumPy makes unasked: they become the default dtype, as initialisers do.
 
     Raises:
-        GraphError: No graph is open, or the name is taken, or `initial` depends on a placeholder
+        GraphError: The name is taken, or `initial` depends on a placeholder
             or a variable.
         ArgumentError: `shape` is missing with an initialiser or None; the name begins with
             "session/", or is no string.
@@ -87,11 +89,17 @@ class Variable(Tensor):
     1
     """
 
-    __slots__ = ("_namer", "initial", "is_transposed", "trainable")
+    __slots__ = ("_namer", "initial", "is_named", "is_transposed", "origin", "trainable")
 
     _namer: Callable[[], str]
 
     initial: Array | Tensor | Initializer | None
+
+    is_named: bool
+    """Whether its name was given by `name=`, and not made from a layer or the scope."""
+
+    origin: Origin | None
+    """The seed and the key of its initial contents, where these don't follow from its name."""
 
     is_transposed: bool
     """Whether it is a layer's, and PyTorch's layer has the transposed matrix."""
@@ -107,7 +115,8 @@ class Variable(Tensor):
         dtype: DTypeLike | None = None,
     ) -> None:
         given: Array | Tensor | Initializer | None
-        graph = open_graph("a Variable")
+        is_outside = current_graph().is_ambient
+        graph = variable_graph()
         loc = graph.provenance or capture(ambient.current_scope.get())
         resolved = None if dtype is None else as_dtype(dtype)
         if isinstance(initial, Tensor):
@@ -148,7 +157,9 @@ class Variable(Tensor):
         # Quickly, for these attributes exist: see `Tensor.__setattr__`.
         _set(self, "initial", given)
         _set(self, "trainable", trainable)
+        _set(self, "is_named", name is not None)
         _set(self, "is_transposed", False)
+        _set(self, "origin", new_origin() if is_outside else None)
         _set(self, "_namer", full.__str__)  # fewer objects than a function takes
         node = Node(shared(VariableOp, kind.shape, kind.dtype), (), (kind,), loc, "", graph)
         super().__init__(node)
@@ -165,16 +176,18 @@ class Variable(Tensor):
     def rename(self, namer: Callable[[], str]) -> None:
         """Take the name from now on from a function: a layer's path is known only later."""
         _set(self, "_namer", namer)
+        _set(self, "is_named", False)
         self.node.graph._name_variable(self)
 
     def _own_state(self) -> Any:
-        """Return the initial value, whether optimisers change it, its layout, and the name."""
-        return self.initial, self.trainable, self.is_transposed, self.name
+        """Return the initial value, whether optimisers change it, its layout, …, and the name."""
+        own = self.initial, self.trainable, self.is_transposed, self.is_named, self.origin
+        return *own, self.name
 
     def _restore(self, node: Node, index: int, state: Any) -> None:
         """Become the output of a node again, with what `_own_state` returned."""
         super()._restore(node, index, state)
-        self.initial, self.trainable, self.is_transposed, name = state
+        self.initial, self.trainable, self.is_transposed, self.is_named, self.origin, name = state
         if isinstance(self.initial, np.ndarray):
             self.initial.flags.writeable = False
         self._namer = lambda: name
@@ -193,9 +206,45 @@ class Variable(Tensor):
         made.is_transposed = self.is_transposed
         return made
 
+    @explained
+    def assign(self, value: Any) -> None:
+        """Replace the contents of a variable that was made outside of any graph.
+
+        Args:
+            value: An array of the variable's shape; dtypes convert as those of feeds.
+
+        Raises:
+            ShapeError, DTypeError: It does not fit.
+            GraphError: The variable is one of a graph, or a graph is being built.
+
+        >>> import graphfw as gf
+        >>> count = gf.Variable([1.0, 2.0])
+        >>> count.assign([3.0, 4.0])
+        >>> count.numpy()
+        array([3., 4.], dtype=float32)
+        """
+        graph = self.node.graph
+        if not current_graph().is_ambient:
+            raise GraphError(
+                f'"{self.name}" is assigned to while a graph is built',
+                operands=[concrete.describe("variable", self)],
+                fix="write gf.update(variable, value), which each run does",
+            )
+        if not isinstance(graph, ModelGraph):
+            raise GraphError(
+                f'"{self.name}" has its contents in sessions',
+                operands=[concrete.describe("variable", self)],
+                fix="write session[variable] = value",
+            )
+        graph.session[self] = value
+
     def __repr__(self) -> str:
         kind = "" if self.trainable else ", trainable=False"
-        return f'<Variable "{self.name}" {self.type}{kind}>'
+        text = f'<Variable "{self.name}" {self.type}{kind}'
+        contents = self.node.graph.contents_of(self)
+        if contents is None:
+            return f"{text}>"
+        return f"{text}\n{np.array2string(contents, separator=', ')}>"
 
 
 def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:

@@ -14,6 +14,7 @@ from graphfw.ir.graph import Graph, current_graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.loc import capture
+from graphfw.nn import outside
 from graphfw.nn.checks import called
 from graphfw.nn.deferred import make_deferred
 from graphfw.nn.hooks import hooked
@@ -23,6 +24,8 @@ from graphfw.utils import nest
 
 def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the result of a module's `forward`: see `Module.__call__`."""
+    if current_graph().is_ambient and outside.is_run(module, args, kwargs):
+        return outside.run(module, args, kwargs)
     path = module.path
     outer = ambient.outer_scope.get()
     prefix = ambient.current_scope.get() if outer is None else outer

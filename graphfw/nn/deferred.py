@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from graphfw.errors import ArgumentError, GraphError, UnknownNameError
-from graphfw.ir.graph import current_graph, open_graph
+from graphfw.ir.graph import current_graph
+from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.owners import owners
 from graphfw.nn.interface import DeferredVariables as DeferredVariables
 from graphfw.nn.interface import ModuleInterface
@@ -28,7 +30,6 @@ def make_or_wait(module: ModuleInterface, argument: str, size: Any, *options: An
         options: The layer's other arguments for its variables.
     """
     if size is None:
-        open_graph("a Variable")
         vars(module)["_deferred"] = DeferredVariables(argument, options)
     else:
         module._make(*options)
@@ -48,7 +49,7 @@ def make_deferred(
     """
     name, argument = type(module).__name__, deferred.argument
     own, here = module._names.graph.root, current_graph().root
-    if here is not own and not here.succeeds(own):
+    if not isinstance(own, ModelGraph) and here is not own and not here.succeeds(own):
         raise GraphError(
             f"{name}: its first call finds {argument} and makes its variables, and is not in its "
             "graph",
@@ -58,7 +59,8 @@ def make_deferred(
     held = dict(module._held_variables())
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     module._find_size(next(iter(given.values()), None))
-    module._make(*deferred.options)
+    with own if isinstance(own, ModelGraph) else nullcontext():
+        module._make(*deferred.options)
     vars(module)["_deferred"] = None
     now = dict(module._held_variables())
     for attribute, variable in held.items():

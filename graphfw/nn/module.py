@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient
-from graphfw.ir.graph import current_graph
+from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.model_graph import ModelGraph, joined, variable_graph
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
@@ -23,8 +24,8 @@ from graphfw.ops.composed import callback
 
 M = TypeVar("M", bound="Module")
 
-_POSITION = ("_parent", "_attribute", "_is_named", "_names")
-"""The attributes that say where a module stands."""
+_OWN = ("_parent", "_attribute", "_is_named", "_names", "_function")
+"""The attributes that say where a module stands, and what runs it outside of graphs."""
 
 _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no submodules
 
@@ -39,7 +40,8 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
     `forward` with `path` as the name scope; it may be called any number of times, with the same
     variables.
 
-    Make and call modules inside `with graph:`.
+    Make and call modules inside `with graph:`, where calls add nodes. Outside of any graph a module
+    is called with arrays, returns arrays, and has its weights in itself: see `docs/outside.md`.
 
     Args:
         name: What to call the module instead of by its class, until it is part of another.
@@ -91,7 +93,7 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
             _parent=None,
             _attribute="",
             _is_named=False,
-            _names=names_of(current_graph()),
+            _names=names_of(variable_graph()),
         )
         self._become_root()
         return self
@@ -139,7 +141,7 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
             return copied
         copied = memo[id(self)] = type(self).__new__(type(self))
         for name, value in vars(self).items():
-            if name not in _POSITION:
+            if name not in _OWN:
                 copied.__dict__[name] = copy.deepcopy(value, memo)
         for name, child in copied._children.items():
             own = self._children[name]
@@ -154,7 +156,8 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
 
     def __getstate__(self) -> dict[str, Any]:
         named = [n for n, v in self._variables.items() if v.name == f"{self.path}.{n}"]
-        return {**vars(self), "_names": self._names.graph, "_named": named}
+        state = {name: value for name, value in vars(self).items() if name != "_function"}
+        return {**state, "_names": self._names.graph, "_named": named}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         named = state.pop("_named")
@@ -226,11 +229,13 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
             return
         if not isinstance(value, Variable):
             self._refuse_cycle(name, value)
+            self._join(value._names.graph)
             self._variables.pop(name, None)
             self._children[name] = value  # where the one before stood: the order matters to some
             if value._parent is None:
                 value._attach(self, name)
         else:
+            self._join(value.graph)
             self._children.pop(name, None)
             self._variables[name] = value
             self._own(name, value)
@@ -241,6 +246,12 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
         if id(variable) not in owned:
             owned.add(id(variable))
             variable.rename(AttributeName(self, name))
+
+    def _join(self, graph: Graph) -> None:
+        """Let what is made outside of graphs, and is part of one model, have one graph."""
+        own = self._names.graph
+        if isinstance(own, ModelGraph) and isinstance(graph, ModelGraph):
+            joined(own, graph)
 
     def _refuse_cycle(self, name: str, module: Module) -> None:
         if any(submodule is self for submodule in module.modules()):

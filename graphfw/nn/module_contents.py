@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from graphfw import io
 from graphfw.hints.calls import explained
@@ -23,13 +23,34 @@ if TYPE_CHECKING:
 class ModuleContents:
     """The base of `Module` that reads and writes the contents of variables."""
 
-    def state_dict(self: ModuleInterface, session: Session) -> dict[str, Any]:
-        """Return copies of the variables' contents, by names relative to this module."""
+    @property
+    def session(self: ModuleInterface) -> Session:
+        """The session of a module that was made outside of any graph.
+
+        Raises:
+            GraphError: It was made inside of `with graph:`, which may have several sessions.
+
+        >>> import graphfw as gf
+        >>> gf.nn.Linear(3, 2).session.executor.name
+        'numpy'
+        """
+        session: Session = states.own_session(self, f"{type(self).__name__}.session")
+        return session
+
+    def state_dict(self: ModuleInterface, session: Session | None = None) -> dict[str, Any]:
+        """Return copies of the variables' contents, by names relative to this module.
+
+        Args:
+            session: Where they live; not for a module that was made outside of any graph.
+        """
         own = dict(self.named_variables())
-        states.check_session(f"{type(self).__name__}.state_dict", session, own.values())
+        what = f"{type(self).__name__}.state_dict"
+        session = states.own_session(self, what) if session is None else session
+        states.check_session(what, session, own.values())
         contents = session.state_dict()
         return StateDict({name: contents[variable.name] for name, variable in own.items()})
 
+    @overload
     def load_state_dict(
         self: ModuleInterface,
         session: Session,
@@ -38,11 +59,30 @@ class ModuleContents:
         strict: bool = True,
         ignore_extra: bool = False,
         format: Literal["graphfw", "torch"] | None = None,
+    ) -> Any: ...
+    @overload
+    def load_state_dict(
+        self: ModuleInterface,
+        session: Mapping[str, Any],
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
+        format: Literal["graphfw", "torch"] | None = None,
+    ) -> Any: ...
+    def load_state_dict(
+        self: ModuleInterface,
+        session: Any,
+        state: Any = None,
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
+        format: Literal["graphfw", "torch"] | None = None,
     ) -> Any:
         """Replace the variables' contents, all at once, by arrays of their names in this module.
 
         Args:
-            session: Where they live.
+            session: Where they live; left out for a module that was made outside of any graph, as
+                in `model.load_state_dict(state)`.
             state: What `state_dict` returned, here or elsewhere, or a PyTorch module's state dict.
             strict: Whether missing and extra entries are errors; otherwise they are left out.
             ignore_extra: Whether extra entries are left out, and missing ones errors all the same.
@@ -59,6 +99,7 @@ class ModuleContents:
         """
         variables = dict(self.named_variables())
         what = f"{type(self).__name__}.load_state_dict"
+        session, state = states.placed(self, what, session, state)
         states.check_arguments(what, session, state)
         states.check_session(what, session, variables.values())
         state, of_torch = states.laid_out(what, self, state, format)
@@ -68,6 +109,7 @@ class ModuleContents:
         mismatch = session.load_state_dict(known, strict=False)
         return replace(mismatch, missing=missing, extra=extra)
 
+    @overload
     def load_pytorch(
         self: ModuleInterface,
         session: Session,
@@ -76,8 +118,28 @@ class ModuleContents:
         names: Names | None = None,
         strict: bool = True,
         ignore_extra: bool = False,
+    ) -> io.Mismatch: ...
+    @overload
+    def load_pytorch(
+        self: ModuleInterface,
+        session: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        names: Names | None = None,
+        strict: bool = True,
+        ignore_extra: bool = False,
+    ) -> io.Mismatch: ...
+    def load_pytorch(
+        self: ModuleInterface,
+        session: Any,
+        source: Any = None,
+        *,
+        names: Names | None = None,
+        strict: bool = True,
+        ignore_extra: bool = False,
     ) -> io.Mismatch:
         """Replace the variables' contents, all at once, by weights of PyTorch's.
+
+        `model.load_pytorch(source)` does it for a module that was made outside of any graph.
 
         Each layer converts the layouts of its own. Floats of fewer bits than the variable's become
         the variable's. Files are mapped into memory, and no code in them is run.
@@ -111,16 +173,33 @@ class ModuleContents:
         Mismatch(missing=(), extra=(), mismatched=())
         (3, 2)
         """
+        session, source = states.placed(
+            self, f"{type(self).__name__}.load_pytorch", session, source
+        )
         return weights.load_pytorch(self, session, source, names, strict, ignore_extra)
 
+    @overload
     def save_pytorch(
         self: ModuleInterface,
         session: Session,
         path: str | os.PathLike[str],
         *,
         names: Names | None = None,
+    ) -> None: ...
+    @overload
+    def save_pytorch(
+        self: ModuleInterface, session: str | os.PathLike[str], *, names: Names | None = None
+    ) -> None: ...
+    def save_pytorch(
+        self: ModuleInterface,
+        session: Any,
+        path: Any = None,
+        *,
+        names: Names | None = None,
     ) -> None:
         """Write the variables to a safetensors file with PyTorch's names and layouts.
+
+        `model.save_pytorch(path)` does it for a module that was made outside of any graph.
 
         In PyTorch, `theirs.load_state_dict(safetensors.torch.load_file(path))` takes it, strictly.
         The file is replaced in one step, as by `session.save`.
@@ -137,10 +216,17 @@ class ModuleContents:
             ArgumentError: A layer defines `from_torch` and no `to_torch`, or `names` has a wrong
                 row.
         """
+        session, path = states.placed(self, f"{type(self).__name__}.save_pytorch", session, path)
         weights.save_pytorch(self, session, path, names)
 
-    def save(self: ModuleInterface, session: Session, path: str | os.PathLike[str]) -> None:
+    @overload
+    def save(self: ModuleInterface, session: Session, path: str | os.PathLike[str]) -> None: ...
+    @overload
+    def save(self: ModuleInterface, session: str | os.PathLike[str]) -> None: ...
+    def save(self: ModuleInterface, session: Any, path: Any = None) -> None:
         """Write the variables to a file, by names relative to this module.
+
+        `model.save(path)` does it for a module that was made outside of any graph.
 
         The file has checksums, and is replaced in one step, as by `session.save`. It has nothing
         else: neither the optimiser's variables nor the step.
@@ -160,8 +246,10 @@ class ModuleContents:
         Mismatch(missing=(), extra=(), mismatched=())
         True
         """
+        session, path = states.placed(self, f"{type(self).__name__}.save", session, path)
         weights.save(self, session, path)
 
+    @overload
     def load(
         self: ModuleInterface,
         session: Session,
@@ -169,8 +257,26 @@ class ModuleContents:
         *,
         strict: bool = True,
         ignore_extra: bool = False,
+    ) -> io.Mismatch: ...
+    @overload
+    def load(
+        self: ModuleInterface,
+        session: str | os.PathLike[str],
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
+    ) -> io.Mismatch: ...
+    def load(
+        self: ModuleInterface,
+        session: Any,
+        path: Any = None,
+        *,
+        strict: bool = True,
+        ignore_extra: bool = False,
     ) -> io.Mismatch:
         """Replace the variables' contents, all at once, by those of a file that `save` wrote.
+
+        `model.load(path)` does it for a module that was made outside of any graph.
 
         Args:
             session: Where they live.
@@ -185,6 +291,7 @@ class ModuleContents:
             CheckpointError: The file can't be read, it is damaged or was not written by `save`, or
                 its entries don't match; they are listed, with near names, and nothing has changed.
         """
+        session, path = states.placed(self, f"{type(self).__name__}.load", session, path)
         return weights.load(self, session, path, strict, ignore_extra)
 
     def from_torch(self, state: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,17 @@ class ModuleNames:
         """Give a root module of a graph that was copied or unpickled the name that it has."""
         self._roots[name] = weakref.ref(module)
 
+    def move_to(self, names: ModuleNames) -> None:
+        """Give all modules names of another graph, which this one becomes a part of."""
+        for name, known in self._roots.items():
+            module = known()
+            if module is None:
+                continue
+            vars(module)["_attribute"] = names.take(module, name)
+            for one in module.modules():
+                vars(one)["_names"] = names
+        names.owned |= self.owned
+
     def free(self, name: str) -> None:
         """Take a name back, if it is one of a root module."""
         self._roots.pop(name, None)

@@ -8,16 +8,42 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
+from graphfw.errors import ArgumentError, CheckpointError, GraphError, a_type, did_you_mean
 from graphfw.ir.arrays import entry_array
 from graphfw.ir.dtype import as_dtype, bfloat16
 from graphfw.ir.literal import Array
+from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.state_dict import StateDict, is_torch_tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 
 _SHOWN = 6
+
+
+def own_session(module: ModuleInterface, what: str) -> Any:
+    """Return the session of a module that was made outside of any graph.
+
+    Raises:
+        GraphError: It was made in a graph.
+    """
+    graph = module._names.graph
+    variables = [variable for _, variable in module._held_variables()]
+    if variables:
+        graph = variables[0].graph
+    if isinstance(graph, ModelGraph):
+        return graph.session
+    raise GraphError(
+        f"{what}: the module is one of a graph, whose variables have their contents in sessions",
+        fix="pass the session first; a module that is made outside of any graph needs none",
+    )
+
+
+def placed(module: ModuleInterface, what: str, session: Any, value: Any) -> tuple[Any, Any]:
+    """Return the session and the value of a call, in which the session may have been left out."""
+    if value is not None or hasattr(session, "graph"):
+        return session, value
+    return own_session(module, what), session
 
 
 def check_arguments(what: str, session: Any, state: Any) -> None:

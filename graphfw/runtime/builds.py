@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from graphfw.errors import GraphError
 from graphfw.ir import ambient, concrete
 from graphfw.ir.graph import Graph
+from graphfw.ir.model_graph import ModelGraph, free_name, joined
 from graphfw.ir.op import EFFECT, PURE, nested
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update, Variable
+
+
+class MadeVariables:
+    """The variables in the session's graph that a function has made, by their names in builds."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Variable] = {}
+        self._pairs: list[tuple[Variable, Variable]] = []
+
+    def add(self, variable: Variable, twin: Variable) -> None:
+        """Note the variable that stands for one of a build."""
+        self._named[variable.name] = twin
+        self._pairs.append((variable, twin))
+
+    def get(self, name: str) -> Variable | None:
+        """Return the variable that stands for one of a name, or None."""
+        return self._named.get(name)
+
+    def all(self) -> set[Variable]:
+        """Return the variables."""
+        return set(self._named.values())
+
+    def renamed(self) -> None:
+        """Take note that layers, after which optimisers' variables are named, have other names."""
+        self._named = {variable.name: twin for variable, twin in self._pairs}
 
 
 class FunctionGraph(Graph):
@@ -26,24 +51,36 @@ class FunctionGraph(Graph):
         twins: What in the session's graph stands for variables of this one.
     """
 
-    def __init__(self, owner: object, name: str, main: Graph, made: Mapping[str, Variable]) -> None:
+    def __init__(self, owner: object, name: str, main: Graph, made: MadeVariables) -> None:
         super().__init__(name, opset=main.opset)
         self.modes: TrainingModes = TrainingModes()
         self._owner = owner
         self._main = main
-        own = set(made.values())
+        self._made = made
+        own = made.all()
         self.variables = [v for v in main.variables if v not in own]
         self._listed = set(self.variables)
         self.twins: dict[Variable, Variable] = {}
 
     def reads(self, tensor: Tensor) -> bool:
-        if tensor.graph is self._main:
+        if tensor.graph is self._main or self._joins(tensor):
             return True
         if not (isinstance(tensor, Variable) and self.succeeds(tensor.graph)):
             return False
         if tensor not in self._listed:
             self._listed.add(tensor)
             self.variables.append(tensor)
+        return True
+
+    def _joins(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is one of layers that were made outside, and join their graph."""
+        if not isinstance(self._main, ModelGraph) or not isinstance(tensor.graph, ModelGraph):
+            return False
+        self._main = joined(self._main, tensor.graph)
+        known = self._listed | self._made.all()
+        new = [v for v in self._main.variables if v not in known]
+        self._listed.update(new)
+        self.variables += new
         return True
 
     def succeeds(self, other: Graph) -> bool:
@@ -58,10 +95,10 @@ class Copies:
     Args:
         build: The build's graph.
         main: The session's graph.
-        made: The variables there that the function has made, by name; is added to.
+        made: The variables there that the function has made; is added to.
     """
 
-    def __init__(self, build: FunctionGraph, main: Graph, made: dict[str, Variable]) -> None:
+    def __init__(self, build: FunctionGraph, main: Graph, made: MadeVariables) -> None:
         self._build = build
         self._main = main
         self._made = made
@@ -117,7 +154,8 @@ class Copies:
             return variable
         twin = graph.twins.get(variable, self._made.get(variable.name))
         if twin is None:
-            twin = self._made[variable.name] = self._new(variable)
+            twin = self._new(variable)
+            self._made.add(variable, twin)
         elif twin.type != variable.type:
             raise GraphError(
                 f'the function makes a variable "{variable.name}" that is {twin.type} in one build '
@@ -134,7 +172,12 @@ class Copies:
         initial: Any = variable.initial
         dtype = None if isinstance(initial, Tensor) else variable.dtype
         shape = cast("tuple[int, ...]", variable.shape)  # those of variables are static
+        name = variable.name
+        if not variable.is_named:  # as those of an optimiser, which other functions may have, too
+            name = free_name(self._main, name)
         with self._main.located(variable.node.loc):
-            made = Variable(initial, variable.name, variable.trainable, shape=shape, dtype=dtype)
+            made = Variable(initial, name, variable.trainable, shape=shape, dtype=dtype)
+        if name == variable.name and not variable.is_named:
+            made.rename(lambda: variable.name)
         made.is_transposed = variable.is_transposed
         return made

@@ -64,7 +64,7 @@ class InitialContents:
         if not isinstance(initial, Tensor):
             initial = self._filled(initial, variable)
         if isinstance(initial, Tensor):
-            initial = self._evaluated(initial, {})
+            initial = _evaluated(initial, {}, self._rng_of(variable))
         if initial.shape != variable.shape or initial.dtype != variable.dtype.dtype:
             raise ShapeError(
                 f'the initialiser of "{variable.name}" gives '
@@ -75,29 +75,36 @@ class InitialContents:
 
     def _filled(self, initialiser: Initializer, variable: Variable) -> Tensor | Array:
         """Return an initialiser's contents for a variable, described once for all like it."""
-        text = _text_of_own(initialiser)
+        text, origin = _text_of_own(initialiser), variable.origin
+        scope = variable.name if origin is None else origin.key
         if not text:
-            return _described(initialiser, variable, variable.name)
+            return _described(initialiser, variable, scope)
         key = text, variable.type
         described = self._own.get(key)
         if described is None:
             made = _described(initialiser, variable, "")
             assert isinstance(made, Tensor)  # as those of graphfw's own do
             described = self._own[key] = made
-        return self._evaluated(described, self._drawn(described, variable.name))
+        rng = self._rng_of(variable)
+        return _evaluated(described, _drawn(described, scope, rng), rng)
 
-    def _drawn(self, described: Tensor, scope: str) -> dict[Tensor, Array]:
-        """Return the draws below a tensor that was described in no name scope, as in this one."""
-        values: dict[Tensor, Array] = {}
-        for node in ancestors([described]):
-            if RANDOM in node.op.traits:
-                fields = dict(zip(node.op.fields, node.op.values, strict=True))
-                op = type(node.op)(**{**fields, "key": scope + fields["key"]})
-                values[node.outputs[0]] = op.eval(np, rng=self._rng)
-        return values
+    def _rng_of(self, variable: Variable) -> Rng:
+        return self._rng if variable.origin is None else Rng(variable.origin.seed, 0)
 
-    def _evaluated(self, tensor: Tensor, contents: Mapping[Tensor, Array]) -> Array:
-        return np.asarray(concrete.evaluate([tensor], rng=self._rng, given=contents)[0])
+
+def _evaluated(tensor: Tensor, contents: Mapping[Tensor, Array], rng: Rng) -> Array:
+    return np.asarray(concrete.evaluate([tensor], rng=rng, given=contents)[0])
+
+
+def _drawn(described: Tensor, scope: str, rng: Rng) -> dict[Tensor, Array]:
+    """Return the draws below a tensor that was described in no name scope, as in this one."""
+    values: dict[Tensor, Array] = {}
+    for node in ancestors([described]):
+        if RANDOM in node.op.traits:
+            fields = dict(zip(node.op.fields, node.op.values, strict=True))
+            op = type(node.op)(**{**fields, "key": scope + fields["key"]})
+            values[node.outputs[0]] = op.eval(np, rng=rng)
+    return values
 
 
 def _described(initialiser: Initializer, variable: Variable, scope: str) -> Tensor | Array:

@@ -6,14 +6,20 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MethodType
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
-from graphfw.errors import ArgumentError, CallError, GraphfwError, a_type, counted
+from graphfw.errors import (
+    ArgumentError,
+    CallError,
+    GraphfwError,
+    SessionError,
+    a_type,
+    counted,
+)
 from graphfw.hints.calls import explained, shown_arguments
 from graphfw.hints.names import Answering
 from graphfw.ir import ambient
@@ -21,16 +27,17 @@ from graphfw.ir.build import emit
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.modes import modes_key
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.training_modes import TrainingModes
-from graphfw.ir.variable import Update, Variable
 from graphfw.runtime import feeding
-from graphfw.runtime.builds import Copies, FunctionGraph
+from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables
 from graphfw.runtime.call_keys import call_key
+from graphfw.runtime.captured import Captured
 from graphfw.runtime.executor import Executor
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
+from graphfw.runtime.function_calls import Build, FunctionCall, Ready, flatten
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
@@ -88,8 +95,8 @@ def function(
         fn: The function. What it does besides making tensors happens when it is built: once or more
             often.
         session: Where to run. `fn` may then use the variables and layers of this session's graph,
-            and several functions may share them. By default a session of the function's own,
-            which is closed at exit.
+            and several functions may share them. By default that of the layers it uses, where
+            these were made outside of graphs, or else one of its own, which is closed at exit.
         executor: What runs it, as for `Session`; not with `session`.
         seed: What random numbers and initial values are drawn from; not with `session`.
 
@@ -147,28 +154,59 @@ class Function(Answering):
         self._session_argument = session
         self._executor = executor
         self._seed = seed
+        self._graph: ModelGraph | None = None
+        self._closing: Callable[[], object] | None = None
+        self._captured: Captured | None = None
         self._parameter_index = {name: i for i, name in enumerate(self._signature.parameters)}
-        self._ready: dict[Hashable, list[_Ready]] = {}
-        self._known_calls: dict[Hashable, tuple[_Ready, tuple[int, ...]]] = {}
+        self._ready: dict[Hashable, list[Ready]] = {}
+        self._known_calls: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
         self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
-        self._made: dict[str, Variable] = {}
+        self._made = MadeVariables()
         self._warned: set[str] = set()
         self._kinds: set[Hashable] = set()
 
     def __reduce__(self) -> str:
         return str(vars(self)["__qualname__"])  # as a Python function: by its name
 
-    @functools.cached_property
+    @property
     def session(self) -> Session:
         """The session that runs the function: for its variables, `save` and `restore`."""
         if self._session_argument is not None:
             return self._session_argument
+        session: Session = self._own_graph().session
+        return session
+
+    def _main(self) -> Graph:
+        """Return the graph of the session."""
+        session = self._session_argument
+        return self._own_graph() if session is None else session.graph
+
+    def _own_graph(self) -> ModelGraph:
         with _building:
-            own = self.__dict__.get("session")
-            if own is None:
-                own = Session(Graph(self._name), self._executor, self._seed)
-                weakref.finalize(self, own.close)  # also at exit
-            return own
+            if self._graph is None:
+                own = ModelGraph(self._name, self._executor, self._seed or None)
+                own.own_seed = 0
+                own.functions.add(self)
+                self._closing = weakref.finalize(self, _close, weakref.ref(own))  # also at exit
+                self._graph = own
+            return self._graph.current
+
+    def _begin_anew(self) -> None:
+        """Forget what was built of layers or functions whose names stand for others now."""
+        captured, self._captured = self._captured, None
+        self._forget_builds()
+        if captured is not None and captured.has_other_state() and self._session_argument is None:
+            self._made = MadeVariables()
+            if self._closing is not None:
+                self._closing()
+            self._graph = None
+
+    def _forget_builds(self) -> None:
+        """Build anew at the next call, with the variables that the function has made."""
+        self._ready = {}
+        self._fixed = {}
+        self._known_calls = {}
+        self._made.renamed()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; with tensors, or while a graph is open, call the Python function."""
@@ -177,18 +215,32 @@ class Function(Answering):
             known = self._known_calls.get(key)
         except TypeError:  # what can't be hashed is refused below
             known = None
-        if known is not None and known[0].modes.hold():
+        if known is not None and known[0].modes.hold() and self._captured_hold():
             ready, sizes = known
-            return ready.packed(ready.plan._computed(arrays, sizes))
+            try:
+                return ready.packed(ready.plan._computed(arrays, sizes))
+            except SessionError:
+                if not ready.is_joined():
+                    raise
         call = self._call(args, kwargs)
         if call is None:
             return self.fn(*args, **kwargs)
-        ready = self._planned(call)
-        fed, sizes = ready.plan._fed(call.arrays)
-        result = ready.packed(ready.plan._computed(fed, sizes))
+        while True:
+            ready = self._planned(call)
+            fed, sizes = ready.plan._fed(call.arrays)
+            try:
+                result = ready.packed(ready.plan._computed(fed, sizes))
+                break
+            except SessionError:
+                if not ready.is_joined():
+                    raise
+                self._forget_builds()
         if key is not None and self._is_seen_whole(arrays, fed, kwargs):
             self._known_calls[key] = ready, sizes
         return result
+
+    def _captured_hold(self) -> bool:
+        return self._captured is None or self._captured.hold()
 
     def _is_seen_whole(
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
@@ -235,7 +287,7 @@ class Function(Answering):
 
     # What a call is called with.
 
-    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
+    def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> FunctionCall | None:
         """Return the arguments sorted out; None where the Python function is to be called."""
         if not current_graph().is_ambient:
             return None
@@ -247,7 +299,7 @@ class Function(Answering):
         bound.apply_defaults()
         arguments = bound.arguments
         leaves: list[tuple[str, Any]] = []
-        structure = tuple([_flatten(value, name, leaves) for name, value in arguments.items()])
+        structure = tuple([flatten(value, name, leaves) for name, value in arguments.items()])
         if any(isinstance(value, Tensor) for _, value in leaves):
             return None
         kinds: list[Hashable] = [structure]
@@ -278,7 +330,7 @@ class Function(Answering):
             modes_key(),
         )
         key = (tuple(kinds), dims, context)
-        return _Call(key, key[0], bound, sorted_out, names, arrays, dims, tuple(numbers))
+        return FunctionCall(key, key[0], bound, sorted_out, names, arrays, dims, tuple(numbers))
 
     def _array(self, name: str, value: Any) -> Any:
         """Return an argument as an array; None where it is none."""
@@ -309,25 +361,29 @@ class Function(Answering):
 
     # Building.
 
-    def _planned(self, call: _Call) -> _Ready:
+    def _planned(self, call: FunctionCall) -> Ready:
         """Return the plan of a call; it is built if there is none."""
-        ready = self._known(call)
+        ready = self._known(call) if self._captured_hold() else None
         if ready is None:
             with _building:
+                if not self._captured_hold():
+                    self._begin_anew()
                 ready = self._known(call) or self._built(call)
         return ready
 
-    def _known(self, call: _Call) -> _Ready | None:
+    def _known(self, call: FunctionCall) -> Ready | None:
         for fixed in self._fixed.get(call.key, ()):
             for ready in self._ready.get((call.key, fixed, call.sizes_of(fixed)), ()):
                 if ready.modes.hold():
                     return ready
         return None
 
-    def _built(self, call: _Call) -> _Ready:
+    def _built(self, call: FunctionCall) -> Ready:
         build = self._traced(call)
         warn_of_large_constants(build.graph, self._warned)
         ready = self._compiled(build)
+        if self._captured is None:
+            self._captured = Captured(self.fn)
         key = call.key, build.fixed, call.sizes_of(build.fixed)
         self._ready.setdefault(key, []).append(ready)
         known = self._fixed.setdefault(call.key, [])
@@ -336,7 +392,7 @@ class Function(Answering):
         self._warn_of_many_builds(call)
         return ready
 
-    def _traced(self, call: _Call) -> _Build:
+    def _traced(self, call: FunctionCall) -> Build:
         """Build the graph with as many symbolic dims as the function bears.
 
         In most cases that is all. Where some sizes must be known, which ones is found by trying.
@@ -359,9 +415,9 @@ class Function(Answering):
                         raise
         return build
 
-    def _attempt(self, call: _Call, fixed: tuple[int, ...]) -> _Build:
+    def _attempt(self, call: FunctionCall, fixed: tuple[int, ...]) -> Build:
         """Call the Python function with placeholders; the sizes of the numbers given are known."""
-        graph = FunctionGraph(self, self._name, self.session.graph, self._made)
+        graph = FunctionGraph(self, self._name, self._main(), self._made)
         with graph, ambient.override(ambient.current_scope, ""):
             dims: dict[int, DimLike] = {
                 number: size if number in fixed else graph.fresh_symbol(f"size_{number}")
@@ -378,9 +434,9 @@ class Function(Answering):
             ]
             returned = call.applied(self.fn, feeds)
             results = flat_results(returned, self._name)
-        return _Build(graph, fixed, feeds, returned, results)
+        return Build(graph, fixed, feeds, returned, results)
 
-    def _compiled(self, build: _Build) -> _Ready:
+    def _compiled(self, build: Build) -> Ready:
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
         warn_of_frozen_statistics(build.graph, build.graph.updates)
@@ -394,9 +450,9 @@ class Function(Answering):
         for leaf in build.results:
             slots.append(len(slots) - slots.count(None) if isinstance(leaf, Tensor) else None)
         in_order = None if None not in slots else slots
-        return _Ready(plan, in_order, packer(build.returned), build.graph.modes)
+        return Ready(plan, in_order, packer(build.returned), build.graph.modes)
 
-    def _warn_of_many_builds(self, call: _Call) -> None:
+    def _warn_of_many_builds(self, call: FunctionCall) -> None:
         """Say once that values of arguments lead to ever new builds."""
         self._kinds.add(call.kinds)
         if len(self._kinds) == _MANY_BUILDS:
@@ -408,91 +464,8 @@ class Function(Answering):
             )
 
 
-class _Call(NamedTuple):
-    """The arguments of one call.
-
-    Attributes:
-        key: What is equal for calls that one build may serve.
-        kinds: The entries of it that dtypes and the values of other arguments make.
-        bound: The arguments by their parameters.
-        leaves: What stands in them, and whether it is an array.
-        names: What to call the arrays.
-        arrays: The arrays.
-        dims: For each dim of each array the number of its size among `sizes`; None for 1.
-        sizes: The different sizes but 1.
-    """
-
-    key: Hashable
-    kinds: Hashable
-    bound: inspect.BoundArguments
-    leaves: list[tuple[Any, bool]]
-    names: list[str]
-    arrays: list[Any]
-    dims: tuple[tuple[int | None, ...], ...]
-    sizes: tuple[int, ...]
-
-    def sizes_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Return the sizes of some numbers."""
-        return tuple([self.sizes[number] for number in numbers])
-
-    def applied(self, fn: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
-        """Call a function with tensors in the place of the arrays."""
-        rest = iter(tensors)
-        values = iter([next(rest) if is_array else value for value, is_array in self.leaves])
-        arguments = self.bound.arguments
-        bound = inspect.BoundArguments(self.bound.signature, OrderedDict())
-        for name, value in arguments.items():
-            bound.arguments[name] = packer(value)(values)
-        return fn(*bound.args, **bound.kwargs)
-
-
-class _Build(NamedTuple):
-    """The result of calling the Python function.
-
-    Attributes:
-        graph: The graph that it has built.
-        fixed: The numbers of the sizes that it is for only.
-        feeds: The placeholders.
-        returned: What the function has returned.
-        results: The leaves of that.
-    """
-
-    graph: FunctionGraph
-    fixed: tuple[int, ...]
-    feeds: list[Tensor]
-    returned: Any
-    results: list[Tensor | Update | None]
-
-
-class _Ready(NamedTuple):
-    """A build that can be run.
-
-    Attributes:
-        plan: Yields the results that are not None, then what happens besides.
-        slots: For each leaf of the result its index among the values that the plan computes, or
-            None where it has no value; None where the leaves are the first values.
-        pack: Puts the leaves into the structure that the function returned.
-        modes: Which modules it serves for training, and which for evaluation.
-    """
-
-    plan: Plan
-    slots: list[int | None] | None
-    pack: Callable[[Iterator[Any]], Any]
-    modes: TrainingModes
-
-    def packed(self, values: Sequence[Any]) -> Any:
-        """Return the function's result, from the values that the plan has computed."""
-        if self.slots is None:
-            return self.pack(iter(values))
-        return self.pack(iter([None if slot is None else values[slot] for slot in self.slots]))
-
-
-def _flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:
-    """Collect what stands in a structure, with names, and return what equal structures share."""
-    if isinstance(value, Mapping):
-        children = tuple([_flatten(v, f"{name}_{k}", leaves) for k, v in value.items()])
-        return "dict", tuple([(type(k), k) for k in value]), children
-    if isinstance(value, (list, tuple)):
-        return type(value), *[_flatten(v, f"{name}_{i}", leaves) for i, v in enumerate(value)]
-    leaves.append((name, value))
-    return None
+def _close(known: weakref.ref[ModelGraph]) -> None:
+    """Close the session of a graph that only one function has used."""
+    graph = known()
+    if graph is not None and not graph.is_joined and graph.has_session():
+        graph.session.close()

@@ -30,12 +30,14 @@ class Runs:
         state: The session's contents.
         check_finite: Whether outputs that are not finite are errors.
         is_closed: Whether the session is.
+        is_joined: Whether another session has its variables since their graphs were joined.
     """
 
     def __init__(self, state: State, check_finite: bool) -> None:
         self.state = state
         self.check_finite = check_finite
         self.is_closed = False
+        self.is_joined = False
 
     def check_open(self) -> None:
         """Refuse what comes after the session is closed.
@@ -43,6 +45,12 @@ class Runs:
         Raises:
             SessionError: It is.
         """
+        if self.is_joined:
+            raise SessionError(
+                "this session's variables belong to another session since their model was used "
+                "together with another one",
+                fix="take that: model.session, or the session of the function",
+            )
         if self.is_closed:
             raise SessionError(
                 "this session is closed", fix="use it inside its `with` block, or make another"

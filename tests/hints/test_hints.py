@@ -369,8 +369,6 @@ MORE_CALLS = [
     (lambda: gf.optim.Muon(0.1, adjust_lr_fn="original"), "gf.optim.Muon(0.1, adjust_lr='origin"),
     (lambda: gf.optim.Adam(0.1, decoupled_weight_decay=True), "gf.optim.Adam(0.1); without decoup"),
     (lambda: gf.optim.Adam(0.1, beta_2=0.9), "gf.optim.Adam(0.1, betas=(0.9, 0.9))"),
-    (lambda: model.state_dict(), "its arguments are: session"),
-    (lambda: model.load_state_dict({}), "its arguments are: session, state, strict"),
     (lambda: optimizer.minimize(x, params=[a]), "optimizer.minimize(x, parameters=[a])"),
     (lambda: gf.optim.schedules.cosine(0.1, decay_steps=9), "gf.optim.schedules.cosine(0.1, steps"),
     (lambda: gf.Tensor([1, 2]), "gf.asarray([1, 2])"),

@@ -34,7 +34,17 @@ OWN_PARAMETERS = NAMED_VALUES | OF_THE_USER | REFUSED | SIZES
 
 WITHIN = {
     *("append", "check_names", "check_update", "fail", "fresh_symbol", "is_poisoned", "located"),
-    *("location", "poison", "reads", "rename", "settle", "share", "spread_poison", "standing_for"),
+    *(
+        "contents_of",
+        "location",
+        "poison",
+        "reads",
+        "rename",
+        "settle",
+        "share",
+        "spread_poison",
+        "standing_for",
+    ),
     *("succeeds", "symbol_origin", "take", "unique"),
     *("draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots", "slots_for"),
     "gf.__array_namespace_info__",

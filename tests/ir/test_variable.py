@@ -131,11 +131,6 @@ def test_variables_are_tensors():
     assert {w: 1}[w] == 1
 
 
-def test_variables_need_a_graph():
-    with pytest.raises(GraphError, match="a Variable belongs to a graph, and none is open here"):
-        gf.Variable(0.0)
-
-
 @pytest.mark.parametrize(
     ("args", "error", "match"),
     [

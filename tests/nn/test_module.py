@@ -155,14 +155,6 @@ def test_provisional_scope_ends_when_init_fails():
     assert gf.Variable(0.0, name="free").name == "free"
 
 
-def test_outside_a_graph():
-    with pytest.raises(gf.GraphError, match="none is open here"):
-        # A fresh context has no open graph.
-        import contextvars
-
-        contextvars.Context().run(nn.Linear, 2, 2)
-
-
 def test_graphs_and_modules_are_collected():
     with gf.Graph() as other:
         MLP()(gf.placeholder((2, 4)))

@@ -1,0 +1,335 @@
+"""`ModelGraph`: the graph of layers and variables that are made outside any `with graph:`."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from graphfw.errors import ArgumentError, GraphError
+from graphfw.hints.calls import explained
+from graphfw.ir import pickled
+from graphfw.ir.graph import AMBIENT, Graph, current_graph
+from graphfw.ir.literal import Array
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ir.unset import Unset
+from graphfw.utils import forks
+
+if TYPE_CHECKING:
+    from graphfw.ir.variable import Variable
+
+_joining = forks.renewed_lock()
+"""Held while graphs join, and while a session is made."""
+
+_set_graph = vars(Unset)["graph"].__set__
+
+
+class Origin(NamedTuple):
+    """The seed and the key that a variable's initial contents are drawn from.
+
+    Attributes:
+        seed: What `set_seed` has set.
+        key: A text of its own for each variable that was made since.
+    """
+
+    seed: int
+    key: str
+
+
+class _Seeding:
+    """The seed of what is made outside of graphs, and how much has been made since it was set."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._count = 0
+        self._lock = forks.renewed_lock()
+
+    def number(self) -> int:
+        """Return how much was made before."""
+        with self._lock:
+            self._count += 1
+            return self._count - 1
+
+
+_seeding = _Seeding(0)
+
+
+@explained
+def set_seed(seed: int) -> None:
+    """Set the seed of layers and variables that are made outside of graphs from now on.
+
+    A program that makes the same layers in the same order after it gets the same weights, and the
+    same random numbers in their runs. It is 0 at the start. Graphs and sessions don't ask for it:
+    they have the seed of `gf.Session(graph, seed=…)`.
+
+    Args:
+        seed: An int of 64 bits.
+
+    Raises:
+        ArgumentError: It is no such int.
+
+    >>> import graphfw as gf
+    >>> gf.set_seed(7)
+    >>> first = gf.nn.Linear(3, 2).weight.numpy()
+    >>> gf.set_seed(7)
+    >>> bool((gf.nn.Linear(3, 2).weight.numpy() == first).all())
+    True
+    """
+    global _seeding
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise ArgumentError(f"set_seed: seed={seed!r} is not an int", fix="write set_seed(0)")
+    if not -(2**63) <= seed < 2**63:
+        raise ArgumentError(
+            f"set_seed: {seed} does not fit 64 bits", fix="use one from -2**63 to 2**63 - 1"
+        )
+    _seeding = _Seeding(int(seed))
+
+
+def new_origin() -> Origin:
+    """Return the origin of a variable that is made now, outside of graphs."""
+    seeding = _seeding
+    return Origin(seeding.seed, f"made/{seeding.number()}")
+
+
+class Compiled(Protocol):
+    """A function with builds in a graph: a `gf.function`."""
+
+    def _forget_builds(self) -> None:
+        """Build anew at the next call."""
+
+
+class Runtime(Protocol):
+    """The part of the runtime that graphs with sessions need: see `runtime/model_sessions.py`."""
+
+    def session(self, graph: ModelGraph) -> Any:
+        """Return a session of a graph."""
+
+    def check_joint(self, first: Any, second: Any) -> None:
+        """Raise where two sessions can't become one."""
+
+    def move(self, source: Any, target: Any, seed: int) -> None:
+        """Give a session the contents of another one and a seed, and close the other."""
+
+    def contents(self, session: Any) -> dict[Variable, Array]:
+        """Return copies of the contents of those variables that have some."""
+
+    def function(self, fn: Any) -> Any:
+        """Return a `gf.function`."""
+
+
+class ModelGraph(Graph):
+    """The graph of variables made outside any `with graph:`, with a session of its own.
+
+    Each such variable begins in a graph of its own. Two of these graphs become one where a module
+    gets variables of both, or a function uses both: see `joined`.
+
+    Args:
+        name: What to call it in texts.
+        executor: What runs its session; the default executor when there is none.
+        seed: What its session draws from; without one each graph has another.
+
+    Attributes:
+        functions: The functions that have builds in it.
+        is_joined: Whether it has become a part of another graph, or has taken one in.
+    """
+
+    runtime: ClassVar[Runtime]
+    elsewhere = (
+        "make the layer or variable inside of the same `with graph:`; or open no graph, and write "
+        "the computation as a function with @gf.function above it"
+    )
+
+    def __init__(self, name: str = "", executor: Any = None, seed: int | None = None) -> None:
+        super().__init__(name)
+        self.executor = executor
+        self.seed = seed
+        seeding = _seeding
+        self.number = seeding.number()
+        self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
+        self.functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
+        self.is_joined = False
+        self._successor: ModelGraph | None = None
+        self._session: Any = None
+
+    @property
+    def current(self) -> ModelGraph:
+        """The graph itself, or the one that it has become a part of."""
+        graph = self
+        while graph._successor is not None:
+            graph = graph._successor
+        return graph
+
+    @property
+    def session_seed(self) -> int:
+        """The seed of the session."""
+        return self.own_seed if self.seed is None else self.seed
+
+    @property
+    def session(self) -> Any:
+        """The session of the graph, which is made when it is first asked for."""
+        with _joining:
+            graph = self.current
+            if graph._session is None:
+                graph._session = self.runtime.session(graph)
+            return graph._session
+
+    def has_session(self) -> bool:
+        """Return whether its session was asked for."""
+        return self._session is not None
+
+    def append(self, node: Node, outputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
+        """Add a node, also that of a variable that is made outside of any `with`."""
+        if self._depth:
+            return super().append(node, outputs)
+        with self:
+            return super().append(node, outputs)
+
+    def unique(self, name: str) -> str:
+        """Return the name, with a number where it has been asked for before.
+
+        Those of variables without a name differ from those of other graphs, which it may join.
+        """
+        return AMBIENT.unique(name) if name == "variable" else super().unique(name)
+
+    # Contents.
+
+    def contents_of(self, tensor: Tensor) -> Array | None:
+        """Return a variable's contents, read-only; None while a graph is built."""
+        if tensor.node.op.name != "variable" or not current_graph().is_ambient:
+            return None
+        contents: Array = self.session[tensor]
+        contents.flags.writeable = False
+        return contents
+
+    # Copies.
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return ModelGraph, (), self._copied_state()
+
+    def __setstate__(self, state: Any) -> None:
+        graph, contents = state
+        pickled.fill(self, graph)
+        for number, array in contents.items():
+            self.session[self.variables[number]] = array
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        copied = memo[id(self)] = ModelGraph()
+        copied.__setstate__(self._copied_state())
+        return copied
+
+    def __copy__(self) -> Graph:
+        return copy.deepcopy(self)
+
+    def _copied_state(self) -> tuple[pickled.GraphState, dict[int, Array]]:
+        held = {} if self._session is None else self.runtime.contents(self._session)
+        numbered = enumerate(self.variables)
+        return pickled.state_of(self), {n: held[v] for n, v in numbered if v in held}
+
+
+def variable_graph() -> Graph:
+    """Return the graph for a variable that is made here: outside of all a new `ModelGraph`."""
+    graph = current_graph().root
+    return ModelGraph() if graph.is_ambient else graph
+
+
+def joined(first: Graph, second: Graph) -> Graph:
+    """Make one graph of two that were made outside of `with`, and return it.
+
+    The functions that have builds in either are built again when they are next called.
+
+    Raises:
+        GraphError: One is a graph that is opened by `with`, or they are run by different executors.
+    """
+    if first is second:
+        return first
+    if not isinstance(first, ModelGraph) or not isinstance(second, ModelGraph):
+        raise AssertionError("only graphs of models join")
+    with _joining:
+        first, second = first.current, second.current
+        if first is second:
+            return first
+        _check_executors(first, second)
+        # The larger one stays as it is: so a large model is not moved part by part.
+        into, other = (first, second) if _size(first) >= _size(second) else (second, first)
+        _move(other, into)
+        return into
+
+
+def _size(graph: ModelGraph) -> tuple[bool, int, int]:
+    return len(graph.functions) > 0, len(graph.variables), -graph.number
+
+
+def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
+    """See that one session can run both.
+
+    Raises:
+        GraphError: They have sessions with different executors, or were promised some.
+    """
+    sessions = [graph._session for graph in (first, second) if graph._session is not None]
+    if len(sessions) == 2:
+        ModelGraph.runtime.check_joint(*sessions)
+    wanted = [graph.executor for graph in (first, second) if graph.executor is not None]
+    if len(wanted) == 2 and wanted[0] != wanted[1]:
+        raise GraphError(
+            f"one is run by the executor {wanted[0]!r}, the other by {wanted[1]!r}",
+            fix="give both functions the same executor",
+        )
+    held = {session.executor.name for session in sessions}
+    if wanted and held and held != {getattr(wanted[0], "name", wanted[0])}:
+        raise GraphError(
+            f"the function is to run on {wanted[0]!r}, and the model's weights are on "
+            f"{held.pop()!r}",
+            fix="leave executor= out, or make the model inside of `with gf.default_executor(…)`",
+        )
+
+
+def _move(source: ModelGraph, into: ModelGraph) -> None:
+    """Make everything in a graph a part of another."""
+    for node in source.nodes:
+        _set_graph(node, into)
+    into.nodes += source.nodes
+    for update in source.updates:
+        update.graph = into
+    into.updates += source.updates
+    into.carried += source.carried
+    into.evaluations += source.evaluations
+    into.effects += source.effects
+    into.gradients += source.gradients
+    into.measured.update(source.measured)
+    into._names = {**source._names, **into._names}
+    if source.layers is not None:
+        if into.layers is None:
+            into.layers = source.layers
+            into.layers.graph = into
+        else:
+            source.layers.move_to(into.layers)
+    for variable in source.variables:
+        name = variable.name
+        free = free_name(into, name)
+        if free != name:
+            variable.rename(free.__str__)
+        into.variables.append(variable)
+        into._name_variable(variable)
+    into.executor = into.executor or source.executor
+    first = min(into, source, key=lambda graph: graph.number)
+    into.number, into.own_seed = first.number, first.own_seed
+    into.seed = source.seed if into.seed is None else into.seed
+    if source._session is not None:
+        ModelGraph.runtime.move(source._session, into.session, into.session_seed)
+    for function in [*source.functions, *into.functions]:
+        function._forget_builds()
+    into.functions |= source.functions
+    into.is_joined = source.is_joined = True
+    source._successor = into
+
+
+def free_name(graph: Graph, name: str) -> str:
+    """Return the name, numbered where a variable of the graph has it."""
+    numbers = itertools.count(1)
+    free = name
+    while graph._variable_named(free) is not None:
+        free = f"{name}_{next(numbers)}"
+    return free

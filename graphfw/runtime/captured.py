@@ -1,0 +1,118 @@
+"""`Captured`: the layers, optimisers and functions that a Python function finds by their names."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import CellType, CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from graphfw.hints.names import Answering
+from graphfw.ir.variable import Variable
+
+
+class _Name(NamedTuple):
+    """A global name that a function uses.
+
+    Attributes:
+        namespace: The globals it is one of.
+        name: The name.
+        value: Returns the object that it stood for, or None where that is gone.
+    """
+
+    namespace: Mapping[str, Any]
+    name: str
+    value: Callable[[], Any]
+
+
+class _Cell(NamedTuple):
+    """A variable of an enclosing function.
+
+    Attributes:
+        cell: Where it is kept.
+        value: Returns the object that it stood for, or None where that is gone.
+    """
+
+    cell: CellType
+    value: Callable[[], Any]
+
+
+class Captured:
+    """The objects that a function, and functions it calls, find in globals and closures.
+
+    A build has them as they were. In a notebook the cell that defines a model may be run again:
+    then the name stands for another model, and the function has to be built again.
+
+    Args:
+        fn: The function.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._names: list[_Name] = []
+        self._cells: list[_Cell] = []
+        todo: list[Any] = [fn]
+        module = fn.__module__
+        seen: set[FunctionType] = set()
+        while todo:
+            found = todo.pop()
+            found = getattr(found, "__func__", found)
+            if not isinstance(found, FunctionType) or found in seen:
+                continue
+            if seen and found.__module__ != module:  # a library's
+                continue
+            seen.add(found)
+            for cell in found.__closure__ or ():
+                value = _contents(cell)
+                if _is_guarded(value):
+                    self._cells.append(_Cell(cell, _reference(value)))
+                    todo.append(value)
+            for name in dict.fromkeys(_global_names(found.__code__)):
+                value = found.__globals__.get(name)
+                if _is_guarded(value):
+                    self._names.append(_Name(found.__globals__, name, _reference(value)))
+                    todo.append(value)
+
+    def hold(self) -> bool:
+        """Return whether the names stand for the same objects as before."""
+        for namespace, name, value in self._names:
+            if namespace.get(name) is not value():
+                return False
+        for cell, value in self._cells:
+            if _contents(cell) is not value():
+                return False
+        return True
+
+    def has_other_state(self) -> bool:
+        """Return whether a name stands for another layer, variable or optimiser than before."""
+        now = [(n.namespace.get(n.name), n.value()) for n in self._names]
+        now += [(_contents(c.cell), c.value()) for c in self._cells]
+        return any(
+            new is not old and not (isinstance(new, FunctionType) and isinstance(old, FunctionType))
+            for new, old in now
+        )
+
+
+def _is_guarded(value: Any) -> bool:
+    return isinstance(value, (Answering, Variable, FunctionType))
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:  # a class of the user's with slots
+        return lambda: value
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """Yield the names of globals in a function's code, and in functions that it defines."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)

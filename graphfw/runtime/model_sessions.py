@@ -1,0 +1,58 @@
+"""The sessions of graphs that were made outside of any `with graph:`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphfw.errors import GraphError
+from graphfw.ir.literal import Array
+from graphfw.ir.model_graph import ModelGraph
+from graphfw.ir.variable import Variable
+from graphfw.runtime.functions import Function, function
+from graphfw.runtime.session import Session
+
+
+class ModelSessions:
+    """Makes the sessions of such graphs, and one of two: see `ir/model_graph.py`."""
+
+    def session(self, graph: ModelGraph) -> Session:
+        """Return a session of a graph."""
+        return Session(graph, graph.executor, graph.session_seed)
+
+    def check_joint(self, first: Session, second: Session) -> None:
+        """See that two sessions can become one.
+
+        Raises:
+            GraphError: Their executors differ.
+        """
+        names = first.executor.name, second.executor.name
+        if names[0] != names[1]:
+            raise GraphError(
+                f"one model's weights are on {names[0]!r}, the other's on {names[1]!r}",
+                fix="make both under the same gf.default_executor",
+            )
+
+    def move(self, source: Session, target: Session, seed: int) -> None:
+        """Give a session the contents of another one and a seed, and close the other."""
+        source.wait()
+        # One after the other: a run holds the one lock and may want the other, in a host_call.
+        with source._state.writing:
+            moved = source._state.snapshot
+            source._runs.is_joined = source._runs.is_closed = True
+        with target._state.writing:
+            step = max(moved.step, target._state.snapshot.step)
+            target._state.commit(moved.values, step, seed)
+
+    def contents(self, session: Session) -> dict[Variable, Array]:
+        """Return copies of the contents of those variables that have some."""
+        session.wait()
+        with session._state.pinned() as snapshot:
+            return {v: session._contents(v, snapshot) for v in snapshot.values}
+
+    def function(self, fn: Callable[..., Any]) -> Function:
+        """Return a function of arrays."""
+        return function(fn)
+
+
+ModelGraph.runtime = ModelSessions()
