@@ -116,6 +116,9 @@ class Runtime(Protocol):
     def contents(self, session: Any) -> dict[Variable, Array]:
         """Return copies of the contents of those variables that have some."""
 
+    def discard(self, session: Any, variables: frozenset[Variable]) -> None:
+        """Drop the contents of variables."""
+
     def function(self, fn: Any) -> Any:
         """Return a `gf.function`."""
 
@@ -133,6 +136,7 @@ class ModelGraph(Graph):
 
     Attributes:
         functions: The functions that have builds in it.
+        released: The variables of functions that are gone.
         is_joined: Whether it has become a part of another graph, or has taken one in.
     """
 
@@ -150,6 +154,7 @@ class ModelGraph(Graph):
         self.number = seeding.number()
         self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
         self.functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
+        self.released: list[weakref.ref[Variable]] = []
         self.is_joined = False
         self._successor: ModelGraph | None = None
         self._session: Any = None
@@ -195,6 +200,19 @@ class ModelGraph(Graph):
         return AMBIENT.unique(name) if name == "variable" else super().unique(name)
 
     # Contents.
+
+    def drop_released(self) -> None:
+        """Let go of the variables that functions had made which are gone, as their optimisers'."""
+        released, self.released = self.released, []
+        gone = {v for known in released if (v := known()) is not None}
+        if not gone:
+            return
+        self.variables = [v for v in self.variables if v not in gone]
+        self._newly_named = [v for v in self._newly_named if v not in gone]
+        known = self._variable_names.items()
+        self._variable_names = {name: v for name, v in known if v not in gone}
+        if self._session is not None:
+            self.runtime.discard(self._session, frozenset(gone))
 
     def contents_of(self, tensor: Tensor) -> Array | None:
         """Return a variable's contents, read-only; None while a graph is built."""
@@ -322,6 +340,7 @@ def _move(source: ModelGraph, into: ModelGraph) -> None:
     for function in [*source.functions, *into.functions]:
         function._forget_builds()
     into.functions |= source.functions
+    into.released += source.released
     into.is_joined = source.is_joined = True
     source._successor = into
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, cast
 
 from graphfw.errors import GraphError
@@ -15,9 +16,14 @@ from graphfw.ir.variable import Update, Variable
 
 
 class MadeVariables:
-    """The variables in the session's graph that a function has made, by their names in builds."""
+    """The variables in the session's graph that a function has made, by their names in builds.
+
+    Attributes:
+        references: Weak references to them.
+    """
 
     def __init__(self) -> None:
+        self.references: list[weakref.ref[Variable]] = []
         self._named: dict[str, Variable] = {}
         self._pairs: list[tuple[Variable, Variable]] = []
 
@@ -25,6 +31,7 @@ class MadeVariables:
         """Note the variable that stands for one of a build."""
         self._named[variable.name] = twin
         self._pairs.append((variable, twin))
+        self.references.append(weakref.ref(twin))
 
     def get(self, name: str) -> Variable | None:
         """Return the variable that stands for one of a name, or None."""

@@ -31,6 +31,7 @@ from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.modes import modes_key
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable
 from graphfw.runtime import feeding
 from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables
 from graphfw.runtime.call_keys import call_key
@@ -162,6 +163,7 @@ class Function(Answering):
         self._known_calls: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
         self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
         self._made = MadeVariables()
+        self._identity = object()  # for builds, which should not keep the function alive
         self._warned: set[str] = set()
         self._kinds: set[Hashable] = set()
 
@@ -187,7 +189,9 @@ class Function(Answering):
                 own = ModelGraph(self._name, self._executor, self._seed or None)
                 own.own_seed = 0
                 own.functions.add(self)
-                self._closing = weakref.finalize(self, _close, weakref.ref(own))  # also at exit
+                self._closing = weakref.finalize(
+                    self, _close, weakref.ref(own), self._made.references
+                )  # also at exit
                 self._graph = own
             return self._graph.current
 
@@ -417,7 +421,7 @@ class Function(Answering):
 
     def _attempt(self, call: FunctionCall, fixed: tuple[int, ...]) -> Build:
         """Call the Python function with placeholders; the sizes of the numbers given are known."""
-        graph = FunctionGraph(self, self._name, self._main(), self._made)
+        graph = FunctionGraph(self._identity, self._name, self._main(), self._made)
         with graph, ambient.override(ambient.current_scope, ""):
             dims: dict[int, DimLike] = {
                 number: size if number in fixed else graph.fresh_symbol(f"size_{number}")
@@ -440,6 +444,8 @@ class Function(Answering):
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
         warn_of_frozen_statistics(build.graph, build.graph.updates)
+        if isinstance(session.graph, ModelGraph):
+            session.graph.drop_released()
         with forks.uncut():
             copies = Copies(build.graph, session.graph, self._made)
         fetches: list[Any] = [copies.of(leaf) for leaf in build.results if leaf is not None]
@@ -464,8 +470,15 @@ class Function(Answering):
             )
 
 
-def _close(known: weakref.ref[ModelGraph]) -> None:
-    """Close the session of a graph that only one function has used."""
+def _close(known: weakref.ref[ModelGraph], made: list[weakref.ref[Variable]]) -> None:
+    """Close the session of a graph that only one function has used, or release its variables.
+
+    The collector may call this at any moment, so it waits for nothing.
+    """
     graph = known()
-    if graph is not None and not graph.is_joined and graph.has_session():
+    if graph is None:
+        return
+    if graph.is_joined:
+        graph.current.released += made
+    elif graph.has_session():
         graph.session.close()

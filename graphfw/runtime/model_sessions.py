@@ -50,6 +50,10 @@ class ModelSessions:
         with session._state.pinned() as snapshot:
             return {v: session._contents(v, snapshot) for v in snapshot.values}
 
+    def discard(self, session: Session, variables: frozenset[Variable]) -> None:
+        """Drop the contents of variables."""
+        session._state.discard(variables)
+
     def function(self, fn: Callable[..., Any]) -> Function:
         """Return a function of arrays."""
         return function(fn)

@@ -240,6 +240,17 @@ class State:
                     self.snapshot = new
                     return
 
+    def discard(self, variables: frozenset[Variable]) -> None:
+        """Drop the contents of variables that no plan has any more."""
+        with self._swapping:
+            while True:
+                current = self.snapshot
+                left = {v: array for v, array in current.values.items() if v not in variables}
+                new = current._replace(values=left)
+                if self.snapshot is current:
+                    self.snapshot = new
+                    return
+
 
 def batches(
     variables: Sequence[Variable], kept_type: Callable[[Variable], TensorType]

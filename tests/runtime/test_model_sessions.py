@@ -148,6 +148,18 @@ def test_a_step_in_a_closure_follows(data):
     np.testing.assert_allclose(predict(data[0]), model(data[0]), rtol=1e-6)
 
 
+def test_the_optimiser_of_a_step_that_is_gone_is_let_go(data):
+    model = gf.nn.Linear(3, 1)
+    for _ in range(3):
+        step = trained(model, gf.optim.Adam(0.05))
+        step(*data)
+        names = set(model.session.state_dict())
+        assert {"adam.step", "adam.m.linear.weight"} <= names
+        assert not any(name.endswith("_1") for name in names)
+        del step
+        gc.collect()
+
+
 def test_executors_that_differ(data):
     model = gf.nn.Linear(3, 1)
     model(data[0])
