@@ -94,7 +94,7 @@ def new_origin() -> Origin:
     return Origin(seeding.seed, f"made/{seeding.number()}")
 
 
-class Compiled(Protocol):
+class BuiltFunction(Protocol):
     """A function with builds in a graph: a `gf.function`."""
 
     def _forget_builds(self) -> None:
@@ -153,7 +153,7 @@ class ModelGraph(Graph):
         seeding = _seeding
         self.number = seeding.number()
         self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
-        self.functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
+        self.functions: weakref.WeakSet[BuiltFunction] = weakref.WeakSet()
         self.released: list[weakref.ref[Variable]] = []
         self.is_joined = False
         self._successor: ModelGraph | None = None

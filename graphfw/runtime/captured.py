@@ -25,15 +25,15 @@ class _Name(NamedTuple):
     value: Callable[[], Any]
 
 
-class _Cell(NamedTuple):
+class _Enclosed(NamedTuple):
     """A variable of an enclosing function.
 
     Attributes:
-        cell: Where it is kept.
+        variable: Its cell.
         value: Returns the object that it stood for, or None where that is gone.
     """
 
-    cell: CellType
+    variable: CellType
     value: Callable[[], Any]
 
 
@@ -49,7 +49,7 @@ class Captured:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._names: list[_Name] = []
-        self._cells: list[_Cell] = []
+        self._enclosed: list[_Enclosed] = []
         todo: list[Any] = [fn]
         module = fn.__module__
         seen: set[FunctionType] = set()
@@ -61,10 +61,10 @@ class Captured:
             if seen and found.__module__ != module:  # a library's
                 continue
             seen.add(found)
-            for cell in found.__closure__ or ():
-                value = _contents(cell)
+            for variable in found.__closure__ or ():
+                value = _contents(variable)
                 if _is_guarded(value):
-                    self._cells.append(_Cell(cell, _reference(value)))
+                    self._enclosed.append(_Enclosed(variable, _reference(value)))
                     todo.append(value)
             for name in dict.fromkeys(_global_names(found.__code__)):
                 value = found.__globals__.get(name)
@@ -77,15 +77,15 @@ class Captured:
         for namespace, name, value in self._names:
             if namespace.get(name) is not value():
                 return False
-        for cell, value in self._cells:
-            if _contents(cell) is not value():
+        for variable, value in self._enclosed:
+            if _contents(variable) is not value():
                 return False
         return True
 
     def has_other_state(self) -> bool:
         """Return whether a name stands for another layer, variable or optimiser than before."""
         now = [(n.namespace.get(n.name), n.value()) for n in self._names]
-        now += [(_contents(c.cell), c.value()) for c in self._cells]
+        now += [(_contents(c.variable), c.value()) for c in self._enclosed]
         return any(
             new is not old and not (isinstance(new, FunctionType) and isinstance(old, FunctionType))
             for new, old in now
@@ -96,9 +96,9 @@ def _is_guarded(value: Any) -> bool:
     return isinstance(value, (Answering, Variable, FunctionType))
 
 
-def _contents(cell: CellType) -> Any:
+def _contents(variable: CellType) -> Any:
     try:
-        return cell.cell_contents
+        return variable.cell_contents
     except ValueError:  # it is empty
         return None
 

@@ -53,7 +53,7 @@ class FunctionCall(NamedTuple):
         return fn(*bound.args, **bound.kwargs)
 
 
-class Build(NamedTuple):
+class TracedFunction(NamedTuple):
     """The result of calling the Python function.
 
     Attributes:

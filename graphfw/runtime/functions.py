@@ -38,7 +38,7 @@ from graphfw.runtime.call_keys import call_key
 from graphfw.runtime.captured import Captured
 from graphfw.runtime.executor import Executor
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
-from graphfw.runtime.function_calls import Build, FunctionCall, Ready, flatten
+from graphfw.runtime.function_calls import FunctionCall, Ready, TracedFunction, flatten
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
@@ -396,7 +396,7 @@ class Function(Answering):
         self._warn_of_many_builds(call)
         return ready
 
-    def _traced(self, call: FunctionCall) -> Build:
+    def _traced(self, call: FunctionCall) -> TracedFunction:
         """Build the graph with as many symbolic dims as the function bears.
 
         In most cases that is all. Where some sizes must be known, which ones is found by trying.
@@ -419,7 +419,7 @@ class Function(Answering):
                         raise
         return build
 
-    def _attempt(self, call: FunctionCall, fixed: tuple[int, ...]) -> Build:
+    def _attempt(self, call: FunctionCall, fixed: tuple[int, ...]) -> TracedFunction:
         """Call the Python function with placeholders; the sizes of the numbers given are known."""
         graph = FunctionGraph(self._identity, self._name, self._main(), self._made)
         with graph, ambient.override(ambient.current_scope, ""):
@@ -438,9 +438,9 @@ class Function(Answering):
             ]
             returned = call.applied(self.fn, feeds)
             results = flat_results(returned, self._name)
-        return Build(graph, fixed, feeds, returned, results)
+        return TracedFunction(graph, fixed, feeds, returned, results)
 
-    def _compiled(self, build: Build) -> Ready:
+    def _compiled(self, build: TracedFunction) -> Ready:
         """Copy what has been built to the session's graph, and compile it there."""
         session = self.session
         warn_of_frozen_statistics(build.graph, build.graph.updates)
