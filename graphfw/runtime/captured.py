@@ -51,7 +51,7 @@ class Captured:
         self._names: list[_Name] = []
         self._enclosed: list[_Enclosed] = []
         todo: list[Any] = [fn]
-        module = fn.__module__
+        module = getattr(fn, "__module__", None)
         seen: set[FunctionType] = set()
         while todo:
             found = todo.pop()
