@@ -24,6 +24,7 @@ from graphfw.ir import time_limits
 from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
+from graphfw.ir.printer import graph_text
 from graphfw.ir.shape import int_or_none
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
@@ -35,6 +36,7 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.running import Runs
+from graphfw.utils.hashing import blake2b
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -358,6 +360,27 @@ class Plan(Answering, Uncopied):
                 raise ArgumentError(f"max_dim: {name} is what is looked for", fix="give it no size")
             if not is_int(size) or size < 0:
                 raise ArgumentError(f"max_dim: {other}={size!r} is no size", fix="pass an int")
+
+    def digest(self) -> str:
+        """Return a word of 32 signs for what the plan computes.
+
+        It is the same in each process and on each machine, and another one where an operation, a
+        constant, a shape, a dtype or a variable's name is another. Versions of graphfw may have
+        different ones. The contents of variables don't count.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     x = gf.placeholder((2,), name="x")
+        ...     same, others = [x * 2, x * 2], x * 3
+        >>> with gf.Session(g) as session:
+        ...     found = [session.compile(y, feeds=[x]).digest() for y in (*same, others)]
+        >>> len(found[0]), found[0] == found[1], found[0] == found[2]
+        (32, True, False)
+        """
+        source = self.program.source
+        names = [v.name for v in self.program.updated]
+        text = "\n".join([graph_text(source, locations=False), *names])
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def profile(self, *arrays: Any) -> Profile:
         """Run once with values for the feeds and return where the time went, changing nothing.

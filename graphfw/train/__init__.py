@@ -16,17 +16,25 @@ from typing import TYPE_CHECKING
 from graphfw.hints.names import hints_for_module
 from graphfw.train.checkpoints import Checkpoints
 from graphfw.train.evaluation import evaluate
-from graphfw.train.loggers import JsonLines, Logger, TensorBoard
-from graphfw.train.trainer import Trainer, Training
+from graphfw.train.loggers import Csv, JsonLines, Logger, TensorBoard
+from graphfw.train.records import run_record
+from graphfw.train.services import MLflow, Trackio, Wandb
+from graphfw.train.trainer import Callback, Trainer, Training
 
 __all__ = [
+    "Callback",
     "Checkpoints",
+    "Csv",
     "JsonLines",
     "Logger",
+    "MLflow",
     "TensorBoard",
+    "Trackio",
     "Trainer",
     "Training",
+    "Wandb",
     "evaluate",
+    "run_record",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
