@@ -46,8 +46,6 @@ write gf.train.Trainer(…, checkpoints=gf.train.Checkpoints(folder))
     ModelCheckpoint
 write gf.train.Trainer(…, loggers=[gf.train.Csv(path)])
     CSVLogger
-write gf.train.Trainer(…, callbacks=[function]), which is called after each report
-    LambdaCallback
 options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
     config
 activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()

@@ -17,6 +17,7 @@ from graphfw.hints.names import hints_for_module
 from graphfw.train.checkpoints import Checkpoints
 from graphfw.train.evaluation import evaluate
 from graphfw.train.loggers import Csv, JsonLines, Logger, TensorBoard
+from graphfw.train.rates import LearningRates, find_learning_rate
 from graphfw.train.records import run_record
 from graphfw.train.services import MLflow, Trackio, Wandb
 from graphfw.train.trainer import Callback, Trainer, Training
@@ -26,6 +27,7 @@ __all__ = [
     "Checkpoints",
     "Csv",
     "JsonLines",
+    "LearningRates",
     "Logger",
     "MLflow",
     "TensorBoard",
@@ -34,6 +36,7 @@ __all__ = [
     "Training",
     "Wandb",
     "evaluate",
+    "find_learning_rate",
     "run_record",
 ]
 

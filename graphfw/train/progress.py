@@ -1,4 +1,4 @@
-"""What a training shows and hears while it runs: a progress bar, and Ctrl-C."""
+"""A training's progress bar, and Ctrl-C during it."""
 
 from __future__ import annotations
 

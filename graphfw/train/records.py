@@ -1,4 +1,4 @@
-"""The record of a run: what there is to know to make it again."""
+"""The record of a run, by which it can be made again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS = 10
 
 @explained
 def run_record(session: Session, plan: Plan) -> dict[str, str | int | bool | None]:
-    """Return what there is to know of a run of this process, to make it again.
+    """Return a record of a run: its plan, seed, versions, command and commit.
 
     It has `plan` (the plan's digest), the session's `seed` and `executor`, the versions of
     `graphfw`, `numpy` and `python`, the kind of `machine`, the `command` line, the time when it

@@ -89,7 +89,7 @@ class TestFullDisks:
 
 
 class TestGoingOn:
-    """What is refused changes neither the session nor the folder, and leaves no thread."""
+    """Refusals, which change neither the session nor the folder, and leave no thread."""
 
     @contextlib.contextmanager
     def unchanged(self, model, folder):

@@ -222,7 +222,7 @@ class TestServices:
 
 
 def test_the_arguments_are_those_of_the_packages():
-    """Where they are installed, which tests don't need."""
+    """Compare with the packages that are installed; tests need none."""
     for name, function, wanted in (
         ("wandb", "init", {"project", "name", "config", "id", "resume"}),
         ("trackio", "init", {"project", "name", "config", "resume"}),
