@@ -24,7 +24,6 @@ from graphfw.ir import time_limits
 from graphfw.ir.dim import DimLike, substitute
 from graphfw.ir.dim_text import evaluate
 from graphfw.ir.literal import Array
-from graphfw.ir.printer import graph_text
 from graphfw.ir.shape import int_or_none
 from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
@@ -36,7 +35,6 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.running import Runs
-from graphfw.utils.hashing import blake2b
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -377,10 +375,7 @@ class Plan(Answering, Uncopied):
         >>> len(found[0]), found[0] == found[1], found[0] == found[2]
         (32, True, False)
         """
-        source = self.program.source
-        names = [v.name for v in self.program.updated]
-        text = "\n".join([graph_text(source, locations=False), *names])
-        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return self.program.digest
 
     def profile(self, *arrays: Any) -> Profile:
         """Run once with values for the feeds and return where the time went, changing nothing.

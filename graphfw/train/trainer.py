@@ -22,6 +22,7 @@ from graphfw.errors import (
     CheckpointError,
     ExecutionError,
     ExecutorError,
+    a_type,
     first_line,
 )
 from graphfw.hints.calls import explained
@@ -39,6 +40,9 @@ from graphfw.train.records import run_record
 
 EVALUATED = "eval/"
 """The prefix of the names of evaluated metrics in a history."""
+
+_OWN = ("step", "seconds", "waiting", "memory")
+"""The names in a report that are no metrics."""
 
 
 @dataclass
@@ -145,7 +149,18 @@ class Trainer:
                 f"Trainer: the step is {step!r}, not an update",
                 fix="pass what optimizer.minimize(loss) returned",
             )
+        if not isinstance(session, (Session, Graph)):
+            raise ArgumentError(
+                f"Trainer: the session is {a_type(session)}",
+                fix="pass gf.Session(graph), or the graph",
+            )
         values = check_metrics("Trainer", metrics)
+        taken = [name for name in metrics if name in _OWN]
+        if taken:
+            raise ArgumentError(
+                f"Trainer: {taken[0]!r} is what a report has of its own",
+                fix=f"choose another name for the metric than {', '.join(_OWN)}",
+            )
         evaluated = check_metrics("Trainer", evaluation or {})
         if monitor not in {*metrics, *(evaluation or {})}:
             raise ArgumentError(
@@ -166,8 +181,8 @@ class Trainer:
         self._evaluated = list(evaluation or ())
         self._evaluation = self.session.compile(evaluated, feeds) if evaluated else None
         self._checkpoints = checkpoints
-        self._loggers = list(loggers)
-        self._callbacks = list(callbacks)
+        self._loggers = _functions("loggers", loggers)
+        self._callbacks = _functions("callbacks", callbacks)
         is_evaluated = monitor in self._evaluated
         self._monitored = f"{EVALUATED}{monitor}" if is_evaluated else monitor
         self._sign = -1 if maximize else 1
@@ -378,6 +393,19 @@ class Trainer:
                 fix="choose another folder, or leave resume out",
             )
         return Training(**kept["training"]), kept["data"], path
+
+
+def _functions(option: str, given: Any) -> list[Any]:
+    """Return functions as a list.
+
+    Raises:
+        ArgumentError: They are none.
+    """
+    if not isinstance(given, Sequence) or not all(map(callable, given)):
+        raise ArgumentError(
+            f"Trainer: {option}={given!r} is no list of functions", fix=f"write {option}=[function]"
+        )
+    return list(given)
 
 
 def _close(logger: Logger) -> None:

@@ -245,6 +245,8 @@ class TestWhatIsRefused:
             ({"patience": 0}, "patience=0"),
             ({"on_nan": "never"}, "on_nan='never'"),
             ({"evaluation": ["loss"]}, "the metrics have no names"),
+            ({"callbacks": print}, "callbacks=.* is no list of functions"),
+            ({"loggers": ["log.csv"]}, "loggers=.* is no list of functions"),
         ],
     )
     def test_arguments(self, options, why):
@@ -255,6 +257,11 @@ class TestWhatIsRefused:
         model = Model()
         with pytest.raises(gf.ArgumentError, match=r"pass what optimizer.minimize"):
             gf.train.Trainer(model.session, model.loss, {"loss": model.loss}, feeds=[model.x])
+        with pytest.raises(gf.ArgumentError, match="the session is a str"):
+            gf.train.Trainer("g", model.step, {"loss": model.loss}, feeds=[model.x])
+        with pytest.raises(gf.ArgumentError, match="'memory' is what a report has of its own"):
+            metrics = {"loss": model.loss, "memory": model.loss}
+            gf.train.Trainer(model.session, model.step, metrics, feeds=[model.x])
         for metric in (model.x, 0.5):
             with pytest.raises(gf.ArgumentError, match="not a tensor without dims"):
                 gf.train.Trainer(model.session, model.step, {"loss": metric}, feeds=[model.x])
