@@ -90,7 +90,7 @@ class Wandb(_Tracked):
     """A logger for Weights & Biases, by the package wandb.
 
     The config of the run is its `run_record` with `config`. The run ends with `fit`, and goes on
-    where `fit` is called again.
+    where `fit` is called again; the service takes growing steps alone, as `resume=True` makes them.
 
     Args:
         project: The name of the project.

@@ -21,7 +21,7 @@ from graphfw.errors import (
     ArgumentError,
     CheckpointError,
     ExecutionError,
-    ExecutorError,
+    GraphfwError,
     a_type,
     first_line,
 )
@@ -324,7 +324,7 @@ class Trainer:
         if shapes not in self._peaks:
             try:
                 self._peaks[shapes] = self._plan.memory(*shapes).peak
-            except (ExecutorError, ExecutionError):
+            except GraphfwError:
                 self._peaks[shapes] = None
         return self._peaks[shapes]
 
