@@ -44,7 +44,7 @@ write gf.train.Trainer(…, patience=5)
     EarlyStopping
 write gf.train.Trainer(…, checkpoints=gf.train.Checkpoints(folder))
     ModelCheckpoint
-write gf.train.Trainer(…, loggers=[gf.train.JsonLines(path)])
+write gf.train.Trainer(…, loggers=[gf.train.Csv(path)])
     CSVLogger
 options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
     config

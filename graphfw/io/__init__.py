@@ -10,7 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphfw.io.checkpoint import read_and_verify, read_checkpoint, write_checkpoint
+    from graphfw.io.checkpoint import (
+        read_and_verify,
+        read_checkpoint,
+        read_metadata,
+        write_checkpoint,
+    )
     from graphfw.io.entries import EntryChoice, Mismatch, Restored, check_entries, entry_choice
     from graphfw.io.notes import from_text, to_text
     from graphfw.io.pytorch import read_pytorch, write_pytorch
@@ -24,6 +29,7 @@ __all__ = [
     "from_text",
     "read_and_verify",
     "read_checkpoint",
+    "read_metadata",
     "read_pytorch",
     "to_text",
     "write_checkpoint",

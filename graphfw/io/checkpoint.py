@@ -274,6 +274,16 @@ def read_and_verify(
     return arrays, text, checked
 
 
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read the metadata of a safetensors file, and no arrays.
+
+    Raises:
+        CheckpointError: As `read_checkpoint`; but arrays are not checked.
+    """
+    with opened(path) as file, _explained(path):
+        return read_header(file).metadata
+
+
 def map_checkpoint(
     path: str | os.PathLike[str],
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:

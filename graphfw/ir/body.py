@@ -440,10 +440,15 @@ def copied(outputs: Sequence[Tensor], values: Mapping[Tensor, Tensor]) -> list[T
 
 def rewired(value: Tensor, new: Mapping[Tensor, Tensor]) -> Tensor:
     """Return a tensor as it is computed with others in place of some, in the current graph."""
+    return all_rewired([value], new)[0]
+
+
+def all_rewired(values: Sequence[Tensor], new: Mapping[Tensor, Tensor]) -> list[Tensor]:
+    """Return tensors as `rewired` returns each; what several need is made once."""
     made: dict[tuple[Node, int], Tensor] = {(t.node, t.index): x for t, x in new.items()}
     replaced = {t.node for t in new}
-    for node in ancestors([value], stop=replaced.__contains__):
+    for node in ancestors(values, stop=replaced.__contains__):
         inputs = [made.get((t.node, t.index), t) for t in node.inputs]
         if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
             made.update({(node, i): t for i, t in enumerate(emit_all(node.op, *inputs))})
-    return made.get((value.node, value.index), value)
+    return [made.get((t.node, t.index), t) for t in values]

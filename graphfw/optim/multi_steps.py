@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from graphfw.errors import ArgumentError
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient
+from graphfw.ir.body import all_rewired
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.graph import Graph
-from graphfw.ir.tensor import Tensor
+from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.variable import Variable
+from graphfw.ir.walk import ancestors
 from graphfw.ops.args import converted, is_whole
 from graphfw.ops.composed import demand, wide_dtype
 from graphfw.optim.base import Moves, Optimizer
@@ -19,6 +21,9 @@ from graphfw.optim.parameters import ParameterGroup
 from graphfw.optim.slots import OptimizerSlots
 from graphfw.optim.wrapper import Differentiate, StatefulWrapper, Wrapper
 from graphfw.utils.collecting import without_collection
+
+_MANY = 64
+"""Operations per element: elementwise functions take fewer, products of large matrices more."""
 
 
 class _Gathered(NamedTuple):
@@ -44,6 +49,9 @@ class MultiSteps(StatefulWrapper[OptimizerSlots]):
     batches have one size, that is the step of a batch k times as large. `clip_norm`, weight decay
     and schedules of `optimizer` see k batches as one step. What layers carry along, such as
     `BatchNorm`'s statistics, follows each batch: such layers see smaller batches.
+
+    Values that take products of large matrices, as `Muon`'s, are computed in each k-th run alone;
+    others in each run, which takes less time than a branch.
 
     It is `optax.MultiSteps`. Put it around other optimisers, so that they see the steps and not the
     batches, but inside of `SAM` and `LossScale`: the latter then skips single batches.
@@ -136,8 +144,46 @@ class MultiSteps(StatefulWrapper[OptimizerSlots]):
         waiting = {*[one.variable for one in gathered], *self.optimizer.variables}
         with without_collection(), ambient.override(ambient.current_scope, state.name):
             is_last = state.next_step % self.k == 0
-            held: Moves = [
-                (v, F.where(is_last, new, v) if v in waiting else new) for v, new in moves
-            ]
+            branched = dict(_branched(is_last, gathered, [m for m in moves if m[0] in waiting]))
+            held: Moves = []
+            for variable, new in moves:
+                if variable in branched:
+                    new = branched[variable]
+                elif variable in waiting:
+                    new = F.where(is_last, new, variable)
+                held.append((variable, new))
             kept = [(one.slot, F.where(is_last, 0, one.total)) for one in gathered]
         return [*held, *kept, (state.step, state.next_step)]
+
+
+def _branched(is_last: Tensor, gathered: Sequence[_Gathered], moves: Moves) -> Moves:
+    """Return those new values that a branch computes: where products are on the way to them.
+
+    For others choosing takes less time than a branch, which copies what stays.
+    """
+    totals = [one.total for one in gathered]
+    above = {total.node for total in totals}
+    dear = [(v, new) for v, new in moves if any(map(_is_product, _between(above, new)))]
+    if not dear:
+        return []
+    variables, values = zip(*dear, strict=True)
+
+    def made(totals_: Sequence[Tensor], contents: Sequence[Tensor]) -> list[Tensor]:
+        inside = zip([*totals, *variables], [*totals_, *contents], strict=True)
+        return all_rewired(values, dict(inside))
+
+    found = F.cond(is_last, made, lambda _, contents: list(contents), totals, list(variables))
+    return [*zip(variables, found, strict=True)]
+
+
+def _between(above: Set[Node], value: Tensor) -> Iterator[Node]:
+    """Yield the nodes from the sums of gradients to a new value."""
+    return (node for node in ancestors([value], stop=above.__contains__) if node not in above)
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a node takes many more operations than it has elements, as products do."""
+    kinds = [*node.types, *[t.type for t in node.inputs]]
+    flops = node.op.cost(node.types, *[t.type for t in node.inputs]).flops
+    sizes = [flops, *[kind.size for kind in kinds]]
+    return all([isinstance(n, int) for n in sizes]) and flops > _MANY * sum(sizes[1:])

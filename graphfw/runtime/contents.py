@@ -216,6 +216,16 @@ def read_state(path: str | os.PathLike[str]) -> StateFile:
     return StateFile({**arrays, **numbers}, notes, "" if verified else unverified)
 
 
+def kept_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the metadata that a user has kept in a checkpoint, without reading its arrays.
+
+    Raises:
+        CheckpointError: It can't be read, or it is damaged.
+    """
+    text = io.read_metadata(path).get(METADATA)
+    return {} if text is None else io.from_text(text, os.fspath(path))
+
+
 def warn_unverified(text: str) -> None:
     """Warn at the user's line, if there is something to warn of."""
     if text:

@@ -359,6 +359,24 @@ class Plan(Answering, Uncopied):
             if not is_int(size) or size < 0:
                 raise ArgumentError(f"max_dim: {other}={size!r} is no size", fix="pass an int")
 
+    def digest(self) -> str:
+        """Return a word of 32 signs for what the plan computes.
+
+        It is the same in each process and on each machine, and another one where an operation, a
+        constant, a shape, a dtype or a variable's name is another. Versions of graphfw may have
+        different ones. The contents of variables don't count.
+
+        >>> import graphfw as gf
+        >>> with gf.Graph() as g:
+        ...     x = gf.placeholder((2,), name="x")
+        ...     same, others = [x * 2, x * 2], x * 3
+        >>> with gf.Session(g) as session:
+        ...     found = [session.compile(y, feeds=[x]).digest() for y in (*same, others)]
+        >>> len(found[0]), found[0] == found[1], found[0] == found[2]
+        (32, True, False)
+        """
+        return self.program.digest
+
     def profile(self, *arrays: Any) -> Profile:
         """Run once with values for the feeds and return where the time went, changing nothing.
 

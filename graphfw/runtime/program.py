@@ -15,6 +15,7 @@ from graphfw.ir.body import Body
 from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
 from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
+from graphfw.ir.printer import graph_text
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Node, Tensor
@@ -26,6 +27,7 @@ from graphfw.passes.manager import Level, PassReport, PassResult, chosen_level, 
 from graphfw.runtime.effects import effects_in
 from graphfw.runtime.feed_layouts import FeedLayout, RunTimeStride, strides_at
 from graphfw.utils.collecting import without_collection
+from graphfw.utils.hashing import blake2b
 from graphfw.utils.records import record
 
 if TYPE_CHECKING:
@@ -111,6 +113,13 @@ class Program:
     def reports(self) -> tuple[PassReport, ...]:
         """The effect of each pass."""
         return (*self.rewriting, *self.mixing, *self._result.reports)
+
+    @cached_property
+    def digest(self) -> str:
+        """A word for what it computes: see `Plan.digest`."""
+        lines = [graph_text(self.source, locations=False), *[v.name for v in self.updated]]
+        text = "\n".join(lines).encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=16).hexdigest()
 
     @cached_property
     def rewritten(self) -> frozenset[Variable]:

@@ -16,17 +16,28 @@ from typing import TYPE_CHECKING
 from graphfw.hints.names import hints_for_module
 from graphfw.train.checkpoints import Checkpoints
 from graphfw.train.evaluation import evaluate
-from graphfw.train.loggers import JsonLines, Logger, TensorBoard
-from graphfw.train.trainer import Trainer, Training
+from graphfw.train.loggers import Csv, JsonLines, Logger, TensorBoard
+from graphfw.train.rates import LearningRates, find_learning_rate
+from graphfw.train.records import run_record
+from graphfw.train.services import MLflow, Trackio, Wandb
+from graphfw.train.trainer import Callback, Trainer, Training
 
 __all__ = [
+    "Callback",
     "Checkpoints",
+    "Csv",
     "JsonLines",
+    "LearningRates",
     "Logger",
+    "MLflow",
     "TensorBoard",
+    "Trackio",
     "Trainer",
     "Training",
+    "Wandb",
     "evaluate",
+    "find_learning_rate",
+    "run_record",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name

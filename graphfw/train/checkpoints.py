@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from graphfw.errors import ArgumentError
+from graphfw.errors import ArgumentError, CheckpointError
 from graphfw.hints.calls import explained
 from graphfw.runtime.session import Session
 
@@ -81,6 +82,19 @@ class Checkpoints:
             with suppress(FileNotFoundError):
                 path.unlink()
 
+    def add_run(self, record: Mapping[str, Any]) -> None:
+        """Add the record of a run that writes checkpoints here: see `run_record`.
+
+        Raises:
+            OSError: It can't be written; the earlier ones are as they were.
+            CheckpointError: The file that is there is something else; it stays as it is.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        before = _records_in(self.runs) if self.runs.exists() else []
+        made = self.folder / "run.json.new"
+        made.write_text(json.dumps([*before, record], indent=2) + "\n", "utf-8")
+        made.replace(self.runs)
+
     def paths(self) -> list[Path]:
         """Return the checkpoints of steps, the latest last."""
         found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*")]
@@ -93,6 +107,28 @@ class Checkpoints:
         return paths[-1] if paths else None
 
     @property
+    def runs(self) -> Path:
+        """The file with a list of the records of all runs that have written here."""
+        return self.folder / "run.json"
+
+    @property
     def best(self) -> Path:
         """The path of the best one, which may not have been written yet."""
         return self.folder / "best.safetensors"
+
+
+def _records_in(path: Path) -> list[Any]:
+    """Return the records in a file.
+
+    Raises:
+        CheckpointError: It has something else.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise CheckpointError(
+            f"{os.fspath(path)!r} has no list of runs", fix="move it away, or use another folder"
+        )
+    return found

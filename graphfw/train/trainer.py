@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from graphfw.data.feeds import Feeds
 from graphfw.data.feeds import feeds as feeds_of
-from graphfw.errors import ArgumentError, CheckpointError, ExecutionError, first_line
+from graphfw.errors import (
+    ArgumentError,
+    CheckpointError,
+    ExecutionError,
+    GraphfwError,
+    a_type,
+    first_line,
+)
 from graphfw.hints.calls import explained
+from graphfw.ir.graph import Graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update
 from graphfw.loc import capture
+from graphfw.runtime.contents import kept_metadata
 from graphfw.runtime.session import Session
 from graphfw.train.checkpoints import Checkpoints
 from graphfw.train.evaluation import check_metrics, mean_over
 from graphfw.train.loggers import Logger
+from graphfw.train.progress import interrupts, progress_bar
+from graphfw.train.records import run_record
 
 EVALUATED = "eval/"
 """The prefix of the names of evaluated metrics in a history."""
+
+_OWN = ("step", "seconds", "waiting", "memory")
+"""The names in a report that are no metrics."""
 
 
 @dataclass
@@ -40,10 +52,12 @@ class Training:
     Attributes:
         step: The number of steps so far.
         history: The reports: the step, the means of the metrics since the report before, the
-            metrics of the evaluation as `eval/…`, and the seconds a step took.
+            metrics of the evaluation as `eval/…`, `seconds` (the time of a step), `waiting` (the
+            share of it that went by waiting for data) and `memory` (see `Trainer`).
         best: The best value of the metric that is monitored, or None.
         best_step: The step of it.
-        ended_by: "data" where all data was gone through, else "patience", "interrupt" or "nan".
+        ended_by: "data" where all data was gone through, else "patience", "callback", "interrupt"
+            or "nan".
     """
 
     step: int = 0
@@ -53,28 +67,46 @@ class Training:
     ended_by: str = ""
 
 
+Callback: TypeAlias = Callable[[Training], object]
+"""A function that is called after each report; where it returns something true, training ends."""
+
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+
+
 @explained
 class Trainer:
     """Makes training steps over data: a loop over `gf.data.feeds` that calls a plan.
 
-    After each `every` steps it reports: it averages the metrics, evaluates, calls the loggers and
-    writes a checkpoint. Ctrl-C ends the training after the step, with a checkpoint.
+    After each `every` steps it reports: it averages the metrics, evaluates, calls the loggers,
+    writes a checkpoint and calls the callbacks. Ctrl-C ends the training after the step, with a
+    checkpoint.
+
+    A report has the peak of `plan.memory` as `memory`: the bytes that the compiled step is planned
+    to need, for the largest batch since the report before; not a measurement. It is left out where
+    the executor plans no memory.
 
     Args:
-        session: The session.
+        session: The session; or a graph, of which a session is made.
         step: The update of each step: `optimizer.minimize(loss)`.
         metrics: Tensors without dims by name, computed in each step.
         feeds: The placeholders, in the order of tuples in the data.
         evaluation: Tensors without dims by name, which are averaged over the data for evaluation:
             of the model called with `training=False`.
         checkpoints: Where checkpoints go, if any.
-        loggers: Functions that are called with each report: `(step, values)`.
+        loggers: Functions that are called with each report: `(step, values)`. See
+            `gf.train.Logger`.
+        callbacks: Functions that are called with the `Training` after each report. Where one
+            returns something true, training ends.
         monitor: The metric that decides which checkpoint is best: of the evaluation where that has
             the name, else of the training.
         maximize: Whether larger values of it are better.
         patience: After how many reports in a row without a better value training ends; None: never.
         on_nan: What is done where a report finds a metric that is not finite.
-        progress: Whether a progress bar is shown, by the package tqdm; None shows it on a terminal.
+        progress: Whether a progress bar is shown, by the package tqdm; None shows it on a
+            terminal, and not in CI.
+
+    Attributes:
+        session: The session.
 
     Raises:
         ArgumentError: An argument makes no sense.
@@ -97,7 +129,7 @@ class Trainer:
 
     def __init__(
         self,
-        session: Session,
+        session: Session | Graph,
         step: Update,
         metrics: Mapping[str, Tensor],
         *,
@@ -105,6 +137,7 @@ class Trainer:
         evaluation: Mapping[str, Tensor] | None = None,
         checkpoints: Checkpoints | None = None,
         loggers: Sequence[Logger] = (),
+        callbacks: Sequence[Callback] = (),
         monitor: str = "loss",
         maximize: bool = False,
         patience: int | None = None,
@@ -116,7 +149,18 @@ class Trainer:
                 f"Trainer: the step is {step!r}, not an update",
                 fix="pass what optimizer.minimize(loss) returned",
             )
+        if not isinstance(session, (Session, Graph)):
+            raise ArgumentError(
+                f"Trainer: the session is {a_type(session)}",
+                fix="pass gf.Session(graph), or the graph",
+            )
         values = check_metrics("Trainer", metrics)
+        taken = [name for name in metrics if name in _OWN]
+        if taken:
+            raise ArgumentError(
+                f"Trainer: {taken[0]!r} is what a report has of its own",
+                fix=f"choose another name for the metric than {', '.join(_OWN)}",
+            )
         evaluated = check_metrics("Trainer", evaluation or {})
         if monitor not in {*metrics, *(evaluation or {})}:
             raise ArgumentError(
@@ -131,19 +175,22 @@ class Trainer:
             raise ArgumentError(
                 f"Trainer: on_nan={on_nan!r}", fix='write on_nan="raise", "stop" or "ignore"'
             )
-        self._session = session
+        self.session = Session(session) if isinstance(session, Graph) else session
         self._names = list(metrics)
-        self._plan = session.compile([step, values], feeds)
+        self._plan = self.session.compile([step, values], feeds)
         self._evaluated = list(evaluation or ())
-        self._evaluation = session.compile(evaluated, feeds) if evaluated else None
+        self._evaluation = self.session.compile(evaluated, feeds) if evaluated else None
         self._checkpoints = checkpoints
-        self._loggers = list(loggers)
+        self._loggers = _functions("loggers", loggers)
+        self._callbacks = _functions("callbacks", callbacks)
         is_evaluated = monitor in self._evaluated
         self._monitored = f"{EVALUATED}{monitor}" if is_evaluated else monitor
         self._sign = -1 if maximize else 1
         self._patience = patience
         self._on_nan = on_nan
         self._shows_progress = progress
+        self._peaks: dict[Shapes, int | None] = {}
+        self._record: dict[str, Any] = {}
         self._unsaved: bool | None = None
         """Whether a checkpoint that could not be written was the best one; None where all were."""
 
@@ -182,9 +229,16 @@ class Trainer:
                 "fit: evaluation wants both the metrics and the data",
                 fix="Trainer(…, evaluation={…}) and fit(…, eval_data=…), or neither",
             )
-        training, position = self._resumed() if resume else (Training(), None)
+        training, position, path = self._resumed() if resume else (Training(), None, None)
+        self._unsaved = None
         batches = feeds_of(data, self._plan, ahead=ahead, workers=workers, position=position)
-        with batches, _interrupts() as interrupted, self._bar(batches) as bar:
+        with ExitStack() as stack:
+            stack.enter_context(batches)
+            if path is not None:
+                self.session.restore(path)  # only now: where the data is another, nothing changes
+            self._begin(stack)
+            interrupted = stack.enter_context(interrupts())
+            bar = stack.enter_context(progress_bar(batches, self._shows_progress))
             self._steps(training, batches, eval_data, every, interrupted, bar)
         return training
 
@@ -199,27 +253,32 @@ class Trainer:
     ) -> None:
         plan = self._plan
         found: list[Any] = []
+        shapes: set[Shapes] = set()
         begun = time.perf_counter()
         for feed in batches:
-            found.append(plan(*feed.values())[1])
+            arrays = feed.values()
+            found.append(plan(*arrays)[1])
+            shapes.add(tuple([array.shape for array in arrays]))
             training.step += 1
             bar.update()
             if len(found) == every or interrupted.is_set():
                 training.ended_by = "interrupt" if interrupted.is_set() else ""
-                self._report(training, found, begun, batches, eval_data, bar)
+                self._report(training, found, shapes, begun, batches, eval_data, bar)
                 if training.ended_by:
-                    return
-                found, begun = [], time.perf_counter()
-        training.ended_by = "data"
-        if found:
-            self._report(training, found, begun, batches, eval_data, bar)
-        elif self._unsaved is not None:
+                    break
+                found, shapes, begun = [], set(), time.perf_counter()
+        else:
+            training.ended_by = "data"
+            if found:
+                self._report(training, found, shapes, begun, batches, eval_data, bar)
+        if self._unsaved is not None and training.ended_by != "nan":
             self._save(training, batches, self._unsaved)
 
     def _report(
         self,
         training: Training,
         found: Sequence[Any],
+        shapes: set[Shapes],
         begun: float,
         batches: Feeds,
         eval_data: Any,
@@ -229,6 +288,9 @@ class Trainer:
         report = dict(zip(self._names, means.tolist(), strict=True))
         report["seconds"] = (time.perf_counter() - begun) / len(found)
         report["waiting"] = batches.waiting
+        memory = self._peak(max(shapes, key=lambda some: sum(map(math.prod, some))))
+        if memory is not None:
+            report["memory"] = memory
         if self._evaluation is not None:
             own = mean_over(self._evaluation, self._evaluated, eval_data, 2)
             report |= {f"{EVALUATED}{name}": value for name, value in own.items()}
@@ -246,10 +308,25 @@ class Trainer:
             training.ended_by = "nan"
             return
         is_best = self._is_better(training, report[self._monitored])
-        self._save(training, batches, is_best)
+        try:
+            self._save(training, batches, is_best)
+        except (CheckpointError, OSError) as error:
+            _warn(f"no checkpoint of step {training.step}: {first_line(error)}")
         late = sum([one["step"] > training.best_step for one in training.history])
         if self._patience is not None and late >= self._patience:
             training.ended_by = training.ended_by or "patience"
+        for callback in self._callbacks:
+            if callback(training):
+                training.ended_by = training.ended_by or "callback"
+
+    def _peak(self, shapes: Shapes) -> int | None:
+        """Return the memory that is planned for feeds of these shapes, where there is a plan."""
+        if shapes not in self._peaks:
+            try:
+                self._peaks[shapes] = self._plan.memory(*shapes).peak
+            except GraphfwError:
+                self._peaks[shapes] = None
+        return self._peaks[shapes]
 
     def _is_better(self, training: Training, value: float) -> bool:
         best = training.best
@@ -260,6 +337,21 @@ class Trainer:
         return True
 
     # What may fail without harm to the training.
+
+    def _begin(self, stack: ExitStack) -> None:
+        """Write the record of the run, and begin with the loggers; the stack's end closes them."""
+        begin = [getattr(logger, "begin", None) for logger in self._loggers]
+        if self._checkpoints is not None or any(begin):
+            self._record = run_record(self.session, self._plan)
+        if self._checkpoints is not None:
+            try:
+                self._checkpoints.add_run(self._record)
+            except (CheckpointError, OSError) as error:
+                _warn(f"no record of this run in {self._checkpoints.runs}: {first_line(error)}")
+        for logger, method in zip(self._loggers, begin, strict=True):
+            if method is not None:
+                method(self._record)
+            stack.callback(_close, logger)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         for logger in [*self._loggers]:
@@ -278,19 +370,14 @@ class Trainer:
                 "best_step": training.best_step,
             },
             "data": batches.position,
-            "made_by": {"graphfw": metadata.version("graphfw"), "numpy": np.__version__},
+            "run": self._record,
         }  # fmt: skip
         self._unsaved = is_best
-        try:
-            self._checkpoints.save(self._session, training.step, kept, is_best=is_best)
-            self._unsaved = None
-        except (CheckpointError, OSError) as error:
-            if training.ended_by:
-                raise
-            _warn(f"no checkpoint of step {training.step}: {first_line(error)}")
+        self._checkpoints.save(self.session, training.step, kept, is_best=is_best)
+        self._unsaved = None
 
-    def _resumed(self) -> tuple[Training, Mapping[str, Any] | None]:
-        """Return the state of the latest checkpoint, and where the data is; restore the session."""
+    def _resumed(self) -> tuple[Training, Mapping[str, Any] | None, Path | None]:
+        """Return the training in the latest checkpoint, the data's position, and the path."""
         if self._checkpoints is None:
             raise ArgumentError(
                 "fit: there are no checkpoints to resume from",
@@ -298,69 +385,35 @@ class Trainer:
             )
         path = self._checkpoints.latest
         if path is None:
-            return Training(), None
-        kept = self._session.restore(path).metadata
+            return Training(), None, None
+        kept = kept_metadata(path)
         if "training" not in kept:
             raise CheckpointError(
                 f"{os.fspath(path)!r} is no checkpoint of a Trainer",
                 fix="choose another folder, or leave resume out",
             )
-        return Training(**kept["training"]), kept["data"]
-
-    @contextmanager
-    def _bar(self, batches: Feeds) -> Iterator[Any]:
-        shows = self._shows_progress
-        if shows is None:
-            shows = sys.stderr.isatty() and not os.environ.get("CI")
-        if not shows:
-            yield _NoBar()
-            return
-        try:
-            tqdm = import_module("tqdm").tqdm
-        except ModuleNotFoundError:
-            if self._shows_progress:
-                raise ImportError(
-                    "a progress bar needs the package tqdm: pip install tqdm"
-                ) from None
-            yield _NoBar()
-            return
-        try:
-            total = len(batches)
-        except TypeError:
-            total = None
-        with tqdm(total=total, unit="step") as bar:
-            yield bar
+        return Training(**kept["training"]), kept["data"], path
 
 
-class _NoBar:
-    """Stands for a progress bar where none is shown."""
+def _functions(option: str, given: Any) -> list[Any]:
+    """Return functions as a list.
 
-    def update(self) -> None:
-        """Do nothing."""
+    Raises:
+        ArgumentError: They are none.
+    """
+    if not isinstance(given, Sequence) or not all(map(callable, given)):
+        raise ArgumentError(
+            f"Trainer: {option}={given!r} is no list of functions", fix=f"write {option}=[function]"
+        )
+    return list(given)
 
-    def set_postfix(self, values: Mapping[str, str]) -> None:
-        """Do nothing."""
 
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets; a second Ctrl-C does what the first one did before."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def noted(number: int, frame: Any) -> None:
-        if interrupted.is_set() and callable(before):
-            before(number, frame)
-        interrupted.set()
-
-    signal.signal(signal.SIGINT, noted)
+def _close(logger: Logger) -> None:
+    """Close a logger that can be closed; the training is over, whatever comes of that."""
     try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
+        getattr(logger, "close", lambda: None)()
+    except Exception as error:
+        _warn(f"a logger could not be closed: {first_line(error)}")
 
 
 def _warn(text: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import graphfw as gf
 from graphfw import optim
+from graphfw.optim import multi_steps
 
 K, STEPS = 4, 5
 
@@ -252,6 +253,36 @@ def test_in_a_scan():
         for batch in batches:
             other.run(train, {x: batch})
         np.testing.assert_allclose(session[w], other[v], 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "branches"),
+    [
+        (lambda: optim.Muon(0.01), 1),
+        (lambda: optim.LossScale(optim.Muon(0.01)), 1),
+        (lambda: optim.Adam(0.01, clip_norm=1.0), 0),
+    ],
+    ids=["Muon", "LossScale", "Adam"],
+)
+def test_products_are_computed_in_a_branch(make, branches, rng, monkeypatch):
+    def layers():
+        return [gf.nn.Linear(3, 120), gf.nn.Linear(120, 100), gf.nn.Linear(100, 2)]
+
+    def trained():
+        made = regression(optim.MultiSteps(make(), 2), layers, dtype="float32")
+        with gf.Session(made[0], seed=1) as session:
+            for batch in batches:
+                session.run(made[3], {made[1]: batch})
+            return made[0], session.state_dict()
+
+    batches = batches_of(rng, 5, "float32")
+    graph, found = trained()
+    assert len([node for node in graph.nodes if node.op.name == "branch"]) == branches
+    monkeypatch.setattr(multi_steps, "_MANY", np.inf)
+    graph, expected = trained()
+    assert not [node for node in graph.nodes if node.op.name == "branch"]
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_copies_of_its_graph(rng):

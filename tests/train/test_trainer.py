@@ -1,12 +1,10 @@
 """`gf.train.Trainer`: what a loop over data reports, keeps, goes on from and ends with."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -14,39 +12,9 @@ import numpy as np
 import pytest
 
 import graphfw as gf
+from tests.support.trainings import Model, columns, data, weights
 
 ROOT = Path(gf.__file__).parents[1]
-
-
-class Model:
-    """A regression of noise and a sum, with dropout and Adam."""
-
-    def __init__(self, learning_rate=1e-2, seed=1):
-        with gf.Graph() as g:
-            self.x = gf.placeholder(("batch", 4), name="x")
-            self.y = gf.placeholder(("batch", 1), name="y")
-            layers = gf.nn.Sequential(
-                gf.nn.Linear(4, 8), gf.nn.ReLU(), gf.nn.Dropout(0.2), gf.nn.Linear(8, 1)
-            )
-            self.loss = gf.mean((layers(self.x) - self.y) ** 2)
-            self.step = gf.optim.Adam(learning_rate).minimize(self.loss)
-            self.error = gf.mean((layers(self.x, training=False) - self.y) ** 2)
-        self.session = gf.Session(g, seed=seed)
-
-    def trainer(self, **options):
-        feeds = [self.x, self.y]
-        return gf.train.Trainer(
-            self.session, self.step, {"loss": self.loss}, feeds=feeds, **options
-        )
-
-
-def columns(rows=96):
-    x = np.random.default_rng(0).standard_normal((rows, 4)).astype(np.float32)
-    return {"x": x, "y": x.sum(axis=1, keepdims=True)}
-
-
-def data(**options):
-    return gf.data.batches(columns(), 8, **{"seed": 3, "epochs": 3} | options)
 
 
 def by_hand(count, seed=1):
@@ -55,10 +23,6 @@ def by_hand(count, seed=1):
     plan = model.session.compile([model.loss, model.step], feeds=[model.x, model.y])
     losses = [float(plan(batch["x"], batch["y"])[0]) for batch in data()[:count]]
     return losses, model.session
-
-
-def weights(session):
-    return {name: array.tobytes() for name, array in session.state_dict().items()}
 
 
 class TestReports:
@@ -89,39 +53,72 @@ class TestReports:
         )  # fmt: skip
         assert found == {"error": pytest.approx(exact, rel=1e-5)}
 
-    def test_loggers_are_called_with_each_report(self, tmp_path):
-        seen = []
-        log = gf.train.JsonLines(tmp_path / "runs" / "log.jsonl")
-        loggers = [log, lambda step, values: seen.append((step, dict(values)))]
-        result = Model().trainer(loggers=loggers).fit(data(), every=12)
-        lines = [json.loads(line) for line in log.path.read_text().splitlines()]
-        assert lines == result.history == [{"step": step, **values} for step, values in seen]
-
-    def test_a_logger_that_fails_is_left_out_with_a_warning(self):
-        def broken(step, values):
-            raise OSError("no connection")
-
-        with pytest.warns(UserWarning, match="a logger failed.*no connection") as caught:
-            result = Model().trainer(loggers=[broken]).fit(data(), every=12)
-        assert len(caught) == 1
-        assert result.step == 36
-
-    def test_tensorboard(self, tmp_path):
-        pytest.importorskip("tensorboardX")
-        logger = gf.train.TensorBoard(tmp_path)
-        logger(3, {"loss": 0.5})
-        (events,) = tmp_path.iterdir()
-        until = time.monotonic() + 30  # a thread of tensorboardX writes
-        while b"loss" not in events.read_bytes() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert b"loss" in events.read_bytes()
-
     def test_a_progress_bar(self, capsys):
         pytest.importorskip("tqdm")
         Model().trainer(progress=True).fit(data(), every=12)
         assert "36/36" in capsys.readouterr().err
         Model().trainer().fit(data())
         assert not capsys.readouterr().err
+
+    @pytest.mark.parametrize(("ci", "shown"), [("", True), ("true", False)])
+    def test_a_progress_bar_on_terminals_and_not_in_ci(self, capsys, monkeypatch, ci, shown):
+        pytest.importorskip("tqdm")
+        monkeypatch.setenv("CI", ci)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        Model().trainer().fit(data())
+        assert ("36/36" in capsys.readouterr().err) == shown
+
+    def test_memory_is_what_is_planned_for_the_largest_batch(self):
+        model = Model()
+        result = model.trainer().fit(data(), every=12)
+        plan = model.session.compile([model.step, [model.loss]], [model.x, model.y])
+        peak = plan.memory((8, 4), (8, 1)).peak
+        assert [report["memory"] for report in result.history] == [peak] * 3
+        assert peak > plan.memory((4, 4), (4, 1)).peak
+        rows = columns(20)  # batches of 8, 8 and 4
+        (report,) = model.trainer().fit(gf.data.batches(rows, 8)).history
+        assert report["memory"] == peak
+
+    def test_no_memory_where_none_is_planned(self):
+        model = Model()
+        model.session = gf.Session(model.session.graph, debug=True)
+        (report,) = model.trainer().fit(data(epochs=1)).history
+        assert set(report) == {"step", "loss", "seconds", "waiting"}
+
+    def test_a_graph_becomes_a_session(self):
+        model = Model(seed=0)
+        graph = model.session.graph
+        trainer = gf.train.Trainer(graph, model.step, {"loss": model.loss}, feeds=["x", "y"])
+        trainer.fit(data())
+        assert trainer.session.graph is graph
+        model.trainer().fit(data())
+        assert weights(trainer.session) == weights(model.session)
+
+
+class TestCallbacks:
+    def test_one_ends_the_training_with_a_checkpoint(self, tmp_path):
+        checkpoints, seen = gf.train.Checkpoints(tmp_path), []
+
+        def stop(training):
+            seen.append((training.step, training.history[-1]["step"], len(checkpoints.paths())))
+            return training.step >= 20
+
+        callbacks = [lambda training: None, stop]
+        trainer = Model().trainer(callbacks=callbacks, checkpoints=checkpoints)
+        result = trainer.fit(data(), every=10)
+        assert (result.step, result.ended_by) == (20, "callback")
+        assert seen == [(10, 10, 1), (20, 20, 2)]
+
+    def test_an_error_in_one_comes_after_the_checkpoint(self, tmp_path):
+        checkpoints = gf.train.Checkpoints(tmp_path)
+
+        def fails(training):
+            raise RuntimeError("the callback's own")
+
+        trainer = Model().trainer(callbacks=[fails], checkpoints=checkpoints)
+        with pytest.raises(RuntimeError, match="the callback's own"):
+            trainer.fit(data(), every=10)
+        assert [path.name for path in checkpoints.paths()] == ["step-00000010.safetensors"]
 
 
 class TestEnds:
@@ -248,6 +245,8 @@ class TestWhatIsRefused:
             ({"patience": 0}, "patience=0"),
             ({"on_nan": "never"}, "on_nan='never'"),
             ({"evaluation": ["loss"]}, "the metrics have no names"),
+            ({"callbacks": print}, "callbacks=.* is no list of functions"),
+            ({"loggers": ["log.csv"]}, "loggers=.* is no list of functions"),
         ],
     )
     def test_arguments(self, options, why):
@@ -258,6 +257,11 @@ class TestWhatIsRefused:
         model = Model()
         with pytest.raises(gf.ArgumentError, match=r"pass what optimizer.minimize"):
             gf.train.Trainer(model.session, model.loss, {"loss": model.loss}, feeds=[model.x])
+        with pytest.raises(gf.ArgumentError, match="the session is a str"):
+            gf.train.Trainer("g", model.step, {"loss": model.loss}, feeds=[model.x])
+        with pytest.raises(gf.ArgumentError, match="'memory' is what a report has of its own"):
+            metrics = {"loss": model.loss, "memory": model.loss}
+            gf.train.Trainer(model.session, model.step, metrics, feeds=[model.x])
         for metric in (model.x, 0.5):
             with pytest.raises(gf.ArgumentError, match="not a tensor without dims"):
                 gf.train.Trainer(model.session, model.step, {"loss": metric}, feeds=[model.x])

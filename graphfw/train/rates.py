@@ -1,0 +1,238 @@
+"""`find_learning_rate`: a range test of learning rates."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from graphfw.data.feeds import feeds as feeds_of
+from graphfw.errors import ArgumentError, a_type
+from graphfw.hints.calls import explained
+from graphfw.ir.sources import Placeholder, VariableOp
+from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Update, Variable
+from graphfw.ir.walk import ancestors
+from graphfw.runtime.session import Session
+from graphfw.train.evaluation import check_metrics
+from graphfw.utils.records import record
+
+_SKIPPED = 10
+"""One of so many losses, at the begin, is no place for a suggestion: their mean is of a few."""
+
+
+_ROUNDING = 1e-9
+"""A fraction of the loss by which the smoothed one may change where the loss does not."""
+
+_FIX = (
+    'write rate = gf.Variable(1e-3, name="rate", trainable=False), and gf.optim.Adam(rate); of a '
+    "schedule it is a factor: gf.optim.Adam(lambda count: rate * schedule(count))"
+)
+
+
+@record
+class LearningRates:
+    """The result of a range test; print it for a table.
+
+    Attributes:
+        rates: The learning rates that were tried, each larger than the one before.
+        losses: The loss before the step with each, smoothed.
+        suggestion: The rate at which the loss fell most steeply; None where it fell nowhere.
+        diverged: Whether the test ended before the highest rate, because the loss grew.
+    """
+
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    suggestion: float | None
+    diverged: bool
+
+    def __str__(self) -> str:
+        shown = sorted({*range(0, len(self.rates), max(len(self.rates) // 20, 1)), *self._marked()})
+        rows = [
+            f"{self.rates[i]:>10.3g}  {self.losses[i]:<10.4g}"
+            + ("  <- the steepest fall" if i in self._marked() else "")
+            for i in shown
+        ]
+        end = "ended where the loss grew" if self.diverged else "went through all rates"
+        return "\n".join([f"{'rate':>10}  loss", *[row.rstrip() for row in rows], end])
+
+    def _marked(self) -> list[int]:
+        return [] if self.suggestion is None else [self.rates.index(self.suggestion)]
+
+
+@explained
+def find_learning_rate(
+    session: Session,
+    step: Update,
+    loss: Tensor,
+    data: Any,
+    *,
+    feeds: Sequence[Tensor | str],
+    rate: Variable | Tensor,
+    lowest: float = 1e-6,
+    highest: float = 1.0,
+    steps: int = 100,
+    smoothing: float = 0.8,
+    divergence: float = 4.0,
+) -> LearningRates:
+    """Try learning rates from a low to a high one, a step with each, and suggest one.
+
+    The rates grow by the same factor from step to step. The losses are smoothed as an exponential
+    moving average without its bias to the begin. The test ends at the highest rate, at the end of
+    the data, or where the smoothed loss l is not finite or above m + (divergence - 1) |m|, m the
+    least so far. The suggestion is where it falls most steeply over the logarithm of the rate.
+    Afterwards the session is as it was before, bit for bit, also after an error: its variables,
+    its step and its seed. A generator for data has been gone through.
+
+    This is the range test of L. N. Smith, "Cyclical learning rates for training neural networks",
+    2017, with a ramp that is exponential.
+
+    Args:
+        session: The session.
+        step: The update of a step: `optimizer.minimize(loss)`.
+        loss: A tensor without dims, computed in each step.
+        data: Batches, as `gf.data.feeds` takes them.
+        feeds: The placeholders of the data, in the order of tuples in it.
+        rate: The learning rate: a variable, or a placeholder, without dims. The optimiser has it as
+            `lr`, or as a factor of a schedule: `lr=lambda count: rate * schedule(count)`; then
+            rates of the result are that factor.
+        lowest: The first rate.
+        highest: The last one.
+        steps: How many there are.
+        smoothing: How much of the average is kept in each step, in [0, 1).
+        divergence: How much the loss may grow, as said above.
+
+    Raises:
+        ArgumentError: An argument makes no sense, or the step does not depend on the rate, as where
+            the optimiser was given a number.
+        FeedError: A batch does not fit the placeholders.
+
+    >>> import numpy as np
+    >>> import graphfw as gf
+    >>> with gf.Graph() as g:
+    ...     x = gf.placeholder(("batch", 3), name="x")
+    ...     loss = gf.mean((gf.nn.Linear(3, 1)(x) - gf.sum(x, axis=1, keepdims=True)) ** 2)
+    ...     rate = gf.Variable(1e-3, name="rate", trainable=False)
+    ...     step = gf.optim.SGD(rate).minimize(loss)
+    >>> batches = gf.data.batches({"x": np.eye(3, dtype=np.float32)}, 3, epochs=None)
+    >>> with gf.Session(g) as session:
+    ...     found = gf.train.find_learning_rate(
+    ...         session, step, loss, batches, feeds=[x], rate=rate, highest=100.0
+    ...     )
+    ...     session[rate] = found.suggestion
+    >>> found.diverged, 1e-2 < found.suggestion < 10
+    (True, True)
+    """
+    _check_step(step, rate)
+    check_metrics("find_learning_rate", {"loss": loss})
+    tried = _ramp(lowest, highest, steps)
+    _check_within("smoothing", smoothing, 0 <= smoothing < 1, "in [0, 1)", 0.8)
+    _check_within("divergence", divergence, divergence > 1, "above 1", 4.0)
+    is_fed = isinstance(rate.node.op, Placeholder)
+    plan = session.compile([loss, step], [*feeds, rate] if is_fed else feeds)
+    losses: list[float] = []
+    average, diverged = 0.0, False
+    # The data has no column of rates: its batches are checked by a plan of the placeholders.
+    batches = feeds_of(data, session.compile(list(feeds), feeds))
+    with batches, _kept(session):
+        for number, (feed, value) in enumerate(zip(batches, tried, strict=False), 1):
+            if not is_fed:
+                session[rate] = value  # type: ignore[index]  # a variable
+            found, _ = plan(*feed.values(), *([value] if is_fed else []))
+            average = smoothing * average + (1 - smoothing) * float(found)
+            smooth = average / (1 - smoothing**number)
+            diverged = not smooth <= _limit(losses, divergence)
+            if math.isfinite(smooth):
+                losses.append(smooth)
+            if diverged:
+                break
+    if not losses and not diverged:
+        raise ArgumentError(
+            "find_learning_rate: the data has no batches", fix="pass data with examples"
+        )
+    rates = tried[: len(losses)]
+    return LearningRates(tuple(rates), tuple(losses), _steepest(rates, losses), diverged)
+
+
+@contextmanager
+def _kept(session: Session) -> Iterator[None]:
+    """Have a session be as it was at the end of a block."""
+    before = session.state_dict()
+    try:
+        yield
+    finally:
+        session.load_state_dict(before)
+
+
+def _limit(losses: Sequence[float], divergence: float) -> float:
+    """Return the loss above which a test ends: NaN is no number below it, infinity none at all."""
+    if not losses:
+        return sys.float_info.max
+    least = min(losses)
+    return least + (divergence - 1) * abs(least)
+
+
+def _steepest(rates: Sequence[float], losses: Sequence[float]) -> float | None:
+    """Return the rate where the losses fall most steeply, if they do."""
+    first = len(losses) // _SKIPPED
+    if len(losses) - first < 2:
+        return None
+    slopes = np.gradient(losses[first:], np.log(rates[first:]))
+    lowest = int(np.argmin(slopes))
+    rounding = _ROUNDING * max(map(abs, losses))
+    return rates[first + lowest] if slopes[lowest] < -rounding else None
+
+
+def _ramp(lowest: float, highest: float, steps: int) -> list[float]:
+    """Return the rates.
+
+    Raises:
+        ArgumentError: They make no sense.
+    """
+    _check_within("lowest", lowest, 0 < lowest < math.inf, "above 0", 1e-6)
+    _check_within("highest", highest, lowest < highest < math.inf, "above lowest", 1.0)
+    if type(steps) is not int or steps < 2:
+        raise ArgumentError(
+            f"find_learning_rate: steps={steps!r} is no number of rates", fix="write steps=100"
+        )
+    ramp: list[float] = np.geomspace(lowest, highest, steps).tolist()
+    return ramp
+
+
+def _check_within(option: str, value: float, fits: bool, wanted: str, default: float) -> None:
+    if not fits:
+        raise ArgumentError(
+            f"find_learning_rate: {option}={value!r} must be {wanted}",
+            fix=f"write {option}={default:g}",
+        )
+
+
+def _check_step(step: Any, rate: Any) -> None:
+    """See that a step depends on a rate that can be changed.
+
+    Raises:
+        ArgumentError: It does not.
+    """
+    if not isinstance(step, Update):
+        raise ArgumentError(
+            f"find_learning_rate: the step is {step!r}, not an update",
+            fix="pass what optimizer.minimize(loss) returned",
+        )
+    is_input = isinstance(rate, Tensor) and isinstance(rate.node.op, (Placeholder, VariableOp))
+    if not is_input or rate.shape != () or not rate.dtype.is_floating:
+        shown = rate.type if isinstance(rate, Tensor) else a_type(rate)
+        raise ArgumentError(
+            f"find_learning_rate: the rate is {shown}, no real variable or placeholder without "
+            "dims, so it can't be changed from step to step",
+            fix=_FIX,
+        )
+    if rate.node not in ancestors([value for _, value in step.pairs]):
+        raise ArgumentError(
+            f'find_learning_rate: the step does not depend on "{rate.name}": its optimiser has '
+            "another rate, which is part of the step",
+            fix=_FIX,
+        )
