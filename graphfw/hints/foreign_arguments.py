@@ -410,6 +410,7 @@ linear_schedule: init_value end_value transition_steps
 piecewise_constant_schedule: init_value boundaries_and_scales
 polynomial_schedule: init_value end_value power transition_steps
 rms_norm: input normalized_shape weight eps
+scale_by_adam: b1 b2 eps
 sgd: learning_rate momentum nesterov
 warmup_constant_schedule: init_value peak_value warmup_steps
 warmup_cosine_decay_schedule: init_value peak_value warmup_steps decay_steps end_value

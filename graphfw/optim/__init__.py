@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
-from graphfw.optim import schedules
+from graphfw.optim import schedules, transforms
 from graphfw.optim.adafactor import Adafactor
 from graphfw.optim.adam import Adam, AdamW
 from graphfw.optim.adam_relatives import Adamax, NAdam, RAdam
@@ -11,6 +11,7 @@ from graphfw.optim.adaptive import Adadelta, Adagrad, RMSprop
 from graphfw.optim.averages import EMA, SWA
 from graphfw.optim.base import Optimizer
 from graphfw.optim.carried import layer_updates
+from graphfw.optim.chained import chain
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
 from graphfw.optim.layerwise import LAMB, LARS
 from graphfw.optim.lion import Lion
@@ -43,11 +44,13 @@ __all__ = [
     "Optimizer",
     "RAdam",
     "RMSprop",
+    "chain",
     "clip_by_global_norm",
     "clip_by_value",
     "global_norm",
     "layer_updates",
     "schedules",
+    "transforms",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name

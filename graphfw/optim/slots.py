@@ -62,16 +62,20 @@ class OptimizerSlots(OptimizerState):
         return self._next_steps[graph]
 
     def slots_of(
-        self, variable: Variable, initial: Mapping[str, Initial], dtype: DType
+        self, variable: Variable, initial: Mapping[str, Initial], dtype: DType, prefix: str = ""
     ) -> dict[str, Variable]:
-        """Return a variable's slots, made when they are first asked for."""
+        """Return a variable's slots, made when they are first asked for, by their names.
+
+        Those with a prefix are others than those without, though their names are the same.
+        """
         slots = self.slots.setdefault(variable, {})
-        for slot, given in initial.items():
+        for name, given in initial.items():
+            slot = prefix + name
             if slot not in slots:
                 value, shape = given if isinstance(given, tuple) else (given, variable.shape)
                 slots[slot] = self._variable(slot, value, shape, dtype)
                 self._name_after(slots[slot], slot, variable)
-        return slots
+        return {name: slots[prefix + name] for name in initial}
 
     def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
         # By a function: a variable may get its name when its layer becomes part of another.
