@@ -29,7 +29,7 @@ write gf.broadcast_to(gf.reshape(x, dims), shape)
 write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(0.1, 1000))
     lr_scheduler schedules LRScheduler
 not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients
-    LBFGS lbfgs nnls polyak_sgd
+    nnls polyak_sgd
 layers are in gf.nn
     layers modules
 optimisers are in gf.optim

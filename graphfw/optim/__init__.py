@@ -14,6 +14,7 @@ from graphfw.optim.carried import layer_updates
 from graphfw.optim.chained import chain
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value, global_norm
 from graphfw.optim.layerwise import LAMB, LARS
+from graphfw.optim.lbfgs import LBFGS
 from graphfw.optim.lion import Lion
 from graphfw.optim.lookahead import Lookahead
 from graphfw.optim.loss_scale import LossScale
@@ -26,6 +27,7 @@ __all__ = [
     "EMA",
     "LAMB",
     "LARS",
+    "LBFGS",
     "SAM",
     "SGD",
     "SWA",

@@ -51,6 +51,12 @@ Moves: TypeAlias = list[tuple[Variable, Tensor]]
 Gradients: TypeAlias = Sequence[tuple[Tensor, Variable]]
 """Gradients with their variables."""
 
+Differentiate: TypeAlias = Callable[[Tensor, list[Variable]], Sequence[Tensor]]
+"""A function that returns the gradients of a loss with respect to variables."""
+
+Groups: TypeAlias = "Sequence[tuple[Optimizer, list[Variable]]]"
+"""Variables with the optimisers whose rules are theirs."""
+
 
 @dataclass(frozen=True, eq=False)
 class Optimizer(Answering, metaclass=ExplainedType):
@@ -245,7 +251,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
         self,
         loss: Tensor,
         parameters: Iterable[Variable] | Iterable[ParameterGroup] | None,
-        differentiate: Callable[[Tensor, list[Variable]], Sequence[Tensor]],
+        differentiate: Differentiate,
     ) -> Moves:
         """Return the new values of a step towards a smaller loss."""
         graph = open_graph("a training step")
@@ -253,12 +259,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
         if current_graph() is graph:
             admitted(loss, graph, "minimize")
         if parameters is None:
-            groups: list[tuple[Optimizer, list[Variable]]] = [(self, trained_by(loss))]
+            groups: Groups = [(self, trained_by(loss))]
         else:
             groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
         self._open("minimize")
+        warn_of_mistakes([loss], [variable for _, found in groups for variable in found])
+        return self._descended(loss, groups, differentiate)
+
+    def _descended(self, loss: Tensor, groups: Groups, differentiate: Differentiate) -> Moves:
+        """Return the new values of a step along a loss's gradients, which a function finds."""
         variables = [variable for _, found in groups for variable in found]
-        warn_of_mistakes([loss], variables)
         gradients = iter(differentiate(loss, variables))
         rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
         return self._moved(rules, carried_pairs(loss))

@@ -13,21 +13,18 @@ from graphfw.ir.graph import Graph, open_graph
 from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
-from graphfw.optim.base import Moves, Optimizer
+from graphfw.optim.base import Differentiate, Moves, Optimizer
 from graphfw.optim.parameters import ParameterGroup, gradients_of
 from graphfw.optim.slots import OptimizerState
 
 State = TypeVar("State", bound=OptimizerState)
-
-Differentiate = Callable[[Tensor, list[Variable]], Sequence[Tensor]]
-"""A function that returns the gradients of a loss with respect to variables."""
 
 
 @explained
 class Wrapper(Answering):
     """An optimiser whose steps are another's, from other gradients or to other values.
 
-    Subclasses change the gradients (`_gradients`), or the new values of the step (`_changed`).
+    Subclasses change the gradients (`_minimizing`), or the new values of the step (`_changed`).
     """
 
     _answers_as = "Optimizer"
@@ -78,12 +75,6 @@ class Wrapper(Answering):
         """The variables it keeps in its graph, and those of its optimiser."""
         return self.optimizer.variables
 
-    def _gradients(
-        self, loss: Tensor, variables: list[Variable], differentiate: Differentiate
-    ) -> Sequence[Tensor]:
-        """Return the gradients of a step; `differentiate` returns those of a loss."""
-        return differentiate(loss, variables)
-
     def _changed(self, moves: Moves) -> Moves:
         """Return the new values of a step, and of this one's own state, from the optimiser's."""
         return moves
@@ -95,11 +86,7 @@ class Wrapper(Answering):
         differentiate: Differentiate,
     ) -> Moves:
         """Return the new values of a step towards a smaller loss."""
-
-        def gradients(loss: Tensor, variables: list[Variable]) -> Sequence[Tensor]:
-            return self._gradients(loss, variables, differentiate)
-
-        return self._changed(self.optimizer._minimizing(loss, parameters, gradients))
+        return self._changed(self.optimizer._minimizing(loss, parameters, differentiate))
 
     def _applying(
         self,
