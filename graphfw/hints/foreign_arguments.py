@@ -220,6 +220,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "tensors": ("arrays",),
     "test_elements": ("x2",),
     "tgt_mask": ("mask",),
+    "threshold": ("rtol",),
     "tol": ("rtol",),
     "total_count": ("count",),
     "total_iters": ("steps",),
@@ -404,6 +405,7 @@ Dense GRU GRUCell LSTM LSTMCell SimpleRNN SimpleRNNCell: units activation
 Input InputLayer: shape batch_size dtype
 MultiStepLR: optimizer milestones gamma
 OneCycleLR: optimizer max_lr total_steps
+ReduceLROnPlateau: optimizer mode factor
 Reshape: target_shape
 adagrad: learning_rate initial_accumulator_value eps
 cosine_onecycle_schedule: transition_steps peak_value pct_start div_factor

@@ -424,7 +424,7 @@ say what to train: optimizer.minimize(loss, parameters)
 write minimize(loss, [{"parameters": body, "optimizer": gf.optim.SGD(0.1)}, {"parameters": head}])
     multi_transform partition MultiOptimizer OptimizerMap
 the rate may be a tensor, which a session feeds or a variable holds
-    inject_hyperparams inject_stateful_hyperparams ReduceLROnPlateau
+    inject_hyperparams inject_stateful_hyperparams
 gf.Session(g, check_finite=True) stops at NaN; gf.optim.LossScale skips such steps
     apply_if_finite skip_not_finite skip_large_updates
 not in graphfw: add the noise to gf.grad's gradients, and give them to apply_gradients

@@ -20,6 +20,7 @@ from graphfw.optim.lookahead import Lookahead
 from graphfw.optim.loss_scale import LossScale
 from graphfw.optim.multi_steps import MultiSteps
 from graphfw.optim.muon import Muon
+from graphfw.optim.plateau import ReduceOnPlateau
 from graphfw.optim.sam import SAM
 from graphfw.optim.sgd import SGD
 
@@ -46,6 +47,7 @@ __all__ = [
     "Optimizer",
     "RAdam",
     "RMSprop",
+    "ReduceOnPlateau",
     "chain",
     "clip_by_global_norm",
     "clip_by_value",

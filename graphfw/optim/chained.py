@@ -19,7 +19,7 @@ from graphfw.optim.slots import OptimizerSlots
 
 @dataclass(frozen=True, eq=False)
 class Chain(Optimizer):
-    """What `chain` returns.
+    """The optimiser that `chain` returns.
 
     Args:
         lr: The learning rate.
@@ -55,7 +55,7 @@ class Chain(Optimizer):
     def _directions(
         self, pairs: Gradients, state: OptimizerSlots, prefix: str
     ) -> tuple[list[Tensor], Moves]:
-        """Return what is subtracted from parameters, and the slots' new values.
+        """Return the steps, subtracted from parameters, and the slots' new values.
 
         Args:
             pairs: The gradients with the parameters.
@@ -80,7 +80,7 @@ class Chain(Optimizer):
 def _directions(
     member: Optimizer, pairs: Gradients, state: OptimizerSlots, prefix: str
 ) -> tuple[Sequence[Tensor], Moves]:
-    """Return what a member subtracts from parameters, and the new values of its slots."""
+    """Return the steps that a member subtracts from parameters, and the new values of its slots."""
     clipped = member._clipped([gradient for gradient, _ in pairs])
     given = [(g, variable) for g, (_, variable) in zip(clipped, pairs, strict=True)]
     if isinstance(member, Chain):

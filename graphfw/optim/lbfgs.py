@@ -31,7 +31,7 @@ from graphfw.transforms.grad import grad
 from graphfw.utils.collecting import without_collection
 
 _LEAST_CURVATURE = 1e-10
-"""What s·y must be above, for a pair to be remembered."""
+"""The least s·y of a pair that is remembered."""
 
 
 class _Iterate(NamedTuple):

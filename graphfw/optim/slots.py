@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from graphfw.errors import a_type
+from graphfw.errors import GraphError, a_type
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, int64
-from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.graph import Graph, current_graph, open_graph
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Filled, Variable
@@ -35,6 +36,38 @@ class OptimizerState(abc.ABC):
         made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
         made.rename(lambda: f"{self.name}.{name}")
         return made
+
+
+State = TypeVar("State", bound=OptimizerState)
+
+
+class Stateful(abc.ABC, Generic[State]):
+    """The frame of what has variables in the first graph that it is used in."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._state: State | None = None
+
+    @property
+    def _own_variables(self) -> list[Variable]:
+        return [] if self._state is None else self._state.variables
+
+    @abc.abstractmethod
+    def _made(self, graph: Graph) -> State:
+        """Return new state in a graph."""
+
+    def _open(self) -> State:
+        this = type(self).__name__
+        graph = open_graph(f"the state of {this}")
+        if self._state is None or graph.succeeds(self._state.graph):
+            self._state = self._made(graph)
+        if self._state.graph is not graph:
+            raise GraphError(
+                f"this {this} belongs to another graph",
+                why=owners(self._state.graph, graph),
+                fix="it belongs to the graph it is first used in: make another",
+            )
+        return self._state
 
 
 class OptimizerSlots(OptimizerState):
