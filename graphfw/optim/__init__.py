@@ -23,6 +23,7 @@ from graphfw.optim.muon import Muon
 from graphfw.optim.plateau import ReduceOnPlateau
 from graphfw.optim.sam import SAM
 from graphfw.optim.sgd import SGD
+from graphfw.optim.soap import SOAP
 
 __all__ = [
     "EMA",
@@ -31,6 +32,7 @@ __all__ = [
     "LBFGS",
     "SAM",
     "SGD",
+    "SOAP",
     "SWA",
     "Adadelta",
     "Adafactor",
