@@ -22,7 +22,7 @@ from graphfw.utils.collecting import without_collection
 
 
 class _PlateauState(OptimizerState):
-    """What the rate is multiplied by, and what is known of the metric."""
+    """The factor of the rate, and the best value of the metric with what came after it."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         super().__init__(graph, name)

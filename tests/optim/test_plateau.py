@@ -92,8 +92,8 @@ def batches(count):
 
 def test_a_trainer_reports_losses_and_goes_on_from_a_checkpoint(tmp_path):
     found = {}
-    for name, parts in {"whole": [8], "halves": [4, 8]}.items():
-        for epochs in parts:
+    for name, ends in {"whole": [8], "halves": [4, 8]}.items():
+        for epochs in ends:
             rate = optim.ReduceOnPlateau(0.3, 0.5, patience=1, every=2)
             g, x, loss, optimiser, step = model(rate)
             with g:
