@@ -77,7 +77,7 @@ def scale(factor: float) -> Optimizer:
         ArgumentError: factor is negative: the result of a chain is subtracted.
     """
     message = f"scale: factor={factor!r} is negative, and a chain's result is subtracted"
-    demand(factor >= 0, message, fix=f"write scale({factor!r})".replace("-", ""))
+    demand(not factor < 0, message, fix=f"write scale({factor!r})".replace("-", ""))
     return SGD(factor, name="scale")
 
 

@@ -222,6 +222,7 @@ class OfItsOwn(optim.Optimizer):
         (lambda: optim.chain(optim.SAM(optim.SGD(0.1))), "a SAM, no optimiser", "members are"),
         (lambda: optim.chain(OfItsOwn(0.1)), "OfItsOwn has a rule()", "define direction(), which"),
         (lambda: t.scale(-0.1), "factor=-0.1 is negative, and", "write scale(0.1)"),
+        (lambda: t.scale(float("nan")), "lr=nan must be at least 0", "use lr=0.001"),
         (lambda: t.ema(1.0), "decay=1.0 must be at least 0 and below 1", "use decay=0.9"),
         (lambda: t.add_noise(-1.0, 0.5), "eta=-1.0 must be at least 0", "use eta=0.01"),
         (lambda: t.trace(1.5), "momentum=1.5 must be", "use momentum"),
