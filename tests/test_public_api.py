@@ -29,6 +29,7 @@ MODULES = {
     "graphfw.nn.metrics": gf.nn.metrics,
     "graphfw.optim": gf.optim,
     "graphfw.optim.schedules": gf.optim.schedules,
+    "graphfw.optim.transforms": gf.optim.transforms,
     "graphfw.random": gf.random,
     "graphfw.special": gf.special,
 }

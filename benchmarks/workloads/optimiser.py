@@ -1,4 +1,4 @@
-"""An optimiser's step alone: Adam on the parameters of a transformer, gradients given."""
+"""Optimisers' steps: Adam, Adafactor and Muon with given gradients, and fits by L-BFGS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ def _arrays(size: Size, seed: int) -> list[Array]:
     return [rng.standard_normal(shape, np.float32) for shape in size.shapes]
 
 
-def _graphfw(size: Size) -> Case:
+def _graphfw_adam() -> Any:
+    import graphfw as gf
+
+    return gf.optim.Adam(RATE)
+
+
+def _graphfw(optimiser: Callable[[], Any], size: Size) -> Case:
     import graphfw as gf
 
     with gf.Graph() as graph:
@@ -45,7 +51,7 @@ def _graphfw(size: Size) -> Case:
             gf.Variable(a, f"g{i}", trainable=False) for i, a in enumerate(_arrays(size, 1))
         ]
         pairs = list(zip(gradients, parameters, strict=True))
-        step = gf.optim.Adam(RATE).apply_gradients(pairs)
+        step = optimiser().apply_gradients(pairs)
     session = devices.session(graph)
     plan = session.compile(step)
 
@@ -179,7 +185,7 @@ def _numexpr(size: Size) -> Case:
 
 
 _CONTENDERS: dict[str, Callable[[Size], Case]] = {
-    "graphfw": _graphfw,
+    "graphfw": functools.partial(_graphfw, _graphfw_adam),
     "numpy": _numpy,
     "torch": functools.partial(_torch, False),
     "torch.compile": functools.partial(_torch, True),
@@ -202,4 +208,140 @@ def contest(name: str, size: Size, targets: tuple[Target, ...]) -> Contest:
     )
 
 
-WORKLOADS = [contest("adam", Size(384, 6), (Target(0.9),))]
+class Matrices(Size):
+    """A transformer's, of which only the matrices are trained."""
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Its matrices' shapes."""
+        return [shape for shape in super().shapes if len(shape) == 2]
+
+
+def _named_graphfw(name: str, size: Size) -> Case:
+    import graphfw as gf
+
+    return _graphfw(lambda: getattr(gf.optim, name)(RATE), size)
+
+
+def _named_torch(name: str, size: Size) -> Case:
+    torch = torch_module()
+    torch.set_grad_enabled(True)
+    parameters = [torch.nn.Parameter(t) for t in torch_tensors(_arrays(size, 0))]
+    for parameter, gradient in zip(parameters, torch_tensors(_arrays(size, 1)), strict=True):
+        parameter.grad = gradient
+    step = getattr(torch.optim, name)(parameters, RATE).step
+
+    def check() -> object:
+        step()
+        return [p.detach().clone() for p in parameters[:4]]
+
+    return Case(step, check)
+
+
+def _named(name: str, size: Size, atol: float) -> Contest:
+    """Return the workload of a rule that PyTorch has by the same name, with the same numbers."""
+    millions = sum(map(math.prod, size.shapes)) / 1e6
+    makers = {"graphfw": _named_graphfw, "torch": _named_torch}
+    return Contest(
+        name.lower(),
+        f"{name}'s step on {millions:.1f}M parameters in {len(size.shapes)} tensors",
+        {who: functools.partial(maker, name, size) for who, maker in makers.items()},
+        (Target(0.9),),
+        rtol=1e-4,
+        atol=atol,
+        checks=3,
+    )
+
+
+ROWS, INPUTS, HIDDEN, ITERATIONS = 2000, 30, 40, 20
+
+
+def _regression() -> list[Array]:
+    """Return inputs, outputs, and the weights to begin with."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, INPUTS), np.float32)
+    y = np.tanh(x @ rng.standard_normal((INPUTS, 1), np.float32))
+    first = rng.standard_normal((INPUTS, HIDDEN), np.float32) / INPUTS**0.5
+    return [x, y, first, rng.standard_normal((HIDDEN, 1), np.float32) / HIDDEN**0.5]
+
+
+def _lbfgs_graphfw() -> Case:
+    import graphfw as gf
+
+    arrays = _regression()
+    with gf.Graph() as graph:
+        x, y = [gf.Variable(a, f"d{i}", trainable=False) for i, a in enumerate(arrays[:2])]
+        starts = [gf.Variable(a, f"s{i}", trainable=False) for i, a in enumerate(arrays[2:])]
+        weights = [gf.Variable(a, name=f"w{i}") for i, a in enumerate(arrays[2:])]
+        loss = gf.mean((gf.tanh(x @ weights[0]) @ weights[1] - y) ** 2)
+        optimiser = gf.optim.LBFGS(max_iterations=ITERATIONS)
+        step = optimiser.minimize(loss)
+        begin = gf.group(
+            *[gf.update(w, s) for w, s in zip(weights, starts, strict=True)],
+            *[gf.update(v, gf.zeros_like(v)) for v in optimiser.variables],
+        )
+    session = devices.session(graph)
+    plans = [session.compile(begin), session.compile(step), session.compile(loss)]
+
+    def run() -> None:
+        plans[0]()
+        plans[1]()
+
+    def check() -> object:
+        run()
+        return plans[2]()
+
+    return Case(run, check)
+
+
+def _lbfgs_torch() -> Case:
+    torch = torch_module()
+    torch.set_grad_enabled(True)
+    x, y, *starts = torch_tensors(_regression())
+    weights = [torch.nn.Parameter(s.clone()) for s in starts]
+
+    def loss() -> Any:
+        return ((torch.tanh(x @ weights[0]) @ weights[1] - y) ** 2).mean()
+
+    def run() -> None:
+        with torch.no_grad():
+            for weight, start in zip(weights, starts, strict=True):
+                weight.copy_(start)
+        optimiser = torch.optim.LBFGS(
+            weights,
+            max_iter=ITERATIONS,
+            max_eval=25 * ITERATIONS,
+            history_size=10,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure() -> Any:
+            optimiser.zero_grad()
+            value = loss()
+            value.backward()
+            return value
+
+        optimiser.step(closure)
+
+    def check() -> object:
+        run()
+        return loss().detach()
+
+    return Case(run, check)
+
+
+LBFGS = Contest(
+    "lbfgs",
+    f"{ITERATIONS} iterations of L-BFGS on a network of {INPUTS * HIDDEN + HIDDEN} weights, "
+    f"with {ROWS} examples",
+    {"graphfw": _lbfgs_graphfw, "torch": _lbfgs_torch},
+    (Target(0.9),),
+    rtol=0.05,  # rounding takes the iterates apart
+)
+
+WORKLOADS = [
+    contest("adam", Size(384, 6), (Target(0.9),)),
+    _named("Adafactor", Size(384, 6), 1e-5),
+    _named("Muon", Matrices(384, 6), 1e-4),  # PyTorch's iterates in bfloat16
+    LBFGS,
+]

@@ -120,6 +120,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "layer_norm_eps": ("eps",),
     "learning_rate": ("lr",),
     "length": ("num",),
+    "line_search_fn": ("line_search",),
+    "linesearch": ("line_search",),
     "loc": ("mean",),
     "log_probs": ("x", "logits"),
     "logits": ("x",),
@@ -127,6 +129,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "m": ("x",),
     "m_mul": ("factor",),
     "max_delta": ("limit",),
+    "max_iter": ("max_iterations",),
     "max_lr": ("lr",),
     "max_norm": ("clip_norm",),
     "max_val": ("max",),
@@ -135,6 +138,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "maxval": ("high",),
     "mean": ("loc",),
     "milestones": ("boundaries",),
+    "memory_size": ("history_size",),
     "min_val": ("min",),
     "min_value": ("min",),
     "minimum": ("min",),
@@ -216,6 +220,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "tensors": ("arrays",),
     "test_elements": ("x2",),
     "tgt_mask": ("mask",),
+    "threshold": ("rtol",),
     "tol": ("rtol",),
     "total_count": ("count",),
     "total_iters": ("steps",),
@@ -308,6 +313,7 @@ LEFT_OUT: dict[str, str] = {
     "map_location": "the session has its machine: gf.Session(g, executor=…)",
     "max_norm": "write gf.clip of the rows: gf.update(table, gf.clip(table, -1, 1))",
     "mask_check": "padding is masked, not left out of memory",
+    "max_eval": "a line search ends by itself, after 25 evaluations at most",
     "maximize": "write minimize(-loss)",
     "memory_format": "tensors have no memory format",
     "memory_key_padding_mask": "write memory_mask=is_word[:, None, :], False for padding",
@@ -399,6 +405,7 @@ Dense GRU GRUCell LSTM LSTMCell SimpleRNN SimpleRNNCell: units activation
 Input InputLayer: shape batch_size dtype
 MultiStepLR: optimizer milestones gamma
 OneCycleLR: optimizer max_lr total_steps
+ReduceLROnPlateau: optimizer mode factor
 Reshape: target_shape
 adagrad: learning_rate initial_accumulator_value eps
 cosine_onecycle_schedule: transition_steps peak_value pct_start div_factor
@@ -410,6 +417,7 @@ linear_schedule: init_value end_value transition_steps
 piecewise_constant_schedule: init_value boundaries_and_scales
 polynomial_schedule: init_value end_value power transition_steps
 rms_norm: input normalized_shape weight eps
+scale_by_adam: b1 b2 eps
 sgd: learning_rate momentum nesterov
 warmup_constant_schedule: init_value peak_value warmup_steps
 warmup_cosine_decay_schedule: init_value peak_value warmup_steps decay_steps end_value

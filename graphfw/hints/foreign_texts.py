@@ -29,7 +29,7 @@ write gf.broadcast_to(gf.reshape(x, dims), shape)
 write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(0.1, 1000))
     lr_scheduler schedules LRScheduler
 not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients
-    LBFGS lbfgs nnls polyak_sgd
+    nnls polyak_sgd
 layers are in gf.nn
     layers modules
 optimisers are in gf.optim
@@ -410,7 +410,7 @@ that is of the package onnx: import onnx
 
 OPTIM_TEXTS = """
 set weight_decay=, clip_norm=, clip_value= of the optimiser
-    add_decayed_weights clip_by_block_rms adaptive_grad_clip clip_grad
+    clip_by_block_rms adaptive_grad_clip clip_grad
     per_example_layer_norm_clip per_example_global_norm_clip
 an update is fetched from the session: session.run([loss, train])
     apply_updates incremental_update
@@ -426,7 +426,7 @@ say what to train: optimizer.minimize(loss, parameters)
 write minimize(loss, [{"parameters": body, "optimizer": gf.optim.SGD(0.1)}, {"parameters": head}])
     multi_transform partition MultiOptimizer OptimizerMap
 the rate may be a tensor, which a session feeds or a variable holds
-    inject_hyperparams inject_stateful_hyperparams ReduceLROnPlateau
+    inject_hyperparams inject_stateful_hyperparams
 gf.Session(g, check_finite=True) stops at NaN; gf.optim.LossScale skips such steps
     apply_if_finite skip_not_finite skip_large_updates
 not in graphfw: add the noise to gf.grad's gradients, and give them to apply_gradients
@@ -446,18 +446,19 @@ write step + 1
 an optimiser keeps its state as variables: optimizer.variables
     *State *Params ShouldSkipUpdateFunction TransformInitFn TransformUpdate* ZoomLinesearchInfo
     MaskedNode ApplyEvery
-not in graphfw: an optimiser's rule is whole; write your own (docs/adding-an-optimiser.md)
+each optimiser with lr=1.0 is a member of a chain: gf.optim.chain(gf.optim.RMSprop(1.0), lr=0.1)
     scale_by_*
+write gf.optim.chain(member, …, lr=0.1), of optimisers and those of gf.optim.transforms
+    named_chain GradientTransformation GradientTransformationExtraArgs
 an optimiser is one rule with options: gf.optim.AdamW(lr, clip_norm=…); see docs/layers.md
-    chain named_chain GradientTransformation GradientTransformationExtraArgs scale
-    scale_gradient stateless stateless_with_tree_map with_extra_args_support transforms contrib
+    scale_gradient stateless stateless_with_tree_map with_extra_args_support contrib
     keep_params_nonnegative zero_nans snapshot WrappedSchedule init_empty_state assignment
-    EPOCH_DEPRECATION_WARNING experimental value_and_grad_from_state flatten identity trace
+    EPOCH_DEPRECATION_WARNING experimental value_and_grad_from_state flatten identity
     monitor
 not in graphfw: write its rule as an optimiser (docs/adding-an-optimiser.md)
-    ASGD Rprop SparseAdam Ftrl adabelief adan centralize fromage noisy_sgd novograd
+    ASGD Rprop SparseAdam Ftrl adabelief adan fromage noisy_sgd novograd
     optimistic_adam optimistic_adam_v2 optimistic_gradient_descent rprop sign_sgd signum
-    sm3 yogi normalize_by_update_norm add_noise trace
+    sm3 yogi normalize_by_update_norm
 not in graphfw: a schedule is any function of the number of updates made
     ChainedScheduler InverseTimeDecay LambdaLR MultiplicativeLR piecewise_interpolate_schedule
     LearningRateSchedule

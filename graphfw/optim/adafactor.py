@@ -70,7 +70,7 @@ class Adafactor(Optimizer):
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         return (lr, F.minimum(lr, F.rsqrt(count)), F.pow(count, self.beta2_decay))
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         lr, relative, new = shared
@@ -94,9 +94,10 @@ class Adafactor(Optimizer):
         step = F.rsqrt(F.maximum(variance, least * least)) * g
         size = F.maximum(root_mean_square(p), self.eps[1])
         rate = relative * size / F.maximum(root_mean_square(step) / self.d, 1.0)
+        step = rate * step
         if self.weight_decay:
-            p = p * (1 - lr * self.weight_decay)
-        return p - rate * step, remembered
+            step = step + p * (lr * self.weight_decay)
+        return step, remembered
 
 
 def _mean(x: Tensor, axis: int) -> Tensor:

@@ -74,7 +74,7 @@ class Adam(Moments):
         b1, b2 = self.betas
         return (lr / weight(b1, count), F.sqrt(weight(b2, count)))
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rate, root_of_bias = shared
@@ -82,7 +82,7 @@ class Adam(Moments):
         v = remembered["v"]
         if self.amsgrad:
             v = remembered["v_max"] = F.maximum(slots["v_max"], v)
-        return p - rate * (remembered["m"] / (F.sqrt(v) / root_of_bias + self.eps)), remembered
+        return rate * (remembered["m"] / (F.sqrt(v) / root_of_bias + self.eps)), remembered
 
 
 @dataclass(frozen=True, eq=False)

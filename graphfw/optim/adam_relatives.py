@@ -48,13 +48,13 @@ class Adamax(_Decoupling):
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         return (lr / weight(self.betas[0], count),)
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (rate,) = shared
         m = self._mean(g, slots)
         u = F.maximum(slots["u"] * self.betas[1], F.abs(g) + self.eps)
-        return p - rate * (m / u), {"m": m, "u": u}
+        return rate * (m / u), {"m": m, "u": u}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class NAdam(_Decoupling):
         momentum: Tensor = self.betas[0] * (1 - 0.5 * F.pow(0.96, count * self.momentum_decay))
         return momentum
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         lr, momentum, next_momentum, root_of_bias = shared
@@ -106,7 +106,7 @@ class NAdam(_Decoupling):
         step = (of_g * g + of_m * remembered["m"]) / (
             F.sqrt(remembered["v"]) / root_of_bias + self.eps
         )
-        return p - step, remembered
+        return step, remembered
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class RAdam(_Decoupling):
         square = (known - 4) * (known - 2) * longest / ((longest - 4) * (longest - 2) * known)
         return (rate, F.where(length > 5, F.sqrt(square * bias), 0.0))
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rate, rectified = shared
@@ -150,4 +150,4 @@ class RAdam(_Decoupling):
         if isinstance(rectified, Tensor):
             scale = rectified / (F.sqrt(remembered["v"]) + self.eps)
             m = m * F.where(rectified > 0, scale, 1.0)
-        return p - rate * m, remembered
+        return rate * m, remembered

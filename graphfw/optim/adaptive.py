@@ -47,7 +47,7 @@ class RMSprop(Optimizer):
         names = ["square", *["mean"] * self.centered, *["momentum"] * (self.momentum > 0)]
         return dict.fromkeys(names, 0.0)
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
@@ -62,7 +62,7 @@ class RMSprop(Optimizer):
         step = g / (F.sqrt(variance) + self.eps)
         if self.momentum:
             step = remembered["momentum"] = slots["momentum"] * self.momentum + step
-        return p - lr * step, remembered
+        return lr * step, remembered
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +100,12 @@ class Adagrad(Optimizer):
     def shared(self, lr: Scalar, count: Tensor) -> tuple[Scalar, ...]:
         return (lr / (1 + (count - 1) * self.lr_decay),) if self.lr_decay else (lr,)
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
         total = slots["sum"] + g * g
-        return p - lr * (g / (F.sqrt(total) + self.eps)), {"sum": total}
+        return lr * (g / (F.sqrt(total) + self.eps)), {"sum": total}
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +137,11 @@ class Adadelta(Optimizer):
     def slots(self) -> dict[str, float]:
         return {"square": 0.0, "step_square": 0.0}
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
         square = slots["square"] * self.rho + g * g * (1 - self.rho)
         step = F.sqrt(slots["step_square"] + self.eps) / F.sqrt(square + self.eps) * g
         step_square = slots["step_square"] * self.rho + step * step * (1 - self.rho)
-        return p - lr * step, {"square": square, "step_square": step_square}
+        return lr * step, {"square": square, "step_square": step_square}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
@@ -26,7 +25,13 @@ from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import callback, demand, wide_dtype
 from graphfw.optim.carried import carried_pairs
 from graphfw.optim.clip import clip_by_global_norm, clip_by_value
-from graphfw.optim.mistakes import check_loss, differentiated, warn_of_mistakes
+from graphfw.optim.mistakes import (
+    check_loss,
+    checked_pair,
+    differentiated,
+    returned_pair,
+    warn_of_mistakes,
+)
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
 from graphfw.optim.slots import Initial, OptimizerSlots, checked_slots
@@ -45,6 +50,12 @@ Moves: TypeAlias = list[tuple[Variable, Tensor]]
 
 Gradients: TypeAlias = Sequence[tuple[Tensor, Variable]]
 """Gradients with their variables."""
+
+Differentiate: TypeAlias = Callable[[Tensor, list[Variable]], Sequence[Tensor]]
+"""A function that returns the gradients of a loss with respect to variables."""
+
+Groups: TypeAlias = "Sequence[tuple[Optimizer, list[Variable]]]"
+"""Variables with the optimisers whose rules are theirs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +126,24 @@ class Optimizer(Answering, metaclass=ExplainedType):
         """Return the numbers that parameters share; `count` is 1 in the first update, a float64."""
         return (lr,)
 
-    @abc.abstractmethod
+    def direction(
+        self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the step, subtracted from a parameter, and its slots' new values."""
+        raise ArgumentError(
+            f"{type(self).__name__}: it has no rule",
+            fix="define direction(self, p, g, slots, shared), as docs/adding-an-optimiser.md says",
+        )
+
     def rule(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return a parameter's new value and its slots', from the gradient."""
+        """Return a parameter's new value and its slots', where that is no subtraction."""
+        name = type(self).__name__
+        call = "direction(p, g, slots, shared)"
+        made = callback(name, "direction", self.direction, call)(p, g, slots, shared)
+        step, remembered = returned_pair(f"{name}: direction()", made)
+        return p - step, dict(remembered)
 
     # What users call.
 
@@ -227,7 +251,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
         self,
         loss: Tensor,
         parameters: Iterable[Variable] | Iterable[ParameterGroup] | None,
-        differentiate: Callable[[Tensor, list[Variable]], Sequence[Tensor]],
+        differentiate: Differentiate,
     ) -> Moves:
         """Return the new values of a step towards a smaller loss."""
         graph = open_graph("a training step")
@@ -235,12 +259,16 @@ class Optimizer(Answering, metaclass=ExplainedType):
         if current_graph() is graph:
             admitted(loss, graph, "minimize")
         if parameters is None:
-            groups: list[tuple[Optimizer, list[Variable]]] = [(self, trained_by(loss))]
+            groups: Groups = [(self, trained_by(loss))]
         else:
             groups = [(self._with(o), found) for found, o in grouped("minimize", parameters)]
         self._open("minimize")
+        warn_of_mistakes([loss], [variable for _, found in groups for variable in found])
+        return self._descended(loss, groups, differentiate)
+
+    def _descended(self, loss: Tensor, groups: Groups, differentiate: Differentiate) -> Moves:
+        """Return the new values of a step along a loss's gradients, which a function finds."""
         variables = [variable for _, found in groups for variable in found]
-        warn_of_mistakes([loss], variables)
         gradients = iter(differentiate(loss, variables))
         rules = [(rule, [(next(gradients), v) for v in found]) for rule, found in groups]
         return self._moved(rules, carried_pairs(loss))
@@ -253,7 +281,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     ) -> Moves:
         """Return the new values of a step along given gradients, which `changed` may change."""
         open_graph("a training step")
-        given = [_checked_pair(pair) for pair in pairs]
+        given = [checked_pair(pair) for pair in pairs]
         ((variables, _),) = grouped("apply_gradients", [variable for _, variable in given])
         self._open("apply_gradients")
         gradients = changed([gradient for gradient, _ in given])
@@ -311,19 +339,39 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     def _moves(self, pairs: Gradients, state: OptimizerSlots) -> Moves:
         """Return the new values of a group's parameters and of their slots."""
+        result: Moves = []
+        for variable, moved, remembered in self._applied("rule", pairs, state):
+            result += [(variable, converted(moved, variable.dtype)), *remembered]
+        return result
+
+    def _applied(
+        self, method: str, pairs: Gradients, state: OptimizerSlots, prefix: str = ""
+    ) -> list[tuple[Variable, Tensor, Moves]]:
+        """Call a method as `rule` is called, for each parameter of a group.
+
+        Args:
+            method: Its name.
+            pairs: The gradients with the parameters.
+            state: The slots of all parameters.
+            prefix: What the names of this optimiser's slots begin with.
+
+        Returns:
+            The parameters, what the method returns for them, and the new values of their slots.
+        """
         lr = self._rate(state)
         decoupled = self._is_decoupled()
         decay = 1 - lr * self.weight_decay if decoupled else self.weight_decay
         name = type(self).__name__
         share = callback(name, "shared", self.shared, "shared(lr, count)")
-        rule = callback(name, "rule", self.rule, "rule(p, g, slots, shared)")
+        call = f"{method}(p, g, slots, shared)"
+        rule = callback(name, method, getattr(self, method), call)
         shared = (decay, *share(lr, converted(state.next_step, float64)))
         initial: dict[Shape, Mapping[str, Initial]] = {}
-        result: Moves = []
+        result = []
         in_dtype: dict[str, list[Scalar]] = {}
         graph = current_graph()
         # A rule of graphfw's own makes nodes for the line that calls the optimiser.
-        loc = graph.provenance or (capture(state.name) if is_own(rule) else None)
+        loc = graph.provenance or (capture(state.name) if is_own(type(self)) else None)
         with graph.located(loc):
             for gradient, variable in pairs:
                 self._check_dtype(variable)
@@ -339,14 +387,14 @@ class Optimizer(Answering, metaclass=ExplainedType):
                 shape = variable.shape
                 if shape not in initial:
                     initial[shape] = checked_slots(name, self.slots_for(shape))
-                slots = state.slots_of(variable, initial[shape], dtype)
-                moved, remembered = self._checked(variable, slots, rule(p, g, slots, scalars))
-                result.append((variable, converted(moved, variable.dtype)))
-                result += [(slots[name], value) for name, value in remembered.items()]
+                slots = state.slots_of(variable, initial[shape], dtype, prefix)
+                made = rule(p, g, slots, scalars)
+                moved, remembered = self._checked(f"{method}()", variable, slots, made)
+                result.append((variable, moved, [(slots[n], v) for n, v in remembered.items()]))
         return result
 
     def _checked(
-        self, variable: Variable, slots: Mapping[str, Variable], made: Any
+        self, method: str, variable: Variable, slots: Mapping[str, Variable], made: Any
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """See that a rule has returned new values for the parameter and its slots.
 
@@ -357,13 +405,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
             moved = made[0]
             if isinstance(moved, Tensor) and moved.shape == variable.shape:
                 return moved, {}
-        what = f"{type(self).__name__}: rule()"
-        is_pair = (
-            isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[1], Mapping)
-        )
-        message = f"{what} returns {a_type(made)}, not a pair of a tensor and a dict"
-        demand(is_pair, message, fix='return p - rate * g, {"m": m}; the dict is {} without slots')
-        moved, remembered = made
+        what = f"{type(self).__name__}: {method}"
+        moved, remembered = returned_pair(what, made)
         kinds = {f'"{variable.name}"': (moved, variable.shape)}
         for name, value in remembered.items():
             fix = f"slots() has: {', '.join(slots) or 'none'}"
@@ -447,31 +490,3 @@ class Optimizer(Answering, metaclass=ExplainedType):
         demand(is_pair, message, fix="use betas=(0.9, 0.999)")
         for index, beta in enumerate(betas):
             self._check(f"betas[{index}]", beta, least=0, below=1)
-
-
-def _checked_pair(pair: Any) -> tuple[Tensor, Variable]:
-    is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
-    demand(
-        is_pair,
-        f"apply_gradients: {pair!r} is no pair of a gradient and a variable",
-        fix="pass zip(gradients, parameters)",
-    )
-    gradient, variable = pair
-    is_swapped = isinstance(gradient, Variable) and not isinstance(variable, Variable)
-    demand(
-        not is_swapped,
-        "apply_gradients: the pairs are the wrong way round",
-        fix="the gradient comes first: zip(gradients, parameters)",
-    )
-    message = f"apply_gradients: the gradient {gradient!r} is no tensor"
-    demand(isinstance(gradient, Tensor), message, fix="get gradients with gf.grad")
-    if isinstance(variable, Variable) and gradient.shape != variable.shape:
-        raise ArgumentError(
-            f'apply_gradients: a gradient {gradient.type} for "{variable.name}", {variable.type}',
-            operands=[
-                concrete.describe("gradient", gradient),
-                concrete.describe("parameter", variable),
-            ],
-            fix="zip the gradients with the variables that they were taken by, in one order",
-        )
-    return gradient, variable

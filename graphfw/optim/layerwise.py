@@ -47,14 +47,14 @@ class LARS(Optimizer):
     def slots(self) -> Mapping[str, Initial]:
         return {"momentum": 0.0}
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
         size = norm(p)
         ratio = norm_ratio(size, norm(g) + size * self.weight_decay, self.trust)
         velocity = slots["momentum"] * self.momentum + lr * ratio * (g + p * self.weight_decay)
-        return p - velocity, {"momentum": velocity}
+        return velocity, {"momentum": velocity}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class LAMB(Moments):
         b1, b2 = self.betas
         return (lr, weight(b1, count), F.sqrt(weight(b2, count)))
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         lr, bias, root_of_bias = shared
@@ -92,4 +92,4 @@ class LAMB(Moments):
         step = remembered["m"] / bias / (root + self.eps)
         if self.weight_decay:
             step = step + p * self.weight_decay
-        return p - lr * norm_ratio(norm(p), norm(step)) * step, remembered
+        return lr * norm_ratio(norm(p), norm(step)) * step, remembered

@@ -40,10 +40,10 @@ class Lion(Optimizer):
     def slots(self) -> dict[str, float]:
         return {"m": 0.0}
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
         b1, b2 = self.betas
-        direction = F.sign(slots["m"] * b1 + g * (1 - b1))
-        return p - lr * direction, {"m": slots["m"] * b2 + g * (1 - b2)}
+        sign = F.sign(slots["m"] * b1 + g * (1 - b1))
+        return lr * sign, {"m": slots["m"] * b2 + g * (1 - b2)}

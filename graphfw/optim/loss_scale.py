@@ -17,10 +17,10 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.ops.args import as_tensor, converted
 from graphfw.ops.composed import demand, wide
-from graphfw.optim.base import Moves, Optimizer
+from graphfw.optim.base import Differentiate, Moves, Optimizer
 from graphfw.optim.parameters import ParameterGroup
 from graphfw.optim.slots import OptimizerState
-from graphfw.optim.wrapper import Differentiate, StatefulWrapper, Wrapper
+from graphfw.optim.wrapper import StatefulWrapper, Wrapper
 from graphfw.utils.collecting import without_collection
 
 

@@ -16,10 +16,10 @@ from graphfw.ir.variable import Variable
 from graphfw.ir.walk import ancestors
 from graphfw.ops.args import converted, is_whole
 from graphfw.ops.composed import demand, wide_dtype
-from graphfw.optim.base import Moves, Optimizer
+from graphfw.optim.base import Differentiate, Moves, Optimizer
 from graphfw.optim.parameters import ParameterGroup
 from graphfw.optim.slots import OptimizerSlots
-from graphfw.optim.wrapper import Differentiate, StatefulWrapper, Wrapper
+from graphfw.optim.wrapper import StatefulWrapper, Wrapper
 from graphfw.utils.collecting import without_collection
 
 _MANY = 64

@@ -73,13 +73,13 @@ class Muon(Optimizer):
     def slots(self) -> Mapping[str, Initial]:
         return {"momentum": 0.0}
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         (lr,) = shared
         mean = slots["momentum"] + (g - slots["momentum"]) * (1 - self.momentum)
         step = self._orthogonal(g + (mean - g) * self.momentum if self.nesterov else mean)
-        return p - lr * self._scale(p) * step, {"momentum": mean}
+        return lr * self._scale(p) * step, {"momentum": mean}
 
     def _subgroups(self, pairs: Gradients) -> Sequence[tuple[Optimizer, Gradients]]:
         matrices = [(g, v) for g, v in pairs if v.ndim == 2]

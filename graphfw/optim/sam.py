@@ -13,9 +13,10 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.ops.args import converted
 from graphfw.ops.composed import demand, wide
-from graphfw.optim.base import Optimizer
+from graphfw.optim.base import Differentiate, Moves, Optimizer
 from graphfw.optim.clip import global_norm
-from graphfw.optim.wrapper import Differentiate, Wrapper
+from graphfw.optim.parameters import ParameterGroup
+from graphfw.optim.wrapper import Wrapper
 from graphfw.utils.collecting import without_collection
 
 _LEAST = 1e-12
@@ -53,9 +54,21 @@ class SAM(Wrapper):
         demand(rho > 0, f"SAM: rho={rho} must be above 0", fix="use rho=0.05")
         self.rho = rho
 
+    def _minimizing(
+        self,
+        loss: Tensor,
+        parameters: Iterable[Variable] | Iterable[ParameterGroup] | None,
+        differentiate: Differentiate,
+    ) -> Moves:
+        def worst(loss: Tensor, variables: list[Variable]) -> Sequence[Tensor]:
+            return self._gradients(loss, variables, differentiate)
+
+        return super()._minimizing(loss, parameters, worst)
+
     def _gradients(
         self, loss: Tensor, variables: list[Variable], differentiate: Differentiate
     ) -> Sequence[Tensor]:
+        """Return the gradients at the worst parameters nearby."""
         found = differentiate(loss, variables)
         with without_collection():
             scale = self.rho / (global_norm(found) + _LEAST)

@@ -56,13 +56,13 @@ class SGD(Optimizer):
             return (lr, 1.0)
         return (lr, 1 - self.dampening * converted(count > 1, count.dtype))
 
-    def rule(
+    def direction(
         self, p: Tensor, g: Tensor, slots: Slots, shared: Sequence[Scalar]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         lr, share = shared
         if not self.momentum:
-            return p - lr * g, {}
+            return lr * g, {}
         kept = slots["momentum"] * self.momentum
         velocity = kept + (g * share if self.dampening else g)
         step = g + velocity * self.momentum if self.nesterov else velocity
-        return p - lr * step, {"momentum": velocity}
+        return lr * step, {"momentum": velocity}

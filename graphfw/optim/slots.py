@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from graphfw.errors import a_type
+from graphfw.errors import GraphError, a_type
 from graphfw.ir import ambient
 from graphfw.ir.dtype import DType, int64
-from graphfw.ir.graph import Graph, current_graph
+from graphfw.ir.graph import Graph, current_graph, open_graph
+from graphfw.ir.owners import owners
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Filled, Variable
@@ -37,6 +38,38 @@ class OptimizerState(abc.ABC):
         return made
 
 
+State = TypeVar("State", bound=OptimizerState)
+
+
+class Stateful(abc.ABC, Generic[State]):
+    """The frame of what has variables in the first graph that it is used in."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._state: State | None = None
+
+    @property
+    def _own_variables(self) -> list[Variable]:
+        return [] if self._state is None else self._state.variables
+
+    @abc.abstractmethod
+    def _made(self, graph: Graph) -> State:
+        """Return new state in a graph."""
+
+    def _open(self) -> State:
+        this = type(self).__name__
+        graph = open_graph(f"the state of {this}")
+        if self._state is None or graph.succeeds(self._state.graph):
+            self._state = self._made(graph)
+        if self._state.graph is not graph:
+            raise GraphError(
+                f"this {this} belongs to another graph",
+                why=owners(self._state.graph, graph),
+                fix="it belongs to the graph it is first used in: make another",
+            )
+        return self._state
+
+
 class OptimizerSlots(OptimizerState):
     """The number of updates made, and slots for variables."""
 
@@ -62,16 +95,20 @@ class OptimizerSlots(OptimizerState):
         return self._next_steps[graph]
 
     def slots_of(
-        self, variable: Variable, initial: Mapping[str, Initial], dtype: DType
+        self, variable: Variable, initial: Mapping[str, Initial], dtype: DType, prefix: str = ""
     ) -> dict[str, Variable]:
-        """Return a variable's slots, made when they are first asked for."""
+        """Return a variable's slots, made when they are first asked for, by their names.
+
+        Those with a prefix are others than those without, though their names are the same.
+        """
         slots = self.slots.setdefault(variable, {})
-        for slot, given in initial.items():
+        for name, given in initial.items():
+            slot = prefix + name
             if slot not in slots:
                 value, shape = given if isinstance(given, tuple) else (given, variable.shape)
                 slots[slot] = self._variable(slot, value, shape, dtype)
                 self._name_after(slots[slot], slot, variable)
-        return slots
+        return {name: slots[prefix + name] for name in initial}
 
     def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
         # By a function: a variable may get its name when its layer becomes part of another.

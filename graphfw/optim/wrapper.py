@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
 
-from graphfw.errors import ArgumentError, GraphError, a_type
+from graphfw.errors import ArgumentError, a_type
 from graphfw.hints.calls import explained
 from graphfw.hints.names import Answering
-from graphfw.ir.graph import Graph, open_graph
-from graphfw.ir.owners import owners
+from graphfw.ir.graph import open_graph
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
-from graphfw.optim.base import Moves, Optimizer
+from graphfw.optim.base import Differentiate, Moves, Optimizer
 from graphfw.optim.parameters import ParameterGroup, gradients_of
-from graphfw.optim.slots import OptimizerState
-
-State = TypeVar("State", bound=OptimizerState)
-
-Differentiate = Callable[[Tensor, list[Variable]], Sequence[Tensor]]
-"""A function that returns the gradients of a loss with respect to variables."""
+from graphfw.optim.slots import State, Stateful
 
 
 @explained
 class Wrapper(Answering):
     """An optimiser whose steps are another's, from other gradients or to other values.
 
-    Subclasses change the gradients (`_gradients`), or the new values of the step (`_changed`).
+    Subclasses change the gradients (`_minimizing`), or the new values of the step (`_changed`).
     """
 
     _answers_as = "Optimizer"
@@ -78,12 +70,6 @@ class Wrapper(Answering):
         """The variables it keeps in its graph, and those of its optimiser."""
         return self.optimizer.variables
 
-    def _gradients(
-        self, loss: Tensor, variables: list[Variable], differentiate: Differentiate
-    ) -> Sequence[Tensor]:
-        """Return the gradients of a step; `differentiate` returns those of a loss."""
-        return differentiate(loss, variables)
-
     def _changed(self, moves: Moves) -> Moves:
         """Return the new values of a step, and of this one's own state, from the optimiser's."""
         return moves
@@ -95,11 +81,7 @@ class Wrapper(Answering):
         differentiate: Differentiate,
     ) -> Moves:
         """Return the new values of a step towards a smaller loss."""
-
-        def gradients(loss: Tensor, variables: list[Variable]) -> Sequence[Tensor]:
-            return self._gradients(loss, variables, differentiate)
-
-        return self._changed(self.optimizer._minimizing(loss, parameters, gradients))
+        return self._changed(self.optimizer._minimizing(loss, parameters, differentiate))
 
     def _applying(
         self,
@@ -114,32 +96,13 @@ class Wrapper(Answering):
         return self.optimizer._update(moves)
 
 
-class StatefulWrapper(Wrapper, abc.ABC, Generic[State]):
+class StatefulWrapper(Wrapper, Stateful[State]):
     """A wrapper with variables of its own, in the first graph that it is used in."""
 
     def __init__(self, optimizer: Optimizer | Wrapper, name: str) -> None:
-        super().__init__(optimizer)
-        self._name = name
-        self._state: State | None = None
+        Wrapper.__init__(self, optimizer)
+        Stateful.__init__(self, name)
 
     @property
     def variables(self) -> list[Variable]:
-        own = [] if self._state is None else self._state.variables
-        return [*own, *super().variables]
-
-    @abc.abstractmethod
-    def _made(self, graph: Graph) -> State:
-        """Return new state in a graph."""
-
-    def _open(self) -> State:
-        this = type(self).__name__
-        graph = open_graph(f"the state of {this}")
-        if self._state is None or graph.succeeds(self._state.graph):
-            self._state = self._made(graph)
-        if self._state.graph is not graph:
-            raise GraphError(
-                f"this {this} belongs to another graph",
-                why=owners(self._state.graph, graph),
-                fix="it belongs to the graph it is first used in: make another",
-            )
-        return self._state
+        return [*self._own_variables, *super().variables]

@@ -46,7 +46,8 @@ WITHIN = {
         "standing_for",
     ),
     *("succeeds", "symbol_origin", "take", "unique"),
-    *("draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots", "slots_for"),
+    *("direction", "draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots"),
+    "slots_for",
     "gf.__array_namespace_info__",
 }
 """Methods that the package calls, some for each node, and those that subclasses define for it."""
