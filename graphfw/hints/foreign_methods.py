@@ -138,7 +138,7 @@ set the precision of a session: gf.Session(g, precision="mixed-bf16")
     half bfloat16 float double type quantize dtype_policy
 leave it out: gradients are made in the graph, and kept nowhere
     zero_grad
-write minimize(loss, parameters) with the parameters to train
+write module.freeze(), or module.unfreeze()
     requires_grad_ trainable
 write session.run([loss, train], feeds) for each batch, in a loop of your own
     fit train_on_batch train_step make_train_function

@@ -270,7 +270,7 @@ RUNS = [
     (lambda: gf.Session(graph, device="cuda"), "gf.Session(graph); without device=: write gf.Se"),
     (lambda: plan(rows=image), "give, in this order: rows"),
     (lambda: plan.explain(sizes=(2, 3)), "its arguments are: none"),
-    (lambda: model.parameters(recurse=True), "its arguments are: none"),
+    (lambda: model.parameters(recurse=True), "its arguments are: only, ignore"),
     (lambda: halved(image, scale=2.0), "its arguments are: values, factor"),
 ]
 
