@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from graphfw.nn.interface import ModuleInterface
 from graphfw.ops.composed import callback
 
 Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Any], Any]
 """Called as `fn(module, args, output)`; returns another output, or None for that."""
+
+
+class OutputChange(Protocol):
+    """A change of what a module's `forward` returns, as modules keep it."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Return whether it is one no more."""
+
+    def changed(self, module: Any, args: tuple[Any, ...], output: Any) -> Any:
+        """Return the output as it changes it."""
 
 
 class ForwardHook:

@@ -14,7 +14,7 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.deferred import DeferredVariables, refuse_attribute
-from graphfw.nn.hooks import ForwardHook, Hook
+from graphfw.nn.hooks import ForwardHook, Hook, OutputChange
 from graphfw.nn.module_contents import ModuleContents
 from graphfw.nn.module_variables import ModuleVariables
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
@@ -80,7 +80,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
     _names: ModuleNames
     _deferred: DeferredVariables | None = None
     """The variables that the first call makes."""
-    _forward_hooks: tuple[ForwardHook, ...] = ()
+    _forward_hooks: tuple[OutputChange, ...] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""

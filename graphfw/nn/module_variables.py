@@ -50,7 +50,7 @@ class ModuleVariables:
     def named_parameters(
         self, only: Patterns = None, ignore: Patterns = None
     ) -> list[tuple[str, Variable]]:
-        """Return what `parameters` does, with names relative to this module."""
+        """Return the variables of `parameters`, with names relative to this module."""
         chosen = self._chosen("named_parameters", only, ignore)
         return [(name, v) for name, v in chosen if v.is_trained]
 

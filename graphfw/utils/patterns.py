@@ -87,7 +87,7 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def _near(pattern: str, names: Collection[str]) -> str:
-    """Return what to write instead of a pattern that fits nothing, for a fix."""
+    """Return the fix for a pattern that fits nothing."""
     scopes = _with_scopes(names)
     if any(_fits(f"*.{pattern}", name) for name in scopes):
         return f'write "*.{pattern}", which fits it in every scope'
