@@ -78,7 +78,7 @@ TENSOR_TEXTS = """
 write gf.grad(loss, xs), or optimizer.minimize(loss)
     backward grad grad_fn retain_grad retains_grad register_hook
     register_post_accumulate_grad_hook
-gradients exist for every tensor: gf.grad(loss, [x]); minimize(loss, parameters) trains those alone
+gradients exist for every tensor: gf.grad(loss, [x]); model.freeze() keeps variables from training
     is_leaf requires_grad requires_grad_
 leave it out: tensors don't change, so none needs a copy
     clone copy base data

@@ -30,7 +30,7 @@ _NOTES = "graphfw/adapters"
 
 
 class _Merged(NamedTuple):
-    """What a session had before the updates were merged into its weights.
+    """The former contents of a session whose weights have the updates in them.
 
     Attributes:
         session: The session.
@@ -147,7 +147,7 @@ class LowRankAdapters:
         del self._merged[id(session)]
 
     def _merged_in(self, session: Session) -> _Merged | None:
-        """Return what was kept of a session, if the updates in it are still 0."""
+        """Return the former contents of a session, if the updates in it are still 0."""
         found = self._merged.get(id(session))
         if found is None or found.session() is not session:
             return None
@@ -258,8 +258,8 @@ class LowRankAdapters:
                 wrong.
         """
         self._refuse_merged("save_peft", session)
-        facts = peft_files.Facts(self.rank, self.alpha, self.dropout)
-        peft_files.save(self.module, [*self.layers], facts, session, folder, names)
+        options = peft_files.PeftOptions(self.rank, self.alpha, self.dropout)
+        peft_files.save(self.module, [*self.layers], options, session, folder, names)
 
     def load_peft(
         self, session: Session, folder: str | os.PathLike[str], *, names: Names | None = None
@@ -280,8 +280,8 @@ class LowRankAdapters:
                 wrong.
         """
         self._refuse_merged("load_peft", session)
-        facts, location = peft_files.read_facts(folder), os.fspath(folder)
-        self._check_options(location, facts.rank, facts.alpha)
+        options, location = peft_files.read_options(folder), os.fspath(folder)
+        self._check_options(location, options.rank, options.alpha)
         updates = peft_files.read_updates(folder, names)
         layers = {name.rpartition(".lora_")[0] for name in updates}
         self._check_layers(location, layers, "pass names, as to load_pytorch; or choose its layers")

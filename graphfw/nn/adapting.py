@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from graphfw.errors import ArgumentError, GraphError
@@ -76,7 +77,7 @@ def lora(
     """
     checked_module("lora", "model", model)
     rank = checked_size("lora", "rank", rank)
-    scale = _checked_alpha(rank if alpha is None else alpha)
+    alpha = _checked_alpha(rank if alpha is None else alpha)
     demand_probability("lora", "dropout", dropout)
     here, own = open_graph("a Variable").root, model._names.graph.root
     if here is not own and not here.succeeds(own):
@@ -92,10 +93,10 @@ def lora(
     for path, layer in layers.items():
         _check_layer(model, path, layer, rank)
     updates = {
-        path or snake_case(type(layer).__name__): LowRankUpdate(layer, rank, scale / rank, dropout)
+        path or snake_case(type(layer).__name__): LowRankUpdate(layer, rank, alpha / rank, dropout)
         for path, layer in layers.items()
     }
-    adapters = LowRankAdapters(updates, rank, scale, float(dropout), choice.only or ())
+    adapters = LowRankAdapters(updates, rank, alpha, float(dropout), choice.only or ())
     model.freeze()
     for update in updates.values():
         hooks = update.layer._forward_hooks  # before the user's, which see the layer's result
@@ -104,7 +105,7 @@ def lora(
 
 
 def _checked_alpha(alpha: Any) -> float:
-    is_number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
+    is_number = isinstance(alpha, Real) and not isinstance(alpha, bool)
     fits = is_number and math.isfinite(alpha) and alpha > 0
     demand(fits, f"lora: alpha={alpha!r} is no number above 0", fix="use alpha=16")
     return float(alpha)

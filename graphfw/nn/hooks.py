@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 from graphfw.ops.composed import callback
 
@@ -22,6 +23,9 @@ class OutputChange(Protocol):
 
     def changed(self, module: Any, args: tuple[Any, ...], output: Any) -> Any:
         """Return the output as it changes it."""
+
+    def variables(self) -> Sequence[Variable]:
+        """Return the variables that it computes with, if the module has not got them itself."""
 
 
 class ForwardHook:
@@ -49,6 +53,10 @@ class ForwardHook:
         fn = callback("register_forward_hook", "fn", self._fn, "fn(module, args, output)")
         result = fn(module, args, output)
         return output if result is None else result
+
+    def variables(self) -> Sequence[Variable]:
+        """Return no variables: those of the function are not known."""
+        return ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ForwardHook:
         """Return a hook of the same function: what that refers to is not copied."""

@@ -69,7 +69,7 @@ class LowRankUpdate(Module):
         self.lora_A, self.lora_B = _factors(layer, rank)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what is added to the layer's output.  x: the layer's input"""
+        """Compute the update of the layer's output.  x: the layer's input"""
         update: Tensor = self.lora_B(self.lora_A(x) * self.scale)
         return update
 

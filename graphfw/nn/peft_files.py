@@ -11,7 +11,7 @@ from graphfw import io
 from graphfw.errors import CheckpointError
 from graphfw.nn import weights
 from graphfw.nn.interface import ModuleInterface
-from graphfw.nn.weight_names import Names, inverted, rename_with
+from graphfw.nn.weight_names import Names, inverted, rename_with, renamed
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -28,8 +28,8 @@ _PLAIN: dict[str, Any] = {
 """The options of a configuration that must have these values, which are PEFT's defaults."""
 
 
-class Facts(NamedTuple):
-    """What a configuration says of the updates.
+class PeftOptions(NamedTuple):
+    """The options of low-rank updates in a configuration.
 
     Attributes:
         rank: Their rank.
@@ -42,7 +42,7 @@ class Facts(NamedTuple):
     dropout: float
 
 
-def read_facts(folder: Any) -> Facts:
+def read_options(folder: Any) -> PeftOptions:
     """Read the configuration.
 
     Raises:
@@ -62,14 +62,16 @@ def read_facts(folder: Any) -> Facts:
             f"{str(path)!r} is no configuration of low-rank updates",
             fix='its entry "peft_type" must be "LORA"',
         )
-    for option, plain in _PLAIN.items():
-        if config.get(option, plain) not in (plain, None, False, {}, []):
+    for name, plain in _PLAIN.items():
+        if config.get(name, plain) not in (plain, None, False, {}, []):
             raise CheckpointError(
-                f"{str(path)!r} has {option}={config[option]!r}, which adapters do not compute",
-                fix=f"train with {option}={plain!r}, or merge the updates into the weights in PEFT",
+                f"{str(path)!r} has {name}={config[name]!r}, which adapters do not compute",
+                fix=f"train with {name}={plain!r}, or merge the updates into the weights in PEFT",
             )
     try:
-        return Facts(int(config["r"]), float(config["lora_alpha"]), config.get("lora_dropout", 0.0))
+        return PeftOptions(
+            int(config["r"]), float(config["lora_alpha"]), config.get("lora_dropout", 0.0)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f'{str(path)!r} has no numbers "r" and "lora_alpha"', fix="add them"
@@ -80,19 +82,19 @@ def read_updates(folder: Any, names: Names | None) -> dict[str, Any]:
     """Read the updates, by graphfw's names in PyTorch's layouts.
 
     Raises:
-        CheckpointError: They can't be read.
+        CheckpointError: They can't be read, or two get one name.
         ArgumentError: The table has a row that is none.
     """
-    rename = rename_with("Adapters.load_peft", names)
+    what = "Adapters.load_peft"
+    rename = rename_with(what, names)
     arrays = io.read_pytorch(os.path.join(folder, _WEIGHTS))
-    own = {rename(name.removeprefix(_PREFIX)): array for name, array in arrays.items()}
-    return {name: array for name, array in own.items() if name is not None}
+    return renamed(what, arrays, lambda name: rename(name.removeprefix(_PREFIX)))
 
 
 def save(
     module: ModuleInterface,
     layers: Sequence[str],
-    facts: Facts,
+    options: PeftOptions,
     session: Any,
     folder: Any,
     names: Names | None,
@@ -105,9 +107,9 @@ def save(
         "base_model_name_or_path": None,
         "task_type": None,
         "inference_mode": True,
-        "r": facts.rank,
-        "lora_alpha": int(facts.alpha) if facts.alpha.is_integer() else facts.alpha,
-        "lora_dropout": facts.dropout,
+        "r": options.rank,
+        "lora_alpha": int(options.alpha) if options.alpha.is_integer() else options.alpha,
+        "lora_dropout": options.dropout,
         "target_modules": [rename(layer) for layer in layers],
         "fan_in_fan_out": False,
         "init_lora_weights": True,

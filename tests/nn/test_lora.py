@@ -115,8 +115,16 @@ def test_what_is_unfrozen_trains_along(g):
     assert trained == {v.name for v in [*adapters.parameters(), *model.head.parameters()]}
 
 
+def test_training_by_a_call_for_evaluation_is_a_warning(g):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5))
+    nn.lora(model, "*", 2)
+    loss = gf.sum(model.eval()(gf.placeholder((2, 4))))
+    with pytest.warns(UserWarning, match='trains "sequential" as it was called for evaluation'):
+        gf.optim.SGD(0.1).minimize(loss)
+
+
 class TheirLora(torch.nn.Module):
-    """What the updates compute, written out."""
+    """A layer with an update, written out."""
 
     def __init__(self, layer, rank, scale):
         super().__init__()
