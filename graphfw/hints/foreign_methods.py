@@ -78,7 +78,7 @@ TENSOR_TEXTS = """
 write gf.grad(loss, xs), or optimizer.minimize(loss)
     backward grad grad_fn retain_grad retains_grad register_hook
     register_post_accumulate_grad_hook
-gradients exist for every tensor: gf.grad(loss, [x]); minimize(loss, parameters) trains those alone
+gradients exist for every tensor: gf.grad(loss, [x]); model.freeze() keeps variables from training
     is_leaf requires_grad requires_grad_
 leave it out: tensors don't change, so none needs a copy
     clone copy base data
@@ -138,7 +138,7 @@ set the precision of a session: gf.Session(g, precision="mixed-bf16")
     half bfloat16 float double type quantize dtype_policy
 leave it out: gradients are made in the graph, and kept nowhere
     zero_grad
-write minimize(loss, parameters) with the parameters to train
+write module.freeze(), or module.unfreeze()
     requires_grad_ trainable
 write session.run([loss, train], feeds) for each batch, in a loop of your own
     fit train_on_batch train_step make_train_function

@@ -421,7 +421,7 @@ write gf.update(average, 0.99 * average + 0.01 * variable), and fetch that
     bias_correction
 write optimizer = gf.optim.EMA(gf.optim.Adam(lr)), or SWA, and optimizer.averaged(output)
     swa_utils measure_with_ema swap_in_optimizer_params_and_state
-say what to train: optimizer.minimize(loss, parameters)
+write model.freeze("encoder"), or say what to train: optimizer.minimize(loss, parameters)
     freeze masked selective_transform set_to_zero conditionally_mask conditionally_transform
 write minimize(loss, [{"parameters": body, "optimizer": gf.optim.SGD(0.1)}, {"parameters": head}])
     multi_transform partition MultiOptimizer OptimizerMap

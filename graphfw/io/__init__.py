@@ -16,16 +16,14 @@ if TYPE_CHECKING:
         read_metadata,
         write_checkpoint,
     )
-    from graphfw.io.entries import EntryChoice, Mismatch, Restored, check_entries, entry_choice
+    from graphfw.io.entries import Mismatch, Restored, check_entries
     from graphfw.io.notes import from_text, to_text
     from graphfw.io.pytorch import read_pytorch, write_pytorch
 
 __all__ = [
-    "EntryChoice",
     "Mismatch",
     "Restored",
     "check_entries",
-    "entry_choice",
     "from_text",
     "read_and_verify",
     "read_checkpoint",
@@ -39,8 +37,6 @@ __all__ = [
 _MODULES = {
     "Mismatch": "entries",
     "Restored": "entries",
-    "EntryChoice": "entries",
-    "entry_choice": "entries",
     "check_entries": "entries",
     "from_text": "notes",
     "to_text": "notes",

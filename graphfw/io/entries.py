@@ -1,11 +1,10 @@
-"""Differences between the entries of a checkpoint and the wanted ones, and choices of them."""
+"""Differences between the entries of a checkpoint and the wanted ones."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
-from graphfw.errors import ArgumentError, CheckpointError, did_you_mean
+from graphfw.errors import CheckpointError, did_you_mean
 
 _SHOWN = 8
 
@@ -37,76 +36,6 @@ class Restored(Mismatch):
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class EntryChoice:
-    """A choice of entries by patterns of their names.
-
-    A pattern is a name, a scope ("encoder" has "encoder.0.weight"), or a name with * and ?.
-
-    Attributes:
-        only: Patterns of which one must fit; all entries where there is none.
-        ignore: Patterns of which none may fit.
-    """
-
-    only: tuple[str, ...] | None = None
-    ignore: tuple[str, ...] = ()
-
-    def chosen(self, names: Collection[str], source: str) -> set[str]:
-        """Return the chosen names.
-
-        Args:
-            names: All names, of the entries and of what they are for.
-            source: Where the entries come from, for errors.
-
-        Raises:
-            CheckpointError: A pattern fits none of them.
-        """
-        for pattern in (*(self.only or ()), *self.ignore):
-            if not any(_fits(pattern, name) for name in names):
-                option = "ignore" if pattern in self.ignore else "only"
-                near = did_you_mean(pattern, sorted(_with_scopes(names)))
-                raise CheckpointError(
-                    f'{option}="{pattern}" fits no variable and no entry of {source!r}',
-                    fix=near or 'give a name, a scope, or a name with *, as in "encoder.*.weight"',
-                )
-        taken = names if self.only is None else [n for n in names if _fits_one(self.only, n)]
-        return {name for name in taken if not _fits_one(self.ignore, name)}
-
-
-def entry_choice(only: object, ignore: object) -> EntryChoice:
-    """Return the choice that options describe: a pattern, several, or None for no choice.
-
-    Raises:
-        ArgumentError: One is something else.
-    """
-    taken = None if only is None else _patterns("only", only)
-    return EntryChoice(taken, () if ignore is None else _patterns("ignore", ignore))
-
-
-def _patterns(option: str, value: object) -> tuple[str, ...]:
-    patterns = [value] if isinstance(value, str) else value
-    if isinstance(patterns, Collection) and all(isinstance(p, str) and p for p in patterns):
-        return tuple(patterns)
-    raise ArgumentError(
-        f"restore: {option}={value!r} is no pattern",
-        fix=f'give names, scopes or names with *, as in {option}=["encoder", "*.bias"]',
-    )
-
-
-def _fits_one(patterns: tuple[str, ...], name: str) -> bool:
-    return any(_fits(pattern, name) for pattern in patterns)
-
-
-def _fits(pattern: str, name: str) -> bool:
-    return name == pattern or name.startswith(f"{pattern}.") or fnmatchcase(name, pattern)
-
-
-def _with_scopes(names: Collection[str]) -> set[str]:
-    """Return names and the scopes in them."""
-    split = [name.split(".") for name in names]
-    return {".".join(words[:end]) for words in split for end in range(1, len(words) + 1)}
 
 
 def check_entries(

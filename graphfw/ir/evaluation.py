@@ -18,7 +18,7 @@ class Evaluation(NamedTuple):
         path: The model's path.
         loc: The line of the call.
         layers: The layers that would have computed something else in training, as text.
-        parameters: The model's trainable variables.
+        parameters: The variables of the model, and of its hooks, that are trained.
         results: The tensors that the call made and returned.
     """
 

@@ -66,7 +66,7 @@ class Variable(Tensor):
         initial: An array, a constant tensor, or an initialiser that is called with shape and dtype;
             None where the contents are loaded from a checkpoint or assigned before the first run.
         name: Its name in checkpoints; made from the layer or the scope when there is none.
-        trainable: Whether optimisers change it.
+        trainable: Whether optimisers may change it.
         shape: With an initialiser or None, the shape: ints.
         dtype: The dtype. By default an array keeps its own, but for float64 and complex128, which
             NumPy makes unasked: they become the default dtype, as initialisers do.
@@ -89,7 +89,15 @@ class Variable(Tensor):
     1
     """
 
-    __slots__ = ("_namer", "initial", "is_named", "is_transposed", "origin", "trainable")
+    __slots__ = (
+        "_namer",
+        "initial",
+        "is_frozen",
+        "is_named",
+        "is_transposed",
+        "origin",
+        "trainable",
+    )
 
     _namer: Callable[[], str]
 
@@ -103,6 +111,9 @@ class Variable(Tensor):
 
     is_transposed: bool
     """Whether it is a layer's, and PyTorch's layer has the transposed matrix."""
+
+    is_frozen: bool
+    """Whether training steps that are described from now on leave it, though it is trainable."""
 
     @explained
     def __init__(
@@ -160,6 +171,7 @@ class Variable(Tensor):
         _set(self, "is_named", name is not None)
         _set(self, "is_transposed", False)
         _set(self, "origin", new_origin() if is_outside else None)
+        _set(self, "is_frozen", False)
         _set(self, "_namer", full.__str__)  # fewer objects than a function takes
         node = Node(shared(VariableOp, kind.shape, kind.dtype), (), (kind,), loc, "", graph)
         super().__init__(node)
@@ -173,6 +185,11 @@ class Variable(Tensor):
         """The name: `mlp.fc2.weight`."""
         return self._namer()
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether optimisers change it: it is trainable, and not frozen."""
+        return self.trainable and not self.is_frozen
+
     def rename(self, namer: Callable[[], str]) -> None:
         """Take the name from now on from a function: a layer's path is known only later."""
         _set(self, "_namer", namer)
@@ -180,14 +197,15 @@ class Variable(Tensor):
         self.node.graph._name_variable(self)
 
     def _own_state(self) -> Any:
-        """Return the initial value, whether optimisers change it, its layout, …, and the name."""
-        own = self.initial, self.trainable, self.is_transposed, self.is_named, self.origin
-        return *own, self.name
+        """Return the attributes that a copy gets, and the name."""
+        own = self.initial, self.trainable, self.is_frozen, self.is_transposed
+        return *own, self.is_named, self.origin, self.name
 
     def _restore(self, node: Node, index: int, state: Any) -> None:
         """Become the output of a node again, with what `_own_state` returned."""
         super()._restore(node, index, state)
-        self.initial, self.trainable, self.is_transposed, self.is_named, self.origin, name = state
+        self.initial, self.trainable, self.is_frozen, self.is_transposed = state[:4]
+        self.is_named, self.origin, name = state[4:]
         if isinstance(self.initial, np.ndarray):
             self.initial.flags.writeable = False
         self._namer = lambda: name
@@ -203,7 +221,7 @@ class Variable(Tensor):
         shape = _static(self.shape, self.node.loc)
         with ambient.override(ambient.current_scope, ""):
             made = Variable(initial, name, self.trainable, shape=shape, dtype=self.dtype)
-        made.is_transposed = self.is_transposed
+        made.is_transposed, made.is_frozen = self.is_transposed, self.is_frozen
         return made
 
     @explained
@@ -240,6 +258,7 @@ class Variable(Tensor):
 
     def __repr__(self) -> str:
         kind = "" if self.trainable else ", trainable=False"
+        kind += ", frozen" if self.is_frozen else ""
         text = f'<Variable "{self.name}" {self.type}{kind}'
         contents = self.node.graph.contents_of(self)
         if contents is None:

@@ -30,6 +30,8 @@ from graphfw.nn.activations import (
     Tanh,
     Unflatten,
 )
+from graphfw.nn.adapters import LowRankAdapters
+from graphfw.nn.adapting import lora
 from graphfw.nn.attention import MultiHeadAttention
 from graphfw.nn.bilinear import Bilinear
 from graphfw.nn.channels import (
@@ -195,6 +197,7 @@ __all__ = [
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
+    "LowRankAdapters",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
@@ -257,6 +260,7 @@ __all__ = [
     "init",
     "kl_div",
     "l1",
+    "lora",
     "margin_ranking",
     "metrics",
     "mse",

@@ -129,7 +129,10 @@ def _note(
     results = [t for t in nest.leaves(result) if isinstance(t, Tensor) and t.node in made]
     results = [t for t in results if not isinstance(t, Variable)]
     if results:
-        parameters = tuple([v for _, v in module._held_variables() if v.trainable])
+        hooks = [hook for one in module.modules() for hook in one._forward_hooks]
+        held = [v for _, v in module._held_variables()]
+        held += [v for hook in hooks for v in hook.variables()]
+        parameters = tuple([v for v in held if v.is_trained])
         named = dict.fromkeys([f"{layer.path} ({type(layer).__name__})" for layer in layers])
         graph.evaluations.append(
             Evaluation(module.path, capture(), tuple(named), parameters, tuple(results))

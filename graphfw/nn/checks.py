@@ -135,8 +135,6 @@ def refuse_freezing(module: Any, name: str) -> None:
     """See that nobody freezes a module by what only its class would know of."""
     if name in ("trainable", "requires_grad") and not hasattr(type(module), name):
         raise ArgumentError(
-            f"{type(module).__name__}.{name} would change nothing: "
-            "an optimiser is told what to train",
-            fix="leave it out: minimize(loss, parameters) with parameters = "
-            f'[v for v in model.parameters() if not v.name.startswith("{module.path}.")]',
+            f"{type(module).__name__}.{name} would change nothing: modules are frozen by a call",
+            fix="write module.freeze(), and module.unfreeze() to train it again",
         )

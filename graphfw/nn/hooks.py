@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 from graphfw.ops.composed import callback
 
 Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Any], Any]
 """Called as `fn(module, args, output)`; returns another output, or None for that."""
+
+
+class OutputChange(Protocol):
+    """A change of what a module's `forward` returns, as modules keep it."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Return whether it is one no more."""
+
+    def changed(self, module: Any, args: tuple[Any, ...], output: Any) -> Any:
+        """Return the output as it changes it."""
+
+    def variables(self) -> Sequence[Variable]:
+        """Return the variables that it computes with, if the module has not got them itself."""
 
 
 class ForwardHook:
@@ -38,6 +53,10 @@ class ForwardHook:
         fn = callback("register_forward_hook", "fn", self._fn, "fn(module, args, output)")
         result = fn(module, args, output)
         return output if result is None else result
+
+    def variables(self) -> Sequence[Variable]:
+        """Return no variables: those of the function are not known."""
+        return ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ForwardHook:
         """Return a hook of the same function: what that refers to is not copied."""

@@ -14,9 +14,10 @@ from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
-from graphfw.nn.deferred import DeferredVariables, refuse_attribute, refuse_deferred
-from graphfw.nn.hooks import ForwardHook, Hook
+from graphfw.nn.deferred import DeferredVariables, refuse_attribute
+from graphfw.nn.hooks import ForwardHook, Hook, OutputChange
 from graphfw.nn.module_contents import ModuleContents
+from graphfw.nn.module_variables import ModuleVariables
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
 from graphfw.nn.registration import ModuleBase, ModuleType, checked_module, refuse_hidden
 from graphfw.nn.summary import ModuleSummary, summarised
@@ -31,7 +32,7 @@ _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that 
 
 
 @explained
-class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
+class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
     """A layer, or a model made of layers: variables, and a function `forward` that uses them.
 
     Variables and modules that are assigned to attributes belong to the module. They are named by
@@ -81,7 +82,7 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
     _names: ModuleNames
     _deferred: DeferredVariables | None = None
     """The variables that the first call makes."""
-    _forward_hooks: tuple[ForwardHook, ...] = ()
+    _forward_hooks: tuple[OutputChange, ...] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make what registration needs: for a forgotten super().__init__() to do no harm."""
@@ -384,39 +385,6 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
         """Return the module itself, its submodules, their submodules, …, each once."""
         return [module for _, module in self.named_modules()]
 
-    def named_variables(self) -> list[tuple[str, Variable]]:
-        """Return all variables, trainable or not, each once, with names relative to this module.
-
-        Raises:
-            GraphError: A layer makes its variables in its first call, and was not called yet.
-        """
-        refuse_deferred(self.modules())
-        return self._held_variables()
-
-    def _held_variables(self) -> list[tuple[str, Variable]]:
-        """Return the variables that are made, each once, with names relative to this module."""
-        found: dict[int, tuple[str, Variable]] = {}
-        for path, module in self.named_modules():
-            for name, variable in module._variables.items():
-                found.setdefault(id(variable), (ambient.join_scope(path, name), variable))
-        return list(found.values())
-
-    def variables(self) -> list[Variable]:
-        """Return all variables, trainable or not, each once."""
-        return [variable for _, variable in self.named_variables()]
-
-    def named_parameters(self) -> list[tuple[str, Variable]]:
-        """Return the trainable variables, each once, with names relative to this module."""
-        return [(name, v) for name, v in self.named_variables() if v.trainable]
-
-    def parameters(self) -> list[Variable]:
-        """Return the trainable variables, each once: what optimisers take."""
-        return [v for v in self.variables() if v.trainable]
-
-    def buffers(self) -> list[Variable]:
-        """Return the variables that are not trained, each once: running statistics and the like."""
-        return [v for v in self.variables() if not v.trainable]
-
     # Text.
 
     def summary(self, *args: Any, **kwargs: Any) -> ModuleSummary:
@@ -452,7 +420,7 @@ class Module(ModuleBase, ModuleContents, metaclass=ModuleType):
 
     def __repr__(self) -> str:
         submodules = [(name, repr(child)) for name, child in self._children.items()]
-        sizes = [(v.trainable, v.type.size) for _, v in self._held_variables()]
+        sizes = [(v.is_trained, v.type.size) for _, v in self._held_variables()]
         inside = self.extra_repr() if self._deferred is None else f"{self._deferred.argument}=None"
         return text.module_text(type(self).__name__, inside, submodules, sizes)
 

@@ -111,7 +111,7 @@ def _rows(module: ModuleInterface, outputs: Mapping[int, Sequence[Any]]) -> Iter
             found[0] if found else None,
             len(found),
             sum([_size(v) for v in own]),
-            sum([_size(v) for v in own if v.trainable]),
+            sum([_size(v) for v in own if v.is_trained]),
         )
 
 

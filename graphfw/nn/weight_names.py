@@ -61,6 +61,17 @@ def renamed(what: str, state: Mapping[str, Any], names: Names | None) -> dict[st
     return found
 
 
+def rename_with(what: str, names: Names | None) -> Callable[[str], str | None]:
+    """Return a table as a function from name to name, whether or not its rows fit any.
+
+    Raises:
+        ArgumentError: The table has a row that is none.
+    """
+    if names is None:
+        return lambda name: name
+    return names if callable(names) else _Table(what, names).rename
+
+
 def inverted(what: str, names: Names | None) -> Names | None:
     """Return a table that is read from right to left, or a function as it is.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ def load_pytorch(
     ignore_extra: bool,
 ) -> io.Mismatch:
     """Load weights of PyTorch's: see `Module.load_pytorch`."""
-    what, variables = _checked(module, session, "load_pytorch")
+    what, variables = checked(module, session, "load_pytorch")
     location = "the state"
     if not isinstance(source, Mapping):
         source, location = io.read_pytorch(source), os.fspath(source)
@@ -49,7 +49,7 @@ def load_pytorch(
 
 def save_pytorch(module: ModuleInterface, session: Any, path: Any, names: Names | None) -> None:
     """Write weights as PyTorch has them: see `Module.save_pytorch`."""
-    what, _ = _checked(module, session, "save_pytorch")
+    what, _ = checked(module, session, "save_pytorch")
     for layer in module.modules():
         _check_rules(what, type(layer))
     contents = session.state_dict()
@@ -80,19 +80,26 @@ _MODULE = "graphfw/module"
 """The metadata of a module's file: the name of its class."""
 
 
-def save(module: ModuleInterface, session: Any, path: Any) -> None:
-    """Write a module's variables: see `Module.save`."""
-    _, variables = _checked(module, session, "save")
+def save(
+    module: ModuleInterface, session: Any, path: Any, notes: Mapping[str, str] | None = None
+) -> None:
+    """Write a module's variables, and notes as metadata: see `Module.save`."""
+    _, variables = checked(module, session, "save")
     contents = session.state_dict()
     own = {name: contents[variable.name] for name, variable in variables.items()}
-    io.write_checkpoint(path, own, {_MODULE: type(module).__name__})
+    io.write_checkpoint(path, own, {_MODULE: type(module).__name__, **(notes or {})})
 
 
 def load(
-    module: ModuleInterface, session: Any, path: Any, strict: bool, ignore_extra: bool
+    module: ModuleInterface,
+    session: Any,
+    path: Any,
+    strict: bool,
+    ignore_extra: bool,
+    check: Callable[[Mapping[str, str]], None] = lambda notes: None,
 ) -> io.Mismatch:
-    """Read what `save` wrote: see `Module.load`."""
-    _, variables = _checked(module, session, "load")
+    """Read what `save` wrote, if its metadata pass a check: see `Module.load`."""
+    _, variables = checked(module, session, "load")
     arrays, metadata, is_verified = io.read_and_verify(path)
     location = os.fspath(path)
     if _MODULE not in metadata:
@@ -104,10 +111,11 @@ def load(
         raise CheckpointError(
             f"{location!r} has lost its checksums", fix="use another copy of the file"
         )
+    check(metadata)
     return _assign(session, variables, arrays, location, strict, ignore_extra)
 
 
-def _checked(module: ModuleInterface, session: Any, method: str) -> tuple[str, dict[str, Variable]]:
+def checked(module: ModuleInterface, session: Any, method: str) -> tuple[str, dict[str, Variable]]:
     """Return the name of a method for errors, and the module's variables.
 
     Raises:

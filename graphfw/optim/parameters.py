@@ -18,7 +18,7 @@ ParameterGroup: TypeAlias = Mapping[str, Any]
 """Variables under the key "parameters", and options that hold for these only."""
 
 
-_EMPTY_FIX = "pass model.parameters(), of a model that has some"
+_EMPTY_FIX = "pass model.parameters(), of a model that has some that are not frozen"
 _INEXACT_FIX = "train variables of a floating-point dtype, such as float32"
 
 
@@ -96,6 +96,12 @@ def _check_variable(what: str, variable: Any) -> None:
             operands=[concrete.describe("parameter", variable)],
             fix="make it with trainable=True, or leave it out",
         )
+    if variable.is_frozen:
+        raise ArgumentError(
+            f'{what}: "{variable.name}" is frozen',
+            operands=[concrete.describe("parameter", variable)],
+            fix="write model.unfreeze() before, or leave it out",
+        )
     if not variable.dtype.is_inexact:
         raise GradientError(
             f'{what}: "{variable.name}" is {variable.dtype.name}, which has no gradient',
@@ -113,7 +119,7 @@ def trained_by(loss: Tensor) -> list[Variable]:
     reached, blocks = _reached(loss)
     graph = loss.graph
     variables = [v for v in graph.root.variables if v.dtype.is_inexact]
-    wanted = [v for v in variables if v.trainable]
+    wanted = [v for v in variables if v.is_trained]
 
     def among(some: Iterable[Variable], nodes: Collection[Node]) -> list[Variable]:
         """Return the variables that are among nodes, or for which one stands in a loop's body."""
@@ -131,10 +137,13 @@ def trained_by(loss: Tensor) -> list[Variable]:
         raise _stopped(blocked, node, operands, "use a differentiable function there")
     fixed = among(variables, reached)
     if fixed:
+        is_frozen = any(v.is_frozen for v in fixed)
+        why = "frozen" if is_frozen else "not trainable"
+        fix = "make what is to be trained with trainable=True"
         raise GradientError(
-            f"minimize: the loss depends on {_named(fixed)} alone, not trainable",
+            f"minimize: the loss depends on {_named(fixed)} alone, {why}",
             operands=operands,
-            fix="make what is to be trained with trainable=True",
+            fix="write model.unfreeze() before" if is_frozen else fix,
         )
     others = among([v for v in graph.root.variables if not v.dtype.is_inexact], above)
     if others and not wanted:

@@ -26,6 +26,7 @@ from graphfw.ir.walk import ancestors
 from graphfw.loc import capture
 from graphfw.runtime import feeding
 from graphfw.runtime.state import number_in
+from graphfw.utils.patterns import NameChoice
 
 STEP, SEED = f"{RESERVED}step", f"{RESERVED}seed"
 """The names of a session's own numbers among the entries of a checkpoint."""
@@ -248,7 +249,7 @@ class Loading(NamedTuple):
     strict: bool
     ignore_extra: bool
     format: str | None
-    choice: io.EntryChoice | None = None
+    choice: NameChoice | None = None
 
 
 class LoadedContents(NamedTuple):
@@ -300,7 +301,8 @@ def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading
     named = {v.name: v for v in variables}
     has_all = how.choice is None or how.choice.only is None
     if how.choice is not None:
-        chosen = how.choice.chosen({*named, *arrays}, source)
+        of = f"variable and no entry of {source!r}"
+        chosen = how.choice.chosen({*named, *arrays}, of, CheckpointError)
         arrays = {name: array for name, array in arrays.items() if name in chosen}
         named = {name: variable for name, variable in named.items() if name in chosen}
     mismatch = io.check_entries(

@@ -44,6 +44,7 @@ from graphfw.runtime.running import Runs
 from graphfw.runtime.state import Snapshot, State, batches, checked_seed
 from graphfw.utils import forks, nest
 from graphfw.utils.collecting import without_collection
+from graphfw.utils.patterns import name_choice
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -436,7 +437,7 @@ class Session(Answering, Uncopied):
                 entries don't match; they are listed, with near names, and nothing has changed.
             ArgumentError: There is no such format, or `only` or `ignore` is no pattern.
         """
-        chosen = io.entry_choice(only, ignore)
+        chosen = name_choice("restore", only, ignore)
         file = contents.read_state(path)
         how = contents.Loading(os.fspath(path), strict, ignore_extra, format, chosen)
         found = self._load(file.state, how, self.executor.adopted)

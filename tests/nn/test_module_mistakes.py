@@ -78,10 +78,7 @@ def test_freezing_a_module_is_refused():
     for name in ("trainable", "requires_grad"):
         with pytest.raises(gf.ArgumentError, match=f"Linear.{name} would change nothing") as caught:
             setattr(model[0], name, False)
-        assert "minimize(loss, parameters)" in caught.value.fix
-    # The fix says what to write.
-    parameters = eval(caught.value.fix.partition("parameters = ")[2])
-    assert [v.name for v in parameters] == ["sequential.1.weight", "sequential.1.bias"]
+        assert caught.value.fix.startswith("write module.freeze()")
 
     class Own(nn.Module):
         trainable = True
