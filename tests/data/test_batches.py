@@ -60,7 +60,7 @@ def test_memory_mapped_files_stay_on_the_disk(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(1000).reshape(100, 10))
     x = np.load(tmp_path / "x.npy", mmap_mode="r")
     made = gf.data.batches({"x": x}, 8, seed=0)
-    assert isinstance(made._columns["x"], np.memmap)
+    assert isinstance(made._source._arrays["x"], np.memmap)
     assert made[0]["x"].shape == (8, 10)
 
 

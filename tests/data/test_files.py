@@ -180,7 +180,7 @@ class TestPadding:
         for examples, options, error, why in (
             ([], {}, gf.ArgumentError, "are none"),
             ([[1, 2]], {}, gf.ArgumentError, "are a list"),
-            ([{"x": [1]}, {"y": [1]}], {}, gf.DataError, "has x and another y"),
+            ([{"x": [1]}, {"y": [1]}], {}, gf.DataError, "example 0 has x, and example 1 has y"),
             (
                 [{"x": [[1]]}, {"x": [[1, 2]]}],
                 {},
