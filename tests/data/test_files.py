@@ -195,6 +195,18 @@ class TestPadding:
                 gf.data.padded(examples, **options)
 
 
+def test_a_run_does_not_go_on_with_other_files(tables, tmp_path):
+    paths, _ = tables
+    shard = packed(tmp_path / "a.tar", {"a.x": b"1", "b.x": b"2"})
+    before = [gf.data.parquet(paths, 3), gf.data.tar(shard)]
+    assert gf.data.parquet(paths, 3).signature == before[0].signature
+    packed(shard, {"a.x": b"1", "c.x": b"2"})
+    after = [gf.data.parquet(paths[::-1], 3), gf.data.tar(shard)]
+    for one, other in zip(before, after, strict=True):
+        assert len(one) == len(other)
+        assert one.signature != other.signature
+
+
 def test_shards_of_images_are_shuffled_decoded_and_fed(tmp_path, rng):
     """As a user would: tar, grain, images, batches, a graph."""
     grain = pytest.importorskip("grain")

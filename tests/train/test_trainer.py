@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,7 +120,10 @@ class TestReports:
     def test_a_progress_bar(self, capsys):
         pytest.importorskip("tqdm")
         Model().trainer(progress=True).fit(data(), every=12)
-        assert "36/36" in capsys.readouterr().err
+        shown = capsys.readouterr().err
+        assert "36/36" in shown
+        assert "step/s" in shown
+        assert re.search(r"loss=[\d.e-]+, .*waiting=\d+%", shown)
         Model().trainer().fit(data())
         assert not capsys.readouterr().err
 
