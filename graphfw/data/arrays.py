@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from graphfw.data.examples import CollateFn, Examples, are_examples
 from graphfw.data.indexed import ENDLESS, Indexed, fingerprint, integer, permutation
 from graphfw.errors import ArgumentError, ShapeError, a_type, counted
 from graphfw.hints.calls import explained
+
+_WINDOW = 64
+"""The number of batches whose rows are sorted by length together."""
 
 
 @explained
@@ -23,6 +26,7 @@ def batches(
     epochs: int | None = 1,
     drop_remainder: bool = False,
     collate_fn: CollateFn | None = None,
+    lengths: Sequence[int] | np.ndarray[Any, Any] | None = None,
 ) -> Batches:
     """Return the batches of some rows of arrays, or of examples of a dataset, as a sequence.
 
@@ -41,6 +45,9 @@ def batches(
         drop_remainder: Whether an epoch's last rows are left out where they are less than a batch.
         collate_fn: A function that makes a batch of a list of examples, such as `gf.data.padded`;
             by default arrays of one shape are stacked.
+        lengths: The length of each example, `[N]`: batches then have examples of similar lengths,
+            so `gf.data.padded` pads little. Of every 64 batches of an epoch's order the rows are
+            sorted by length; with a seed, batches are shuffled after that.
 
     Raises:
         ArgumentError: There are no columns, or a number is none that makes sense.
@@ -63,6 +70,7 @@ def batches(
         epochs=epochs,
         drop_remainder=drop_remainder,
         collate_fn=collate_fn,
+        lengths=lengths,
     )
 
 
@@ -84,12 +92,14 @@ class Batches(Indexed[Any]):
         epochs: int | None,
         drop_remainder: bool,
         collate_fn: CollateFn | None,
+        lengths: Sequence[int] | np.ndarray[Any, Any] | None,
     ) -> None:
         self._source = _source(data, collate_fn)
         self._size = integer("batches", "size", size, 1)
         self._epochs = None if epochs is None else integer("batches", "epochs", epochs, 1)
         self._seed = None if seed is None else integer("batches", "seed", seed, 0)
         rows = self._source.rows
+        self._lengths = None if lengths is None else _lengths(lengths, rows)
         if self._seed is not None and rows >= ENDLESS:
             raise ArgumentError(
                 "batches: the data has no end, so a seed can't draw its order",
@@ -110,6 +120,8 @@ class Batches(Indexed[Any]):
             "drop_remainder": bool(drop_remainder),
             **self._source.signature,
         }
+        if self._lengths is not None:
+            self.signature["lengths"] = fingerprint(self._lengths.tobytes())
 
     def __len__(self) -> int:
         return sys.maxsize if self._epochs is None else self._in_epoch * self._epochs
@@ -118,20 +130,48 @@ class Batches(Indexed[Any]):
         epoch, index_in_epoch = divmod(number, self._in_epoch)
         first = index_in_epoch * self._size
         rows: Any = slice(first, min(first + self._size, self._source.rows))
-        if self._seed is not None:
-            rows = self._permutation(self._seed, epoch)[rows]
+        if self._seed is not None or self._lengths is not None:
+            rows = self._order_of(epoch)[rows]
         return self._source.taken(rows)
 
-    def _permutation(self, seed: int, epoch: int) -> np.ndarray[Any, Any]:
+    def _order_of(self, epoch: int) -> np.ndarray[Any, Any]:
         """Return the order of the rows in an epoch."""
         known = self._order
         if known is None or known[0] != epoch:
-            known = self._order = epoch, permutation(seed, (epoch,), self._source.rows)
+            rows = self._source.rows
+            order = np.arange(rows)
+            if self._seed is not None:
+                order = permutation(self._seed, (epoch,), rows)
+            if self._lengths is not None:
+                self._sort(order, self._lengths, epoch)
+            known = self._order = epoch, order
         return known[1]
+
+    def _sort(self, order: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], epoch: int) -> None:
+        """Bring rows of similar lengths together, and shuffle the whole batches of these."""
+        window = _WINDOW * self._size
+        for first in range(0, len(order), window):
+            rows = order[first : first + window]
+            rows[:] = rows[np.argsort(lengths[rows], kind="stable")]
+        if self._seed is not None:
+            whole = len(order) // self._size
+            batches = order[: whole * self._size].reshape(whole, self._size)
+            batches[:] = batches[permutation(self._seed, (epoch, 1), whole)]
 
     def __repr__(self) -> str:
         count = "endless" if self._epochs is None else f"{len(self):,}"
         return f"<{count} batches of {self._size} of {counted(self._source.rows, 'row')}>"
+
+
+def _lengths(lengths: Any, rows: int) -> np.ndarray[Any, Any]:
+    found = np.asarray(lengths)
+    if found.shape != (rows,) or found.dtype.kind not in "iuf":
+        raise ArgumentError(
+            f"batches: lengths is {list(found.shape)} of {found.dtype}, and the data has "
+            f"{counted(rows, 'row')}",
+            fix="give the length of each example: [len(example) for example in data]",
+        )
+    return found
 
 
 def _source(data: Any, collate_fn: CollateFn | None) -> _Columns | Examples:
