@@ -1,4 +1,5 @@
-"""Checkpoints: a model's variables written to a file and read again, with all checksums.
+"""Checkpoints: a model's variables written to a file and read again, with all checksums; and the
+weights of a PyTorch model in a folder of safetensors files, as published ones are.
 
 PyTorch's and NumPy's files are ZIP archives; both write their CRC-32, and NumPy checks it. Only
 graphfw waits until the disk has the file, so that a crash of the machine loses nothing. "copy" is
@@ -8,6 +9,7 @@ the least that this takes: the bytes written to a new file, and waited for, or r
 from __future__ import annotations
 
 import functools
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -117,4 +119,94 @@ def _contest(way: str, size: str) -> Contest:
     return Contest(f"checkpoint-{way}-{size.lower()}", title, makers, (Target(1.0),))
 
 
-WORKLOADS = [_contest(way, size) for size in SIZES for way in ("save", "restore")]
+# A folder of weights: square matrices in PyTorch's layout, which graphfw's layers transpose.
+
+_LAYERS, _WIDTH = 16, 4096
+_HEADER = 128
+
+
+@functools.cache
+def _weight_folder() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()  # there as long as the process
+    rng = np.random.default_rng(0)
+    files = {}
+    for layer in range(_LAYERS):
+        name, file = f"{layer}.weight", f"model-{layer}.safetensors"
+        weight = rng.standard_normal((_WIDTH, _WIDTH), np.float32)
+        entry = {"dtype": "F32", "shape": weight.shape, "data_offsets": (0, weight.nbytes)}
+        header = json.dumps({name: entry}).ljust(_HEADER).encode()
+        # Without checksums, as others write such files.
+        content = len(header).to_bytes(8, "little") + header + weight.tobytes()
+        (Path(folder.name) / file).write_bytes(content)
+        files[name] = file
+    index = json.dumps({"metadata": {}, "weight_map": files})
+    (Path(folder.name) / "model.safetensors.index.json").write_text(index)
+    return folder
+
+
+def _weight_files() -> list[Path]:
+    return [Path(_weight_folder().name) / f"model-{layer}.safetensors" for layer in range(_LAYERS)]
+
+
+def _graphfw_weights() -> Case:
+    import graphfw as gf
+
+    with gf.Graph() as g:
+        layers = [gf.nn.Linear(_WIDTH, _WIDTH, bias=False) for _ in range(_LAYERS)]
+        model = gf.nn.ModuleList(layers)
+    session = gf.Session(g)
+    folder = _weight_folder().name
+
+    def load() -> None:
+        model.load_pytorch(session, folder)
+
+    def first_row() -> Array:
+        load()
+        return session[layers[-1].weight][:, 0]
+
+    return Case(load, check=first_row)
+
+
+def _torch_weights() -> Case:
+    import torch
+    from safetensors.torch import load_file
+
+    layers = [torch.nn.Linear(_WIDTH, _WIDTH, bias=False) for _ in range(_LAYERS)]
+    model = torch.nn.ModuleList(layers)
+    files = _weight_files()
+
+    def load() -> None:
+        for file in files:
+            model.load_state_dict(load_file(file), strict=False)
+
+    def first_row() -> Array:
+        load()
+        return layers[-1].weight[0].detach().numpy()
+
+    return Case(load, check=first_row)
+
+
+def _read_weights() -> Case:
+    files = _weight_files()
+
+    def read() -> None:
+        contents = [np.empty(path.stat().st_size, np.uint8) for path in files]
+        for path, content in zip(files, contents, strict=True):
+            with open(path, "rb", buffering=0) as file:
+                file.readinto(content.data)
+
+    def first_row() -> Array:
+        return np.fromfile(files[-1], np.float32, _WIDTH, offset=_HEADER + 8)
+
+    return Case(read, check=first_row)
+
+
+_WEIGHTS = Contest(
+    "checkpoint-pytorch-1gib",
+    f"loads the weights of {_LAYERS} linear layers {_WIDTH}×{_WIDTH} from a folder of safetensors "
+    "files, 1 GiB; copy: reads the files",
+    {"graphfw": _graphfw_weights, "copy": _read_weights, "torch": _torch_weights},
+    (Target(1.2, "copy"),),
+)
+
+WORKLOADS = [_contest(way, size) for size in SIZES for way in ("save", "restore")] + [_WEIGHTS]

@@ -135,8 +135,6 @@ def _numpy_arrays() -> Case:
 
 
 def _graphfw_images() -> Case:
-    import grain
-
     import graphfw as gf
 
     data = gf.data.images(_image_folder())
@@ -148,7 +146,7 @@ def _graphfw_images() -> Case:
     plan = session.compile(mean, feeds=[image])
 
     def epoch() -> float:
-        batches = grain.MapDataset.source(data).shuffle(seed=0).batch(_BATCH)
+        batches = gf.data.batches(data, _BATCH, seed=0)
         with gf.data.feeds(batches, plan) as feeds:
             return float(np.mean([float(plan(*feed.values())) for feed in feeds]))
 

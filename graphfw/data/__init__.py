@@ -13,6 +13,7 @@ of `gf.data.batches`.
 from typing import TYPE_CHECKING
 
 from graphfw.data.arrays import Batches, batches
+from graphfw.data.combined import mixed, packed
 from graphfw.data.feeds import Feeds, feeds
 from graphfw.data.files import (
     ImageFolder,
@@ -36,6 +37,8 @@ __all__ = [
     "decode_image",
     "feeds",
     "images",
+    "mixed",
+    "packed",
     "padded",
     "parquet",
     "tar",

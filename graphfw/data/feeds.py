@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ from graphfw.data.readers import Reader, reader_of
 from graphfw.errors import ArgumentError, FeedError, GraphfwError, a_type, counted
 from graphfw.hints.calls import explained
 from graphfw.ir.tensor import Tensor
+from graphfw.loc import capture
 from graphfw.runtime import feeding
 from graphfw.runtime.plan import Plan
 
@@ -42,8 +44,8 @@ def feeds(
             left out.
         plan: Where they are fed: `session.compile(fetches, feeds=[…])`.
         ahead: How many batches may be ready before they are asked for; 0 for no thread.
-        workers: How many processes make batches; for a `MapDataset` of grain. The batches and the
-            position are the same with any number.
+        workers: How many processes make batches, where the dataset has them by number; needs the
+            package grain. The batches and the position are the same with any number.
         position: Where to go on: the `position` of the feeds of an earlier run.
 
     Raises:
@@ -156,7 +158,7 @@ class _Maker:
             return dict(zip(plan.program.feeds, plan.checked(*self._columns(batch)), strict=True))
         except FeedError as error:
             fix = error.fix
-            if number:
+            if number and "dim" in error.summary:
                 fix = (
                     f"{fix}; where the last batch is smaller: drop_remainder=True, or a "
                     'placeholder with a symbolic dim, gf.placeholder(("batch", …))'
@@ -185,6 +187,15 @@ class _Maker:
                 fix="give, in this order: " + ", ".join(map(feeding.label, placeholders)),
             )
         return batch
+
+
+def _located(error: BaseException) -> BaseException:
+    """Return an error, at the line that runs now where its own is none of the user's."""
+    if isinstance(error, GraphfwError):
+        of_grain = f"{os.sep}grain{os.sep}_src{os.sep}" in error.at.file
+        if of_grain or error.at.file == threading.__file__:
+            error.at = capture()
+    return error
 
 
 def _column(batch: Mapping[Any, Any], placeholder: Tensor) -> Any:
@@ -216,7 +227,7 @@ class Feeds(Iterator[Feed]):
         self._maker = _Maker(reader, plan, ahead)
         self._first: Any = self._maker.make()
         if isinstance(self._first, _Failure):
-            raise self._first.error
+            raise _located(self._first.error)
         if ahead and not isinstance(self._first, _End):
             self._maker.start()
         self._stop = weakref.finalize(self, self._maker.stop)
@@ -236,7 +247,7 @@ class Feeds(Iterator[Feed]):
         if isinstance(made, _End | _Failure):
             self.close()
             if isinstance(made, _Failure):
-                raise made.error
+                raise _located(made.error)
             raise StopIteration
         self._taken += 1
         feed: Feed

@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphfw.data.indexed import Indexed, integer, permutation
+from graphfw.data.indexed import Indexed, fingerprint, integer, permutation
+from graphfw.data.packages import package
 from graphfw.errors import ArgumentError, DataError, did_you_mean, first_line
 from graphfw.hints.calls import explained
 
@@ -36,7 +36,8 @@ def parquet(
     """Return batches of the rows of parquet files, which may be larger than memory.
 
     Rows are read by row groups, one at a time, and no batch has rows of two groups. With a seed the
-    groups come in another order in each epoch, and the rows in another order within a group.
+    groups come in another order in each epoch, and the rows in another order within a group. The
+    checksums of pages are checked in files that have them.
 
     Args:
         paths: A file, or several with the same columns.
@@ -70,7 +71,7 @@ class ParquetBatches(Indexed[dict[str, Any]]):
         seed: int | None,
         epochs: int,
     ) -> None:
-        self._parquet = _package("pyarrow.parquet", "pyarrow")
+        self._parquet = package("pyarrow.parquet", "pyarrow")
         self._paths = _listed(paths)
         self._size = integer("parquet", "size", size, 1)
         self._epochs = integer("parquet", "epochs", epochs, 1)
@@ -85,7 +86,13 @@ class ParquetBatches(Indexed[dict[str, Any]]):
         self._in_epoch = sum([-(-rows // self._size) for *_, rows in self._groups])
         self._read: tuple[tuple[int, int], dict[str, Any]] | None = None
         self._order: tuple[int, list[int], list[int]] | None = None
-        self.signature = {"rows": rows, "size": self._size, "seed": self._seed}
+        groups = [rows for *_, rows in self._groups]
+        self.signature = {
+            "rows": rows,
+            "size": self._size,
+            "seed": self._seed,
+            "contents": fingerprint(groups, [os.path.getsize(path) for path in self._paths]),
+        }
 
     def _groups_of(self, path: str, columns: Sequence[str] | None) -> list[tuple[str, int, int]]:
         """Return a file's row groups: the path, the number, and the rows."""
@@ -146,7 +153,7 @@ class ParquetBatches(Indexed[dict[str, Any]]):
         return known[1]
 
     def _table(self, path: str, number: int) -> Any:
-        with self._parquet.ParquetFile(path) as file:
+        with self._parquet.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read_row_group(number, columns=self._columns)
 
 
@@ -223,7 +230,8 @@ class TarExamples(Indexed[dict[str, Any]]):
             self._examples += [(path, key, members) for key, members in found.items()]
         if not self._examples:
             raise DataError("tar: the files have no members", fix="look at the files")
-        self.signature = {"examples": len(self._examples)}
+        contents = fingerprint([(key, members) for _, key, members in self._examples])
+        self.signature = {"examples": len(self._examples), "contents": contents}
 
     def __len__(self) -> int:
         return len(self._examples)
@@ -273,7 +281,7 @@ class ImageFolder(Indexed[dict[str, Any]]):
     _items = "images"
 
     def __init__(self, folder: Path, size: tuple[int, int] | None) -> None:
-        _package("PIL.Image", "pillow")
+        package("PIL.Image", "pillow")
         self._size = size
         folders = sorted([path for path in folder.glob("*") if path.is_dir()])
         files = [
@@ -288,7 +296,12 @@ class ImageFolder(Indexed[dict[str, Any]]):
         owned = [own for own in files if own]
         self.paths = [path for own in owned for path in own]
         self._labels = [label for label, own in enumerate(owned) for _ in own]
-        self.signature = {"images": len(self.paths), "classes": len(self.classes)}
+        names = [path.relative_to(folder).as_posix() for path in self.paths]
+        self.signature = {
+            "images": len(self.paths),
+            "classes": len(self.classes),
+            "contents": fingerprint(names),
+        }
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -296,10 +309,6 @@ class ImageFolder(Indexed[dict[str, Any]]):
     def _made(self, number: int) -> dict[str, Any]:
         image = decode_image(self.paths[number], size=self._size)
         return {"image": image, "label": np.int64(self._labels[number])}
-
-
-def _images_in(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in _IMAGES]
 
 
 @explained
@@ -316,7 +325,7 @@ def decode_image(
         ImportError: The package pillow is missing.
         DataError: It is no image that can be read.
     """
-    pillow = _package("PIL.Image", "pillow")
+    pillow = package("PIL.Image", "pillow")
     if size is not None:
         height, width = [integer("decode_image", "size", side, 1) for side in size]
     shown = f"{len(source)} bytes" if isinstance(source, bytes) else repr(os.fspath(source))
@@ -338,13 +347,3 @@ def _listed(paths: Paths) -> list[str]:
     if not several:
         raise ArgumentError("there are no files", fix="pass a path, or a list of paths")
     return [os.fspath(path) for path in several]
-
-
-def _package(module: str, name: str) -> ModuleType:
-    """Import a package that graphfw does not need by itself."""
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise ImportError(f"gf.data needs the package {name} for it: pip install {name}") from error

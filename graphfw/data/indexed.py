@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy as np
 from graphfw.errors import ArgumentError
 
 T = TypeVar("T")
+
+ENDLESS = 1 << 53
+"""Datasets without an end say that they have the largest length, or a fraction of it in batches."""
 
 
 class Indexed(Sequence[T]):
@@ -35,6 +39,11 @@ class Indexed(Sequence[T]):
             raise IndexError(f"there are {len(self)} {self._items}, and none is number {index}")
         return self._made(number)
 
+    def __iter__(self) -> Iterator[T]:
+        # `Sequence` would take an IndexError of the data itself for the end.
+        for number in range(len(self)):
+            yield self._made(number)
+
 
 def integer(what: str, name: str, value: Any, least: int) -> int:
     """Return an argument that is an integer.
@@ -54,3 +63,8 @@ def permutation(seed: int, key: tuple[int, ...], count: int) -> np.ndarray[Any, 
     """Return the numbers below `count` in an order that a seed and a key draw."""
     bits = np.random.Philox(np.random.SeedSequence([seed, *key]))
     return np.random.Generator(bits).permutation(count)
+
+
+def fingerprint(*contents: object) -> int:
+    """Return a number that other contents hardly have: of numbers, texts and lists of these."""
+    return zlib.crc32(repr(contents).encode())

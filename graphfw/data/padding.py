@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphfw.data.examples import check_names
 from graphfw.data.indexed import integer
 from graphfw.errors import ArgumentError, DataError, a_type
 from graphfw.hints.calls import explained
@@ -22,8 +23,9 @@ def padded(
 ) -> dict[str, Any]:
     """Stack examples to a batch, the shorter ones padded at their end.
 
-    Arrays are padded along their first dim to the longest one of their name. It goes where grain
-    takes a function: `dataset.batch(32, batch_fn=gf.data.padded)`. A graph with a symbolic dim is
+    Arrays are padded along their first dim to the longest one of their name. It goes where a
+    function makes batches: `gf.data.batches(examples, 32, collate_fn=gf.data.padded)`, and
+    `dataset.batch(32, batch_fn=gf.data.padded)` of grain. A graph with a symbolic dim is
     compiled once for all lengths, so few lengths are no gain in themselves; `multiple_of` is for
     memory, which is kept for each size.
 
@@ -49,13 +51,7 @@ def padded(
             f"padded: the examples are {what}", fix='give dicts by name: [{"x": array}, …]'
         )
     names = list(examples[0])
-    for example in examples:
-        if example.keys() != examples[0].keys():
-            raise DataError(
-                f"padded: one example has {', '.join(names)} and another "
-                f"{', '.join(map(str, example))}",
-                fix="give all examples the same names",
-            )
+    check_names("padded", examples, range(len(examples)))
     found: dict[str, Any] = {}
     counts: np.ndarray[Any, Any] | None = None
     for name in names:

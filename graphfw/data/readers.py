@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import os
+import pickle
 import sys
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from importlib import import_module
 from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from graphfw.errors import ArgumentError, a_type, counted
+import numpy as np
+
+from graphfw.data.indexed import ENDLESS
+from graphfw.data.packages import package
+from graphfw.errors import ArgumentError, DataError, a_type, counted, first_line
 
 _THREADS = 8
 """The most threads in which grain makes batches."""
-_ENDLESS = 1 << 53
-"""Datasets without an end say that they have the largest length, or a fraction of it in batches."""
+_DEATH = "Worker process was terminated unexpectedly"
+"""The begin of an error of grain when a process has been killed, or has left."""
+
+
+def read_options() -> Any:
+    """Return in how many threads grain reads what has examples by number, and how far ahead."""
+    threads = min(os.cpu_count() or 1, _THREADS)
+    return package("grain").ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
 
 
 class Reader(ABC):
@@ -29,7 +44,7 @@ class Reader(ABC):
     def __init__(self, number: int, signature: Mapping[str, Any], total: int | None) -> None:
         self.number = number
         self.signature = dict(signature)
-        self._total = None if total is not None and total > _ENDLESS else total
+        self._total = None if total is not None and total > ENDLESS else total
 
     def read(self) -> Any:
         """Return the next batch.
@@ -64,12 +79,14 @@ def reader_of(dataset: Any, position: Mapping[str, Any] | None, workers: int) ->
     begin = _begin(position)
     reader: Reader
     if grain is not None and isinstance(dataset, grain.MapDataset):
-        reader = _MapReader(grain, dataset, begin, workers)
+        reader = _MapReader(dataset, begin, workers, {"batches": len(dataset)})
+    elif workers and _is_sequence(dataset):
+        reader = _MapReader(dataset, begin, workers, _signature(dataset))
     elif workers:
         raise ArgumentError(
-            f"feeds: workers={workers} make the batches of a grain.MapDataset, and the data is "
-            f"{a_type(dataset)}",
-            fix="leave workers out, or make one: grain.MapDataset.source(dataset)",
+            f"feeds: workers={workers} make batches by number, and the data is {a_type(dataset)}",
+            fix="leave workers out, or give what has batches by number: gf.data.batches, or a "
+            "grain.MapDataset",
         )
     elif grain is not None and isinstance(dataset, grain.IterDataset):
         reader = _StateReader(dataset, begin, (position or {}).get("state"))
@@ -93,6 +110,11 @@ def _is_sequence(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
 
 
+def _signature(dataset: Sequence[Any]) -> Mapping[str, Any]:
+    own: Mapping[str, Any] = getattr(dataset, "signature", {"batches": len(dataset)})
+    return own
+
+
 def _begin(position: Any) -> int:
     """Return the number of batches before a position."""
     if position is None:
@@ -112,7 +134,9 @@ def _check_signature(before: Any, now: Mapping[str, Any]) -> None:
         return
     known = before if isinstance(before, Mapping) else {}
     changes = [
-        f"{name} is {now.get(name)} and was {known.get(name)}"
+        "its contents have changed"
+        if name == "contents" and name in known
+        else f"{name} is {now.get(name)} and was {known.get(name)}"
         for name in dict.fromkeys([*known, *now])
         if known.get(name) != now.get(name)
     ]
@@ -127,13 +151,13 @@ class _SequenceReader(Reader):
 
     def __init__(self, dataset: Sequence[Any], begin: int) -> None:
         total = len(dataset)
-        super().__init__(begin, getattr(dataset, "signature", {"batches": total}), total)
+        super().__init__(begin, _signature(dataset), total)
         self._dataset = dataset
 
     def _next(self) -> Any:
         if self.number >= len(self._dataset):
             raise StopIteration
-        return self._dataset[self.number]
+        return _item(self._dataset, self.number)
 
 
 class _IterableReader(Reader):
@@ -157,21 +181,23 @@ class _IterableReader(Reader):
 
 
 class _MapReader(Reader):
-    """Reads a `MapDataset`, in threads or in processes; see grain's documentation.
+    """Reads what grain reads by number, in threads or in processes; see grain's documentation.
 
     The position is a number of batches, whatever reads them.
     """
 
-    def __init__(self, grain: Any, dataset: Any, begin: int, workers: int) -> None:
+    def __init__(
+        self, dataset: Sequence[Any], begin: int, workers: int, signature: Mapping[str, Any]
+    ) -> None:
         total = len(dataset)
-        super().__init__(begin, {"batches": total}, total)
-        threads = min(os.cpu_count() or 1, _THREADS)
-        options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+        super().__init__(begin, signature, total)
         self._batches: Iterator[Any] = iter(())
         if begin < total:
-            rest = dataset.slice(slice(begin, None)) if begin else dataset
+            grain = package("grain")
+            source = grain.MapDataset.source(_Guarded(dataset, bool(workers)))
+            rest = source.slice(slice(begin, None)) if begin else source
             # With what `filter` has left out, as None: so each batch keeps its number.
-            read = rest.to_iter_dataset(options, allow_nones=True)
+            read = rest.to_iter_dataset(read_options(), allow_nones=True)
             if workers:
                 _mark_flags_as_parsed()
                 read = read.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
@@ -184,7 +210,71 @@ class _MapReader(Reader):
         return batch
 
     def _next(self) -> Any:
-        return next(self._batches)
+        try:
+            return next(self._batches)
+        except RuntimeError as error:
+            if _DEATH not in str(error):
+                raise
+            raise DataError(
+                f"a process that makes batches has ended: {first_line(error)}",
+                fix="-9 is mostly the system's, which was short of memory: use fewer workers, or "
+                "smaller batches; see what fails with workers=0",
+            ) from error
+
+
+class _Guarded:
+    """A dataset whose errors reach the process that waits for its batches.
+
+    What other processes can't send, grain would wait for without an end.
+    """
+
+    def __init__(self, dataset: Sequence[Any], in_processes: bool) -> None:
+        self._dataset = dataset
+        self._in_processes = in_processes
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, number: int) -> Any:
+        try:
+            batch = _item(self._dataset, number)
+        except Exception as error:
+            if self._in_processes and not _is_pickled(error):
+                lines = "".join(traceback.format_exception(error))
+                raise RuntimeError(f"the data raised {type(error).__name__}: {lines}") from None
+            raise
+        if self._in_processes:
+            try:
+                _WithoutArrays(io.BytesIO()).dump(batch)
+            except Exception as error:  # of any kind
+                raise DataError(
+                    f"feeds: a batch has what can't be sent between processes: {first_line(error)}",
+                    fix="leave it out of the batches, or use workers=0",
+                ) from None
+        return batch
+
+
+class _WithoutArrays(ForkingPickler):
+    """Pickles all but arrays, which can always be."""
+
+    def persistent_id(self, value: object) -> str | None:
+        return "" if isinstance(value, np.ndarray) and not value.dtype.hasobject else None
+
+
+def _item(dataset: Sequence[Any], number: int) -> Any:
+    try:
+        return dataset[number]
+    except StopIteration as error:  # which would be taken for the end, as in generators
+        raise RuntimeError("the data raised StopIteration") from error
+
+
+def _is_pickled(error: Exception) -> bool:
+    """Return whether an exception can be made again in another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
 
 
 def _mark_flags_as_parsed() -> None:
@@ -201,10 +291,20 @@ class _StateReader(Reader):
         super().__init__(begin, {"kind": type(dataset).__name__}, None)
         self._batches = iter(dataset)
         if begin:
-            self._batches.set_state(state)
+            self._batches.set_state(_of_form(state, self._batches.get_state()))
 
     def _next(self) -> Any:
         return next(self._batches)
 
     def position(self) -> dict[str, Any]:
-        return super().position() | {"state": self._batches.get_state()}
+        # Iterators go on to change what some of them return.
+        return super().position() | {"state": copy.deepcopy(self._batches.get_state())}
+
+
+def _of_form(state: Any, form: Any) -> Any:
+    """Return a state with the tuples that another one has: from JSON they come as lists."""
+    if isinstance(state, dict) and isinstance(form, dict):
+        return {key: _of_form(value, form.get(key)) for key, value in state.items()}
+    if isinstance(state, list) and isinstance(form, tuple):
+        return tuple(state)
+    return state

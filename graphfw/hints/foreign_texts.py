@@ -38,8 +38,10 @@ initial values are in gf.nn.init
     initializers
 write gf.data.batches({"x": x, "y": y}, 32, seed=0), and gf.data.feeds(batches, plan)
     DataLoader TensorDataset
-data is any object with len(data) and data[i], in a grain.MapDataset; or gf.data.batches of arrays
-    Dataset IterableDataset
+data is any object with len(data) and data[i]: gf.data.batches(data, 32, seed=0)
+    Dataset
+data is any object with len(data) and data[i], or an iterable of batches for gf.data.feeds
+    IterableDataset
 write gf.train.Trainer(…, patience=5)
     EarlyStopping
 write gf.train.Trainer(…, checkpoints=gf.train.Checkpoints(folder))

@@ -102,7 +102,8 @@ class Trainer:
         maximize: Whether larger values of it are better.
         patience: After how many reports in a row without a better value training ends; None: never.
         on_nan: What is done where a report finds a metric that is not finite.
-        progress: Whether a progress bar is shown, by the package tqdm; None shows it on a
+        progress: Whether a progress bar is shown, by the package tqdm, with steps a second, the
+            latest means and the share of the time that was waited for data; None shows it on a
             terminal, and not in CI.
 
     Attributes:
@@ -296,7 +297,8 @@ class Trainer:
             report |= {f"{EVALUATED}{name}": value for name, value in own.items()}
         odd = [name for name, value in report.items() if not math.isfinite(value)]
         training.history.append({"step": training.step, **report})
-        bar.set_postfix({name: f"{report[name]:.4g}" for name in self._names})
+        shown = {name: f"{report[name]:.4g}" for name in self._names}
+        bar.set_postfix(shown | {"waiting": f"{batches.waiting:.0%}"})
         self._log(training.step, report)
         if odd and self._on_nan != "ignore":
             if self._on_nan == "raise":

@@ -60,8 +60,24 @@ def test_memory_mapped_files_stay_on_the_disk(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(1000).reshape(100, 10))
     x = np.load(tmp_path / "x.npy", mmap_mode="r")
     made = gf.data.batches({"x": x}, 8, seed=0)
-    assert isinstance(made._columns["x"], np.memmap)
+    assert isinstance(made._source._arrays["x"], np.memmap)
     assert made[0]["x"].shape == (8, 10)
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+def test_rows_of_similar_lengths(rng, seed):
+    lengths = rng.integers(1, 500, 1003)
+    made = gf.data.batches(lengths, 10, seed=seed, epochs=2, lengths=lengths)
+    found = [batch for batch in made]
+    first, second = found[:101], found[101:]
+    assert sorted(np.concatenate(first)) == sorted(np.concatenate(second)) == sorted(lengths)
+    padding = sum([len(batch) * batch.max() - batch.sum() for batch in first])
+    plain = gf.data.batches(lengths, 10, seed=3)
+    assert padding < sum([len(batch) * batch.max() - batch.sum() for batch in plain]) / 10
+    longest = [batch.max() for batch in first[:64]]
+    assert (longest == sorted(longest)) == (seed is None)
+    assert seed is None or not np.array_equal(first[0], second[0])
+    assert made.signature != gf.data.batches(lengths, 10, seed=seed).signature
 
 
 @pytest.mark.parametrize(
@@ -78,6 +94,8 @@ def test_memory_mapped_files_stay_on_the_disk(tmp_path):
         (np.ones(3), {"size": 2.0}, gf.ArgumentError, "size=2.0"),
         (np.ones(3), {"seed": -1}, gf.ArgumentError, "seed=-1 is no integer of at least 0"),
         (np.ones(3), {"epochs": 0}, gf.ArgumentError, "epochs=0"),
+        (np.ones(3), {"lengths": [1, 2]}, gf.ArgumentError, r"lengths is \[2\] of int64, and .* 3"),
+        (np.ones(3), {"lengths": ["a"] * 3}, gf.ArgumentError, "lengths is .* of <U1"),
     ],
 )
 def test_what_is_refused(columns, options, error, why):

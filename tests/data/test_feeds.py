@@ -158,8 +158,8 @@ class TestWhatIsRefused:
         for bad in (-1, 1.5, True):
             with pytest.raises(gf.ArgumentError, match="ahead"):
                 gf.data.feeds([], plan, ahead=bad)
-        with pytest.raises(gf.ArgumentError, match=r"grain.MapDataset"):
-            gf.data.feeds([], plan, workers=2)
+        with pytest.raises(gf.ArgumentError, match="make batches by number"):
+            gf.data.feeds(iter([]), plan, workers=2)
 
 
 class TestGoingOn:
@@ -191,6 +191,7 @@ class TestGoingOn:
         position = gf.data.feeds(gf.data.batches(data, 4, seed=3), plan).position
         for other, why in (
             (gf.data.batches(columns(rng, 12), 4, seed=3), "rows is 12 and was 10"),
+            (gf.data.batches(data | {"x": -data["x"]}, 4, seed=3), "its contents have changed"),
             (gf.data.batches(data, 5, seed=4), "size is 5 and was 4, seed is 4 and was 3"),
             (list(gf.data.batches(data, 4)), "batches is 3 and was None"),
         ):

@@ -180,7 +180,7 @@ class TestPadding:
         for examples, options, error, why in (
             ([], {}, gf.ArgumentError, "are none"),
             ([[1, 2]], {}, gf.ArgumentError, "are a list"),
-            ([{"x": [1]}, {"y": [1]}], {}, gf.DataError, "has x and another y"),
+            ([{"x": [1]}, {"y": [1]}], {}, gf.DataError, "example 0 has x, and example 1 has y"),
             (
                 [{"x": [[1]]}, {"x": [[1, 2]]}],
                 {},
@@ -193,6 +193,18 @@ class TestPadding:
         ):
             with pytest.raises(error, match=why):
                 gf.data.padded(examples, **options)
+
+
+def test_a_run_does_not_go_on_with_other_files(tables, tmp_path):
+    paths, _ = tables
+    shard = packed(tmp_path / "a.tar", {"a.x": b"1", "b.x": b"2"})
+    before = [gf.data.parquet(paths, 3), gf.data.tar(shard)]
+    assert gf.data.parquet(paths, 3).signature == before[0].signature
+    packed(shard, {"a.x": b"1", "c.x": b"2"})
+    after = [gf.data.parquet(paths[::-1], 3), gf.data.tar(shard)]
+    for one, other in zip(before, after, strict=True):
+        assert len(one) == len(other)
+        assert one.signature != other.signature
 
 
 def test_shards_of_images_are_shuffled_decoded_and_fed(tmp_path, rng):

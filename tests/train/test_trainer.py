@@ -1,6 +1,7 @@
 """`gf.train.Trainer`: what a loop over data reports, keeps, goes on from and ends with."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,10 @@ class TestReports:
     def test_a_progress_bar(self, capsys):
         pytest.importorskip("tqdm")
         Model().trainer(progress=True).fit(data(), every=12)
-        assert "36/36" in capsys.readouterr().err
+        shown = capsys.readouterr().err
+        assert "36/36" in shown
+        assert "step/s" in shown
+        assert re.search(r"loss=[\d.e-]+, .*waiting=\d+%", shown)
         Model().trainer().fit(data())
         assert not capsys.readouterr().err
 

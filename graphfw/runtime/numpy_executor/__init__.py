@@ -20,8 +20,8 @@ from graphfw.runtime.array_executor import ArrayExecutable
 from graphfw.runtime.executor import Executable, Executor, Options
 from graphfw.runtime.limits import compiles
 from graphfw.runtime.numpy_executor.buffer_pool import Arenas, copied_together
+from graphfw.runtime.numpy_executor.contiguous import contiguous_copy
 from graphfw.runtime.numpy_executor.executables import executable
-from graphfw.runtime.numpy_executor.host_copies import contiguous_copy
 from graphfw.runtime.packed_variables import (
     packed,
     packed_type,

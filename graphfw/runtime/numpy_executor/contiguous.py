@@ -10,12 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from graphfw.ir.literal import Array
+from graphfw.runtime.limits import compiles
 from graphfw.runtime.numpy_executor.buffer_pool import OutputPool
+from graphfw.runtime.numpy_executor.pool import default_threads
 from graphfw.runtime.numpy_executor.runner import Run, Tables, Wave
 from graphfw.utils import forks
 
 _SMALL = 1 << 16
 """Bytes that NumPy copies in the time that a native call takes to begin."""
+
+_LARGE = 1 << 20
+"""Bytes that NumPy takes longer to copy, where they are transposed, than a kernel to be loaded."""
 
 _KEPT = 8
 """Layouts whose tables are kept, 3 KB each: to make them takes as long as to copy 100 KB."""
@@ -42,18 +47,41 @@ def as_contiguous(array: Array, threads: int) -> Array:
     flags = array.flags
     if flags.c_contiguous and flags.aligned:
         return array
-    itemsize = array.dtype.itemsize
-    fits = itemsize in _ITEMS and flags.aligned and array.dtype.isnative
-    if array.nbytes < _SMALL or not fits or any([s % itemsize for s in array.strides]):
+    if array.nbytes < _SMALL or not _fits(array):
         return np.require(array, requirements=["C", "A"])
-    layout = _layout_of(array)
     result = _pool(array.dtype).maker(array.shape, array.nbytes)()
+    _copy(array, result, threads)
+    return result
+
+
+def contiguous_copy(array: Array) -> Array:
+    """Return a C-contiguous copy, in memory of its own.
+
+    NumPy copies a large transposed matrix element by element from other cache lines, which have
+    left the cache when their next element is due; kernels copy it square by square.
+    """
+    if array.flags.c_contiguous or array.nbytes < _LARGE or not (_fits(array) and compiles()):
+        return np.array(array, order="C")
+    copy = np.empty(array.shape, array.dtype)
+    _copy(array, copy, default_threads())
+    return copy
+
+
+def _fits(array: Array) -> bool:
+    """Return whether kernels copy an array."""
+    itemsize = array.dtype.itemsize
+    if itemsize not in _ITEMS or not array.flags.aligned or not array.dtype.isnative:
+        return False
+    return not any([stride % itemsize for stride in array.strides])
+
+
+def _copy(array: Array, result: Array, threads: int) -> None:
+    layout = _layout_of(array)
     copying = _copying(layout, threads)
     try:
         copying.run(array, result)
     finally:
         _give_back(layout, threads, copying)
-    return result
 
 
 def _layout_of(array: Array) -> ArrayLayout:
