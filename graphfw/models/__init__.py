@@ -13,7 +13,25 @@ with gf.Graph() as g:
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
-from graphfw.models.blocks import ConvNormActivation
+from graphfw.models.blocks import ConvNormActivation, InvertedResidual
+from graphfw.models.efficientnet import (
+    EfficientNet,
+    efficientnet_b0,
+    efficientnet_b1,
+    efficientnet_b2,
+    efficientnet_b3,
+    efficientnet_b4,
+    efficientnet_b5,
+    efficientnet_b6,
+    efficientnet_b7,
+)
+from graphfw.models.mobilenet import (
+    MobileNetV2,
+    MobileNetV3,
+    mobilenet_v2,
+    mobilenet_v3_large,
+    mobilenet_v3_small,
+)
 from graphfw.models.resnet import (
     BasicBlock,
     Bottleneck,
@@ -29,7 +47,22 @@ __all__ = [
     "BasicBlock",
     "Bottleneck",
     "ConvNormActivation",
+    "EfficientNet",
+    "InvertedResidual",
+    "MobileNetV2",
+    "MobileNetV3",
     "ResNet",
+    "efficientnet_b0",
+    "efficientnet_b1",
+    "efficientnet_b2",
+    "efficientnet_b3",
+    "efficientnet_b4",
+    "efficientnet_b5",
+    "efficientnet_b6",
+    "efficientnet_b7",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "mobilenet_v3_small",
     "resnet18",
     "resnet34",
     "resnet50",
