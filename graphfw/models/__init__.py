@@ -14,6 +14,15 @@ from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
 from graphfw.models.blocks import ConvNormActivation, InvertedResidual
+from graphfw.models.convnext import (
+    ConvNeXt,
+    ConvNeXtBlock,
+    LayerNorm2d,
+    convnext_base,
+    convnext_large,
+    convnext_small,
+    convnext_tiny,
+)
 from graphfw.models.efficientnet import (
     EfficientNet,
     efficientnet_b0,
@@ -42,16 +51,37 @@ from graphfw.models.resnet import (
     resnet101,
     resnet152,
 )
+from graphfw.models.unet import UNet, UNetBlock, UNetDown, UNetUp
+from graphfw.models.vision_transformer import (
+    VisionTransformer,
+    vit_b_16,
+    vit_b_32,
+    vit_h_14,
+    vit_l_16,
+    vit_l_32,
+)
 
 __all__ = [
     "BasicBlock",
     "Bottleneck",
+    "ConvNeXt",
+    "ConvNeXtBlock",
     "ConvNormActivation",
     "EfficientNet",
     "InvertedResidual",
+    "LayerNorm2d",
     "MobileNetV2",
     "MobileNetV3",
     "ResNet",
+    "UNet",
+    "UNetBlock",
+    "UNetDown",
+    "UNetUp",
+    "VisionTransformer",
+    "convnext_base",
+    "convnext_large",
+    "convnext_small",
+    "convnext_tiny",
     "efficientnet_b0",
     "efficientnet_b1",
     "efficientnet_b2",
@@ -68,6 +98,11 @@ __all__ = [
     "resnet50",
     "resnet101",
     "resnet152",
+    "vit_b_16",
+    "vit_b_32",
+    "vit_h_14",
+    "vit_l_16",
+    "vit_l_32",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name

@@ -108,7 +108,7 @@ class ConvNormActivation(nn.Sequential):
 
     def forward(self, x: TensorLike) -> Tensor:
         """Convolve, normalise and activate.  x: [N, C, H, W] -> [N, O, H', W']"""
-        y: Tensor = super().forward(x)
+        y: Tensor = self[1](self[0](x))  # an activation that is a layer is the third
         return y if self.activation is None else activated(self.activation, y)
 
     def extra_repr(self) -> str:
@@ -222,7 +222,7 @@ def rounded_channels(channels: float) -> int:
 
 
 def checked_factor(layer: str, what: str, value: Any) -> float:
-    """Return a factor of sizes.
+    """Return a positive factor as a float.
 
     Raises:
         ArgumentError: It is no positive number.
