@@ -13,7 +13,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import ActivationOption, activated, activation_text, checked_activation
 from graphfw.nn.checks import checked_size
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import callback, demand
+from graphfw.ops.composed import callback, demand, demand_probability
 
 NormLayer: TypeAlias = Callable[[int], nn.Module]
 """A function from a number of channels to a layer that normalises [N, channels, H, W]."""
@@ -170,6 +170,7 @@ class InvertedResidual(nn.Module):
         super().__init__(name=name)
         layer = "InvertedResidual"
         expanded = checked_size(layer, "expanded_channels", expanded_channels)
+        demand_probability(layer, "drop_path", drop_path)
         self.is_residual = stride == 1 and in_channels == out_channels
         self.block = nn.Sequential()
         if in_channels != expanded:

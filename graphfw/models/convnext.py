@@ -97,6 +97,7 @@ class ConvNeXtBlock(nn.Module):
         self.norm = nn.LayerNorm(size, eps=1e-6)
         self.linear1 = _linear(size, 4 * size)
         self.linear2 = _linear(4 * size, size)
+        demand_probability("ConvNeXtBlock", "drop_path", drop_path)
         scale = checked_factor("ConvNeXtBlock", "layer_scale", layer_scale)
         self.layer_scale = parameter(nn.init.constant(value=scale), (size, 1, 1))
         self.drop_path = nn.DropPath(drop_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphfw import nn
 from graphfw.errors import ShapeError, counted
 from graphfw.ir.functions import CALLED as F
+from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.models.blocks import ConvNormActivation, NormLayer
 from graphfw.nn.activations import ActivationOption, activated
@@ -12,6 +13,9 @@ from graphfw.nn.checks import checked_size
 from graphfw.nn.convolution import check_rank
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
+
+_MOST_HALVINGS = 16
+"""More are a mistake: each doubles the channels."""
 
 
 class UNetBlock(nn.Module):
@@ -77,10 +81,24 @@ class UNetBlock(nn.Module):
         y: Tensor = self.conv1(x)
         check_embedding("UNetBlock", self.projection is not None, embedding)
         if self.projection is not None and embedding is not None:
-            shift = self.projection(activated(self.activation, as_tensor(embedding)))
+            vectors = self._checked(as_tensor(embedding), self.projection.in_features)
+            shift = self.projection(activated(self.activation, vectors))
             y = y + F.expand_dims(shift, axis=(2, 3))
         result: Tensor = self.conv2(y)
         return result
+
+    def _checked(self, embedding: Tensor, size: int | None) -> Tensor:
+        """Return vectors of the size that the projection takes, one for each image."""
+        shape = embedding.shape
+        message = f"UNetBlock: embedding is {shape_text(shape)}, and must be [N, {size}]"
+        fix = "reshape it: gf.reshape(embedding, (N, -1))"
+        if embedding.ndim == 1:
+            fix = "embedding[None] is one vector for all images"
+        elif embedding.ndim == 2:
+            fix = f"use embedding_dim={shape[1]}"
+        fits = embedding.ndim == 2 and shape[1] == size
+        demand(fits, message, {"embedding": embedding}, fix=fix, error=ShapeError)
+        return embedding
 
 
 def check_embedding(layer: str, has_size: bool, embedding: TensorLike | None) -> None:
@@ -191,6 +209,10 @@ class UNetUp(nn.Module):
         small, large = as_tensor(x), as_tensor(skip)
         check_rank("UNetUp", 2, small)
         check_rank("UNetUp", 2, large)
+        found, wanted = large.shape[1], self.conv.out_channels
+        message = f"UNetUp: skip has {counted(found, 'channel')}, not {wanted}"
+        fix = f"use UNetUp({self.conv.in_channels}, {found})"
+        demand(found == wanted, message, {"skip": large}, fix=fix, error=ShapeError)
         enlarged = F.resize(
             small,
             large.shape[2:],
@@ -250,6 +272,8 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__(name=name)
         levels = checked_size("UNet", "depth", depth)
+        message = f"UNet: depth={levels} would halve images more than {_MOST_HALVINGS} times"
+        demand(levels <= _MOST_HALVINGS, message, fix="use depth=4")
         width = checked_size("UNet", "base_channels", base_channels)
         classes = checked_size("UNet", "out_channels", out_channels)
         options = embedding_dim, activation, norm_layer

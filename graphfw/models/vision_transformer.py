@@ -15,7 +15,7 @@ from graphfw.nn.convolution import check_rank
 from graphfw.nn.parameters import parameter
 from graphfw.nn.torch_rules import RenamedScopes, TorchRule
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.spatial_arguments import Ints, each
 
 _THEIRS = "encoder.layers.encoder_layer_{i}"
@@ -101,6 +101,7 @@ class VisionTransformer(nn.Module):
         demand(near == [*self.image_size], message, fix=fix)
         width = checked_size(layer, "embed_dim", embed_dim)
         classes = checked_size(layer, "num_classes", num_classes)
+        demand_probability(layer, "dropout", dropout)
         count = math.prod(s // p for s, p in zip(self.image_size, patch, strict=True))
         self.conv_proj = nn.Conv2d(in_channels, width, patch, patch)
         self.class_token = parameter(nn.init.zeros, (1, 1, width))

@@ -71,7 +71,13 @@ def test_other_norms():
         (
             lambda: models.ResNet("basic", (1, 1, 1, 1)),
             "ResNet: block is a str, not a function",
-            "pass a function, which is called as block(in_channels, channels, stride)",
+            "pass a function, which is called as "
+            "block(in_channels, channels, stride, norm_layer=norm_layer)",
+        ),
+        (
+            lambda: models.ResNet(lambda *sizes, norm_layer: gf.nn.ReLU(), (1, 1, 1, 1)),
+            "ResNet: block returns a ReLU, which has no out_channels",
+            "use gf.models.BasicBlock",
         ),
         (
             lambda: models.ResNet(models.BasicBlock, (1, 1, 1)),
@@ -180,6 +186,11 @@ def test_other_norms():
             "use depth=1",
         ),
         (
+            lambda: models.UNet(3, 1, 64),
+            "UNet: depth=64 would halve images more than 16 times",
+            "use depth=4",
+        ),
+        (
             lambda: models.UNet(embedding_dim=-3),
             "UNetBlock: embedding_dim=-3 must be 1 or more",
             "use embedding_dim=3",
@@ -205,6 +216,15 @@ def test_mistakes(make, message, fix):
     with gf.Graph(), pytest.raises(gf.ArgumentError) as caught:
         make()
     assert (caught.value.summary, caught.value.fix) == (message, fix)
+
+
+def test_arguments_of_torchvision_s():
+    with gf.Graph(), pytest.raises(gf.CallError) as caught:
+        models.resnet18(weights="DEFAULT")
+    assert "model.load_pytorch(session, path)" in caught.value.fix
+    with gf.Graph(), pytest.raises(gf.CallError) as caught:
+        models.VisionTransformer(hidden_dim=64)
+    assert "VisionTransformer(embed_dim=64)" in caught.value.fix
 
 
 def test_images_in_another_layout():
@@ -257,6 +277,24 @@ def test_other_activations(activation):
             ("batch", 1, 16, 16),
             "conv: x has 1 channel, and the weight takes 3",
             "Conv2d(in_channels=3) receives 1 channel: use in_channels=1",
+        ),
+        (
+            lambda: lambda x: models.UNetBlock(1, 4, 6)(x, gf.ones(6)),
+            ("batch", 1, 8, 8),
+            "UNetBlock: embedding is [6], and must be [N, 6]",
+            "embedding[None] is one vector for all images",
+        ),
+        (
+            lambda: lambda x: models.UNetBlock(1, 4, 6)(x, gf.ones((1, 5))),
+            ("batch", 1, 8, 8),
+            "UNetBlock: embedding is [1, 5], and must be [N, 6]",
+            "use embedding_dim=5",
+        ),
+        (
+            lambda: lambda x: models.UNetUp(8, 4)(gf.ones((1, 8, 4, 4)), x),
+            (1, 3, 8, 8),
+            "UNetUp: skip has 3 channels, not 4",
+            "use UNetUp(8, 3)",
         ),
         (
             lambda: models.LayerNorm2d(4),
@@ -327,4 +365,4 @@ def test_symbolic_sizes(name, size):
         fixed = model(gf.asarray(images(2, 3, *size)), training=False)
     with gf.Session(g) as session:
         found, expected = session.run([symbolic, fixed], {x: images(2, 3, *size)})
-    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
