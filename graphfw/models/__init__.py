@@ -1,0 +1,109 @@
+"""Models of images, and the blocks that they are made of: public as `graphfw.models`.
+
+```python
+import graphfw as gf
+
+with gf.Graph() as g:
+    images = gf.placeholder(("batch", 3, 224, 224), name="images")
+    model = gf.models.resnet18(num_classes=10)
+    logits = model(images)
+```
+"""
+
+from typing import TYPE_CHECKING
+
+from graphfw.hints.names import hints_for_module
+from graphfw.models.blocks import ConvNormActivation, InvertedResidual
+from graphfw.models.convnext import (
+    ConvNeXt,
+    ConvNeXtBlock,
+    LayerNorm2d,
+    convnext_base,
+    convnext_large,
+    convnext_small,
+    convnext_tiny,
+)
+from graphfw.models.efficientnet import (
+    EfficientNet,
+    efficientnet_b0,
+    efficientnet_b1,
+    efficientnet_b2,
+    efficientnet_b3,
+    efficientnet_b4,
+    efficientnet_b5,
+    efficientnet_b6,
+    efficientnet_b7,
+)
+from graphfw.models.mobilenet import (
+    MobileNetV2,
+    MobileNetV3,
+    mobilenet_v2,
+    mobilenet_v3_large,
+    mobilenet_v3_small,
+)
+from graphfw.models.resnet import (
+    BasicBlock,
+    Bottleneck,
+    ResNet,
+    resnet18,
+    resnet34,
+    resnet50,
+    resnet101,
+    resnet152,
+)
+from graphfw.models.unet import UNet, UNetBlock, UNetDown, UNetUp
+from graphfw.models.vision_transformer import (
+    VisionTransformer,
+    vit_b_16,
+    vit_b_32,
+    vit_h_14,
+    vit_l_16,
+    vit_l_32,
+)
+
+__all__ = [
+    "BasicBlock",
+    "Bottleneck",
+    "ConvNeXt",
+    "ConvNeXtBlock",
+    "ConvNormActivation",
+    "EfficientNet",
+    "InvertedResidual",
+    "LayerNorm2d",
+    "MobileNetV2",
+    "MobileNetV3",
+    "ResNet",
+    "UNet",
+    "UNetBlock",
+    "UNetDown",
+    "UNetUp",
+    "VisionTransformer",
+    "convnext_base",
+    "convnext_large",
+    "convnext_small",
+    "convnext_tiny",
+    "efficientnet_b0",
+    "efficientnet_b1",
+    "efficientnet_b2",
+    "efficientnet_b3",
+    "efficientnet_b4",
+    "efficientnet_b5",
+    "efficientnet_b6",
+    "efficientnet_b7",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "mobilenet_v3_small",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "vit_b_16",
+    "vit_b_32",
+    "vit_h_14",
+    "vit_l_16",
+    "vit_l_32",
+]
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+    __getattr__, __dir__ = hints_for_module("gf.models", __name__, __all__)
