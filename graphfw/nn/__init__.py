@@ -63,6 +63,7 @@ from graphfw.nn.images import (
     Unfold,
     Upsample,
 )
+from graphfw.nn.kv_cache import KVCache
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
@@ -184,6 +185,7 @@ __all__ = [
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
+    "KVCache",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
