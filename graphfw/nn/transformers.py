@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from graphfw.errors import a_type, counted
+from graphfw.hints.calls import explained
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -34,6 +35,7 @@ class _Stack(Module):
     layers: ModuleList
     norm: LayerNorm | None
 
+    @explained
     def init_cache(
         self,
         batch: DimLike,
