@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
-from graphfw.errors import a_type
 from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.dim import DimLike
@@ -86,11 +86,13 @@ def searched(
     """Return the texts that `beam_search` finds.
 
     Raises:
-        ArgumentError: length_penalty is no number.
+        ArgumentError: length_penalty is no number, or early_stopping no bool.
     """
     what = request.what
-    message = f"{what}: length_penalty is {a_type(length_penalty)}, not a number"
-    demand(isinstance(length_penalty, (int, float)), message, fix="use length_penalty=1.0")
+    message = f"{what}: length_penalty={length_penalty!r} is no number"
+    demand(isinstance(length_penalty, Real), message, fix="use length_penalty=1.0")
+    message = f"{what}: early_stopping={early_stopping!r} is no bool"
+    demand(isinstance(early_stopping, bool), message, fix="use early_stopping=False")
     search = _Search(request, beams, float(length_penalty), early_stopping)
     logits, cache = request.started()
     batch = request.tokens.shape[0]

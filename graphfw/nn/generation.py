@@ -89,7 +89,7 @@ def generate(
     what = "generate"
     request = requested(what, model, tokens, max_new_tokens, eos_id, pad_id, mask)
     beams = whole_from(what, "num_beams", num_beams, 1)
-    is_plain = temperature is not None and not isinstance(temperature, Tensor) and temperature == 1
+    is_plain = isinstance(temperature, (int, float)) and temperature == 1
     message = f"{what}: without do_sample, temperature, top_k and top_p have no effect"
     fix = "write do_sample=True, or leave them out"
     demand(do_sample or (is_plain and top_k is None and top_p is None), message, fix=fix)

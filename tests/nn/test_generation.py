@@ -289,6 +289,12 @@ def test_mistakes(graph):
         (run(num_beams=0), gf.ArgumentError, "use num_beams=1"),
         (run(num_beams=2, do_sample=True), gf.ArgumentError, "leave out do_sample"),
         (run(num_beams=2, length_penalty="1"), gf.ArgumentError, "length_penalty=1.0"),
+        (
+            lambda: nn.beam_search(model, x, 4, early_stopping="never"),
+            gf.ArgumentError,
+            "early_stopping=False",
+        ),
+        (run(temperature=np.ones((2, 1))), gf.ArgumentError, "do_sample=True"),
         (run(length_penalty=2.0), gf.ArgumentError, "num_beams=4"),
         (run(temperature=0.5), gf.ArgumentError, "do_sample=True"),
         (run(top_k=5), gf.ArgumentError, "do_sample=True"),
