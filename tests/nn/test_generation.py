@@ -82,6 +82,7 @@ def test_prompts_of_different_lengths(rng, graph, side):
             session.run(greedy, feeds)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("penalty", [1.0, 0.0, 2.5])
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_beam_search(rng, graph, penalty, early_stopping):

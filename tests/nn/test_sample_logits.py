@@ -23,6 +23,7 @@ def kept(logits, temperature, top_k, top_p):
     return result
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 @pytest.mark.parametrize(("top_k", "top_p"), [(None, None), (4, None), (None, 0.7), (5, 0.8)])
 def test_probabilities(rng, temperature, top_k, top_p):
