@@ -33,6 +33,7 @@ from graphfw.nn.activations import (
 from graphfw.nn.adapters import LowRankAdapters
 from graphfw.nn.adapting import lora
 from graphfw.nn.attention import MultiHeadAttention
+from graphfw.nn.beam_search import Beams, beam_search
 from graphfw.nn.bilinear import Bilinear
 from graphfw.nn.channels import (
     BatchNorm1d,
@@ -57,6 +58,7 @@ from graphfw.nn.convolution import (
 from graphfw.nn.dropout import Dropout, DropPath
 from graphfw.nn.embedding import Embedding, LearnedPositions
 from graphfw.nn.embedding_bag import EmbeddingBag
+from graphfw.nn.generation import generate, sample_logits
 from graphfw.nn.images import (
     Fold,
     LocalResponseNorm,
@@ -65,6 +67,7 @@ from graphfw.nn.images import (
     Unfold,
     Upsample,
 )
+from graphfw.nn.kv_cache import KVCache
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import BatchNorm, GroupNorm, LayerNorm, RMSNorm
@@ -155,6 +158,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Beams",
     "Bilinear",
     "CircularPad1d",
     "CircularPad2d",
@@ -186,6 +190,7 @@ __all__ = [
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
+    "KVCache",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -246,6 +251,7 @@ __all__ = [
     "augment",
     "bce",
     "bce_with_logits",
+    "beam_search",
     "binary_focal",
     "cosine_embedding",
     "cosine_similarity",
@@ -254,6 +260,7 @@ __all__ = [
     "dice",
     "focal",
     "gaussian_nll",
+    "generate",
     "hinge",
     "huber",
     "info_nce",
@@ -268,6 +275,7 @@ __all__ = [
     "nll",
     "poisson_nll",
     "rotary_embedding",
+    "sample_logits",
     "sinusoidal_positions",
     "smooth_l1",
     "triplet_margin",

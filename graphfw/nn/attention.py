@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from graphfw.errors import DTypeError, ShapeError, counted
-from graphfw.ir.dim import Dim
+from graphfw.hints import calls
+from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn import init
 from graphfw.nn.checks import checked_size, explained, near_divisor
+from graphfw.nn.kv_cache import (
+    KVCache,
+    check_cache,
+    empty_cache,
+    extended,
+    known_length,
+    not_padding,
+    visible,
+)
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.torch_rules import Concatenated, Renamed, TorchRule
-from graphfw.ops.args import TensorLike, as_tensor
+from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.composed import demand, demand_probability
 from graphfw.ops.nn.attention import scaled_dot_product_attention
 from graphfw.ops.nn.positions import check_rotation, rotary_embedding
@@ -110,7 +122,9 @@ class MultiHeadAttention(Module):
         key: TensorLike | None = None,
         value: TensorLike | None = None,
         mask: TensorLike | None = None,
-    ) -> Tensor:
+        *,
+        cache: KVCache | None = None,
+    ) -> Any:
         """Attend to keys and values, by default to the queries' own.
 
         Args:
@@ -119,7 +133,14 @@ class MultiHeadAttention(Module):
             value: [*B, Tk, value_dim]; the keys by default.
             mask: Bools, True where the query may see the key, or floats added to the scores:
                 [Tq, Tk], [*B, Tq, Tk] or [*B, num_heads, Tq, Tk], or what broadcasts to these. To
-                leave out padding give [*B, 1, Tk].
+                leave out padding give [*B, 1, Tk]. With a cache Tk is its max_length.
+            cache: Keys and values of the tokens before these, from `init_cache` or an earlier call.
+                Only for self-attention with causal=True; query is then [B, T, embed_dim]. Position
+                i of the query is the cache's length + i.
+
+        Returns:
+            The results; with a cache (results, cache), the latter with these tokens' keys and
+            values, too.
         """
         queries = as_tensor(query)
         keys = queries if key is None else as_tensor(key)
@@ -127,21 +148,66 @@ class MultiHeadAttention(Module):
         message = f"MultiHeadAttention: queries must have 2 dims or more, not {queries.ndim}"
         fix = "they have a dim for time before their features: query[None] is a sequence of one"
         demand(queries.ndim >= 2, message, {"query": queries}, fix=fix, error=ShapeError)
+        if cache is not None:
+            self._check_cached(queries, cache, key is None and value is None)
         q = self._projected(self.q_proj, queries, "embed_dim")
         k = self._projected(self.k_proj, keys, "key_dim")
         v = self._projected(self.v_proj, values, "value_dim")
         if self.rotary_base is not None:
-            q, k = (rotary_embedding(x, base=self.rotary_base) for x in (q, k))
+            at = None if cache is None else cache.positions(q.shape[-2])
+            if at is not None and at.ndim > 1:
+                at = expand_dims(at, axis=1)  # for all heads
+            q, k = (rotary_embedding(x, at, base=self.rotary_base) for x in (q, k))
         seen = self._laid_out(mask, queries.ndim)
+        if cache is None:
+            return self._attended(q, k, v, seen, self.causal)
+        after, count = extended(cache, k, v), q.shape[-2]
+        if seen is None and known_length(cache) == 0:  # there are no tokens to look back at
+            k, v = (converted(x, cache.keys.dtype) for x in (k, v))
+            return self._attended(q, k, v, not_padding(cache, count), causal=True), after
+        seen = visible(cache, count, seen)
+        return self._attended(q, after.keys, after.values, seen, causal=False), after
+
+    @calls.explained
+    def init_cache(
+        self,
+        batch: DimLike,
+        max_length: DimLike,
+        dtype: DTypeLike | None = None,
+        *,
+        start: TensorLike | None = None,
+    ) -> KVCache:
+        """Return an empty `KVCache` for `max_length` tokens in each of `batch` sequences.
+
+        Args:
+            batch: The number of sequences, an int or a dim.
+            max_length: How many tokens there may be, an int or a dim.
+            dtype: That of the keys and values that are kept, the weights' by default.
+            start: Ints [batch]: how many tokens of each row, the first ones, are padding. They are
+                not seen, and positions are counted after them.
+
+        Raises:
+            ArgumentError: max_length is no int or below 1.
+            ShapeError: batch is no size, or start has another shape.
+            DTypeError: dtype is not of floats, or start not of integers.
+        """
+        kind = self.k_proj.weight.dtype if dtype is None else dtype
+        sizes = self.kv_heads, self._width
+        return empty_cache("MultiHeadAttention", batch, max_length, *sizes, kind, start)
+
+    def _attended(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool
+    ) -> Tensor:
+        """Attend by heads, and join them.  q: [*B, num_heads, Tq, width] -> [*B, Tq, embed_dim]"""
         if self.kv_heads < self.num_heads:
             q, k, v = self._grouped(q), expand_dims(k, axis=-3), expand_dims(v, axis=-3)
-            seen = None if seen is None else self._grouped_mask(seen)
+            mask = None if mask is None else self._grouped_mask(mask)
         heads = scaled_dot_product_attention(
             q,
             k,
             v,
-            seen,
-            causal=self.causal,
+            mask,
+            causal=causal,
             dropout=self.dropout if self.dropout and self.is_training else 0.0,
         )
         if self.kv_heads < self.num_heads:
@@ -149,6 +215,16 @@ class MultiHeadAttention(Module):
         joined = swapaxes(heads, -3, -2)
         result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
         return result
+
+    def _check_cached(self, x: Tensor, cache: Any, is_of_self: bool) -> None:
+        """See that the arguments of a call with a cache, and this layer, fit it."""
+        layer = "MultiHeadAttention"
+        message = f"{layer}: a cache is for the queries' own keys and values"
+        demand(is_of_self, message, fix="leave out key and value, or the cache")
+        message = f"{layer}: with a cache attention is causal, and this layer is not"
+        fix = "make it with causal=True: the tokens after a position are not there yet"
+        demand(self.causal, message, fix=fix)
+        check_cache(layer, x, cache, self.kv_heads, self._width)
 
     def _torch_rules(self) -> list[TorchRule]:
         """Say how PyTorch joins the first three maps; their weights only where sizes are equal."""

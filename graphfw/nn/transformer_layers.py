@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from graphfw.errors import counted
-from graphfw.ir.dim import Dim
+from graphfw.hints import calls
+from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import (
@@ -17,6 +19,7 @@ from graphfw.nn.activations import (
 from graphfw.nn.attention import MultiHeadAttention
 from graphfw.nn.checks import checked_size, explained
 from graphfw.nn.dropout import Dropout
+from graphfw.nn.kv_cache import KVCache
 from graphfw.nn.linear import Linear
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import LayerNorm
@@ -76,8 +79,34 @@ class _TransformerLayer(Module):
         result: Tensor = x + changed if self.norm_first else norm(x + changed)
         return result
 
-    def _self_attended(self, x: Tensor, mask: TensorLike | None) -> Tensor:
-        return self._added(x, self.norm1, lambda y: self.self_attn(y, mask=mask))
+    def _self_attended(
+        self, x: Tensor, mask: TensorLike | None, cache: KVCache | None
+    ) -> tuple[Tensor, KVCache | None]:
+        """Add self-attention; return the cache with these tokens, too."""
+        after = cache
+
+        def attend(y: Tensor) -> Tensor:
+            nonlocal after
+            result: Tensor
+            if cache is None:
+                result = self.self_attn(y, mask=mask)
+            else:
+                result, after = self.self_attn(y, mask=mask, cache=cache)
+            return result
+
+        return self._added(x, self.norm1, attend), after
+
+    @calls.explained
+    def init_cache(
+        self,
+        batch: DimLike,
+        max_length: DimLike,
+        dtype: DTypeLike | None = None,
+        *,
+        start: TensorLike | None = None,
+    ) -> KVCache:
+        """Return an empty cache of self-attention: `MultiHeadAttention.init_cache`."""
+        return self.self_attn.init_cache(batch, max_length, dtype, start=start)
 
     def _fed_forward(self, x: Tensor, norm: LayerNorm) -> Tensor:
         """Add what the feed-forward network makes of each position."""
@@ -169,17 +198,29 @@ class TransformerEncoderLayer(_TransformerLayer):
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
         super().__init__(*sizes, norm_first, bias, causal, kv_heads, eps, dtype, name)
 
-    def forward(self, x: TensorLike, mask: TensorLike | None = None) -> Tensor:
+    def forward(
+        self,
+        x: TensorLike,
+        mask: TensorLike | None = None,
+        *,
+        cache: KVCache | None = None,
+    ) -> Any:
         """Attend and transform.  x: [*B, T, embed_dim] -> [*B, T, embed_dim]
 
         Args:
             x: The sequence.
             mask: As for `MultiHeadAttention`; to leave out padding give [*B, 1, T], True where
                 there is none.
+            cache: Of the tokens before x, as for `MultiHeadAttention`.
+
+        Returns:
+            The results; with a cache (results, cache).
         """
         tensor = as_tensor(x)
         with explained(lambda: self._fix(x=tensor)):
-            return self._fed_forward(self._self_attended(tensor, mask), self.norm2)
+            attended, after = self._self_attended(tensor, mask, cache)
+            result = self._fed_forward(attended, self.norm2)
+        return result if cache is None else (result, after)
 
 
 class TransformerDecoderLayer(_TransformerLayer):
@@ -241,7 +282,9 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory: TensorLike,
         mask: TensorLike | None = None,
         memory_mask: TensorLike | None = None,
-    ) -> Tensor:
+        *,
+        cache: KVCache | None = None,
+    ) -> Any:
         """Attend twice and transform.  x: [*B, T, embed_dim] -> [*B, T, embed_dim]
 
         Args:
@@ -250,13 +293,19 @@ class TransformerDecoderLayer(_TransformerLayer):
             mask: Where x may see x, as for `MultiHeadAttention`.
             memory_mask: Where x may see the memory: for padding [*B, 1, S], True where there is
                 none.
+            cache: Of the tokens before x, as for `MultiHeadAttention`. The memory has none: in a
+                loop its keys and values are computed once, before the loop.
+
+        Returns:
+            The results; with a cache (results, cache).
         """
         tensor, seen = as_tensor(x), as_tensor(memory)
         with explained(lambda: self._fix(x=tensor, memory=seen)):
-            tensor = self._self_attended(tensor, mask)
-            tensor = self._added(
-                tensor,
+            attended, after = self._self_attended(tensor, mask, cache)
+            attended = self._added(
+                attended,
                 self.norm2,
                 lambda y: self.multihead_attn(y, seen, mask=memory_mask),
             )
-            return self._fed_forward(tensor, self.norm3)
+            result = self._fed_forward(attended, self.norm3)
+        return result if cache is None else (result, after)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
+from graphfw.errors import a_type, counted
+from graphfw.hints.calls import explained
+from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import ActivationOption
 from graphfw.nn.checks import checked_size
 from graphfw.nn.containers import ModuleList
+from graphfw.nn.kv_cache import KVCache
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import LayerNorm
 from graphfw.nn.transformer_layers import (
@@ -27,7 +32,21 @@ _Layer = TypeVar("_Layer", TransformerEncoderLayer, TransformerDecoderLayer)
 class _Stack(Module):
     """The base of both: layers of one kind, and a norm after the last."""
 
+    layers: ModuleList
     norm: LayerNorm | None
+
+    @explained
+    def init_cache(
+        self,
+        batch: DimLike,
+        max_length: DimLike,
+        dtype: DTypeLike | None = None,
+        *,
+        start: TensorLike | None = None,
+    ) -> tuple[KVCache, ...]:
+        """Return an empty cache for each layer: `MultiHeadAttention.init_cache`."""
+        layers: list[Any] = self.layers.children()
+        return tuple([layer.init_cache(batch, max_length, dtype, start=start) for layer in layers])
 
     def _fill(
         self,
@@ -62,6 +81,22 @@ class _Stack(Module):
         )
         is_normalised = norm_first if final_norm is None else final_norm
         self.norm = LayerNorm(sizes[0], eps, bias=bias, dtype=dtype) if is_normalised else None
+
+    def _computed(self, x: Tensor, rest: tuple[Any, ...], cache: Any) -> Any:
+        """Call the layers in order, each with its cache if there is one, and the norm."""
+        if cache is None:
+            for layer in self.layers:
+                x = layer(x, *rest)
+            return self._finished(x)
+        what, count = type(self).__name__, counted(len(self.layers), "layer")
+        fits = type(cache) in (tuple, list) and len(cache) == len(self.layers)
+        message = f"{what}: cache is {a_type(cache)}, and no tuple of caches for {count}"
+        demand(fits, message, fix="make it with init_cache(batch, max_length) of this stack")
+        after = []
+        for layer, own in zip(self.layers, cache, strict=True):
+            x, own = layer(x, *rest, cache=own)
+            after.append(own)
+        return self._finished(x), tuple(after)
 
     def _finished(self, x: Tensor) -> Tensor:
         result: Tensor = x if self.norm is None else self.norm(x)
@@ -120,17 +155,24 @@ class TransformerEncoder(_Stack):
         options = norm_first, bias, causal, kv_heads, eps, dtype
         self._fill(TransformerEncoderLayer, num_layers, final_norm, sizes, *options)
 
-    def forward(self, x: TensorLike, mask: TensorLike | None = None) -> Tensor:
+    def forward(
+        self,
+        x: TensorLike,
+        mask: TensorLike | None = None,
+        *,
+        cache: Sequence[KVCache] | None = None,
+    ) -> Any:
         """Call the layers in order.  x: [*B, T, embed_dim] -> [*B, T, embed_dim]
 
         Args:
             x: The sequence.
             mask: As for `TransformerEncoderLayer`, in each layer.
+            cache: One for each layer, from `init_cache` or an earlier call.
+
+        Returns:
+            The results; with a cache (results, cache).
         """
-        tensor = as_tensor(x)
-        for layer in self.layers:
-            tensor = layer(tensor, mask)
-        return self._finished(tensor)
+        return self._computed(as_tensor(x), (mask,), cache)
 
 
 class TransformerDecoder(_Stack):
@@ -181,7 +223,9 @@ class TransformerDecoder(_Stack):
         memory: TensorLike,
         mask: TensorLike | None = None,
         memory_mask: TensorLike | None = None,
-    ) -> Tensor:
+        *,
+        cache: Sequence[KVCache] | None = None,
+    ) -> Any:
         """Call the layers in order, each with the memory.  -> [*B, T, embed_dim]
 
         Args:
@@ -189,8 +233,9 @@ class TransformerDecoder(_Stack):
             memory: What an encoder returns: [*B, S, embed_dim].
             mask: As for `TransformerDecoderLayer`, in each layer.
             memory_mask: The same.
+            cache: As for `TransformerEncoder`.
+
+        Returns:
+            The results; with a cache (results, cache).
         """
-        tensor, seen = as_tensor(x), as_tensor(memory)
-        for layer in self.layers:
-            tensor = layer(tensor, seen, mask, memory_mask)
-        return self._finished(tensor)
+        return self._computed(as_tensor(x), (as_tensor(memory), mask, memory_mask), cache)
