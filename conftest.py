@@ -25,6 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Now, with these settings: they are imported lazily, and doctests would load them once more.
 import graphfw.data
 import graphfw.distributions
+import graphfw.models
 import graphfw.train  # noqa: F401  for what importing does
 
 

@@ -12,7 +12,7 @@ import graphfw
 from graphfw import errors
 
 PACKAGE = Path(graphfw.__file__).parent
-FOLDERS = ("data", "distributions", "nn", "ops", "optim", "train", "transforms")
+FOLDERS = ("data", "distributions", "models", "nn", "ops", "optim", "train", "transforms")
 FILES = sorted(path for folder in FOLDERS for path in PACKAGE.glob(f"{folder}/**/*.py"))
 FILES += [
     PACKAGE / "ir" / f"{name}.py"

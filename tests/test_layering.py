@@ -51,6 +51,7 @@ ALLOWED = {
         "io",
     },  # io: see test_runtime_and_io
     "nn": CORE | {"io"},  # layers read and write files of weights
+    "models": CORE | {"nn"},
     "optim": CORE,
     "distributions": CORE,
     "data": CORE | {"runtime"},
@@ -90,7 +91,7 @@ ORDER = (
     {"runtime"},
     {"optim", "distributions", "data", "io", "extend"},
     {"nn"},
-    {"train"},
+    {"models", "train"},
     {"cli"},
     {"__init__", "__main__", "_modules"},
     {"onnx"},

@@ -23,6 +23,7 @@ MODULES = {
     "graphfw.extend": gf.extend,
     "graphfw.fft": gf.fft,
     "graphfw.linalg": gf.linalg,
+    "graphfw.models": gf.models,
     "graphfw.nn": gf.nn,
     "graphfw.nn.augment": gf.nn.augment,
     "graphfw.nn.init": gf.nn.init,

@@ -22,6 +22,7 @@ _ORDER = (
     "gf.optim",
     "gf.optim.schedules",
     "gf.distributions",
+    "gf.models",
 )
 
 

@@ -56,7 +56,7 @@ def public_functions():
         for attribute in path:
             owner, found = found, getattr(found, attribute, None)
         # Some are as layers: what they call is intercepted.
-        layers = {"augment", "data", "distributions", "metrics", "schedules", "train"}
+        layers = {"augment", "data", "distributions", "metrics", "models", "schedules", "train"}
         inner = {"errors", "extend", *layers} & set(path)
         if "(" in line and path and not inner and not inspect.isclass(owner):
             if inspect.isfunction(found):
