@@ -1,4 +1,4 @@
-"""Models of images, and the blocks that they are made of: public as `graphfw.models`.
+"""Models of images and of language, and their blocks: public as `graphfw.models`.
 
 ```python
 import graphfw as gf
@@ -13,7 +13,11 @@ with gf.Graph() as g:
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
+from graphfw.models.bert import Bert, BertConfig
 from graphfw.models.blocks import ConvNormActivation
+from graphfw.models.gpt2 import GPT2, GPT2Config
+from graphfw.models.llama import Llama, LlamaConfig
+from graphfw.models.pretrained import from_pretrained, tokenizer
 from graphfw.models.resnet import (
     BasicBlock,
     Bottleneck,
@@ -26,15 +30,23 @@ from graphfw.models.resnet import (
 )
 
 __all__ = [
+    "GPT2",
     "BasicBlock",
+    "Bert",
+    "BertConfig",
     "Bottleneck",
     "ConvNormActivation",
+    "GPT2Config",
+    "Llama",
+    "LlamaConfig",
     "ResNet",
+    "from_pretrained",
     "resnet18",
     "resnet34",
     "resnet50",
     "resnet101",
     "resnet152",
+    "tokenizer",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
