@@ -31,6 +31,7 @@ from graphfw.nn.activations import (
     Unflatten,
 )
 from graphfw.nn.attention import MultiHeadAttention
+from graphfw.nn.beam_search import Beams, beam_search
 from graphfw.nn.bilinear import Bilinear
 from graphfw.nn.channels import (
     BatchNorm1d,
@@ -55,6 +56,7 @@ from graphfw.nn.convolution import (
 from graphfw.nn.dropout import Dropout, DropPath
 from graphfw.nn.embedding import Embedding, LearnedPositions
 from graphfw.nn.embedding_bag import EmbeddingBag
+from graphfw.nn.generation import generate, sample_logits
 from graphfw.nn.images import (
     Fold,
     LocalResponseNorm,
@@ -154,6 +156,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Beams",
     "Bilinear",
     "CircularPad1d",
     "CircularPad2d",
@@ -245,6 +248,7 @@ __all__ = [
     "augment",
     "bce",
     "bce_with_logits",
+    "beam_search",
     "binary_focal",
     "cosine_embedding",
     "cosine_similarity",
@@ -253,6 +257,7 @@ __all__ = [
     "dice",
     "focal",
     "gaussian_nll",
+    "generate",
     "hinge",
     "huber",
     "info_nce",
@@ -266,6 +271,7 @@ __all__ = [
     "nll",
     "poisson_nll",
     "rotary_embedding",
+    "sample_logits",
     "sinusoidal_positions",
     "smooth_l1",
     "triplet_margin",

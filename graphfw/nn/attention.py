@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphfw.errors import DTypeError, ShapeError, counted
+from graphfw.hints import calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -167,6 +168,7 @@ class MultiHeadAttention(Module):
         seen = visible(cache, count, seen)
         return self._attended(q, after.keys, after.values, seen, causal=False), after
 
+    @calls.explained
     def init_cache(
         self,
         batch: DimLike,

@@ -39,7 +39,7 @@ class KVCache(NamedTuple):
         keys: [B, kv_heads, max_length, head_dim], one slot after the other; rotated where attention
             rotates them.
         values: The same of the values.
-        length: How many slots are full: an int32 scalar.
+        length: The number of slots that are full, an int32 scalar.
         start: The first slot of each row that has a token, int32 [B], where the sequences are
             padded on the left to one length; None if there is no padding.
     """
@@ -51,7 +51,7 @@ class KVCache(NamedTuple):
 
     @property
     def max_length(self) -> DimLike:
-        """How many slots there are."""
+        """The number of slots."""
         return self.keys.shape[2]
 
     def positions(self, count: DimLike) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphfw.errors import counted
+from graphfw.hints import calls
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -95,6 +96,7 @@ class _TransformerLayer(Module):
 
         return self._added(x, self.norm1, attend), after
 
+    @calls.explained
     def init_cache(
         self,
         batch: DimLike,

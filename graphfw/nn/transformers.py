@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from graphfw.hints.calls import explained
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
@@ -33,6 +34,7 @@ class _Stack(Module):
     layers: ModuleList
     norm: LayerNorm | None
 
+    @explained
     def init_cache(
         self,
         batch: DimLike,

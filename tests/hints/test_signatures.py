@@ -120,7 +120,7 @@ def test_a_layer_shows_what_its_call_takes():
         linear, attention = gf.nn.Linear(3, 4), gf.nn.MultiHeadAttention(4, 2)
         own, flagged = Own(), Flagged()
     assert list(inspect.signature(linear).parameters) == ["x", "training"]
-    named = ["query", "key", "value", "mask", "training"]
+    named = ["query", "key", "value", "mask", "cache", "training"]
     assert list(inspect.signature(attention).parameters) == named
     assert list(inspect.signature(own).parameters) == ["x", "others", "mask", "training"]
     assert list(inspect.signature(flagged).parameters) == ["x", "training"]

@@ -213,7 +213,7 @@ def test_caches(name, rng, tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
 def test_several_files(name, rng, tmp_path):
-    theirs = saved(name, rng, tmp_path, max_shard_size="8KB")
+    theirs = saved(name, rng, tmp_path, max_shard_size="2KB")
     assert len([*tmp_path.glob("model-*.safetensors")]) > 1
     tokens = tokens_of(rng)
     _, session, logits = loaded(tmp_path, lambda model: logits_of(model, tokens))
