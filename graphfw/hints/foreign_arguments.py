@@ -448,6 +448,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "replicate": ("edge", "border"),
     "rev": ("reverse",),
     "short": ("int16",),
+    "swish": ("silu",),
     "trilinear": ("linear",),
     "true": ("tanh",),
     "wrap": ("circular",),

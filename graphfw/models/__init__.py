@@ -14,9 +14,27 @@ from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
 from graphfw.models.bert import Bert, BertConfig
-from graphfw.models.blocks import ConvNormActivation
+from graphfw.models.blocks import ConvNormActivation, InvertedResidual
+from graphfw.models.efficientnet import (
+    EfficientNet,
+    efficientnet_b0,
+    efficientnet_b1,
+    efficientnet_b2,
+    efficientnet_b3,
+    efficientnet_b4,
+    efficientnet_b5,
+    efficientnet_b6,
+    efficientnet_b7,
+)
 from graphfw.models.gpt2 import GPT2, GPT2Config
 from graphfw.models.llama import Llama, LlamaConfig
+from graphfw.models.mobilenet import (
+    MobileNetV2,
+    MobileNetV3,
+    mobilenet_v2,
+    mobilenet_v3_large,
+    mobilenet_v3_small,
+)
 from graphfw.models.pretrained import from_pretrained, tokenizer
 from graphfw.models.resnet import (
     BasicBlock,
@@ -36,11 +54,26 @@ __all__ = [
     "BertConfig",
     "Bottleneck",
     "ConvNormActivation",
+    "EfficientNet",
     "GPT2Config",
+    "InvertedResidual",
     "Llama",
     "LlamaConfig",
+    "MobileNetV2",
+    "MobileNetV3",
     "ResNet",
+    "efficientnet_b0",
+    "efficientnet_b1",
+    "efficientnet_b2",
+    "efficientnet_b3",
+    "efficientnet_b4",
+    "efficientnet_b5",
+    "efficientnet_b6",
+    "efficientnet_b7",
     "from_pretrained",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "mobilenet_v3_small",
     "resnet18",
     "resnet34",
     "resnet50",

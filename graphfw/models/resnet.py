@@ -9,7 +9,7 @@ from graphfw import nn
 from graphfw.hints.calls import explained
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
-from graphfw.models.blocks import CONV_INIT, NormLayer, pooled, sizes
+from graphfw.models.blocks import CONV_INIT, NormLayer, checked_norm, pooled, sizes
 from graphfw.nn.checks import checked_size
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import callback, demand
@@ -37,13 +37,13 @@ class _Residual(nn.Module):
     out_channels: int
     downsample: nn.Sequential | None
 
-    def _shortcut(self, in_channels: int, stride: int, norm_layer: NormLayer) -> None:
+    def _shortcut(self, in_channels: int, stride: int, norm: NormLayer) -> None:
         """Make what brings x to the size of the result."""
         if stride == 1 and in_channels == self.out_channels:
             self.downsample = None
             return
         conv = _conv(in_channels, self.out_channels, 1, stride)
-        self.downsample = nn.Sequential(conv, norm_layer(self.out_channels))
+        self.downsample = nn.Sequential(conv, norm(self.out_channels))
 
     def _added(self, x: Tensor, change: Tensor) -> Tensor:
         """Return the activated sum.  [N, C, H, W] and [N, O, H', W'] -> [N, O, H', W']"""
@@ -87,13 +87,13 @@ class BasicBlock(_Residual):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        callback("BasicBlock", "norm_layer", norm_layer, "norm_layer(channels)")
+        norm = checked_norm("BasicBlock", norm_layer)
         self.out_channels = checked_size("BasicBlock", "channels", channels)
         self.conv1 = _conv(in_channels, channels, 3, stride)
-        self.bn1 = norm_layer(channels)
+        self.bn1 = norm(channels)
         self.conv2 = _conv(channels, channels, 3)
-        self.bn2 = norm_layer(channels)
-        self._shortcut(in_channels, stride, norm_layer)
+        self.bn2 = norm(channels)
+        self._shortcut(in_channels, stride, norm)
 
     def forward(self, x: TensorLike) -> Tensor:
         """Convolve twice and add.  x: [N, C, H, W] -> [N, channels, H', W']"""
@@ -146,7 +146,7 @@ class Bottleneck(_Residual):
     ) -> None:
         super().__init__(name=name)
         layer = "Bottleneck"
-        callback(layer, "norm_layer", norm_layer, "norm_layer(channels)")
+        norm = checked_norm(layer, norm_layer)
         per_group = checked_size(layer, "width_per_group", width_per_group)
         count = checked_size(layer, "groups", groups)
         width = checked_size(layer, "channels", channels) * per_group // 64 * count
@@ -154,12 +154,12 @@ class Bottleneck(_Residual):
         demand(width >= 1, message, fix=f"use width_per_group={-(-64 // channels)}")
         self.out_channels = 4 * channels
         self.conv1 = _conv(in_channels, width, 1)
-        self.bn1 = norm_layer(width)
+        self.bn1 = norm(width)
         self.conv2 = _conv(width, width, 3, stride, count)
-        self.bn2 = norm_layer(width)
+        self.bn2 = norm(width)
         self.conv3 = _conv(width, self.out_channels, 1)
-        self.bn3 = norm_layer(self.out_channels)
-        self._shortcut(in_channels, stride, norm_layer)
+        self.bn3 = norm(self.out_channels)
+        self._shortcut(in_channels, stride, norm)
 
     def forward(self, x: TensorLike) -> Tensor:
         """Convolve three times and add.  x: [N, C, H, W] -> [N, 4 * channels, H', W']"""
@@ -222,11 +222,11 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__(name=name)
         make = callback("ResNet", "block", block, "block(in_channels, channels, stride)")
-        callback("ResNet", "norm_layer", norm_layer, "norm_layer(channels)")
+        norm = checked_norm("ResNet", norm_layer)
         counts = sizes("ResNet", "layers", layers, 4)
         channels = checked_size("ResNet", "base_channels", base_channels)
         self.conv1 = _conv(in_channels, channels, 7, 2)
-        self.bn1 = norm_layer(channels)
+        self.bn1 = norm(channels)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         width = channels
         for stage, count in enumerate(counts):

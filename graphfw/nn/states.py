@@ -166,7 +166,7 @@ def to_torch(
         own = {n: a for n, a in own.items() if not n.startswith(prefix)}
         made = to_torch(child, inner, depth, path + prefix)
         own |= {prefix + n: a for n, a in made.items()}
-    moved = [n for rule in module._torch_rules() for n in rule.moved if n in own]
+    moved = dict.fromkeys(n for rule in module._torch_rules() for n in rule.moved(own))
     kept = {n: own.pop(n) for n in moved if depth(path + n) > path.count(".")}
     return module.to_torch(own) | kept
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
+
+from graphfw.nn.weight_names import renaming
 
 State = dict[str, Any]
 """Arrays by names relative to a layer."""
@@ -20,9 +22,8 @@ class TorchRule(Protocol):
     Entries that a state lacks stay missing, whoever loads it names them.
     """
 
-    @property
-    def moved(self) -> Sequence[str]:
-        """Return graphfw's names of the entries that have other names in PyTorch."""
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return those of graphfw's names whose entries have other names in PyTorch."""
 
     def from_torch(self, state: State) -> State:
         """Return PyTorch's entries as graphfw's layer has them."""
@@ -41,9 +42,8 @@ class Transposed:
 
     names: str
 
-    @property
-    def moved(self) -> Sequence[str]:
-        """No names."""
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return none of the names."""
         return ()
 
     def from_torch(self, state: State) -> State:
@@ -60,10 +60,9 @@ class Renamed:
     theirs: str
     own: str
 
-    @property
-    def moved(self) -> Sequence[str]:
-        """The entry's name."""
-        return (self.own,)
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return the entry's name, if it is there."""
+        return [name for name in names if name == self.own]
 
     def from_torch(self, state: State) -> State:
         """Give the entry graphfw's name."""
@@ -72,6 +71,37 @@ class Renamed:
     def to_torch(self, state: State) -> State:
         """Give the entry PyTorch's name."""
         return {self.theirs if name == self.own else name: a for name, a in state.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedScopes:
+    """Scopes with other names in PyTorch.
+
+    Attributes:
+        table: From the begins of PyTorch's names to those of graphfw's, as `load_pytorch` takes it;
+            but rows may fit no entry. Of rows with one right side the last is what PyTorch writes,
+            and those before are what it wrote once.
+    """
+
+    table: Mapping[str, str]
+
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return the names that a row fits."""
+        rename = self._to_theirs()
+        return [name for name in names if rename(name) != name]
+
+    def from_torch(self, state: State) -> State:
+        """Give the entries graphfw's names."""
+        rename = renaming(self.table)
+        return {rename(name): a for name, a in state.items()}
+
+    def to_torch(self, state: State) -> State:
+        """Give the entries PyTorch's names."""
+        rename = self._to_theirs()
+        return {rename(name): a for name, a in state.items()}
+
+    def _to_theirs(self) -> Callable[[str], str]:
+        return renaming({own: theirs for theirs, own in self.table.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +118,9 @@ class Concatenated:
     own: Sequence[str]
     rows: Sequence[int] | None = None
 
-    @property
-    def moved(self) -> Sequence[str]:
-        """The entries' names."""
-        return self.own
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return the entries' names that are there."""
+        return [name for name in names if name in self.own]
 
     def from_torch(self, state: State) -> State:
         """Split PyTorch's entry, if its size permits; otherwise it stays, and does not fit."""
@@ -123,9 +152,8 @@ class OfConvolutions:
 
     names: str
 
-    @property
-    def moved(self) -> Sequence[str]:
-        """No names."""
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return none of the names."""
         return ()
 
     def from_torch(self, state: State) -> State:
@@ -146,9 +174,8 @@ class TheirsAlone:
 
     theirs: str
 
-    @property
-    def moved(self) -> Sequence[str]:
-        """No names."""
+    def moved(self, names: Iterable[str]) -> Sequence[str]:
+        """Return none of the names."""
         return ()
 
     def from_torch(self, state: State) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from graphfw import io
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
@@ -95,6 +95,11 @@ def depth_of(what: str, names: Names | None) -> Callable[[str], int]:
     if names is None or callable(names):
         return lambda name: 0
     return _Table(what, names).depth
+
+
+def renaming(table: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that renames by a table; names that no row fits stay."""
+    return cast("Callable[[str], str]", _Table("renaming", table).rename)  # it leaves none out
 
 
 class _Table:

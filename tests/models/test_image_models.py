@@ -18,8 +18,19 @@ SMALL = {"num_classes": 5, "base_channels": 8}
         (models.resnet18, 11_689_512),
         (models.resnet34, 21_797_672),
         (models.resnet50, 25_557_032),
-        pytest.param(models.resnet101, 44_549_160, marks=pytest.mark.slow),
-        pytest.param(models.resnet152, 60_192_808, marks=pytest.mark.slow),
+        (models.resnet101, 44_549_160),
+        (models.resnet152, 60_192_808),
+        (models.mobilenet_v2, 3_504_872),
+        (models.mobilenet_v3_large, 5_483_032),
+        (models.mobilenet_v3_small, 2_542_856),
+        (models.efficientnet_b0, 5_288_548),
+        (models.efficientnet_b1, 7_794_184),
+        (models.efficientnet_b2, 9_109_994),
+        (models.efficientnet_b3, 12_233_232),
+        (models.efficientnet_b4, 19_341_616),
+        (models.efficientnet_b5, 30_389_784),
+        (models.efficientnet_b6, 43_040_704),
+        (models.efficientnet_b7, 66_347_960),
     ],
 )
 def test_numbers_of_parameters(make, expected):
@@ -64,6 +75,57 @@ def test_other_norms():
             lambda: models.ResNet(models.BasicBlock, (1, 1, 1, 1), norm_layer=None),
             "ResNet: norm_layer is a NoneType, not a function",
             "pass a function, which is called as norm_layer(channels)",
+        ),
+        (
+            lambda: models.mobilenet_v2(num_classes=2.5),
+            "MobileNetV2: num_classes=2.5 is no int",
+            "give num_classes as an int",
+        ),
+        (
+            lambda: models.MobileNetV2(width_mult=0),
+            "MobileNetV2: width_mult=0 is no positive number",
+            "use width_mult=1.0",
+        ),
+        (
+            lambda: models.MobileNetV2(dropout=20),
+            "MobileNetV2: dropout=20 must be at least 0 and below 1",
+            "use dropout=0.2",
+        ),
+        (
+            lambda: models.MobileNetV3("medium"),
+            'MobileNetV3: size=\'medium\' is none of "large", "small"',
+            'use one of "large", "small"',
+        ),
+        (
+            lambda: models.EfficientNet(1.0, float("nan")),
+            "EfficientNet: depth=nan is no positive number",
+            "use depth=1.0",
+        ),
+        (
+            lambda: models.EfficientNet("b0"),
+            "EfficientNet: width='b0' is no positive number",
+            "use width=1.0",
+        ),
+        (
+            lambda: models.InvertedResidual(8, 16, 8, kernel_size=4),
+            "ConvNormActivation: kernel_size=4 is even, and has no element in its centre",
+            "use kernel_size=5",
+        ),
+        (
+            lambda: models.ConvNormActivation(8, 16, activation="swish"),
+            "ConvNormActivation: activation='swish' is none of "
+            '"relu", "relu6", "silu", "hardswish", "gelu"',
+            'use activation="silu"',
+        ),
+        (
+            lambda: models.ConvNormActivation(8, 16, norm_layer=lambda channels: channels),
+            "ConvNormActivation: norm_layer returns an int, which is no layer",
+            "use norm_layer=gf.nn.BatchNorm2d",
+        ),
+        (
+            lambda: models.InvertedResidual(8, 16, 8, squeeze_excite=8),
+            "InvertedResidual: squeeze_excite=8 is no layer",
+            "use squeeze_excite=gf.nn.SqueezeExcite(16, 4)",
         ),
         (
             lambda: models.Bottleneck(8, 8, width_per_group=4),

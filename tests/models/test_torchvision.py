@@ -70,3 +70,26 @@ def test_a_training_step_of_resnet():
     for name, tensor in reference.state_dict().items():
         if "running" in name:
             np.testing.assert_allclose(state[name], tensor.numpy(), 1e-7, err_msg=name)
+
+
+def test_mobilenet_v2(tmp_path):
+    reference = theirs.mobilenet_v2(5, 0.25)
+    compare(
+        lambda: models.MobileNetV2(5, width_mult=0.25), reference, images(2, 3, 64, 48), tmp_path
+    )
+
+
+@pytest.mark.parametrize("size", ["large", "small"])
+def test_mobilenet_v3(size, tmp_path):
+    def make():
+        return models.MobileNetV3(size, 5, width_mult=0.25)
+
+    compare(make, theirs.mobilenet_v3(size, 5, 0.25), images(2, 3, 64, 48), tmp_path)
+
+
+@pytest.mark.parametrize(("width", "depth"), [(0.25, 0.4), (0.3, 1.1)])
+def test_efficientnet(width, depth, tmp_path):
+    def make():
+        return models.EfficientNet(width, depth, num_classes=5)
+
+    compare(make, theirs.efficientnet(width, depth, 5), images(2, 3, 64, 48), tmp_path)

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 import graphfw as gf
 from graphfw import nn
+from graphfw.nn.torch_rules import RenamedScopes
 
 
 def numpy_state(**shapes):
@@ -49,6 +50,47 @@ def test_square_arrays_of_unknown_origin_are_refused():
     # graphfw's own state dicts say what they are; arrays that are the same both ways may be either.
     assert model.load_state_dict(session, model.state_dict(session)) == gf.io.Mismatch()
     model.load_state_dict(session, {name: array * 0 for name, array in state.items()})
+
+
+class Tower(nn.Module):
+    """A model whose layers had other names in PyTorch twice."""
+
+    def __init__(self):
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.BatchNorm1d(2)])
+        self.head = nn.Linear(2, 3)
+
+    def _torch_rules(self):
+        table = {"body.block{i}.w": "layers.{i}", "body.{i}": "layers.{i}", "fc.out": "head"}
+        return [RenamedScopes(table)]
+
+
+def test_scopes_with_other_names(tmp_path):
+    with gf.Graph() as g:
+        model = nn.ModuleDict({"tower": Tower()})
+    session = gf.Session(g)
+    norm = dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (2,))
+    shapes = {"0.weight": (2, 2), "0.bias": (2,), **{f"1.{name}": s for name, s in norm.items()}}
+    new = {f"tower.body.{name}": shape for name, shape in shapes.items()}
+    old = {f"tower.body.block{name[0]}.w{name[1:]}": shape for name, shape in shapes.items()}
+    head = {"tower.fc.out.weight": (3, 2), "tower.fc.out.bias": (3,)}
+    for names in (old, new):
+        state = numpy_state(**names, **head)
+        model.load_pytorch(session, state)
+        np.testing.assert_array_equal(
+            session[model["tower"].layers[0].weight], state[next(iter(names))].T
+        )
+    model.save_pytorch(session, tmp_path / "new")
+    back = gf.io.read_pytorch(tmp_path / "new")
+    del back["tower.body.1.num_batches_tracked"]
+    assert back.keys() == state.keys()
+    for name, array in state.items():
+        np.testing.assert_array_equal(back[name], array, name)
+    # What a table speaks of has the names of the table.
+    names = {"first": "tower.layers.0", "": "tower"}
+    model.save_pytorch(session, tmp_path / "named", names=names)
+    named = gf.io.read_pytorch(tmp_path / "named")
+    assert {"first.weight", "body.1.weight", "fc.out.weight"} < named.keys()
+    assert model.load_pytorch(session, tmp_path / "named", names=names) == gf.io.Mismatch()
 
 
 def test_one_other_shape_says_what_the_layout_is():
