@@ -277,3 +277,23 @@ def test_training_from_loaded_weights(rng, tmp_path):
     table, keys = (parameter.weight.grad.numpy() for parameter in parameters)
     check_close(session.run(gradients[0]), table)
     check_close(session.run(gradients[1]), keys.T)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_generation(name, rng, tmp_path):
+    """Texts go on as those of transformers do, with padding on the left."""
+    theirs = saved(name, rng, tmp_path)
+    tokens = tokens_of(rng, length=6)
+    is_token = np.arange(6) >= np.array([[0], [1], [4]])
+    _, session, texts = loaded(
+        tmp_path, lambda model: gf.nn.generate(model, tokens, 5, mask=is_token)
+    )
+    attention_mask = torch.tensor(is_token.astype(np.int64))
+    expected = theirs.generate(
+        torch.tensor(tokens),
+        attention_mask=attention_mask,
+        max_new_tokens=5,
+        do_sample=False,
+        pad_token_id=0,
+    )
+    np.testing.assert_array_equal(session.run(texts)[:, 6:], expected[:, 6:].numpy())
