@@ -46,6 +46,7 @@ from graphfw.models.resnet import (
     resnet101,
     resnet152,
 )
+from graphfw.models.rotations import LinearScaling, Llama3Scaling
 
 __all__ = [
     "GPT2",
@@ -57,7 +58,9 @@ __all__ = [
     "EfficientNet",
     "GPT2Config",
     "InvertedResidual",
+    "LinearScaling",
     "Llama",
+    "Llama3Scaling",
     "LlamaConfig",
     "MobileNetV2",
     "MobileNetV3",

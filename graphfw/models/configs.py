@@ -212,7 +212,7 @@ def _check(config: str, field: Field[Any], value: Any) -> None:
         fits = isinstance(value, float | int) and value > 0
         message = f"{config}: {name} must be a number above 0"
         demand(fits, message, fix=f"use {name}={field.default}")
-    elif value is not None or field.default is not None:
+    elif field.type == "int" or (field.type == "int | None" and value is not None):
         size = checked_size(config, name, value)
         fits = name != "num_layers" or size <= _MOST_LAYERS
         message = f"{config}: num_layers is more than {_MOST_LAYERS:,}"

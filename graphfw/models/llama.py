@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from graphfw import nn
 from graphfw.errors import ArgumentError, a_type
 from graphfw.hints.calls import explained
@@ -13,6 +15,7 @@ from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.models.configs import ModelConfig, activation_layer
 from graphfw.models.language import CausalModel, attended, checked_config, checked_tokens, embedding
+from graphfw.models.rotations import RotaryScaling, read_rotation
 from graphfw.ops.args import TensorLike
 from graphfw.ops.composed import demand
 
@@ -34,6 +37,7 @@ class LlamaConfig(ModelConfig):
         attention_bias: Whether the maps of attention have biases.
         feedforward_bias: Whether the three maps after it have biases.
         rotary_base: See `gf.nn.rotary_embedding`.
+        rotary_scaling: A `LinearScaling` or `Llama3Scaling` of the rotations; None for none.
         eps: What norms add to the mean square.
         tied_head: Whether logits are products with the embeddings, rather than by a map of its own.
 
@@ -56,6 +60,7 @@ class LlamaConfig(ModelConfig):
     attention_bias: bool = False
     feedforward_bias: bool = False
     rotary_base: float = 10000.0
+    rotary_scaling: RotaryScaling | None = None
     eps: float = 1e-6
     tied_head: bool = False
 
@@ -77,6 +82,12 @@ class LlamaConfig(ModelConfig):
     # Angles go on beyond the positions of training.
     _free: ClassVar[frozenset[str]] = frozenset(["max_position_embeddings"])
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        message = f"LlamaConfig: rotary_scaling is {a_type(self.rotary_scaling)}"
+        fits = isinstance(self.rotary_scaling, RotaryScaling | None)
+        demand(fits, message, fix="use rotary_scaling=gf.models.Llama3Scaling(8.0)")
+
     @classmethod
     def _read(cls, left: dict[str, Any]) -> dict[str, Any]:
         """Return the base of the angles, which transformers 5 keeps with their scaling.
@@ -84,23 +95,12 @@ class LlamaConfig(ModelConfig):
         Raises:
             ArgumentError: They are scaled, or heads have another width than that of a fraction.
         """
-        fields = {}
+        fields: dict[str, Any] = {}
         if "rope_theta" in left:
             fields["rotary_base"] = left.pop("rope_theta")
         for option in ("rope_parameters", "rope_scaling"):
-            rotation = left.pop(option, {})
-            message = f"{cls.__name__}: {option} is {a_type(rotation)}, and no dict"
-            demand(isinstance(rotation, Mapping), message, fix=f"leave it out: {option}=None")
-            usual = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
-            other = {n: v for n, v in rotation.items() if n != "rope_theta" and v != usual.get(n)}
-            if other:
-                name, value = next(iter(other.items()))
-                raise ArgumentError(
-                    f"{cls.__name__}: {option} has {name}={value!r}, which is not implemented",
-                    fix='use a model whose angles are not scaled: rope_type="default"',
-                )
-            if "rope_theta" in rotation:
-                fields["rotary_base"] = rotation["rope_theta"]
+            if option in left:
+                fields |= read_rotation(f"{cls.__name__}: {option}", left.pop(option))
         width = left.pop("head_dim", None)
         sizes = left.get("hidden_size", cls.embed_dim), left.get("num_attention_heads", 32)
         ints = all(isinstance(size, int) and size > 0 for size in sizes)
@@ -110,6 +110,14 @@ class LlamaConfig(ModelConfig):
                 fix="use a model with head_dim = hidden_size / num_attention_heads",
             )
         return fields
+
+    def _rotation(self) -> dict[str, Any]:
+        """Return the arguments of `gf.nn.MultiHeadAttention` for rotations."""
+        if self.rotary_scaling is None:
+            return {"rotary_base": self.rotary_base}
+        width = self.embed_dim // self.num_heads
+        frequencies = np.power(float(self.rotary_base), -np.arange(0, width, 2) / width)
+        return {"rotary_frequencies": self.rotary_scaling.scaled(frequencies)}
 
 
 class _LlamaLayer(nn.Module):
@@ -125,8 +133,8 @@ class _LlamaLayer(nn.Module):
             config.attention_bias,
             causal=True,
             kv_heads=config.kv_heads,
-            rotary_base=config.rotary_base,
             dtype=dtype,
+            **config._rotation(),
         )
         self.norm2 = nn.RMSNorm(width, config.eps, dtype=dtype)
         self.gate_proj = nn.Linear(width, inner, bias, dtype)

@@ -63,7 +63,14 @@ def llama(rng, kind="LlamaForCausalLM", **options):
     return getattr(hub, kind)(config)
 
 
-ROTATION = {"rope_theta": 500.0, "rope_type": "default"}
+LLAMA3 = {
+    "rope_theta": 50.0,
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 12,
+}
 MODELS = {
     "gpt2": (gpt2, {}),
     "gpt2 with other options": (
@@ -81,8 +88,13 @@ MODELS = {
             "mlp_bias": True,
             "hidden_act": "gelu",
             "tie_word_embeddings": True,
-            "rope_parameters": ROTATION,
+            "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"},
         },
+    ),
+    "llama with scaled rotations": (llama, {"rope_parameters": LLAMA3}),
+    "llama with longer rotations": (
+        llama,
+        {"rope_parameters": {"rope_theta": 100.0, "rope_type": "linear", "factor": 4.0}},
     ),
 }
 CAUSAL = {name: made for name, made in MODELS.items() if made[0] is not bert}
