@@ -15,6 +15,15 @@ from typing import TYPE_CHECKING
 from graphfw.hints.names import hints_for_module
 from graphfw.models.bert import Bert, BertConfig
 from graphfw.models.blocks import ConvNormActivation, InvertedResidual
+from graphfw.models.convnext import (
+    ConvNeXt,
+    ConvNeXtBlock,
+    LayerNorm2d,
+    convnext_base,
+    convnext_large,
+    convnext_small,
+    convnext_tiny,
+)
 from graphfw.models.efficientnet import (
     EfficientNet,
     efficientnet_b0,
@@ -47,6 +56,15 @@ from graphfw.models.resnet import (
     resnet152,
 )
 from graphfw.models.rotations import LinearScaling, Llama3Scaling
+from graphfw.models.unet import UNet, UNetBlock, UNetDown, UNetUp
+from graphfw.models.vision_transformer import (
+    VisionTransformer,
+    vit_b_16,
+    vit_b_32,
+    vit_h_14,
+    vit_l_16,
+    vit_l_32,
+)
 
 __all__ = [
     "GPT2",
@@ -54,10 +72,13 @@ __all__ = [
     "Bert",
     "BertConfig",
     "Bottleneck",
+    "ConvNeXt",
+    "ConvNeXtBlock",
     "ConvNormActivation",
     "EfficientNet",
     "GPT2Config",
     "InvertedResidual",
+    "LayerNorm2d",
     "LinearScaling",
     "Llama",
     "Llama3Scaling",
@@ -65,6 +86,15 @@ __all__ = [
     "MobileNetV2",
     "MobileNetV3",
     "ResNet",
+    "UNet",
+    "UNetBlock",
+    "UNetDown",
+    "UNetUp",
+    "VisionTransformer",
+    "convnext_base",
+    "convnext_large",
+    "convnext_small",
+    "convnext_tiny",
     "efficientnet_b0",
     "efficientnet_b1",
     "efficientnet_b2",
@@ -83,6 +113,11 @@ __all__ = [
     "resnet101",
     "resnet152",
     "tokenizer",
+    "vit_b_16",
+    "vit_b_32",
+    "vit_h_14",
+    "vit_l_16",
+    "vit_l_32",
 ]
 
 if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name

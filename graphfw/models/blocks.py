@@ -13,7 +13,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import ActivationOption, activated, activation_text, checked_activation
 from graphfw.nn.checks import checked_size
 from graphfw.ops.args import TensorLike, as_tensor
-from graphfw.ops.composed import callback, demand
+from graphfw.ops.composed import callback, demand, demand_probability
 
 NormLayer: TypeAlias = Callable[[int], nn.Module]
 """A function from a number of channels to a layer that normalises [N, channels, H, W]."""
@@ -108,7 +108,7 @@ class ConvNormActivation(nn.Sequential):
 
     def forward(self, x: TensorLike) -> Tensor:
         """Convolve, normalise and activate.  x: [N, C, H, W] -> [N, O, H', W']"""
-        y: Tensor = super().forward(x)
+        y: Tensor = self[1](self[0](x))  # an activation that is a layer is the third
         return y if self.activation is None else activated(self.activation, y)
 
     def extra_repr(self) -> str:
@@ -170,6 +170,7 @@ class InvertedResidual(nn.Module):
         super().__init__(name=name)
         layer = "InvertedResidual"
         expanded = checked_size(layer, "expanded_channels", expanded_channels)
+        demand_probability(layer, "drop_path", drop_path)
         self.is_residual = stride == 1 and in_channels == out_channels
         self.block = nn.Sequential()
         if in_channels != expanded:
@@ -222,7 +223,7 @@ def rounded_channels(channels: float) -> int:
 
 
 def checked_factor(layer: str, what: str, value: Any) -> float:
-    """Return a factor of sizes.
+    """Return a positive factor as a float.
 
     Raises:
         ArgumentError: It is no positive number.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from graphfw import nn
+from graphfw.errors import a_type
 from graphfw.hints.calls import explained
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
@@ -169,7 +170,11 @@ class Bottleneck(_Residual):
         return self._added(tensor, self.bn3(self.conv3(y)))
 
 
-Block: TypeAlias = Callable[..., BasicBlock | Bottleneck]
+Block: TypeAlias = Callable[..., Any]
+"""A function that makes a block, which says in `out_channels` what it returns."""
+
+
+_CALL = "block(in_channels, channels, stride, norm_layer=norm_layer)"
 
 
 class ResNet(nn.Module):
@@ -183,8 +188,9 @@ class ResNet(nn.Module):
     `model.maxpool = gf.nn.Identity()`.
 
     Args:
-        block: `BasicBlock`, `Bottleneck`, or a function that makes one, such as
-            `functools.partial(Bottleneck, groups=32, width_per_group=4)` for a ResNeXt.
+        block: `BasicBlock`, `Bottleneck`, or a function that makes such a layer, which has
+            `out_channels`: `functools.partial(Bottleneck, groups=32, width_per_group=4)` for a
+            ResNeXt. It is called as `block(in_channels, channels, stride, norm_layer=norm_layer)`.
         layers: The number of blocks in each of the four stages.
         num_classes: The number of logits.
         in_channels: The number of channels of x.
@@ -221,7 +227,7 @@ class ResNet(nn.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        make = callback("ResNet", "block", block, "block(in_channels, channels, stride)")
+        make = callback("ResNet", "block", block, _CALL)
         norm = checked_norm("ResNet", norm_layer)
         counts = sizes("ResNet", "layers", layers, 4)
         channels = checked_size("ResNet", "base_channels", base_channels)
@@ -234,6 +240,9 @@ class ResNet(nn.Module):
             for number in range(count):
                 stride = 2 if stage and not number else 1
                 made = make(width, channels << stage, stride, norm_layer=norm_layer)
+                message = f"ResNet: block returns {a_type(made)}, which has no out_channels"
+                is_block = hasattr(made, "out_channels")
+                demand(is_block, message, fix="use gf.models.BasicBlock")
                 width = made.out_channels
                 blocks.append(made)
             self.add_module(f"layer{stage + 1}", blocks)

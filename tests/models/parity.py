@@ -9,22 +9,22 @@ def images(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def compare(make, theirs, x, folder, rtol=1e-5):
-    """Give a model PyTorch's weights by a file, and see that both compute the same from x."""
+def compare(make, theirs, *inputs, folder, rtol=1e-5):
+    """Give a model PyTorch's weights by a file, and see that both compute the same."""
     import torch
 
     randomise(theirs)
     torch.save(theirs.state_dict(), folder / "weights.pt")
     with gf.Graph() as g:
         own = make()
-        fed = gf.placeholder(x.shape, gf.float32, name="x")
-        y = own(fed, training=False)
+        fed = [gf.placeholder(x.shape, gf.float32) for x in inputs]
+        y = own(*fed, training=False)
     with gf.Session(g) as session:
         assert own.load_pytorch(session, folder / "weights.pt") == gf.io.Mismatch()
-        found = session.run(y, {fed: x})
+        found = session.run(y, dict(zip(fed, inputs, strict=True)))
         own.save_pytorch(session, folder / "back.safetensors")
     with torch.no_grad():
-        expected = theirs.eval()(torch.from_numpy(x)).numpy()
+        expected = theirs.eval()(*map(torch.from_numpy, inputs)).numpy()
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol, atol=rtol * np.abs(expected).max())
     back = gf.io.read_pytorch(folder / "back.safetensors")
@@ -45,9 +45,3 @@ def randomise(module, seed=0):
             if tensor.is_floating_point() and tensor.ndim == 1:
                 drawn = torch.rand(tensor.shape, generator=generator)
                 tensor.copy_(drawn - 0.5 if name.endswith(("bias", "mean")) else drawn + 0.5)
-
-
-def count(make):
-    """Return the number of trained elements of a model."""
-    with gf.Graph():
-        return sum(int(np.prod(v.shape)) for v in make().parameters())

@@ -1,4 +1,9 @@
-"""Architectures of torchvision in PyTorch's layers, as compact as names of weights permit."""
+"""Architectures in PyTorch's layers, with the names that weights have in torchvision.
+
+It has no UNet, whose names are graphfw's.
+"""
+
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -169,3 +174,144 @@ def efficientnet(wide, deep, classes=1000, **norm):
         features.append(nn.Sequential(*blocks))
     features.append(conv_norm(width, 4 * width, 1, act=nn.SiLU, **norm))
     return Classified(features, nn.Dropout(), nn.Linear(4 * width, classes))
+
+
+class Permute(nn.Module):
+    def __init__(self, *dims):
+        super().__init__()
+        self.dims = dims
+
+    def forward(self, x):
+        return x.permute(self.dims)
+
+
+class LayerNorm2d(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.layer_scale = nn.Parameter(torch.rand(c, 1, 1))
+        self.block = nn.Sequential(
+            nn.Conv2d(c, c, 7, padding=3, groups=c),
+            Permute(0, 2, 3, 1),
+            nn.LayerNorm(c, eps=1e-6),
+            nn.Linear(c, 4 * c),
+            nn.GELU(),
+            nn.Linear(4 * c, c),
+            Permute(0, 3, 1, 2),
+        )
+
+    def forward(self, x):
+        return x + self.layer_scale * self.block(x)
+
+
+class ConvNeXt(nn.Module):
+    def __init__(self, depths, channels, classes=1000):
+        super().__init__()
+        stem = nn.Conv2d(3, channels[0], 4, 4), LayerNorm2d(channels[0], eps=1e-6)
+        self.features = nn.Sequential(nn.Sequential(*stem))
+        for stage, (count, c) in enumerate(zip(depths, channels, strict=True)):
+            if stage:
+                before = channels[stage - 1]
+                norm = LayerNorm2d(before, eps=1e-6)
+                self.features.append(nn.Sequential(norm, nn.Conv2d(before, c, 2, 2)))
+            self.features.append(nn.Sequential(*[ConvNeXtBlock(c) for _ in range(count)]))
+        norm, last = LayerNorm2d(channels[-1], eps=1e-6), nn.Linear(channels[-1], classes)
+        self.classifier = nn.Sequential(norm, nn.Flatten(), last)
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean((2, 3), keepdim=True))
+
+
+class VisionLayer(nn.Module):
+    def __init__(self, heads, c, width):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(c, eps=1e-6), nn.LayerNorm(c, eps=1e-6)
+        self.self_attention = nn.MultiheadAttention(c, heads, batch_first=True)
+        inner = nn.Linear(c, width), nn.GELU(), nn.Dropout(0.0), nn.Linear(width, c)
+        self.mlp = nn.Sequential(*inner, nn.Dropout(0.0))
+
+    def forward(self, x):
+        y = self.ln_1(x)
+        x = x + self.self_attention(y, y, y, need_weights=False)[0]
+        return x + self.mlp(self.ln_2(x))
+
+
+class VisionEncoder(nn.Module):
+    def __init__(self, count, length, heads, c, width):
+        super().__init__()
+        self.pos_embedding = nn.Parameter(torch.randn(1, length, c))
+        layers = {f"encoder_layer_{i}": VisionLayer(heads, c, width) for i in range(count)}
+        self.layers = nn.Sequential()
+        for name, layer in layers.items():
+            self.layers.add_module(name, layer)
+        self.ln = nn.LayerNorm(c, eps=1e-6)
+
+    def forward(self, x):
+        return self.ln(self.layers(x + self.pos_embedding))
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, patch, patches, count, heads, c, width, classes=1000):
+        super().__init__()
+        self.conv_proj = nn.Conv2d(3, c, patch, patch)
+        self.class_token = nn.Parameter(torch.randn(1, 1, c))
+        self.encoder = VisionEncoder(count, 1 + patches, heads, c, width)
+        self.heads = nn.Sequential()
+        self.heads.add_module("head", nn.Linear(c, classes))
+
+    def forward(self, x):
+        x = self.conv_proj(x).flatten(2).mT
+        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], 1)
+        return self.heads(self.encoder(x)[:, 0])
+
+
+class UNetBlock(nn.Module):
+    def __init__(self, c, out, size, act):
+        super().__init__()
+        self.conv1, self.conv2 = conv_norm(c, out, 3, act=act), conv_norm(out, out, 3, act=act)
+        self.act, self.projection = act(), nn.Linear(size, out) if size else None
+
+    def forward(self, x, e):
+        x = self.conv1(x)
+        if e is not None:
+            x = x + self.projection(self.act(e))[:, :, None, None]
+        return self.conv2(x)
+
+
+class UNetStep(nn.Module):
+    """UNetDown, or UNetUp where it has a convolution."""
+
+    def __init__(self, c, out, is_up, *options):
+        super().__init__()
+        self.conv = nn.Conv2d(c, out, 3, padding=1) if is_up else None
+        self.block = UNetBlock(2 * out if is_up else c, out, *options)
+
+    def forward(self, x, skip, e):
+        if self.conv is None:
+            return self.block(nn.functional.max_pool2d(x, 2), e)
+        x = self.conv(nn.functional.interpolate(x, skip.shape[2:]))
+        return self.block(torch.cat([skip, x], 1), e)
+
+
+class UNet(nn.Module):
+    def __init__(self, c, out, depth, base, *options):
+        super().__init__()
+        widths = [base << level for level in range(depth + 1)]
+        self.first = UNetBlock(c, base, *options)
+        pairs = list(pairwise(widths))
+        self.down = nn.ModuleList([UNetStep(a, b, False, *options) for a, b in pairs])
+        self.up = nn.ModuleList([UNetStep(b, a, True, *options) for a, b in reversed(pairs)])
+        self.last = nn.Conv2d(base, out, 1)
+
+    def forward(self, x, e=None):
+        kept = [self.first(x, e)]
+        for step in self.down:
+            kept.append(step(kept[-1], None, e))
+        x = kept.pop()
+        for step in self.up:
+            x = step(x, kept.pop(), e)
+        return self.last(x)
