@@ -124,14 +124,13 @@ class ModelConfig:
                     f"{cls.__name__}: the option {name}={value!r} is not implemented",
                     fix=f"use a model with {name}={only[name]!r}",
                 )
-        unknown = sorted(left.keys() - only.keys() - _WITHOUT_EFFECT - cls._free)
-        if unknown:
-            hint = did_you_mean(unknown[0], cls._fields, cutoff=0.8)
-            raise ArgumentError(
-                f"{cls.__name__}: the option {unknown[0]}={left[unknown[0]]!r} is not known",
-                fix=hint
-                or f'if it changes no logits, leave it out: options={{"{unknown[0]}": None}}',
-            )
+            if name not in only and name not in _WITHOUT_EFFECT | cls._free:
+                hint = did_you_mean(str(name), cls._fields, cutoff=0.8)
+                raise ArgumentError(
+                    f"{cls.__name__}: the option {name}={value!r} is not known",
+                    fix=hint
+                    or f'if it changes no logits, leave it out: options={{"{name}": None}}',
+                )
         return cls(**values)
 
     @classmethod

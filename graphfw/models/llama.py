@@ -93,7 +93,8 @@ class LlamaConfig(ModelConfig):
         """Return the base of the angles, which transformers 5 keeps with their scaling.
 
         Raises:
-            ArgumentError: They are scaled, or heads have another width than that of a fraction.
+            ArgumentError: The scaling is not implemented, or heads don't divide embed_dim among
+                them.
         """
         fields: dict[str, Any] = {}
         if "rope_theta" in left:
@@ -102,7 +103,10 @@ class LlamaConfig(ModelConfig):
             if option in left:
                 fields |= read_rotation(f"{cls.__name__}: {option}", left.pop(option))
         width = left.pop("head_dim", None)
-        sizes = left.get("hidden_size", cls.embed_dim), left.get("num_attention_heads", 32)
+        sizes = (
+            left.get("hidden_size", cls.embed_dim),
+            left.get("num_attention_heads", cls.num_heads),
+        )
         ints = all(isinstance(size, int) and size > 0 for size in sizes)
         if width is not None and ints and width != sizes[0] // sizes[1]:
             raise ArgumentError(

@@ -152,12 +152,13 @@ def check_cache(layer: str, x: Tensor, cache: Any, heads: int, width: int) -> No
 
 
 def check_caches(what: str, caches: Any, layers: int) -> None:
-    """See that there is one cache for each of so many layers.
+    """See that there is one `KVCache` for each of so many layers.
 
     Raises:
         ArgumentError: There is something else.
     """
     fits = type(caches) in (tuple, list) and len(caches) == layers
+    fits = fits and all(isinstance(cache, KVCache) for cache in caches)
     message = (
         f"{what}: cache is {a_type(caches)}, and no tuple of caches for {counted(layers, 'layer')}"
     )

@@ -128,6 +128,7 @@ def test_mistakes_in_calls(kind):
                 (lambda: model(tokens, cache=cache[:1]), gf.ArgumentError, "init_cache"),
                 (lambda: model(tokens, cache=cache[0]), gf.ArgumentError, "init_cache"),
                 (lambda: model(tokens, cache=()), gf.ArgumentError, "init_cache"),
+                (lambda: model(tokens, cache=(1, 2)), gf.ArgumentError, "init_cache"),
                 (lambda: model(tokens, cache=cache), gf.ShapeError, "max_length=5"),
             ]
         for call, error, fix in cases:

@@ -175,6 +175,7 @@ def test_logits_and_the_way_back(name, rng, tmp_path):
     np.testing.assert_array_equal(their_logits(again.eval(), tokens), expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding(name, side, rng, tmp_path):
