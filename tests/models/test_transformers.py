@@ -233,6 +233,18 @@ def test_several_files(name, rng, tmp_path):
     check_close(session.run(logits), their_logits(theirs, tokens))
 
 
+def test_files_of_fewer_bits(rng, tmp_path):
+    """Weights of bfloat16 become wider where the model's are, and stay where they are not."""
+    theirs = randomised(gpt2(rng), rng).to(torch.bfloat16)
+    theirs.save_pretrained(tmp_path)
+    tokens = tokens_of(rng)
+    _, session, logits = loaded(tmp_path, lambda model: model(tokens))
+    check_close(session.run(logits), their_logits(theirs.float(), tokens))
+    model, session, _ = loaded(tmp_path, lambda model: model, dtype="bfloat16")
+    bits = session[model.embedding.weight].astype(np.float32)
+    np.testing.assert_array_equal(bits, theirs.transformer.wte.weight.detach().numpy())
+
+
 @pytest.mark.parametrize("kind", ["BertModel", "BertForPreTraining"])
 def test_hidden_and_pooled_vectors_of_bert(kind, rng, tmp_path):
     theirs = randomised(bert(rng, kind), rng)
