@@ -23,8 +23,24 @@ SLOW_BATCH_NORM = partial(nn.BatchNorm2d, eps=0.001, momentum=0.01)
 
 ACTIVATIONS = ("relu", "relu6", "silu", "hardswish", "gelu")
 
-CONV_INIT = nn.init.he_normal(mode="fan_out", in_axis=1, out_axis=0)
+_CONV_INIT = nn.init.he_normal(mode="fan_out", in_axis=1, out_axis=0)
 """Initial kernels, after K. He et al., "Delving deep into rectifiers", 2015."""
+
+
+def padded_conv(
+    in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1
+) -> nn.Conv2d:
+    """Return a convolution without bias that keeps the size where the stride is 1."""
+    return nn.Conv2d(
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride,
+        padding=kernel_size // 2,
+        groups=groups,
+        bias=False,
+        weight_init=_CONV_INIT,
+    )
 
 
 def checked_norm(layer: str, norm_layer: NormLayer) -> NormLayer:
@@ -93,16 +109,7 @@ class ConvNormActivation(nn.Sequential):
         demand(size % 2 == 1, message, fix=f"use kernel_size={size + 1}")
         if activation is not None:
             activation = checked_activation(layer, "activation", activation, ACTIVATIONS)
-        conv = nn.Conv2d(
-            in_channels,
-            out_channels,
-            size,
-            stride,
-            padding=size // 2,
-            groups=groups,
-            bias=False,
-            weight_init=CONV_INIT,
-        )
+        conv = padded_conv(in_channels, out_channels, size, stride, groups)
         super().__init__(conv, norm(conv.out_channels), name=name)
         self.activation = activation
 

@@ -10,41 +10,33 @@ from graphfw.errors import a_type
 from graphfw.hints.calls import explained
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
-from graphfw.models.blocks import CONV_INIT, NormLayer, checked_norm, pooled, sizes
+from graphfw.models.blocks import (
+    ConvNormActivation,
+    NormLayer,
+    checked_norm,
+    padded_conv,
+    pooled,
+    sizes,
+)
 from graphfw.nn.checks import checked_size
 from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import callback, demand
-
-
-def _conv(
-    in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1
-) -> nn.Conv2d:
-    """Return a convolution without bias that keeps the size where the stride is 1."""
-    return nn.Conv2d(
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride,
-        padding=kernel_size // 2,
-        groups=groups,
-        bias=False,
-        weight_init=CONV_INIT,
-    )
 
 
 class _Residual(nn.Module):
     """The base of both blocks: what x is added to, through a convolution where sizes differ."""
 
     out_channels: int
-    downsample: nn.Sequential | None
+    downsample: ConvNormActivation | None
 
     def _shortcut(self, in_channels: int, stride: int, norm: NormLayer) -> None:
         """Make what brings x to the size of the result."""
         if stride == 1 and in_channels == self.out_channels:
             self.downsample = None
             return
-        conv = _conv(in_channels, self.out_channels, 1, stride)
-        self.downsample = nn.Sequential(conv, norm(self.out_channels))
+        self.downsample = ConvNormActivation(
+            in_channels, self.out_channels, 1, stride, activation=None, norm_layer=norm
+        )
 
     def _added(self, x: Tensor, change: Tensor) -> Tensor:
         """Return the activated sum.  [N, C, H, W] and [N, O, H', W'] -> [N, O, H', W']"""
@@ -90,9 +82,9 @@ class BasicBlock(_Residual):
         super().__init__(name=name)
         norm = checked_norm("BasicBlock", norm_layer)
         self.out_channels = checked_size("BasicBlock", "channels", channels)
-        self.conv1 = _conv(in_channels, channels, 3, stride)
+        self.conv1 = padded_conv(in_channels, channels, 3, stride)
         self.bn1 = norm(channels)
-        self.conv2 = _conv(channels, channels, 3)
+        self.conv2 = padded_conv(channels, channels, 3)
         self.bn2 = norm(channels)
         self._shortcut(in_channels, stride, norm)
 
@@ -154,11 +146,11 @@ class Bottleneck(_Residual):
         message = f"{layer}: channels={channels} with width_per_group={per_group} leave no channels"
         demand(width >= 1, message, fix=f"use width_per_group={-(-64 // channels)}")
         self.out_channels = 4 * channels
-        self.conv1 = _conv(in_channels, width, 1)
+        self.conv1 = padded_conv(in_channels, width, 1)
         self.bn1 = norm(width)
-        self.conv2 = _conv(width, width, 3, stride, count)
+        self.conv2 = padded_conv(width, width, 3, stride, count)
         self.bn2 = norm(width)
-        self.conv3 = _conv(width, self.out_channels, 1)
+        self.conv3 = padded_conv(width, self.out_channels, 1)
         self.bn3 = norm(self.out_channels)
         self._shortcut(in_channels, stride, norm)
 
@@ -231,7 +223,7 @@ class ResNet(nn.Module):
         norm = checked_norm("ResNet", norm_layer)
         counts = sizes("ResNet", "layers", layers, 4)
         channels = checked_size("ResNet", "base_channels", base_channels)
-        self.conv1 = _conv(in_channels, channels, 7, 2)
+        self.conv1 = padded_conv(in_channels, channels, 7, 2)
         self.bn1 = norm(channels)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         width = channels

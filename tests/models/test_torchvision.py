@@ -34,10 +34,11 @@ def test_resnet_of_bottlenecks(options, tmp_path):
     compare(make, reference, images(2, 3, 64, 64), folder=tmp_path)
 
 
-def test_a_training_step_of_resnet():
+@pytest.mark.parametrize("size", [64, pytest.param(96, marks=pytest.mark.slow)])
+def test_a_training_step_of_resnet(size):
     """Logits, gradients and statistics of the batch are those of PyTorch."""
     reference = theirs.ResNet((1, 1, 1, 1), False, 8, 5).double()
-    x, labels = images(4, 3, 64, 64).astype(np.float64), np.array([0, 3, 1, 4])
+    x, labels = images(4, 3, size, size).astype(np.float64), np.array([0, 3, 1, 4])
     before = {name: t.numpy().copy() for name, t in reference.state_dict().items()}
     with gf.default_dtype(gf.float64), gf.Graph() as g:
         model = models.ResNet(models.BasicBlock, (1, 1, 1, 1), **SMALL)
