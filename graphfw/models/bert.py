@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from graphfw import io, nn
 from graphfw.errors import ArgumentError, GraphError, a_type
@@ -20,12 +20,19 @@ from graphfw.ops.args import TensorLike, as_tensor
 from graphfw.ops.composed import demand
 from graphfw.ops.linalg.products import matmul
 
+
+class _Heads(NamedTuple):
+    """The heads that a class of transformers has."""
+
+    pooler: bool
+    lm_head: bool
+
+
 _HEADS = {
-    "BertModel": (True, False),
-    "BertForMaskedLM": (False, True),
-    "BertForPreTraining": (True, True),
+    "BertModel": _Heads(pooler=True, lm_head=False),
+    "BertForMaskedLM": _Heads(pooler=False, lm_head=True),
+    "BertForPreTraining": _Heads(pooler=True, lm_head=True),
 }
-"""Classes of transformers: whether they have a pooler, and a head for masked tokens."""
 
 
 @explained
@@ -95,16 +102,16 @@ class BertConfig(ModelConfig):
         """Return the heads that the class in transformers has."""
         names = left.get("architectures", ["BertModel"])
         message = f"{cls.__name__}: architectures is {a_type(names)}, and no list of names"
-        fits = isinstance(names, list) and {*map(type, names)} == {str}
+        fits = isinstance(names, list) and {*map(type, names)} <= {str}
         demand(fits, message, fix='use a list: architectures=["BertModel"]')
         unknown = [name for name in names if name not in _HEADS]
         if unknown:
             raise ArgumentError(
                 f"{cls.__name__}: the head of {unknown[0]} is not implemented",
-                fix='leave it out: options={"architectures": ["BertModel"]}, and ignore_extra=True',
+                fix='leave it out: options={"architectures": []}, and load with ignore_extra=True',
             )
-        pooler, lm_head = zip(*(_HEADS[name] for name in names), strict=True)
-        return {"pooler": any(pooler), "lm_head": any(lm_head)}
+        heads = [_HEADS[name] for name in names]
+        return {"pooler": any(h.pooler for h in heads), "lm_head": any(h.lm_head for h in heads)}
 
 
 class _BertLayer(nn.Module):

@@ -175,6 +175,7 @@ def test_scaled_rotations_of_llama(option, tmp_path):
         (["BertModel"], (True, False)),
         (["BertForMaskedLM"], (False, True)),
         (["BertForPreTraining"], (True, True)),
+        ([], (False, False)),
         (None, (True, False)),
     ],
 )
@@ -211,7 +212,7 @@ def test_heads_of_bert(architectures, heads):
             "bert",
             {"architectures": ["BertForTokenClassification"]},
             "head of BertForTokenClassification",
-            '"architectures": ["BertModel"]',
+            'options={"architectures": []}',
         ),
         ("bert", {"architectures": "BertModel"}, "architectures is a str", "a list"),
         ("llama", {"rope_scaling": {"rope_type": "yarn"}}, "of the kind 'yarn'", '"llama3"'),

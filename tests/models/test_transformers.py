@@ -263,6 +263,23 @@ def test_hidden_and_pooled_vectors_of_bert(kind, rng, tmp_path):
     check_close(session.run(pooled), expected.pooler_output.numpy())
 
 
+@pytest.mark.parametrize("kind", ["BertForTokenClassification", "BertForSequenceClassification"])
+def test_a_bert_for_another_task(kind, rng, tmp_path):
+    theirs = randomised(bert(rng, kind), rng)
+    theirs.save_pretrained(tmp_path)
+    tokens = tokens_of(rng)
+    with gf.Graph() as g:
+        model = models.from_pretrained(tmp_path, options={"architectures": []})
+        hidden = model(tokens)
+    with gf.Session(g) as session:
+        with pytest.raises(gf.CheckpointError, match="2 extra"):
+            model.load_pytorch(session, tmp_path, names=model.names)
+        model.load_pytorch(session, tmp_path, names=model.names, ignore_extra=True)
+        found = session.run(hidden)
+    expected = theirs.bert(torch.tensor(tokens)).last_hidden_state
+    check_close(found, expected.detach().numpy())
+
+
 def test_gpt2_without_a_head_has_no_scope(rng, tmp_path):
     theirs = randomised(gpt2(rng, "GPT2Model"), rng)
     theirs.save_pretrained(tmp_path)
