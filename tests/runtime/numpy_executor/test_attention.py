@@ -308,6 +308,24 @@ def test_masks_of_few_queries(
     agree(run_natively(forward, inputs), forward, inputs)
 
 
+@pytest.mark.parametrize("kind", ["bools", "floats"])
+def test_few_queries_read_no_keys_after_the_last_that_they_see(
+    kind: str, rng: np.random.Generator
+) -> None:
+    """Of a cache that is not full: NaN there is not seen."""
+    forward = lookup("attention")()
+    for seen in (0, 1, 37, 512, 600):
+        q, k, v = operands(rng, (2, 1300, 16, 20))
+        mask = np.arange(1300) < np.array([[seen], [max(seen - 3, 0)]])
+        if kind == "floats":
+            mask = np.where(mask, rng.normal(size=mask.shape), -np.inf).astype(np.float32)
+        expected = run_natively(forward, (q, k, v, mask))
+        agree(expected, forward, (q, k, v, mask))
+        k[..., seen + 16 :, :] = v[..., seen + 16 :, :] = np.nan  # whole vectors are looked at
+        for a, b in zip(run_natively(forward, (q, k, v, mask)), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_few_queries_as_they_lie(rng: np.random.Generator) -> None:
     """Heads side by side, broadcast, transposed, backwards, every other."""
     forward = lookup("attention")()

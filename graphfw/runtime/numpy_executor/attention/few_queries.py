@@ -2,19 +2,22 @@
 
 A decoder has one query a step. Its time is that of reading its cache of keys and values, so nothing
 is packed, and heads are cut into chunks of keys, so that threads have enough to read. A work item
-is a chunk of one head. For each query it writes the result over its keys, the maximum of their
-scores and the sum of their weights. A second kernel combines the chunks in order, so that results
-do not depend on the threads.  T. Dao et al., "Flash-Decoding", 2023.
+is a chunk of one head, up to the last key that a mask lets through. For each query it writes the
+result over its keys, the maximum of their scores and the sum of their weights. A second kernel
+combines the chunks in order, so that results do not depend on the threads.  T. Dao et al.,
+"Flash-Decoding", 2023.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.elements import read
 from graphfw.runtime.numpy_executor.attention.kernel import ScoresCode, ScoresKernel, finished
 from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
+from graphfw.runtime.numpy_executor.attention.scores import masked
 from graphfw.runtime.numpy_executor.attention.tile import (
     AttentionTile,
     define_unstage,
@@ -69,9 +72,11 @@ class _FewQueries(ScoresKernel):
         self.key = f.mul(chunk, n["chunk"])
         self.keys = f.low(n["chunk"], f.sub(n["keys"], self.key))
         self._lay_out_scratch()
+        self.write_bias(self.bias_rows, "0", n["queries"], self.key, self.keys, n["chunk"])
+        if self.bias is not None:
+            self.keys = self._seen_keys()
         self.copy(self.q, "q", "0", n["queries"], n["queries"], self.padded)
         self._for_rows_of("k", self._multiply)
-        self.write_bias(self.bias_rows, "0", n["queries"], self.key, self.keys, n["chunk"])
         with f.loop("0", n["queries"]) as query:
             self._softmax(query.index)
         self._for_rows_of("v", self._blend)
@@ -86,6 +91,24 @@ class _FewQueries(ScoresKernel):
         self.length = f.add(self.value_padded, str(t.lanes))
         offset = f.mul(f.mul("%work_item", n["queries"]), self.length)
         self.partials = f.at(t.kind, self.operand["partials"], offset)
+
+    def _seen_keys(self) -> str:
+        """Return the number of the chunk's keys up to the last one that a query sees.
+
+        In a cache that is not full the others are not read.
+        """
+        f, t, n = self.f, self.tile, self.n
+        flags = f"<{t.lanes} x i1>"
+        with f.loop("0", n["queries"], 1, [("i64", "0")]) as query:
+            row = f.at(t.kind, self.bias_rows, f.mul(query.index, n["chunk"]))
+            with f.loop("0", self.keys, t.lanes, [("i64", query.values[0])]) as at:
+                bias = masked(f, t, t.load(f, f.at(t.kind, row, at.index)), at.index, self.keys)
+                seen = f.let(f"fcmp une {t.vector} {bias}, {t.constant(-math.inf)}")
+                some = f.call("i1", f"llvm.vector.reduce.or.v{t.lanes}i1", (flags, seen))
+                end = f.let(f"select i1 {some}, i64 {f.add(at.index, str(t.lanes))}, i64 0")
+                at.following.append(f.high(at.values[0], end))
+            query.following.append(at.values[0])
+        return f.low(self.keys, query.values[0])
 
     def _for_rows_of(self, name: str, use: _Use) -> None:
         """Write code for the chunk's keys or values: without a copy if rows are whole vectors."""
