@@ -114,7 +114,7 @@ class BertConfig(ModelConfig):
         return {"pooler": any(h.pooler for h in heads), "lm_head": any(h.lm_head for h in heads)}
 
 
-class _BertLayer(nn.Module):
+class BertLayer(nn.Module):
     """Attention and two maps, each added, with a norm after.  [*B, T, embed_dim] -> the same"""
 
     def __init__(self, config: BertConfig, dtype: DTypeLike | None) -> None:
@@ -130,13 +130,14 @@ class _BertLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: TensorLike | None = None) -> Tensor:
+        """Attend and transform.  x: [*B, T, embed_dim] -> the same"""
         x = self.norm1(x + self.dropout(self.attention(x, mask=mask)))
         inner = self.activation(self.linear1(x))
         result: Tensor = self.norm2(x + self.dropout(self.linear2(inner)))
         return result
 
 
-class _MaskedHead(nn.Module):
+class MaskedHead(nn.Module):
     """A map, a norm, and products with the embeddings.  [*B, embed_dim] -> [*B, vocab_size]"""
 
     def __init__(self, config: BertConfig, dtype: DTypeLike | None) -> None:
@@ -146,6 +147,7 @@ class _MaskedHead(nn.Module):
         self.bias = parameter(init.zeros, (config.vocab_size,), dtype)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        """Return logits.  x: [*B, embed_dim], table: [vocab_size, embed_dim] -> [*B, vocab_size]"""
         transformed = self.norm(self.activation(self.linear(x)))
         return matmul(transformed, table.mT) + self.bias
 
@@ -189,7 +191,7 @@ class Bert(nn.Module):
     """
 
     pooler: nn.Linear | None
-    lm_head: _MaskedHead | None
+    lm_head: MaskedHead | None
 
     def __init__(
         self, config: BertConfig, *, dtype: DTypeLike | None = None, name: str | None = None
@@ -204,9 +206,9 @@ class Bert(nn.Module):
         self.positions = nn.LearnedPositions(config.max_length, width, dtype)
         self.norm = nn.LayerNorm(width, config.eps, dtype=dtype)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList([_BertLayer(config, dtype) for _ in range(config.num_layers)])
+        self.layers = nn.ModuleList([BertLayer(config, dtype) for _ in range(config.num_layers)])
         self.pooler = nn.Linear(width, width, dtype=dtype) if config.pooler else None
-        self.lm_head = _MaskedHead(config, dtype) if config.lm_head else None
+        self.lm_head = MaskedHead(config, dtype) if config.lm_head else None
 
     @property
     def names(self) -> io.NameTable:

@@ -85,7 +85,7 @@ class GPT2Config(ModelConfig):
     )
 
 
-class _GPT2Layer(nn.Module):
+class GPT2Layer(nn.Module):
     """Attention and two maps, each after a norm, and added.  [*B, T, embed_dim] -> the same"""
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike | None) -> None:
@@ -104,6 +104,7 @@ class _GPT2Layer(nn.Module):
     def forward(
         self, x: Tensor, mask: TensorLike | None = None, cache: nn.KVCache | None = None
     ) -> tuple[Tensor, nn.KVCache | None]:
+        """Attend and transform.  x: [*B, T, embed_dim] -> the same, and the cache with x, if any"""
         change, cache = attended(self.attention, self.norm1(x), mask, cache)
         x = x + self.dropout(change)
         inner = self.activation(self.linear1(self.norm2(x)))
@@ -157,7 +158,7 @@ class GPT2(CausalModel):
         self.embedding = embedding(config, dtype)
         self.positions = nn.LearnedPositions(config.max_length, config.embed_dim, dtype)
         self.dropout = nn.Dropout(config.embed_dropout)
-        self.layers = nn.ModuleList([_GPT2Layer(config, dtype) for _ in range(config.num_layers)])
+        self.layers = nn.ModuleList([GPT2Layer(config, dtype) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(config.embed_dim, config.eps, dtype=dtype)
         self.lm_head = self._head(config, dtype)
 

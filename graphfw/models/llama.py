@@ -124,7 +124,7 @@ class LlamaConfig(ModelConfig):
         return {"rotary_frequencies": self.rotary_scaling.scaled(frequencies)}
 
 
-class _LlamaLayer(nn.Module):
+class LlamaLayer(nn.Module):
     """Attention and gated maps, each after a norm, and added.  [*B, T, embed_dim] -> the same"""
 
     def __init__(self, config: LlamaConfig, dtype: DTypeLike | None) -> None:
@@ -149,6 +149,7 @@ class _LlamaLayer(nn.Module):
     def forward(
         self, x: Tensor, mask: TensorLike | None = None, cache: nn.KVCache | None = None
     ) -> tuple[Tensor, nn.KVCache | None]:
+        """Attend and transform.  x: [*B, T, embed_dim] -> the same, and the cache with x, if any"""
         change, cache = attended(self.attention, self.norm1(x), mask, cache)
         x = x + change
         y = self.norm2(x)
@@ -196,7 +197,7 @@ class Llama(CausalModel):
         super().__init__(name=name)
         self.config = checked_config("Llama", config, LlamaConfig)
         self.embedding = embedding(config, dtype)
-        self.layers = nn.ModuleList([_LlamaLayer(config, dtype) for _ in range(config.num_layers)])
+        self.layers = nn.ModuleList([LlamaLayer(config, dtype) for _ in range(config.num_layers)])
         self.norm = nn.RMSNorm(config.embed_dim, config.eps, dtype=dtype)
         self.lm_head = self._head(config, dtype)
 
