@@ -83,7 +83,7 @@ def beam_search(
 def searched(
     request: Request, beams: int, length_penalty: float, early_stopping: bool = False
 ) -> Beams:
-    """Return what `beam_search` finds.
+    """Return the texts that `beam_search` finds.
 
     Raises:
         ArgumentError: length_penalty is no number.

@@ -20,7 +20,7 @@ from graphfw.ops.shape.axes import expand_dims
 
 
 class Request(NamedTuple):
-    """What `generate` or `beam_search` is asked for.
+    """A call of `generate` or `beam_search`, checked.
 
     Attributes:
         what: The function.
