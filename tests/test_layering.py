@@ -51,7 +51,7 @@ ALLOWED = {
         "io",
     },  # io: see test_runtime_and_io
     "nn": CORE | {"io"},  # layers read and write files of weights
-    "models": CORE | {"nn"},
+    "models": CORE | {"nn", "io"},
     "optim": CORE,
     "distributions": CORE,
     "data": CORE | {"runtime"},

@@ -1,4 +1,4 @@
-"""Files: checkpoints in the safetensors format, and PyTorch's weights.
+"""Files: checkpoints in the safetensors format, and PyTorch's weights with their names.
 
 What reads and writes them takes as long to import as a third of graphfw, and most processes never
 do: it is loaded when it is first asked for.
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
         write_checkpoint,
     )
     from graphfw.io.entries import Mismatch, Restored, check_entries
+    from graphfw.io.model_names import NameTable, names_of
     from graphfw.io.notes import from_text, to_text
     from graphfw.io.pytorch import read_pytorch, write_pytorch
 
 __all__ = [
     "Mismatch",
+    "NameTable",
     "Restored",
     "check_entries",
     "from_text",
+    "names_of",
     "read_and_verify",
     "read_checkpoint",
     "read_metadata",
@@ -38,6 +41,8 @@ _MODULES = {
     "Mismatch": "entries",
     "Restored": "entries",
     "check_entries": "entries",
+    "NameTable": "model_names",
+    "names_of": "model_names",
     "from_text": "notes",
     "to_text": "notes",
     "read_pytorch": "pytorch",

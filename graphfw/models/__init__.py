@@ -1,4 +1,4 @@
-"""Models of images, and the blocks that they are made of: public as `graphfw.models`.
+"""Models of images and of language, and their blocks: public as `graphfw.models`.
 
 ```python
 import graphfw as gf
@@ -13,6 +13,7 @@ with gf.Graph() as g:
 from typing import TYPE_CHECKING
 
 from graphfw.hints.names import hints_for_module
+from graphfw.models.bert import Bert, BertConfig
 from graphfw.models.blocks import ConvNormActivation, InvertedResidual
 from graphfw.models.convnext import (
     ConvNeXt,
@@ -34,6 +35,8 @@ from graphfw.models.efficientnet import (
     efficientnet_b6,
     efficientnet_b7,
 )
+from graphfw.models.gpt2 import GPT2, GPT2Config
+from graphfw.models.llama import Llama, LlamaConfig
 from graphfw.models.mobilenet import (
     MobileNetV2,
     MobileNetV3,
@@ -41,6 +44,7 @@ from graphfw.models.mobilenet import (
     mobilenet_v3_large,
     mobilenet_v3_small,
 )
+from graphfw.models.pretrained import from_pretrained, tokenizer
 from graphfw.models.resnet import (
     BasicBlock,
     Bottleneck,
@@ -51,6 +55,7 @@ from graphfw.models.resnet import (
     resnet101,
     resnet152,
 )
+from graphfw.models.rotations import LinearScaling, Llama3Scaling
 from graphfw.models.unet import UNet, UNetBlock, UNetDown, UNetUp
 from graphfw.models.vision_transformer import (
     VisionTransformer,
@@ -62,14 +67,22 @@ from graphfw.models.vision_transformer import (
 )
 
 __all__ = [
+    "GPT2",
     "BasicBlock",
+    "Bert",
+    "BertConfig",
     "Bottleneck",
     "ConvNeXt",
     "ConvNeXtBlock",
     "ConvNormActivation",
     "EfficientNet",
+    "GPT2Config",
     "InvertedResidual",
     "LayerNorm2d",
+    "LinearScaling",
+    "Llama",
+    "Llama3Scaling",
+    "LlamaConfig",
     "MobileNetV2",
     "MobileNetV3",
     "ResNet",
@@ -90,6 +103,7 @@ __all__ = [
     "efficientnet_b5",
     "efficientnet_b6",
     "efficientnet_b7",
+    "from_pretrained",
     "mobilenet_v2",
     "mobilenet_v3_large",
     "mobilenet_v3_small",
@@ -98,6 +112,7 @@ __all__ = [
     "resnet50",
     "resnet101",
     "resnet152",
+    "tokenizer",
     "vit_b_16",
     "vit_b_32",
     "vit_h_14",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from graphfw.errors import DTypeError, ShapeError, counted
 from graphfw.hints import calls
@@ -50,6 +53,8 @@ class MultiHeadAttention(Module):
             2023), or, with 1, multi-query attention.
         rotary_base: Turn queries and keys by their positions, 0, 1, …, as
             `gf.nn.rotary_embedding` does with this base; 10000.0 is usual. None leaves them.
+        rotary_frequencies: The same with these angles, one for each pair of a head's channels,
+            instead of a base.
         dtype: The weights' dtype, the default dtype when there is none.
         name: See `Module`.
 
@@ -58,8 +63,8 @@ class MultiHeadAttention(Module):
 
     Raises:
         ArgumentError: A size is no int or below 1, embed_dim is no multiple of num_heads or
-            num_heads of kv_heads, dropout is outside [0, 1), or rotary_base is not above 0 or
-            heads have an odd number of channels for it.
+            num_heads of kv_heads, dropout is outside [0, 1), or rotary_base is not above 0,
+            heads have an odd number of channels for it, or rotary_frequencies are not so many.
         ShapeError, DTypeError: In a call: shapes don't fit, or the mask is of integers.
 
     >>> import graphfw as gf
@@ -81,6 +86,7 @@ class MultiHeadAttention(Module):
         value_dim: int | None = None,
         kv_heads: int | None = None,
         rotary_base: float | None = None,
+        rotary_frequencies: Sequence[float] | None = None,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
@@ -106,6 +112,9 @@ class MultiHeadAttention(Module):
         if rotary_base is not None:
             check_rotation(layer, "rotary_base", rotary_base, self._width)
         self.rotary_base = rotary_base
+        self.rotary_frequencies = _checked_frequencies(
+            layer, rotary_base, rotary_frequencies, self._width
+        )
 
         def linear(size: int, heads: int) -> Linear:
             spread, out = init.xavier_uniform, heads * self._width
@@ -153,11 +162,11 @@ class MultiHeadAttention(Module):
         q = self._projected(self.q_proj, queries, "embed_dim")
         k = self._projected(self.k_proj, keys, "key_dim")
         v = self._projected(self.v_proj, values, "value_dim")
-        if self.rotary_base is not None:
+        if self.rotary_base is not None or self.rotary_frequencies is not None:
             at = None if cache is None else cache.positions(q.shape[-2])
             if at is not None and at.ndim > 1:
                 at = expand_dims(at, axis=1)  # for all heads
-            q, k = (rotary_embedding(x, at, base=self.rotary_base) for x in (q, k))
+            q, k = self._rotated(q, at), self._rotated(k, at)
         seen = self._laid_out(mask, queries.ndim)
         if cache is None:
             return self._attended(q, k, v, seen, self.causal)
@@ -250,6 +259,12 @@ class MultiHeadAttention(Module):
         with explained(fix):
             return self._split(linear(x), linear.out_features // self._width)
 
+    def _rotated(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """Turn queries or keys by their positions.  x: [*B, heads, T, width] -> the same"""
+        if self.rotary_base is not None:
+            return rotary_embedding(x, positions, base=self.rotary_base)
+        return rotary_embedding(x, positions, frequencies=self.rotary_frequencies)
+
     def _split(self, x: Tensor, heads: int) -> Tensor:
         """Give each head its channels.  x: [*B, T, heads * width] -> [*B, heads, T, width]"""
         return swapaxes(reshape(x, (*x.shape[:-1], heads, self._width)), -3, -2)
@@ -289,4 +304,26 @@ class MultiHeadAttention(Module):
             options += f", kv_heads={self.kv_heads}"
         if self.rotary_base is not None:
             options += f", rotary_base={self.rotary_base}"
+        if self.rotary_frequencies is not None:
+            options += f", {len(self.rotary_frequencies)} rotary_frequencies"
         return f"{self.embed_dim}, num_heads={self.num_heads}, {options}"
+
+
+def _checked_frequencies(
+    layer: str, base: float | None, frequencies: Sequence[float] | None, width: int
+) -> tuple[float, ...] | None:
+    """Return the angles of the pairs of channels of a head of so many.
+
+    Raises:
+        ArgumentError: They are not as many numbers, or there is a base, too.
+    """
+    if frequencies is None:
+        return None
+    message = f"{layer}: rotary_base={base} has no effect beside rotary_frequencies"
+    demand(base is None, message, fix="leave out one of them")
+    array = np.asarray(frequencies)
+    fits = array.shape == (width / 2,) and array.dtype.kind in "fiu"
+    message = f"{layer}: rotary_frequencies are not {width / 2:g} numbers"
+    fix = f"heads have {counted(width, 'channel')}: give a number for each pair"
+    demand(fits, message, fix=fix)
+    return tuple(array.tolist())

@@ -151,6 +151,20 @@ def check_cache(layer: str, x: Tensor, cache: Any, heads: int, width: int) -> No
     demand(not beyond, message, operands, fix=fix, error=ShapeError)
 
 
+def check_caches(what: str, caches: Any, layers: int) -> None:
+    """See that there is one `KVCache` for each of so many layers.
+
+    Raises:
+        ArgumentError: There is something else.
+    """
+    fits = type(caches) in (tuple, list) and len(caches) == layers
+    fits = fits and all(isinstance(cache, KVCache) for cache in caches)
+    message = (
+        f"{what}: cache is {a_type(caches)}, and no tuple of caches for {counted(layers, 'layer')}"
+    )
+    demand(fits, message, fix=f"make it with init_cache(batch, max_length) of this {what}")
+
+
 def known_length(cache: KVCache) -> int | None:
     """Return how many slots are full, where the description of the graph says that."""
     value = concrete.value_to_check(cache.length)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from graphfw.errors import a_type, counted
 from graphfw.hints.calls import explained
 from graphfw.ir.dim import DimLike
 from graphfw.ir.dtype import DTypeLike
@@ -13,7 +12,7 @@ from graphfw.ir.tensor import Tensor
 from graphfw.nn.activations import ActivationOption
 from graphfw.nn.checks import checked_size
 from graphfw.nn.containers import ModuleList
-from graphfw.nn.kv_cache import KVCache
+from graphfw.nn.kv_cache import KVCache, check_caches
 from graphfw.nn.module import Module
 from graphfw.nn.normalise import LayerNorm
 from graphfw.nn.transformer_layers import (
@@ -88,10 +87,7 @@ class _Stack(Module):
             for layer in self.layers:
                 x = layer(x, *rest)
             return self._finished(x)
-        what, count = type(self).__name__, counted(len(self.layers), "layer")
-        fits = type(cache) in (tuple, list) and len(cache) == len(self.layers)
-        message = f"{what}: cache is {a_type(cache)}, and no tuple of caches for {count}"
-        demand(fits, message, fix="make it with init_cache(batch, max_length) of this stack")
+        check_caches(type(self).__name__, cache, len(self.layers))
         after = []
         for layer, own in zip(self.layers, cache, strict=True):
             x, own = layer(x, *rest, cache=own)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from graphfw import io
 from graphfw.errors import ArgumentError, CheckpointError, a_type, did_you_mean
 
 Names: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
@@ -41,7 +42,10 @@ def renamed(what: str, state: Mapping[str, Any], names: Names | None) -> dict[st
     """
     if names is None:
         return dict(state)
-    rename = names if callable(names) else _Table(what, names, state).rename
+    if isinstance(names, io.NameTable):
+        rename: Callable[[str], str | None] = _Table(what, names.aliases | names).rename
+    else:
+        rename = names if callable(names) else _Table(what, names, state).rename
     found: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, value in state.items():
@@ -90,7 +94,7 @@ def inverted(what: str, names: Names | None) -> Names | None:
                 fix="leave one of these rows out",
             )
         inverse[own] = theirs
-    return inverse
+    return io.NameTable(inverse) if isinstance(names, io.NameTable) else inverse
 
 
 def depth_of(what: str, names: Names | None) -> Callable[[str], int]:

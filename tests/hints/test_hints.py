@@ -197,11 +197,6 @@ def test_the_table_is_loaded_by_the_first_error():
     assert ran.stdout == "False\n"
 
 
-LAYERS = [
-    name
-    for name in gf.nn.__all__
-    if inspect.isclass(kind := getattr(gf.nn, name)) and issubclass(kind, gf.nn.Module)
-]
 LAYERS = {
     name: member
     for name in gf.nn.__all__

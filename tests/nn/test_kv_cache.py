@@ -213,8 +213,12 @@ def test_mistakes():
         (lambda: layer.init_cache(2, 4, "int8"), gf.DTypeError, "gf.float32"),
         (lambda: layer.init_cache(2, 4, start=[0.5, 1]), gf.DTypeError, "gf.int32"),
         (lambda: layer.init_cache(2, 4, start=[0]), gf.ShapeError, "the first slot of each row"),
-        (lambda: stack(x, cache=cache), gf.ArgumentError, "of this stack"),
-        (lambda: stack(x, cache=stack.init_cache(2, 4)[:1]), gf.ArgumentError, "of this stack"),
+        (lambda: stack(x, cache=cache), gf.ArgumentError, "of this TransformerEncoder"),
+        (
+            lambda: stack(x, cache=stack.init_cache(2, 4)[:1]),
+            gf.ArgumentError,
+            "of this TransformerEncoder",
+        ),
     ]
     for call, error, fix in cases:
         with pytest.raises(error) as caught:

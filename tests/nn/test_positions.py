@@ -43,6 +43,40 @@ def test_rotary_embedding(rng, interleaved):
         np.testing.assert_allclose(found, expected, 1e-12, 1e-12)
 
 
+def test_frequencies(rng):
+    """Angles are those of a base, or others, in the function and in attention."""
+    data, at = rng.standard_normal((2, 3, 5, 6)), rng.integers(0, 99, (2, 1, 5))
+    usual = 10000.0 ** (-np.arange(3) / 3)
+    got = run([nn.rotary_embedding(data, at, frequencies=f) for f in (usual, usual / 8)])
+    np.testing.assert_allclose(got[0], rotated(data, at), 1e-12, 1e-12)
+    np.testing.assert_allclose(got[1], rotated(data, at / 8), 1e-12, 1e-12)
+
+    x = rng.standard_normal((2, 5, 12)).astype(np.float32)
+    options = {"causal": True, "kv_heads": 1}
+    first = nn.MultiHeadAttention(12, 2, **options, rotary_base=10000.0)
+    second = nn.MultiHeadAttention(12, 2, **options, rotary_frequencies=usual)
+    assert "3 rotary_frequencies" in repr(second)
+    ys = first(x), second(x)
+    with gf.Session(gf.current_graph()) as session:
+        second.load_state_dict(session, first.state_dict(session))
+        np.testing.assert_allclose(*session.run(ys), 1e-5, 1e-6)
+
+
+def test_mistakes_in_frequencies():
+    x = np.ones((5, 6), np.float32)
+    with pytest.raises(gf.ShapeError) as caught:
+        nn.rotary_embedding(x, frequencies=[1.0])
+    assert "one for each of 3 pairs" in caught.value.fix
+    with pytest.raises(gf.DTypeError):
+        nn.rotary_embedding(x, frequencies=[1j] * 3)
+    for wrong in ([1.0], [[1.0, 1.0, 1.0]], ["a", "b", "c"], 3.0):
+        with pytest.raises(gf.ArgumentError, match="are not 3 numbers") as caught:
+            nn.MultiHeadAttention(12, 2, rotary_frequencies=wrong)
+        assert "6 channels" in caught.value.fix
+    with pytest.raises(gf.ArgumentError, match="no effect beside"):
+        nn.MultiHeadAttention(12, 2, rotary_base=100.0, rotary_frequencies=[1.0] * 3)
+
+
 def test_scores_depend_on_the_distance_alone(rng):
     q, k = rng.standard_normal((2, 1, 8))
     products = [

@@ -11,6 +11,7 @@ from graphfw.ir import ambient
 from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DType, DTypeLike
 from graphfw.ir.functions import F, public
+from graphfw.ir.literal import Array
 from graphfw.ir.shape import can_broadcast, shape_text
 from graphfw.ir.tensor import Tensor
 from graphfw.ops.args import TensorLike, as_tensor, converted, dtype_or, is_whole, whole
@@ -34,6 +35,7 @@ def rotary_embedding(
     /,
     *,
     base: float = 10000.0,
+    frequencies: TensorLike | None = None,
     interleaved: bool = False,
 ) -> Tensor:
     """Rotate pairs of channels by angles that grow with the position (RoPE).  [*B, T, D] -> same
@@ -46,13 +48,16 @@ def rotary_embedding(
         x: Queries or keys, such as [batch, heads, T, D]. D is even.
         positions: Numbers that broadcast to [*B, T], such as [batch, 1, T]; 0, 1, … by default.
         base: The larger, the slower the last pairs turn.
+        frequencies: The angle of each pair from one position to the next, [D/2], instead of
+            base^(-2i/D): models for long texts scale these.
         interleaved: Whether channels 2i and 2i + 1 are a pair, as in the paper and GPT-J; otherwise
             channels i and i + D/2 are one, as in Llama and GPT-NeoX. Weights trained with one
             layout are wrong for the other.
 
     Raises:
-        ShapeError: x has fewer than 2 dims, D is odd or unknown, or positions don't fit.
-        DTypeError: x is not real, or positions are complex or bools.
+        ShapeError: x has fewer than 2 dims, D is odd or unknown, or positions or frequencies don't
+            fit.
+        DTypeError: x or frequencies are not real, or positions are complex or bools.
         ArgumentError: base is not above 0.
 
     >>> import graphfw as gf
@@ -78,7 +83,14 @@ def rotary_embedding(
     fix = f"they broadcast to {shape_text(tensor.shape[:-1])}: all dims of x but the channels'"
     demand(fits, message, {"x": tensor, "positions": at}, fix=fix, error=ShapeError)
     exact = wide_dtype(tensor.dtype)
-    angles = _angles(name, at, int(width), base, exact)
+    rates: TensorLike = _rates(name, int(width), base, exact)
+    if frequencies is not None:
+        rates = converted(floats(name, frequencies), exact)
+        message = f"{name}: frequencies have the shape {shape_text(rates.shape)}"
+        fix = f"give one for each of {counted(int(width) // 2, 'pair')} of channels"
+        fits = rates.shape == (int(width) // 2,)
+        demand(fits, message, {"frequencies": rates}, fix=fix, error=ShapeError)
+    angles = _angles(at, rates, exact)
     cos, sin = F.cos(angles), F.sin(angles)
     half = int(width) // 2
     halves = slice(half), slice(half, None)
@@ -129,7 +141,8 @@ def sinusoidal_positions(
     even = max(int(width) + int(width) % 2, 2)
     message = f"{name}: width={width} is no even number above 0"
     demand(even == width, message, fix=f"use width={even}")
-    angles = _angles(name, _positions(name, positions), int(width), base, wide_dtype(to))
+    exact = wide_dtype(to)
+    angles = _angles(_positions(name, positions), _rates(name, int(width), base, exact), exact)
     return converted(_joined([F.sin(angles), F.cos(angles)], interleaved), to)
 
 
@@ -244,8 +257,13 @@ def check_rotation(name: str, argument: str, base: float, width: int) -> None:
     demand(width % 2 == 0, message, fix=_PAIRS_FIX)
 
 
-def _angles(name: str, positions: Tensor, width: int, base: float, dtype: DType) -> Tensor:
-    """Return the angles of each pair of channels.  [*T] -> [*T, width / 2]"""
+def _rates(name: str, width: int, base: float, dtype: DType) -> Array:
+    """Return the angle of each pair of channels from one position to the next: [width / 2]."""
     check_base(name, "base", base)
-    rates = np.power(float(base), -np.arange(0, width, 2) / width).astype(dtype.dtype)
-    return expand_dims(converted(positions, dtype), axis=-1) * rates
+    return np.power(float(base), -np.arange(0, width, 2) / width).astype(dtype.dtype)
+
+
+def _angles(positions: Tensor, rates: TensorLike, dtype: DType) -> Tensor:
+    """Return the angles of each pair of channels.  [*T] and [pairs] -> [*T, pairs]"""
+    angles: Tensor = expand_dims(converted(positions, dtype), axis=-1) * rates
+    return angles
