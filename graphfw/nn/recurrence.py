@@ -13,7 +13,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size
+from graphfw.nn.checks import checked_size, size_or_none
+from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
 from graphfw.nn.torch_rules import TorchRule, Transposed
@@ -130,19 +131,28 @@ class Recurrent(Module):
     def __init__(
         self,
         kind: CellRecurrence,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool,
         name: str | None,
     ) -> None:
         super().__init__(name=name)
         self._kind = kind
-        self.input_size = checked_size(type(self).__name__, "input_size", input_size)
+        self.input_size = size_or_none(type(self).__name__, "input_size", input_size)
         self.hidden_size = checked_size(type(self).__name__, "hidden_size", hidden_size)
         self.bias = bias
 
-    def _make(self, suffix: str, inputs: int, dtype: DTypeLike | None) -> None:
+    def _make_or_wait(self, dtype: DTypeLike | None) -> None:
+        """Make the weights, now or in the first call."""
+        make_or_wait(self, "input_size", self.input_size, dtype)
+
+    def _find_size(self, x: TensorLike) -> None:
+        features = self._with_dims(x).shape[-1]
+        self.input_size = checked_size(type(self).__name__, "input_size", features)
+
+    def _add_weights(self, suffix: str, inputs: int | None, dtype: DTypeLike | None) -> None:
         """Make the weights of a layer and direction."""
+        assert inputs is not None  # the first call has found it
         spread, wide = init.spread(self.hidden_size), self._kind.gates * self.hidden_size
         rows = {"weight_ih": inputs, "weight_hh": self.hidden_size}
         for name, size in rows.items():
@@ -158,13 +168,22 @@ class Recurrent(Module):
     def _weights(self, suffix: str) -> Weights:
         return Weights(*[getattr(self, name + suffix) for name in Weights._fields])
 
-    def _checked_input(self, x: TensorLike, ndim: int, form: str) -> Tensor:
-        tensor, me = as_tensor(x), type(self).__name__
+    @abstractmethod
+    def _form(self) -> tuple[int, str]:
+        """Return the least number of dims of an input, and what its dims are."""
+
+    def _with_dims(self, x: TensorLike) -> Tensor:
+        """Return the input, which has as many dims as it needs."""
+        tensor, me, (ndim, form) = as_tensor(x), type(self).__name__, self._form()
         message = (
             f"{me}: the input must have {counted(ndim, 'dim')} or more, {form}, not {tensor.ndim}"
         )
         fix = f"give it as {form}"
         demand(tensor.ndim >= ndim, message, {"x": tensor}, fix=fix, error=ShapeError)
+        return tensor
+
+    def _checked_input(self, x: TensorLike) -> Tensor:
+        tensor, me = self._with_dims(x), type(self).__name__
         features = tensor.shape[-1]
         message = f"{me}(input_size={self.input_size}) receives {counted(features, 'feature')}"
         fix = f"use input_size={features}"

@@ -9,6 +9,7 @@ from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable
 from graphfw.nn.checks import checked_size
 from graphfw.nn.recurrence import (
     CellRecurrence,
@@ -33,10 +34,15 @@ from graphfw.ops.shape.stacking import stack
 class _Layer(Recurrent):
     """All steps of one or more layers, in one or two directions."""
 
+    weight_ih_l0: Variable
+    weight_hh_l0: Variable
+    bias_ih_l0: Variable | None
+    bias_hh_l0: Variable | None
+
     def __init__(
         self,
         kind: CellRecurrence,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         num_layers: int,
         bias: bool,
@@ -54,11 +60,17 @@ class _Layer(Recurrent):
         fix = "use num_layers=2 or more, or gf.nn.Dropout after it"
         demand(not dropout or self.num_layers > 1, message, fix=fix)
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
-        directions = 1 + bidirectional
+        self._make_or_wait(dtype)
+
+    def _make(self, dtype: DTypeLike | None) -> None:
+        directions = 1 + self.bidirectional
         for layer in range(self.num_layers):
             inputs = directions * self.hidden_size if layer else self.input_size
             for suffix in self._suffixes(layer):
-                self._make(suffix, inputs, dtype)
+                self._add_weights(suffix, inputs, dtype)
+
+    def _form(self) -> tuple[int, str]:
+        return 2, "[*B, T, input_size]" if self.batch_first else "[T, *B, input_size]"
 
     def _suffixes(self, layer: int) -> list[str]:
         """Return how the names of a layer's weights end, for each direction."""
@@ -94,8 +106,7 @@ class _Layer(Recurrent):
             ShapeError, DTypeError: Something has other dims or another dtype.
             ArgumentError: There are lengths and a mask; the state of an LSTM is no pair.
         """
-        form = "[*B, T, input_size]" if self.batch_first else "[T, *B, input_size]"
-        tensor = self._checked_input(x, 2, form)
+        tensor = self._checked_input(x)
         time = tensor.ndim - 2 if self.batch_first else 0
         sequence = moveaxis(tensor, time, 0)
         seen = self._seen(sequence, time, lengths, mask)
@@ -186,7 +197,8 @@ class RNN(_Layer):
     `load_state_dict` takes the state dict of PyTorch's layer.
 
     Args:
-        input_size: The size of x's last dim.
+        input_size: The size of x's last dim; None to find it in the first call, which makes the
+            variables.
         hidden_size: The size of the state.
         num_layers: How many layers there are, each over the steps of the one before.
         nonlinearity: "tanh" or "relu".
@@ -211,7 +223,7 @@ class RNN(_Layer):
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         num_layers: int = 1,
         *,
@@ -236,7 +248,7 @@ class _GatedLayer(_Layer):
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         num_layers: int = 1,
         *,

@@ -27,14 +27,20 @@ class _RecurrentStep(Recurrent):
     def __init__(
         self,
         kind: CellRecurrence,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool,
         dtype: DTypeLike | None,
         name: str | None,
     ) -> None:
         super().__init__(kind, input_size, hidden_size, bias, name)
-        self._make("", self.input_size, dtype)
+        self._make_or_wait(dtype)
+
+    def _make(self, dtype: DTypeLike | None) -> None:
+        self._add_weights("", self.input_size, dtype)
+
+    def _form(self) -> tuple[int, str]:
+        return 1, "[*B, input_size]"
 
     def forward(self, x: TensorLike, state: Any = None) -> Any:
         """Make a step, and return the next state.
@@ -47,7 +53,7 @@ class _RecurrentStep(Recurrent):
             ShapeError, DTypeError: Something has other dims or another dtype.
             ArgumentError: The state of an LSTM is no pair.
         """
-        tensor, w = self._checked_input(x, 1, "[*B, input_size]"), self._weights("")
+        tensor, w = self._checked_input(x), self._weights("")
         z = self._kind.projected(tensor, w)
         shape = (*tensor.shape[:-1], self.hidden_size)
         return self._returned(self._kind.step(z, self._checked_state(state, shape, z.dtype), w))
@@ -72,7 +78,7 @@ class RNNCell(_RecurrentStep):
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool = True,
         *,
@@ -92,7 +98,7 @@ class _GatedCell(_RecurrentStep):
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool = True,
         *,

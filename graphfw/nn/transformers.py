@@ -39,6 +39,7 @@ class _Stack(Module):
         bias: bool,
         causal: bool,
         kv_heads: int | None,
+        rotary_base: float | None,
         eps: float,
         dtype: DTypeLike | None,
     ) -> None:
@@ -54,6 +55,7 @@ class _Stack(Module):
                     bias=bias,
                     causal=causal,
                     kv_heads=kv_heads,
+                    rotary_base=rotary_base,
                     eps=eps,
                     dtype=dtype,
                 )
@@ -79,7 +81,7 @@ class TransformerEncoder(_Stack):
         num_layers: The number of layers.
         feedforward_dim, dropout, activation, norm_first, bias: As `TransformerEncoderLayer`.
         final_norm: Whether a `LayerNorm` follows the last layer; by default where `norm_first`.
-        causal, kv_heads, eps, dtype, name: As `TransformerEncoderLayer`.
+        causal, kv_heads, rotary_base, eps, dtype, name: As `TransformerEncoderLayer`.
 
     Attributes:
         layers: A `ModuleList` of the layers.
@@ -111,13 +113,14 @@ class TransformerEncoder(_Stack):
         bias: bool = True,
         causal: bool = False,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         eps: float = 1e-5,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
-        options = norm_first, bias, causal, kv_heads, eps, dtype
+        options = norm_first, bias, causal, kv_heads, rotary_base, eps, dtype
         self._fill(TransformerEncoderLayer, num_layers, final_norm, sizes, *options)
 
     def forward(self, x: TensorLike, mask: TensorLike | None = None) -> Tensor:
@@ -141,7 +144,7 @@ class TransformerDecoder(_Stack):
     Args:
         embed_dim, num_heads, num_layers: As `TransformerEncoder`.
         feedforward_dim, dropout, activation, norm_first, final_norm: As `TransformerEncoder`.
-        bias, causal, kv_heads, eps, dtype, name: As `TransformerDecoderLayer`.
+        bias, causal, kv_heads, rotary_base, eps, dtype, name: As `TransformerDecoderLayer`.
 
     Attributes:
         layers: A `ModuleList` of the layers.
@@ -166,13 +169,14 @@ class TransformerDecoder(_Stack):
         bias: bool = True,
         causal: bool = True,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         eps: float = 1e-5,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
-        options = norm_first, bias, causal, kv_heads, eps, dtype
+        options = norm_first, bias, causal, kv_heads, rotary_base, eps, dtype
         self._fill(TransformerDecoderLayer, num_layers, final_norm, sizes, *options)
 
     def forward(
