@@ -168,8 +168,7 @@ class MultiHeadAttention(Module):
             heads = reshape(heads, (*heads.shape[:-4], self.num_heads, *heads.shape[-2:]))
         joined = swapaxes(heads, -3, -2)
         size = self.num_heads * self._width
-        result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], size)))
-        return result
+        return self.out_proj(reshape(joined, (*joined.shape[:-2], size)))
 
     def _queries(self, query: TensorLike) -> Tensor:
         """Return the queries, which have a dim for time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from graphfw.errors import DTypeError, ShapeError, a_type, counted
 from graphfw.ir.dtype import DType, DTypeLike
@@ -28,6 +28,9 @@ from graphfw.ops.shape.concat import split
 
 State: TypeAlias = tuple[Tensor, ...]
 """The state that a step takes from the one before: (h,), or (h, c)."""
+
+StateT = TypeVar("StateT")
+"""The state as calls return it: h, or (h, c) of an LSTM."""
 
 
 class Weights(NamedTuple):
@@ -125,7 +128,7 @@ def rnn_recurrence(owner: str, nonlinearity: str) -> RNNRecurrence:
     return RNNRecurrence(_NONLINEARITIES[nonlinearity])
 
 
-class Recurrent(Module):
+class Recurrent(Module, Generic[StateT]):
     """The base of cells and layers."""
 
     def __init__(
@@ -215,5 +218,5 @@ class Recurrent(Module):
             demand(tensor.dtype == dtype, message, operands, fix=fix, error=DTypeError)
         return tensors
 
-    def _returned(self, state: State) -> Any:
-        return state if len(state) > 1 else state[0]
+    def _returned(self, state: State) -> StateT:
+        return cast(StateT, state if len(state) > 1 else state[0])

@@ -17,6 +17,7 @@ from graphfw.nn.recurrence import (
     LSTMRecurrence,
     Recurrent,
     State,
+    StateT,
     Weights,
     rnn_recurrence,
 )
@@ -31,7 +32,7 @@ from graphfw.ops.shape.concat import concat
 from graphfw.ops.shape.stacking import stack
 
 
-class _Layer(Recurrent):
+class _Layer(Recurrent[StateT]):
     """All steps of one or more layers, in one or two directions."""
 
     weight_ih_l0: Variable
@@ -83,7 +84,7 @@ class _Layer(Recurrent):
         *,
         lengths: TensorLike | None = None,
         mask: TensorLike | None = None,
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, StateT]:
         """Make all steps.
 
         A step that is padding leaves the state as it is and yields zeros, so that the last state
@@ -191,7 +192,7 @@ class _Layer(Recurrent):
         return ", ".join([f"{self.input_size} -> {self.hidden_size}", *options])
 
 
-class RNN(_Layer):
+class RNN(_Layer[Tensor]):
     """A recurrent layer: h ← tanh(x W_ih + b_ih + h W_hh + b_hh).  See `forward` for shapes.
 
     `load_state_dict` takes the state dict of PyTorch's layer.
@@ -241,7 +242,7 @@ class RNN(_Layer):
         self.nonlinearity = nonlinearity
 
 
-class _GatedLayer(_Layer):
+class _GatedLayer(_Layer[StateT]):
     """The layers of a recurrence without options."""
 
     recurrence: ClassVar[type[CellRecurrence]]
@@ -264,7 +265,7 @@ class _GatedLayer(_Layer):
         super().__init__(kind, *sizes, bias, first, dropout, bidirectional, dtype, name)
 
 
-class LSTM(_GatedLayer):
+class LSTM(_GatedLayer[tuple[Tensor, Tensor]]):
     """Long short-term memory: gates say what enters a cell, stays in it and leaves it.
 
     c ← σ(f) c + σ(i) tanh(g), h ← σ(o) tanh(c), with [i, f, g, o] = x W_ih + b_ih + h W_hh + b_hh.
@@ -295,7 +296,7 @@ class LSTM(_GatedLayer):
     recurrence = LSTMRecurrence
 
 
-class GRU(_GatedLayer):
+class GRU(_GatedLayer[Tensor]):
     """Gated recurrent units: h ← (1 - z) n + z h.  See `forward` for shapes.
 
     [r, z] = σ of the first two thirds of x W_ih + b_ih + h W_hh + b_hh, and n = tanh(x W_in + b_in

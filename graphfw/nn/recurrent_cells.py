@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn.recurrence import (
     CellRecurrence,
     GRURecurrence,
     LSTMRecurrence,
     Recurrent,
+    StateT,
     rnn_recurrence,
 )
 from graphfw.ops.args import TensorLike
 
 
-class _RecurrentStep(Recurrent):
+class _RecurrentStep(Recurrent[StateT]):
     """One step of one layer."""
 
     weight_ih: Variable
@@ -42,7 +44,7 @@ class _RecurrentStep(Recurrent):
     def _form(self) -> tuple[int, str]:
         return 1, "[*B, input_size]"
 
-    def forward(self, x: TensorLike, state: Any = None) -> Any:
+    def forward(self, x: TensorLike, state: Any = None) -> StateT:
         """Make a step, and return the next state.
 
         Args:
@@ -63,7 +65,7 @@ class _RecurrentStep(Recurrent):
         return f"{self.input_size} -> {self.hidden_size}, bias={self.bias}"
 
 
-class RNNCell(_RecurrentStep):
+class RNNCell(_RecurrentStep[Tensor]):
     """One step of `RNN`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:
@@ -91,7 +93,7 @@ class RNNCell(_RecurrentStep):
         self.nonlinearity = nonlinearity
 
 
-class _GatedCell(_RecurrentStep):
+class _GatedCell(_RecurrentStep[StateT]):
     """One step of a recurrence without options."""
 
     recurrence: ClassVar[type[CellRecurrence]]
@@ -108,7 +110,7 @@ class _GatedCell(_RecurrentStep):
         super().__init__(self.recurrence(), input_size, hidden_size, bias, dtype, name)
 
 
-class LSTMCell(_GatedCell):
+class LSTMCell(_GatedCell[tuple[Tensor, Tensor]]):
     """One step of `LSTM`.  x: [*B, input_size], (h, c): [*B, hidden_size] each -> (h, c)
 
     Args:
@@ -124,7 +126,7 @@ class LSTMCell(_GatedCell):
     recurrence = LSTMRecurrence
 
 
-class GRUCell(_GatedCell):
+class GRUCell(_GatedCell[Tensor]):
     """One step of `GRU`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:

@@ -76,8 +76,7 @@ class _TransformerLayer(Module):
     def _added(self, x: Tensor, norm: LayerNorm, change: Callable[[Tensor], Tensor]) -> Tensor:
         """Add a change to x, and normalise before the change or after the sum."""
         changed = self.dropout(change(norm(x) if self.norm_first else x))
-        result: Tensor = x + changed if self.norm_first else norm(x + changed)
-        return result
+        return x + changed if self.norm_first else norm(x + changed)
 
     def _self_attended(self, x: Tensor, mask: TensorLike | None) -> Tensor:
         return self._added(x, self.norm1, lambda y: self.self_attn(y, mask=mask))
@@ -87,8 +86,7 @@ class _TransformerLayer(Module):
 
         def transform(y: Tensor) -> Tensor:
             inner = activated(self.activation, self.linear1(y))
-            result: Tensor = self.linear2(self.dropout(inner))
-            return result
+            return self.linear2(self.dropout(inner))
 
         return self._added(x, norm, transform)
 

@@ -66,8 +66,7 @@ class _Stack(Module):
         self.norm = LayerNorm(sizes[0], eps, bias=bias, dtype=dtype) if is_normalised else None
 
     def _finished(self, x: Tensor) -> Tensor:
-        result: Tensor = x if self.norm is None else self.norm(x)
-        return result
+        return x if self.norm is None else self.norm(x)
 
 
 class TransformerEncoder(_Stack):
