@@ -28,7 +28,7 @@ from graphfw.ir.op import MEASURES, Op
 from graphfw.ir.scopes import Scoped
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.loc import Loc, capture, trim_traceback
+from graphfw.loc import Loc, capture, name_fix, trim_traceback
 from graphfw.utils import forks
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Graph(Answering):
                 f'the name "{name}" is taken',
                 operands=[concrete.describe("first", other)],
                 at=tensor.node.loc,
-                fix="give each tensor its own name, or use gf.name_scope",
+                fix=name_fix(other.node.loc, tensor.node.loc),
             )
         self._names[name] = tensor
 

@@ -22,10 +22,10 @@ else:
 
 KeyT = TypeVar("KeyT")
 FetchT = TypeVar("FetchT", bound="Tensor | str")
-"""What has a value: all fetches but updates."""
+"""A fetch with a value: all but updates."""
 
 FedT = TypeVar("FedT", bound="Tensor | str")
-"""What stands for a placeholder; a `Mapping` is of one type of keys."""
+"""A key of feeds; a `Mapping` is of one type of keys."""
 
 Fetches: TypeAlias = "Tensor | Update | str | Sequence[Fetches] | Mapping[Any, Fetches]"
 """A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""

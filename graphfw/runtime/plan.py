@@ -36,6 +36,7 @@ from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.running import Runs
+from graphfw.utils.reports import Report
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
             text = self._run.explain(sizes) or node_table(self.program.graph)
         # Of stages, each tells of its passes itself.
         passes = [] if self.program.is_staged else [table(self.program.reports)]
-        return "\n\n".join([*passes, *self._precision(), text])
+        return Report("\n\n".join([*passes, *self._precision(), text]))
 
     def casts(self) -> Casts:
         """Return the conversions that mixed precision has put in, each with its reason.
@@ -294,7 +295,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         Raises:
             ExecutorError: The executor generates no code.
         """
-        return self._run.source()
+        return Report(self._run.source())
 
     def memory(self, *shapes: ShapeOrSizes) -> MemoryReport:
         """Return the memory that a run takes: print it for a table, plot its `timeline()`.

@@ -1,4 +1,4 @@
-"""What mypy and pyright report of users' programs: the types of calls and runs, and mistakes."""
+"""Reports of mypy and pyright on users' programs: the types of calls and runs, and mistakes."""
 
 from __future__ import annotations
 
