@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Self, overload
 
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Tensor
@@ -69,9 +69,7 @@ class TypedFunction(Generic[P, ResultT_co]):
         def __call__(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]  # they fit
 
     @overload
-    def __get__(
-        self, instance: None, owner: type | None = None
-    ) -> TypedFunction[P, ResultT_co]: ...
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload
     def __get__(
         self: TypedFunction[Concatenate[Any, Q], ResultT_co],

@@ -137,5 +137,6 @@ def check_functions() -> None:
     assert_type(distance(data, data, squared=True), Array)
     assert_type(halves(data), tuple[Array, ...])
     assert_type(Counter().double(data), Array)
+    assert_type(Counter.double.session, gf.Session)
     assert "sqrt" in distance.plan(data, data).explain()
     assert distance.session.seed == 0
