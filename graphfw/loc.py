@@ -60,15 +60,19 @@ class Loc(NamedTuple):
     called: str = ""
 
     def short(self) -> str:
-        """Return `model.py:43`."""
-        return f"{os.path.basename(self.file)}:{self.line}"
+        """Return `model.py:43`, or `Cell In[3], line 43`."""
+        return _line_text(self.file, os.path.basename(self.file), self.line)
 
     def describe(self) -> str:
         """Return `model.py:43 in forward:   logits = h1 @ W2`, with the source if there is any."""
-        source = linecache.getline(self.file, self.line).strip()
+        source = self.source()
         function = "" if self.function == "<module>" else f" in {self.function}"
         text = f":   {source}" if source else ""
-        return f"{display_path(self.file)}:{self.line}{function}{text}"
+        return f"{_line_text(self.file, display_path(self.file), self.line)}{function}{text}"
+
+    def source(self) -> str:
+        """Return the text of the line; "" where there is none."""
+        return linecache.getline(self.file, self.line).strip()
 
     def as_gradient(self) -> Loc:
         """Return this location as that of a node which differentiates the one here."""
@@ -218,6 +222,45 @@ def _is_generated(frame: FrameType) -> bool:
     """Return whether `dataclass` wrote the code: that of the package's classes is its own, too."""
     is_string = frame.f_code.co_filename == "<string>"
     return is_string and str(frame.f_globals.get("__name__")).startswith("graphfw.")
+
+
+def _line_text(file: str, shown: str, line: int) -> str:
+    """Return `shown:line`; for a cell of a notebook its number, as IPython's tracebacks have it."""
+    cell = cell_of(file)
+    return f"{cell}, line {line}" if cell else f"{shown}:{line}"
+
+
+def cell_of(file: str) -> str:
+    """Return `Cell In[3]` for the file name that IPython has given to a cell; "" for another."""
+    # Not in IPython's oldest versions, nor in what else is called a shell.
+    name_of = getattr(getattr(_shell(), "compile", None), "format_code_name", None)
+    known = None if name_of is None else name_of(file)
+    return "" if known is None else " ".join(known)
+
+
+def running_cell() -> int | None:
+    """Return the number of the notebook's cell that runs; None outside of notebooks."""
+    number = getattr(_shell(), "execution_count", None)
+    return number if isinstance(number, int) else None
+
+
+def _shell() -> Any:
+    """Return IPython's shell, if there is one in this process: in a notebook, or a prompt."""
+    find = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return None if find is None else find()
+
+
+def name_fix(first: Loc, now: Loc) -> str:
+    """Return the advice about a name that is taken.
+
+    Args:
+        first: The line that has given it.
+        now: The line that gives it again: the same one, if a notebook's cell is run again.
+    """
+    fix = "give each its own name, or use gf.name_scope"
+    if first.source() != now.source() or not (cell_of(first.file) and cell_of(now.file)):
+        return fix
+    return f"{fix}; a cell that is run again should make the graph, too: with gf.Graph() as g"
 
 
 def display_path(file: str) -> str:

@@ -29,7 +29,7 @@ from graphfw.ir.opset import OPSET, checked_opset
 from graphfw.ir.scopes import Scoped
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
-from graphfw.loc import Loc, capture, trim_traceback
+from graphfw.loc import Loc, capture, name_fix, trim_traceback
 from graphfw.utils import forks
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Graph(Answering):
                 f'the name "{name}" is taken',
                 operands=[concrete.describe("first", other)],
                 at=tensor.node.loc,
-                fix="give each tensor its own name, or use gf.name_scope",
+                fix=name_fix(other.node.loc, tensor.node.loc),
             )
         self._names[name] = tensor
 

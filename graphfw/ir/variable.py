@@ -26,7 +26,7 @@ from graphfw.ir.sources import VariableOp
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.types import TensorType
 from graphfw.ir.walk import ancestors
-from graphfw.loc import Loc, capture
+from graphfw.loc import Loc, capture, name_fix
 from graphfw.utils.records import record
 
 RESERVED = "session/"
@@ -283,7 +283,7 @@ def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:
             f'a variable named "{full}" exists already',
             operands=[concrete.describe("first", other)],
             at=loc,
-            fix="give each its own name, or use gf.name_scope",
+            fix=name_fix(other.node.loc, loc),
         )
     return full
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphfw.errors import counted
 from graphfw.ir.dim import DimLike
+from graphfw.utils.reports import Report
 
 if TYPE_CHECKING:
     import networkx
@@ -44,7 +45,7 @@ def summary(graph: Graph) -> str:
         paragraphs.append(_variables(graph))
     if graph.nodes:
         paragraphs.append(_ops(graph))
-    return "\n\n".join(paragraphs)
+    return Report("\n\n".join(paragraphs))
 
 
 def _variables(graph: Graph) -> str:

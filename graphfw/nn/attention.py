@@ -13,7 +13,8 @@ from graphfw.ir.dim import Dim, DimLike
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.tensor import Tensor
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size, explained, near_divisor
+from graphfw.nn.checks import checked_size, explained, near_divisor, size_or_none
+from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.kv_cache import (
     KVCache,
     check_cache,
@@ -41,7 +42,8 @@ class MultiHeadAttention(Module):
     output's bias only.
 
     Args:
-        embed_dim: The size of queries and results.
+        embed_dim: The size of queries and results; None to find it in the first call, which makes
+            the linear maps.
         num_heads: The number of subspaces; it divides embed_dim.
         dropout: In training, the probability of leaving out a key.
         bias: Whether the four linear maps have biases.
@@ -74,9 +76,14 @@ class MultiHeadAttention(Module):
     (batch, time, 64)
     """
 
+    q_proj: Linear
+    k_proj: Linear
+    v_proj: Linear
+    out_proj: Linear
+
     def __init__(
         self,
-        embed_dim: int,
+        embed_dim: int | None,
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
@@ -92,14 +99,10 @@ class MultiHeadAttention(Module):
     ) -> None:
         super().__init__(name=name)
         layer = "MultiHeadAttention"
-        self.embed_dim = checked_size(layer, "embed_dim", embed_dim)
+        self.embed_dim = size_or_none(layer, "embed_dim", embed_dim)
         self.num_heads = checked_size(layer, "num_heads", num_heads)
-        self.key_dim = checked_size(layer, "key_dim", key_dim or embed_dim)
-        self.value_dim = checked_size(layer, "value_dim", value_dim or self.key_dim)
-        divides = self.embed_dim % self.num_heads == 0
-        message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={num_heads}"
-        near = near_divisor(self.num_heads, self.embed_dim)
-        demand(divides, message, fix=f"use num_heads={near}, which divides {embed_dim}")
+        self.key_dim = size_or_none(layer, "key_dim", key_dim or embed_dim)
+        self.value_dim = size_or_none(layer, "value_dim", value_dim or self.key_dim)
         count = self.num_heads if kv_heads is None else kv_heads
         self.kv_heads = checked_size(layer, "kv_heads", count)
         message = f"{layer}: num_heads={num_heads} is no multiple of kv_heads={kv_heads}"
@@ -107,16 +110,37 @@ class MultiHeadAttention(Module):
         fix = f"use kv_heads={near}, which divides {num_heads}"
         demand(self.num_heads % self.kv_heads == 0, message, fix=fix)
         demand_probability(layer, "dropout", dropout)
-        self.dropout, self.causal = dropout, causal
-        self._width = self.embed_dim // self.num_heads
-        if rotary_base is not None:
-            check_rotation(layer, "rotary_base", rotary_base, self._width)
-        self.rotary_base = rotary_base
+        self.dropout, self.causal, self.rotary_base = dropout, causal, rotary_base
+        self.rotary_frequencies = rotary_frequencies
+        if self.embed_dim is not None:
+            self._check_width(self.embed_dim)
+        make_or_wait(self, "embed_dim", self.embed_dim, bias, dtype)
+
+    def _check_width(self, embed_dim: int) -> None:
+        """See that the heads have equal widths, which can be turned if they are to be."""
+        layer, heads = "MultiHeadAttention", self.num_heads
+        message = f"{layer}: embed_dim={embed_dim} is no multiple of num_heads={heads}"
+        fix = f"use num_heads={near_divisor(heads, embed_dim)}, which divides {embed_dim}"
+        demand(embed_dim % heads == 0, message, fix=fix)
+        if self.rotary_base is not None:
+            check_rotation(layer, "rotary_base", self.rotary_base, embed_dim // heads)
         self.rotary_frequencies = _checked_frequencies(
-            layer, rotary_base, rotary_frequencies, self._width
+            layer, self.rotary_base, self.rotary_frequencies, embed_dim // heads
         )
 
-        def linear(size: int, heads: int) -> Linear:
+    def _find_size(self, query: TensorLike) -> None:
+        features = self._queries(query).shape[-1]
+        size = checked_size("MultiHeadAttention", "embed_dim", features)
+        self._check_width(size)
+        self.embed_dim = size
+        self.key_dim = self.key_dim or size
+        self.value_dim = self.value_dim or self.key_dim
+
+    def _make(self, bias: bool, dtype: DTypeLike | None) -> None:
+        assert self.embed_dim is not None
+        self._width = self.embed_dim // self.num_heads
+
+        def linear(size: int | None, heads: int) -> Linear:
             spread, out = init.xavier_uniform, heads * self._width
             return Linear(size, out, bias, dtype, weight_init=spread, bias_init=init.zeros)
 
@@ -151,12 +175,9 @@ class MultiHeadAttention(Module):
             The results; with a cache (results, cache), the latter with these tokens' keys and
             values, too.
         """
-        queries = as_tensor(query)
+        queries = self._queries(query)
         keys = queries if key is None else as_tensor(key)
         values = keys if value is None else as_tensor(value)
-        message = f"MultiHeadAttention: queries must have 2 dims or more, not {queries.ndim}"
-        fix = "they have a dim for time before their features: query[None] is a sequence of one"
-        demand(queries.ndim >= 2, message, {"query": queries}, fix=fix, error=ShapeError)
         if cache is not None:
             self._check_cached(queries, cache, key is None and value is None)
         q = self._projected(self.q_proj, queries, "embed_dim")
@@ -222,8 +243,16 @@ class MultiHeadAttention(Module):
         if self.kv_heads < self.num_heads:
             heads = reshape(heads, (*heads.shape[:-4], self.num_heads, *heads.shape[-2:]))
         joined = swapaxes(heads, -3, -2)
-        result: Tensor = self.out_proj(reshape(joined, (*joined.shape[:-2], self.embed_dim)))
-        return result
+        size = self.num_heads * self._width
+        return self.out_proj(reshape(joined, (*joined.shape[:-2], size)))
+
+    def _queries(self, query: TensorLike) -> Tensor:
+        """Return the queries, which have a dim for time."""
+        queries = as_tensor(query)
+        message = f"MultiHeadAttention: queries must have 2 dims or more, not {queries.ndim}"
+        fix = "they have a dim for time before their features: query[None] is a sequence of one"
+        demand(queries.ndim >= 2, message, {"query": queries}, fix=fix, error=ShapeError)
+        return queries
 
     def _check_cached(self, x: Tensor, cache: Any, is_of_self: bool) -> None:
         """See that the arguments of a call with a cache, and this layer, fit it."""

@@ -7,6 +7,7 @@ from typing import Any, Self, overload
 
 from graphfw.errors import ArgumentError, AxisError, a_type, counted, did_you_mean
 from graphfw.hints.calls import explained
+from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
 from graphfw.nn.registration import checked_module
 
@@ -105,7 +106,7 @@ class Sequential(_OrderedModules):
         for position, module in enumerate(modules):
             self.append(checked_module("Sequential", f"position {position}", module))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor | Any:
         """Call the modules in order."""
         for module in self:
             x = module(x)

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from graphfw.ir.variable import Variable
 from graphfw.nn.torch_rules import TorchRule
+
+P = ParamSpec("P")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class HasForward(Protocol[P, ResultT_co]):
+    """A module as type checkers see its calls: they take and return what its `forward` does."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> ResultT_co:
+        """Add its nodes to the graph."""
 
 
 class DeferredVariables(NamedTuple):

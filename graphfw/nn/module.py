@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, overload
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
 from graphfw.hints.calls import explained
@@ -16,6 +16,7 @@ from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.deferred import DeferredVariables, refuse_attribute
 from graphfw.nn.hooks import ForwardHook, Hook, OutputChange
+from graphfw.nn.interface import HasForward, P, ResultT_co
 from graphfw.nn.module_contents import ModuleContents
 from graphfw.nn.module_variables import ModuleVariables
 from graphfw.nn.names import AttributeName, ModuleNames, names_of, snake_case
@@ -287,6 +288,14 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
 
     __signature__ = property(calls.signature_of)
 
+    @overload
+    def __call__(
+        self: HasForward[P, ResultT_co], *args: P.args, **kwargs: P.kwargs
+    ) -> ResultT_co: ...
+    @overload
+    def __call__(
+        self: HasForward[..., ResultT_co], *args: Any, training: bool | None, **kwargs: Any
+    ) -> ResultT_co: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call `forward`, with the module's path as the name scope.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 import weakref
 from functools import lru_cache
 
 from graphfw.ir.graph import Graph
+from graphfw.loc import capture, running_cell
 from graphfw.nn.interface import ModuleInterface
 
 _LOOKED_AT = 8
@@ -27,6 +29,8 @@ class ModuleNames:
         self.owned: set[int] = set()
         self.changed = 0
         """The number of times that a name was taken or freed."""
+        self._made: dict[tuple[str, type], tuple[int, weakref.ref[ModuleInterface]]] = {}
+        """In notebooks, the last module of a class that a line made, and the cell that ran then."""
 
     def take(self, module: ModuleInterface, wanted: str) -> str:
         """Give a root module a name: the wanted one, numbered where it is taken."""
@@ -42,8 +46,33 @@ class ModuleNames:
 
     def is_taken(self, name: str) -> bool:
         """Return whether a root module that is still there has a name."""
+        return self._root(name) is not None
+
+    def _root(self, name: str) -> ModuleInterface | None:
         known = self._roots.get(name)
-        return known is not None and known() is not None
+        return None if known is None else known()
+
+    def note_made(self, module: ModuleInterface) -> None:
+        """Warn in a notebook where a line that is run again makes one more model in the graph."""
+        cell = running_cell()
+        if cell is None or self.graph.is_ambient:
+            return
+        here = capture()
+        key = here.source(), type(module)
+        number, known = self._made.get(key, (cell, None))
+        self._made[key] = cell, weakref.ref(module)
+        former = None if known is None else known()
+        if number == cell or former is None or former is not self._root(former.path):
+            return
+        if former._held_variables():
+            warnings.warn_explicit(
+                f'this line has made "{former.path}" before, which stays in the graph with its '
+                f'variables; "{module.path}" is another one. A cell that makes a model and is run '
+                "again should make the graph, too: with gf.Graph() as g",
+                UserWarning,
+                here.file,
+                here.line,
+            )
 
     def restore(self, name: str, module: ModuleInterface) -> None:
         """Give a root module of a graph that was copied or unpickled the name that it has."""

@@ -26,7 +26,7 @@ class _PoolLayer(Activation):
                 options[what] = each(type(self).__name__, what, options[what], self.rank)
         super().__init__(name=name, **options)
 
-    def forward(self, x: TensorLike) -> Any:
+    def forward(self, x: TensorLike) -> Tensor:
         """Pool.  x: [N, C, *S] -> [N, C, *P]"""
         tensor = as_tensor(x)
         check_rank(type(self).__name__, self.rank, tensor)

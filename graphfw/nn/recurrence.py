@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from graphfw.errors import DTypeError, ShapeError, a_type, counted
 from graphfw.ir.dtype import DType, DTypeLike
@@ -13,7 +13,8 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ir.variable import Variable
 from graphfw.nn import init
-from graphfw.nn.checks import checked_size
+from graphfw.nn.checks import checked_size, size_or_none
+from graphfw.nn.deferred import make_or_wait
 from graphfw.nn.module import Module
 from graphfw.nn.parameters import parameter
 from graphfw.nn.torch_rules import TorchRule, Transposed
@@ -27,6 +28,9 @@ from graphfw.ops.shape.concat import split
 
 State: TypeAlias = tuple[Tensor, ...]
 """The state that a step takes from the one before: (h,), or (h, c)."""
+
+StateT = TypeVar("StateT")
+"""The state as calls return it: h, or (h, c) of an LSTM."""
 
 
 class Weights(NamedTuple):
@@ -124,25 +128,34 @@ def rnn_recurrence(owner: str, nonlinearity: str) -> RNNRecurrence:
     return RNNRecurrence(_NONLINEARITIES[nonlinearity])
 
 
-class Recurrent(Module):
+class Recurrent(Module, Generic[StateT]):
     """The base of cells and layers."""
 
     def __init__(
         self,
         kind: CellRecurrence,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool,
         name: str | None,
     ) -> None:
         super().__init__(name=name)
         self._kind = kind
-        self.input_size = checked_size(type(self).__name__, "input_size", input_size)
+        self.input_size = size_or_none(type(self).__name__, "input_size", input_size)
         self.hidden_size = checked_size(type(self).__name__, "hidden_size", hidden_size)
         self.bias = bias
 
-    def _make(self, suffix: str, inputs: int, dtype: DTypeLike | None) -> None:
+    def _make_or_wait(self, dtype: DTypeLike | None) -> None:
+        """Make the weights, now or in the first call."""
+        make_or_wait(self, "input_size", self.input_size, dtype)
+
+    def _find_size(self, x: TensorLike) -> None:
+        features = self._with_dims(x).shape[-1]
+        self.input_size = checked_size(type(self).__name__, "input_size", features)
+
+    def _add_weights(self, suffix: str, inputs: int | None, dtype: DTypeLike | None) -> None:
         """Make the weights of a layer and direction."""
+        assert inputs is not None  # the first call has found it
         spread, wide = init.spread(self.hidden_size), self._kind.gates * self.hidden_size
         rows = {"weight_ih": inputs, "weight_hh": self.hidden_size}
         for name, size in rows.items():
@@ -158,13 +171,22 @@ class Recurrent(Module):
     def _weights(self, suffix: str) -> Weights:
         return Weights(*[getattr(self, name + suffix) for name in Weights._fields])
 
-    def _checked_input(self, x: TensorLike, ndim: int, form: str) -> Tensor:
-        tensor, me = as_tensor(x), type(self).__name__
+    @abstractmethod
+    def _form(self) -> tuple[int, str]:
+        """Return the least number of dims of an input, and what its dims are."""
+
+    def _with_dims(self, x: TensorLike) -> Tensor:
+        """Return the input, which has as many dims as it needs."""
+        tensor, me, (ndim, form) = as_tensor(x), type(self).__name__, self._form()
         message = (
             f"{me}: the input must have {counted(ndim, 'dim')} or more, {form}, not {tensor.ndim}"
         )
         fix = f"give it as {form}"
         demand(tensor.ndim >= ndim, message, {"x": tensor}, fix=fix, error=ShapeError)
+        return tensor
+
+    def _checked_input(self, x: TensorLike) -> Tensor:
+        tensor, me = self._with_dims(x), type(self).__name__
         features = tensor.shape[-1]
         message = f"{me}(input_size={self.input_size}) receives {counted(features, 'feature')}"
         fix = f"use input_size={features}"
@@ -196,5 +218,5 @@ class Recurrent(Module):
             demand(tensor.dtype == dtype, message, operands, fix=fix, error=DTypeError)
         return tensors
 
-    def _returned(self, state: State) -> Any:
-        return state if len(state) > 1 else state[0]
+    def _returned(self, state: State) -> StateT:
+        return cast(StateT, state if len(state) > 1 else state[0])

@@ -9,6 +9,7 @@ from graphfw.errors import DTypeError, ShapeError
 from graphfw.ir.dtype import DTypeLike, int64
 from graphfw.ir.shape import shape_text
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.variable import Variable
 from graphfw.nn.checks import checked_size
 from graphfw.nn.recurrence import (
     CellRecurrence,
@@ -16,6 +17,7 @@ from graphfw.nn.recurrence import (
     LSTMRecurrence,
     Recurrent,
     State,
+    StateT,
     Weights,
     rnn_recurrence,
 )
@@ -30,13 +32,18 @@ from graphfw.ops.shape.concat import concat
 from graphfw.ops.shape.stacking import stack
 
 
-class _Layer(Recurrent):
+class _Layer(Recurrent[StateT]):
     """All steps of one or more layers, in one or two directions."""
+
+    weight_ih_l0: Variable
+    weight_hh_l0: Variable
+    bias_ih_l0: Variable | None
+    bias_hh_l0: Variable | None
 
     def __init__(
         self,
         kind: CellRecurrence,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         num_layers: int,
         bias: bool,
@@ -54,11 +61,17 @@ class _Layer(Recurrent):
         fix = "use num_layers=2 or more, or gf.nn.Dropout after it"
         demand(not dropout or self.num_layers > 1, message, fix=fix)
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
-        directions = 1 + bidirectional
+        self._make_or_wait(dtype)
+
+    def _make(self, dtype: DTypeLike | None) -> None:
+        directions = 1 + self.bidirectional
         for layer in range(self.num_layers):
             inputs = directions * self.hidden_size if layer else self.input_size
             for suffix in self._suffixes(layer):
-                self._make(suffix, inputs, dtype)
+                self._add_weights(suffix, inputs, dtype)
+
+    def _form(self) -> tuple[int, str]:
+        return 2, "[*B, T, input_size]" if self.batch_first else "[T, *B, input_size]"
 
     def _suffixes(self, layer: int) -> list[str]:
         """Return how the names of a layer's weights end, for each direction."""
@@ -71,7 +84,7 @@ class _Layer(Recurrent):
         *,
         lengths: TensorLike | None = None,
         mask: TensorLike | None = None,
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, StateT]:
         """Make all steps.
 
         A step that is padding leaves the state as it is and yields zeros, so that the last state
@@ -94,8 +107,7 @@ class _Layer(Recurrent):
             ShapeError, DTypeError: Something has other dims or another dtype.
             ArgumentError: There are lengths and a mask; the state of an LSTM is no pair.
         """
-        form = "[*B, T, input_size]" if self.batch_first else "[T, *B, input_size]"
-        tensor = self._checked_input(x, 2, form)
+        tensor = self._checked_input(x)
         time = tensor.ndim - 2 if self.batch_first else 0
         sequence = moveaxis(tensor, time, 0)
         seen = self._seen(sequence, time, lengths, mask)
@@ -180,13 +192,14 @@ class _Layer(Recurrent):
         return ", ".join([f"{self.input_size} -> {self.hidden_size}", *options])
 
 
-class RNN(_Layer):
+class RNN(_Layer[Tensor]):
     """A recurrent layer: h ← tanh(x W_ih + b_ih + h W_hh + b_hh).  See `forward` for shapes.
 
     `load_state_dict` takes the state dict of PyTorch's layer.
 
     Args:
-        input_size: The size of x's last dim.
+        input_size: The size of x's last dim; None to find it in the first call, which makes the
+            variables.
         hidden_size: The size of the state.
         num_layers: How many layers there are, each over the steps of the one before.
         nonlinearity: "tanh" or "relu".
@@ -211,7 +224,7 @@ class RNN(_Layer):
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         num_layers: int = 1,
         *,
@@ -229,14 +242,14 @@ class RNN(_Layer):
         self.nonlinearity = nonlinearity
 
 
-class _GatedLayer(_Layer):
+class _GatedLayer(_Layer[StateT]):
     """The layers of a recurrence without options."""
 
     recurrence: ClassVar[type[CellRecurrence]]
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         num_layers: int = 1,
         *,
@@ -252,7 +265,7 @@ class _GatedLayer(_Layer):
         super().__init__(kind, *sizes, bias, first, dropout, bidirectional, dtype, name)
 
 
-class LSTM(_GatedLayer):
+class LSTM(_GatedLayer[tuple[Tensor, Tensor]]):
     """Long short-term memory: gates say what enters a cell, stays in it and leaves it.
 
     c ← σ(f) c + σ(i) tanh(g), h ← σ(o) tanh(c), with [i, f, g, o] = x W_ih + b_ih + h W_hh + b_hh.
@@ -283,7 +296,7 @@ class LSTM(_GatedLayer):
     recurrence = LSTMRecurrence
 
 
-class GRU(_GatedLayer):
+class GRU(_GatedLayer[Tensor]):
     """Gated recurrent units: h ← (1 - z) n + z h.  See `forward` for shapes.
 
     [r, z] = σ of the first two thirds of x W_ih + b_ih + h W_hh + b_hh, and n = tanh(x W_in + b_in

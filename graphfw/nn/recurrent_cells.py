@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from graphfw.ir.dtype import DTypeLike
+from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Variable
 from graphfw.nn.recurrence import (
     CellRecurrence,
     GRURecurrence,
     LSTMRecurrence,
     Recurrent,
+    StateT,
     rnn_recurrence,
 )
 from graphfw.ops.args import TensorLike
 
 
-class _RecurrentStep(Recurrent):
+class _RecurrentStep(Recurrent[StateT]):
     """One step of one layer."""
 
     weight_ih: Variable
@@ -27,16 +29,22 @@ class _RecurrentStep(Recurrent):
     def __init__(
         self,
         kind: CellRecurrence,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool,
         dtype: DTypeLike | None,
         name: str | None,
     ) -> None:
         super().__init__(kind, input_size, hidden_size, bias, name)
-        self._make("", self.input_size, dtype)
+        self._make_or_wait(dtype)
 
-    def forward(self, x: TensorLike, state: Any = None) -> Any:
+    def _make(self, dtype: DTypeLike | None) -> None:
+        self._add_weights("", self.input_size, dtype)
+
+    def _form(self) -> tuple[int, str]:
+        return 1, "[*B, input_size]"
+
+    def forward(self, x: TensorLike, state: Any = None) -> StateT:
         """Make a step, and return the next state.
 
         Args:
@@ -47,7 +55,7 @@ class _RecurrentStep(Recurrent):
             ShapeError, DTypeError: Something has other dims or another dtype.
             ArgumentError: The state of an LSTM is no pair.
         """
-        tensor, w = self._checked_input(x, 1, "[*B, input_size]"), self._weights("")
+        tensor, w = self._checked_input(x), self._weights("")
         z = self._kind.projected(tensor, w)
         shape = (*tensor.shape[:-1], self.hidden_size)
         return self._returned(self._kind.step(z, self._checked_state(state, shape, z.dtype), w))
@@ -57,7 +65,7 @@ class _RecurrentStep(Recurrent):
         return f"{self.input_size} -> {self.hidden_size}, bias={self.bias}"
 
 
-class RNNCell(_RecurrentStep):
+class RNNCell(_RecurrentStep[Tensor]):
     """One step of `RNN`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:
@@ -72,7 +80,7 @@ class RNNCell(_RecurrentStep):
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool = True,
         *,
@@ -85,14 +93,14 @@ class RNNCell(_RecurrentStep):
         self.nonlinearity = nonlinearity
 
 
-class _GatedCell(_RecurrentStep):
+class _GatedCell(_RecurrentStep[StateT]):
     """One step of a recurrence without options."""
 
     recurrence: ClassVar[type[CellRecurrence]]
 
     def __init__(
         self,
-        input_size: int,
+        input_size: int | None,
         hidden_size: int,
         bias: bool = True,
         *,
@@ -102,7 +110,7 @@ class _GatedCell(_RecurrentStep):
         super().__init__(self.recurrence(), input_size, hidden_size, bias, dtype, name)
 
 
-class LSTMCell(_GatedCell):
+class LSTMCell(_GatedCell[tuple[Tensor, Tensor]]):
     """One step of `LSTM`.  x: [*B, input_size], (h, c): [*B, hidden_size] each -> (h, c)
 
     Args:
@@ -118,7 +126,7 @@ class LSTMCell(_GatedCell):
     recurrence = LSTMRecurrence
 
 
-class GRUCell(_GatedCell):
+class GRUCell(_GatedCell[Tensor]):
     """One step of `GRU`.  x: [*B, input_size], h: [*B, hidden_size] -> h
 
     Args:

@@ -48,6 +48,7 @@ class ModuleType(ExplainedType):
             if module._parent is None and not module._is_named and module._names.changed != changes:
                 module._names.free(module._attribute)
                 module._become_root()
+            module._names.note_made(module)
             return module
 
 

@@ -41,6 +41,7 @@ class _TransformerLayer(Module):
         bias: bool,
         causal: bool,
         kv_heads: int | None,
+        rotary_base: float | None,
         eps: float,
         dtype: DTypeLike | None,
         name: str | None,
@@ -55,13 +56,15 @@ class _TransformerLayer(Module):
         self.activation = checked_activation(layer, "activation", activation, words)
         self.norm_first = norm_first
 
-        def attention(causal: bool) -> MultiHeadAttention:
+        def attention(causal: bool, base: float | None) -> MultiHeadAttention:
             sizes = self.embed_dim, num_heads, dropout, bias
-            return MultiHeadAttention(*sizes, causal=causal, kv_heads=kv_heads, dtype=dtype)
+            return MultiHeadAttention(
+                *sizes, causal=causal, kv_heads=kv_heads, rotary_base=base, dtype=dtype
+            )
 
-        self.self_attn = attention(causal)
+        self.self_attn = attention(causal, rotary_base)
         if self.has_memory:
-            self.multihead_attn = attention(causal=False)
+            self.multihead_attn = attention(causal=False, base=None)
         self.linear1 = Linear(self.embed_dim, self.feedforward_dim, bias, dtype)
         self.linear2 = Linear(self.feedforward_dim, self.embed_dim, bias, dtype)
         for number in range(1, 4 if self.has_memory else 3):
@@ -76,8 +79,7 @@ class _TransformerLayer(Module):
     def _added(self, x: Tensor, norm: LayerNorm, change: Callable[[Tensor], Tensor]) -> Tensor:
         """Add a change to x, and normalise before the change or after the sum."""
         changed = self.dropout(change(norm(x) if self.norm_first else x))
-        result: Tensor = x + changed if self.norm_first else norm(x + changed)
-        return result
+        return x + changed if self.norm_first else norm(x + changed)
 
     def _self_attended(
         self, x: Tensor, mask: TensorLike | None, cache: KVCache | None
@@ -113,8 +115,7 @@ class _TransformerLayer(Module):
 
         def transform(y: Tensor) -> Tensor:
             inner = activated(self.activation, self.linear1(y))
-            result: Tensor = self.linear2(self.dropout(inner))
-            return result
+            return self.linear2(self.dropout(inner))
 
         return self._added(x, norm, transform)
 
@@ -156,6 +157,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         bias: Whether linear maps and norms have biases.
         causal: Position i sees positions 0 to i only.
         kv_heads: As for `MultiHeadAttention`.
+        rotary_base: The same, in the attention of the sequence to itself.
         eps: What norms add to the variance.
         dtype: The weights' dtype, the default dtype when there is none.
         name: See `Module`.
@@ -191,12 +193,13 @@ class TransformerEncoderLayer(_TransformerLayer):
         bias: bool = True,
         causal: bool = False,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         eps: float = 1e-5,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
-        super().__init__(*sizes, norm_first, bias, causal, kv_heads, eps, dtype, name)
+        super().__init__(*sizes, norm_first, bias, causal, kv_heads, rotary_base, eps, dtype, name)
 
     def forward(
         self,
@@ -234,7 +237,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         embed_dim, num_heads, feedforward_dim, dropout, activation, norm_first, bias: As
             `TransformerEncoderLayer`.
         causal: Position i sees positions 0 to i of its own sequence only, and all of the memory.
-        kv_heads, eps, dtype, name: As `TransformerEncoderLayer`.
+        kv_heads, rotary_base, eps, dtype, name: As `TransformerEncoderLayer`.
 
     Attributes:
         self_attn, multihead_attn: The `MultiHeadAttention` to the sequence and to the memory.
@@ -269,12 +272,13 @@ class TransformerDecoderLayer(_TransformerLayer):
         bias: bool = True,
         causal: bool = True,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         eps: float = 1e-5,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
-        super().__init__(*sizes, norm_first, bias, causal, kv_heads, eps, dtype, name)
+        super().__init__(*sizes, norm_first, bias, causal, kv_heads, rotary_base, eps, dtype, name)
 
     def forward(
         self,

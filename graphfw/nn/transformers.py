@@ -57,6 +57,7 @@ class _Stack(Module):
         bias: bool,
         causal: bool,
         kv_heads: int | None,
+        rotary_base: float | None,
         eps: float,
         dtype: DTypeLike | None,
     ) -> None:
@@ -72,6 +73,7 @@ class _Stack(Module):
                     bias=bias,
                     causal=causal,
                     kv_heads=kv_heads,
+                    rotary_base=rotary_base,
                     eps=eps,
                     dtype=dtype,
                 )
@@ -95,8 +97,7 @@ class _Stack(Module):
         return self._finished(x), tuple(after)
 
     def _finished(self, x: Tensor) -> Tensor:
-        result: Tensor = x if self.norm is None else self.norm(x)
-        return result
+        return x if self.norm is None else self.norm(x)
 
 
 class TransformerEncoder(_Stack):
@@ -110,7 +111,7 @@ class TransformerEncoder(_Stack):
         num_layers: The number of layers.
         feedforward_dim, dropout, activation, norm_first, bias: As `TransformerEncoderLayer`.
         final_norm: Whether a `LayerNorm` follows the last layer; by default where `norm_first`.
-        causal, kv_heads, eps, dtype, name: As `TransformerEncoderLayer`.
+        causal, kv_heads, rotary_base, eps, dtype, name: As `TransformerEncoderLayer`.
 
     Attributes:
         layers: A `ModuleList` of the layers.
@@ -142,13 +143,14 @@ class TransformerEncoder(_Stack):
         bias: bool = True,
         causal: bool = False,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         eps: float = 1e-5,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
-        options = norm_first, bias, causal, kv_heads, eps, dtype
+        options = norm_first, bias, causal, kv_heads, rotary_base, eps, dtype
         self._fill(TransformerEncoderLayer, num_layers, final_norm, sizes, *options)
 
     def forward(
@@ -179,7 +181,7 @@ class TransformerDecoder(_Stack):
     Args:
         embed_dim, num_heads, num_layers: As `TransformerEncoder`.
         feedforward_dim, dropout, activation, norm_first, final_norm: As `TransformerEncoder`.
-        bias, causal, kv_heads, eps, dtype, name: As `TransformerDecoderLayer`.
+        bias, causal, kv_heads, rotary_base, eps, dtype, name: As `TransformerDecoderLayer`.
 
     Attributes:
         layers: A `ModuleList` of the layers.
@@ -204,13 +206,14 @@ class TransformerDecoder(_Stack):
         bias: bool = True,
         causal: bool = True,
         kv_heads: int | None = None,
+        rotary_base: float | None = None,
         eps: float = 1e-5,
         dtype: DTypeLike | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         sizes = embed_dim, num_heads, feedforward_dim, dropout, activation
-        options = norm_first, bias, causal, kv_heads, eps, dtype
+        options = norm_first, bias, causal, kv_heads, rotary_base, eps, dtype
         self._fill(TransformerDecoderLayer, num_layers, final_norm, sizes, *options)
 
     def forward(

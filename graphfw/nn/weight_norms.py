@@ -124,7 +124,7 @@ class WeightNorm(_Wrapper):
         norms = _Begin.of(weight, partial(_flat_norms, axis=self.axis))
         self.scale = parameter(norms, (_ints(weight)[self.axis],), weight.dtype)
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any) -> Tensor | Any:
         """Call the layer.
 
         Args:
@@ -215,7 +215,7 @@ class SpectralNorm(_Wrapper):
     def _first_axis(layer: Module) -> int:
         return 1 if isinstance(layer, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any) -> Tensor | Any:
         """Call the layer.
 
         Args:

@@ -12,7 +12,7 @@ class Casts(tuple[Cast, ...]):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if not self:
             return "no casts"
         rows = [("tensor", "from", "to", "because", "for", "made at"), *map(_row, self)]

@@ -60,7 +60,7 @@ class Comparison:
         """The first tensor that diverges; None where none does."""
         return next((one for one in self.entries if one.diverges), None)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         first = self.first
         if first is None:
             worst = max([one.error for one in self.entries], default=0.0)

@@ -7,8 +7,7 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from types import MethodType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -37,8 +36,10 @@ from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables
 from graphfw.runtime.call_keys import call_key
 from graphfw.runtime.captured import Captured
 from graphfw.runtime.executor import Executor
+from graphfw.runtime.fetch_types import ResultT_co
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.function_calls import FunctionCall, Ready, TracedFunction, flatten
+from graphfw.runtime.function_types import P, TypedFunction
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
 from graphfw.runtime.tracing import flat_results, warn_of_large_constants
@@ -57,7 +58,7 @@ _building = forks.renewed_lock()
 
 
 @overload
-def function(fn: Callable[..., Any], /) -> Function: ...
+def function(fn: Callable[P, ResultT_co], /) -> Function[P, ResultT_co]: ...
 @overload
 def function(
     fn: None = None,
@@ -66,7 +67,7 @@ def function(
     session: Session | None = None,
     executor: str | Executor | None = None,
     seed: int = 0,
-) -> Callable[[Callable[..., Any]], Function]: ...
+) -> Callable[[Callable[P, ResultT_co]], Function[P, ResultT_co]]: ...
 @explained
 def function(
     fn: Callable[..., Any] | None = None,
@@ -127,7 +128,7 @@ def function(
     return Function(fn, session, executor, seed)
 
 
-class Function(Answering):
+class Function(TypedFunction[P, ResultT_co], Answering):
     """A Python function that runs on arrays: the result of `gf.function`.
 
     Attributes:
@@ -212,7 +213,7 @@ class Function(Answering):
         self._known_calls = {}
         self._made.renamed()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays; with tensors, or while a graph is open, call the Python function."""
         key, arrays = call_key(args, kwargs)
         try:
@@ -245,6 +246,9 @@ class Function(Answering):
 
     def _captured_hold(self) -> bool:
         return self._captured is None or self._captured.hold()
+
+    if not TYPE_CHECKING:  # which takes calls to be as `TypedFunction` declares them
+        __call__ = _run
 
     def _is_seen_whole(
         self, arrays: Sequence[Any], fed: Sequence[Any], kwargs: Mapping[str, Any]
@@ -280,10 +284,6 @@ class Function(Answering):
                 fix="call it with arrays, outside of `with graph:`",
             )
         return self._planned(call).plan
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Return the method of an instance, where the function stands in a class."""
-        return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:
         builds = sum(map(len, self._ready.values()))

@@ -104,7 +104,7 @@ class MemoryReport(Answering):
         """Return the bytes of all arrays of some kinds."""
         return sum(entry.nbytes for entry in self.entries if entry.kind in kinds)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = [("bytes", "kind", "levels", "what", "made at")]
         rows += [
             (shown_bytes(e.nbytes), e.kind, f"{e.first}-{e.last}", e.name, e.location)

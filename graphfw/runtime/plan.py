@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeAlias
 
 import numpy as np
 
@@ -29,12 +29,14 @@ from graphfw.ir.tensor import Tensor
 from graphfw.passes.manager import table
 from graphfw.runtime import feeding
 from graphfw.runtime.executor import Executable, Executor
+from graphfw.runtime.fetch_types import ResultT_co
 from graphfw.runtime.limits import byte_count, is_int
 from graphfw.runtime.locations import node_table
 from graphfw.runtime.memory import MemoryReport
 from graphfw.runtime.profile import Profile
 from graphfw.runtime.program import Program
 from graphfw.runtime.running import Runs
+from graphfw.utils.reports import Report
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class PlanCost(NamedTuple):
 
 
 @explained
-class Plan(Answering, Uncopied):
+class Plan(Answering, Uncopied, Generic[ResultT_co]):
     """A compiled run of a session, from `session.compile(fetches, feeds=[…])`.
 
     Call it with the feeds' values by position; it returns the fetches in their structure. It is
@@ -110,7 +112,7 @@ class Plan(Answering, Uncopied):
 
     def __call__(
         self, *arrays: Any, host: bool = False, timeout: float | None = None, **unknown: Never
-    ) -> Any:
+    ) -> ResultT_co:
         """Run with values for the feeds, in their order.
 
         Args:
@@ -142,7 +144,8 @@ class Plan(Answering, Uncopied):
         if host:
             found = self._executor.to_hosts(found)
             self._unsettled.settle()
-        return found[0] if self._returns_first else self._packed(found)
+        result: ResultT_co = found[0] if self._returns_first else self._packed(found)
+        return result
 
     def checked(self, *arrays: Any) -> list[Any]:
         """Return values for the feeds as a call takes them: converted, and their shapes checked.
@@ -254,7 +257,7 @@ class Plan(Answering, Uncopied):
             text = self._run.explain(sizes) or node_table(self.program.graph)
         # Of stages, each tells of its passes itself.
         passes = [] if self.program.is_staged else [table(self.program.reports)]
-        return "\n\n".join([*passes, *self._precision(), text])
+        return Report("\n\n".join([*passes, *self._precision(), text]))
 
     def casts(self) -> Casts:
         """Return the conversions that mixed precision has put in, each with its reason.
@@ -292,7 +295,7 @@ class Plan(Answering, Uncopied):
         Raises:
             ExecutorError: The executor generates no code.
         """
-        return self._run.source()
+        return Report(self._run.source())
 
     def memory(self, *shapes: ShapeOrSizes) -> MemoryReport:
         """Return the memory that a run takes: print it for a table, plot its `timeline()`.

@@ -59,7 +59,7 @@ class Profile:
     events: tuple[Event, ...]
     seconds: float
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         busy = sum(timing.seconds for timing in self.timings) or 1.0
         rows = [("step", "ms", "share", "least ms", "ops", "made at")]
         for t in self.timings:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-import numpy as np
-
-from graphfw import io
 from graphfw.errors import (
     ArgumentError,
     ExecutionError,
@@ -24,40 +20,36 @@ from graphfw.ir.body import within_recursion_limit
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
-from graphfw.ir.state_dict import StateDict
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
+from graphfw.ir.variable import Update
 from graphfw.loc import trim_traceback
 from graphfw.passes.base import Pass
 from graphfw.passes.manager import Level, checked_level
-from graphfw.runtime import contents, feeding, lookup
-from graphfw.runtime.contents import METADATA, OPSET, SEED, STEP
+from graphfw.runtime import feeding, lookup
 from graphfw.runtime.debugging import Hook, checked_debug
 from graphfw.runtime.executor import Executor, checked_options, find_executor
 from graphfw.runtime.extra_passes import checked_passes
+from graphfw.runtime.fetch_types import FedT, Fetches, FetchT, KeyT
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
 from graphfw.runtime.limits import Precision, checked_mixed, checked_switch
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.program import lower
 from graphfw.runtime.ready import ready
 from graphfw.runtime.running import Runs
-from graphfw.runtime.state import Snapshot, State, batches, checked_seed
+from graphfw.runtime.session_contents import SessionContents
+from graphfw.runtime.state import State, checked_seed
 from graphfw.utils import forks, nest
 from graphfw.utils.collecting import without_collection
-from graphfw.utils.patterns import name_choice
 from graphfw.utils.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from graphfw.passes.mixed_policy import MixedName
 
-Fetches = Any
-"""A tensor, variable, update or name, or lists, tuples, named tuples and dicts of these, nested."""
-
 _PLANS = 256
 
 
 @explained
-class Session(Answering, Uncopied):
+class Session(SessionContents, Answering, Uncopied):
     """Runs a graph, and keeps the contents of its variables from run to run.
 
     Safe to use from many threads: runs without updates go on side by side, runs with updates queue.
@@ -170,10 +162,73 @@ class Session(Answering, Uncopied):
 
     # Running.
 
+    @overload
+    def run(
+        self,
+        fetches: Tensor | str,
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> Array: ...
+    @overload
+    def run(
+        self,
+        fetches: Update,
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> None: ...
+    @overload
+    def run(
+        self,
+        fetches: list[FetchT],
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> list[Array]: ...
+    @overload
+    def run(
+        self,
+        fetches: dict[KeyT, FetchT],
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> dict[KeyT, Array]: ...
+    @overload
+    def run(
+        self,
+        fetches: NamedTuple,
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> Any: ...
+    @overload
+    def run(
+        self,
+        fetches: tuple[Tensor | str, ...],
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> tuple[Array, ...]: ...
+    @overload
     def run(
         self,
         fetches: Fetches,
-        feeds: Mapping[Tensor | str, Any] | None = None,
+        feeds: Mapping[FedT, Any] | None = None,
+        *,
+        host: bool = False,
+        timeout: float | None = None,
+    ) -> Any: ...
+    def run(
+        self,
+        fetches: Fetches,
+        feeds: Mapping[FedT, Any] | None = None,
         *,
         host: bool = False,
         timeout: float | None = None,
@@ -243,7 +298,27 @@ class Session(Answering, Uncopied):
                 self._plans[key] = plan
         return plan
 
-    def compile(self, fetches: Fetches, feeds: Sequence[Tensor | str] = ()) -> Plan:
+    @overload
+    def compile(self, fetches: Tensor | str, feeds: Sequence[Tensor | str] = ()) -> Plan[Array]: ...
+    @overload
+    def compile(self, fetches: Update, feeds: Sequence[Tensor | str] = ()) -> Plan[None]: ...
+    @overload
+    def compile(
+        self, fetches: list[FetchT], feeds: Sequence[Tensor | str] = ()
+    ) -> Plan[list[Array]]: ...
+    @overload
+    def compile(
+        self, fetches: dict[KeyT, FetchT], feeds: Sequence[Tensor | str] = ()
+    ) -> Plan[dict[KeyT, Array]]: ...
+    @overload
+    def compile(self, fetches: NamedTuple, feeds: Sequence[Tensor | str] = ()) -> Plan: ...
+    @overload
+    def compile(
+        self, fetches: tuple[Tensor | str, ...], feeds: Sequence[Tensor | str] = ()
+    ) -> Plan[tuple[Array, ...]]: ...
+    @overload
+    def compile(self, fetches: Fetches, feeds: Sequence[Tensor | str] = ()) -> Plan: ...
+    def compile(self, fetches: Fetches, feeds: Sequence[Tensor | str] = ()) -> Plan[Any]:
         """Compile a run ahead of time; the result is called with the feeds' values by position.
 
         Args:
@@ -292,170 +367,6 @@ class Session(Answering, Uncopied):
             SessionError: The session is closed.
         """
         self._runs.wait()
-
-    # Variables.
-
-    def _start(self, variables: Sequence[Variable]) -> None:
-        """Give variables that have none yet their initial contents."""
-        known = self._state.snapshot.values
-        new = [v for v in variables if v not in known]
-        if not new or not self.executor.holds_values:
-            return
-        run, made_for = copy_context().run, contents.InitialContents(self.seed).of  # as for lower
-        values: dict[Variable, Any] = {}
-        for some in batches(new, self.executor.kept_type):
-            made = (self.executor.to_kept(run(made_for, v)) for v in some)
-            values.update(zip(some, self.executor.from_hosts(made, [*some.values()]), strict=True))
-        with self._state.writing:
-            current = self._state.snapshot.values
-            self._state.commit({v: a for v, a in values.items() if v not in current})
-
-    def __getitem__(self, variable: Variable | str) -> Array:
-        """Return a copy of a variable's contents, by the variable or its name."""
-        self.wait()
-        found = lookup.variable_of(self.graph, variable)
-        with self._compiling:
-            self._start([found])
-        with self._state.pinned() as snapshot:
-            return self._contents(found, snapshot)
-
-    def __setitem__(self, variable: Variable | str, value: Any) -> None:
-        """Replace a variable's contents by an array of its shape; dtypes convert as those of feeds.
-
-        Raises:
-            ShapeError, DTypeError: The array does not fit.
-        """
-        self.wait()
-        found = lookup.variable_of(self.graph, variable)
-        kept = self.executor.to_kept(contents.assigned_contents(found, value))
-        copy = self.executor.from_host(kept)
-        with self._state.writing:
-            self._state.commit({found: copy})
-
-    # Saving.
-
-    def state_dict(self) -> dict[str, Array]:
-        """Return copies of all variables' contents by name, with the session's step and seed."""
-        named = self._started()
-        with self._state.pinned() as snapshot:
-            arrays = {name: self._contents(v, snapshot) for name, v in named.items()}
-        numbers = {STEP: np.asarray(snapshot.step), SEED: np.asarray(snapshot.seed)}
-        return StateDict(arrays | numbers)
-
-    def _contents(self, variable: Variable, snapshot: Snapshot) -> Array:
-        array = self.executor.to_host(snapshot.values.get(variable))
-        return self.executor.from_kept(variable, array)
-
-    def _started(self) -> dict[str, Variable]:
-        self.wait()
-        with self._compiling:
-            self._start(self.graph.variables)
-        self.graph.check_names()
-        return {v.name: v for v in self.graph.variables}
-
-    def load_state_dict(
-        self,
-        state: Mapping[str, Any],
-        *,
-        strict: bool = True,
-        ignore_extra: bool = False,
-        format: Literal["graphfw"] | None = None,
-    ) -> io.Mismatch:
-        """Replace all variables' contents at once by arrays of their names.
-
-        Where the state has a step and a seed, the session goes on with its random numbers.
-
-        Args:
-            state: What `state_dict` returned, here or elsewhere.
-            strict: Whether missing and extra entries are errors.
-            ignore_extra: Whether extra entries are left out; missing ones are errors all the same.
-            format: "graphfw" says that layouts are graphfw's. Arrays that no session has written
-                need it where layers' matrices are all square, for PyTorch's are transposed.
-
-        Returns:
-            What was missing and extra.
-
-        Raises:
-            CheckpointError: Entries don't match, or may be transposed; nothing has changed.
-            ArgumentError: The state is no dict, or there is no such format.
-        """
-        how = contents.Loading("the state", strict, ignore_extra, format)
-        return self._load(state, how, self.executor.from_host)
-
-    def save(
-        self, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
-    ) -> None:
-        """Write all variables, the step and the seed to a safetensors file, atomically.
-
-        Whatever happens, the file is the old one or the new one, never half of each.
-
-        Args:
-            path: The file.
-            metadata: What else to keep in it, such as the epoch: numbers, text, lists and dicts.
-
-        Raises:
-            CheckpointError: The file can't be written.
-            ArgumentError: metadata is no dict of what JSON has.
-        """
-        notes = {} if metadata is None else {METADATA: io.to_text(metadata)}
-        named = self._started()
-        with self._state.pinned() as now:  # and not copied
-            arrays = self.executor.to_hosts([now.values.get(v) for v in named.values()])
-            arrays = [*map(self.executor.from_kept, named.values(), arrays)]
-            numbers = {STEP: now.step, SEED: now.seed, OPSET: self.graph.opset}
-            text = {name: str(number) for name, number in numbers.items()} | notes
-            io.write_checkpoint(path, dict(zip(named, arrays, strict=True)), text)
-
-    def restore(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        only: str | Sequence[str] | None = None,
-        ignore: str | Sequence[str] | None = None,
-        strict: bool = True,
-        ignore_extra: bool = False,
-        format: Literal["graphfw"] | None = None,
-    ) -> io.Restored:
-        """Read what `save` wrote, or a choice of it.
-
-        The file's checksums are checked. A file without them is read with a warning.
-
-        Args:
-            path: The file.
-            only: What to take: names, scopes ("encoder"), or names with * ("*.bias"). The rest of
-                the session stays, and so do its step and seed.
-            ignore: What to leave as it is, such as "adam", be it in the file or in the graph.
-            strict: As in `load_state_dict`, for what is taken.
-            ignore_extra: As in `load_state_dict`.
-            format: As in `load_state_dict`, for files that another program has written.
-
-        Returns:
-            What was missing and extra, and the `metadata` that `save` was given.
-
-        Raises:
-            CheckpointError: The file can't be read, it is damaged, a pattern fits nothing, or its
-                entries don't match; they are listed, with near names, and nothing has changed.
-            ArgumentError: There is no such format, or `only` or `ignore` is no pattern.
-        """
-        chosen = name_choice("restore", only, ignore)
-        file = contents.read_state(path)
-        how = contents.Loading(os.fspath(path), strict, ignore_extra, format, chosen)
-        found = self._load(file.state, how, self.executor.adopted)
-        contents.warn_unverified(file.unverified)
-        return io.Restored(found.missing, found.extra, found.mismatched, file.metadata)
-
-    def _load(
-        self, state: Mapping[str, Any], how: contents.Loading, put: Callable[[Array], Any]
-    ) -> io.Mismatch:
-        self.wait()
-        self.graph.check_names()
-        if not self.executor.holds_values:
-            self.executor.to_host(None)
-        found = contents.loaded(state, self.graph.variables, how)
-        values = {v: put(self.executor.to_kept(array)) for v, array in found.arrays.items()}
-        with self._state.writing:
-            self._state.commit(values, found.step, found.seed)
-        return found.mismatch
 
     # Closing.
 

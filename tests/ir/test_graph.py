@@ -51,7 +51,7 @@ def test_names_are_unique():
         with pytest.raises(GraphError, match='the name "x" is taken') as caught:
             gf.placeholder((4,), name="x")
         assert 'first  "x"  float32[3]  placeholder' in str(caught.value)
-        assert "fix  give each tensor its own name, or use gf.name_scope" in str(caught.value)
+        assert "fix  give each its own name, or use gf.name_scope" in str(caught.value)
         with gf.name_scope("b"):
             assert gf.placeholder((4,), name="x").name == "b.x"
 

@@ -184,6 +184,27 @@ def test_rotary_attention(rng):
     np.testing.assert_allclose(got, expected + state["out_proj.bias"], 1e-4, 1e-5)
 
 
+def test_transformers_turn_the_sequence_itself(rng):
+    encoder = nn.TransformerEncoder(16, 4, 2, dropout=0.0, rotary_base=100.0)
+    decoder = nn.TransformerDecoder(16, 4, 1, dropout=0.0, rotary_base=100.0)
+    bases = [layer.self_attn.rotary_base for layer in (*encoder.layers, *decoder.layers)]
+    assert bases == [100.0] * 3
+    assert decoder.layers[0].multihead_attn.rotary_base is None
+    x = gf.placeholder(("batch", "time", 16), name="x")
+    attend, plain = encoder.layers[0], nn.TransformerEncoderLayer(16, 4, dropout=0.0)
+    results = [attend(x), plain(x)]
+    data = rng.standard_normal((2, 5, 16), np.float32)
+    with gf.Session(gf.current_graph()) as session:
+        plain.load_state_dict(session, attend.state_dict(session))
+        rotated_sum, plain_sum = session.run(results, {x: data})
+        assert np.abs(rotated_sum - plain_sum).max() > 1e-3
+        np.testing.assert_allclose(  # one position is turned by 0
+            *session.run(results, {x: data[:, :1]}), 1e-5, 1e-6
+        )
+    with pytest.raises(gf.errors.ArgumentError, match="rotary_base"):
+        nn.TransformerEncoderLayer(12, 4, rotary_base=10.0)
+
+
 def test_learned_positions(rng):
     layer = nn.LearnedPositions(6, 4)
     x = gf.placeholder(("batch", "time", 4), name="x")

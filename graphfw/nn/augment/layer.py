@@ -7,6 +7,7 @@ from typing import Any
 
 from graphfw.errors import a_type
 from graphfw.ir import ambient
+from graphfw.ir.tensor import Tensor
 from graphfw.nn.module import Module
 from graphfw.ops.composed import demand
 
@@ -50,7 +51,7 @@ class Augment(Module):
         self.args = args
         self.options = options
 
-    def forward(self, x: Any, *others: Any) -> Any:
+    def forward(self, x: Any, *others: Any) -> Tensor | Any:
         """Call the function.  x: [*B, C, H, W] -> see the function
 
         Args:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, Unpack
 
 from graphfw.errors import DTypeError, counted
 from graphfw.ir.build import applied
 from graphfw.ir.dtype import DType, bool_, complex64, int32
-from graphfw.ir.functions import F, public
+from graphfw.ir.functions import OVERRIDABLE, F, public
 from graphfw.ir.op import (
     ELEMENTWISE,
     NONDIFF,
@@ -30,6 +30,15 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.types import Shape
 from graphfw.ops.args import TensorLike, as_tensor, inexact, promoted_two
 from graphfw.ops.dtypes import complex_of, require_one_dtype
+
+if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
+
+    def __getattr__(name):
+        """Return the public function of a row, which `pickle` looks up where it was made."""
+        if name in OVERRIDABLE:
+            return OVERRIDABLE[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 Vjp: TypeAlias = Callable[..., Any]
 """`(ct, y, *inputs) -> cotangent`, before it is summed to the input's shape.
