@@ -123,7 +123,7 @@ def admitted(tensor: Tensor, graph: Graph, what: str) -> Tensor:
         raise GraphError(
             f"{what}: this line makes a node outside the graph that its operand belongs to",
             operands=[operand],
-            fix="describe inside `with graph:`; outside, get values with session.run and use NumPy",
+            fix=owner.from_outside,
         )
     raise GraphError(
         f"{what}: its operand belongs to another graph than the one that is open",

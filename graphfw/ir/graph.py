@@ -77,6 +77,10 @@ class Graph(Answering):
     """The name of the construct it is the body of, as errors name it."""
     elsewhere = "build both in one graph, or feed the value of one to a placeholder of the other"
     """The fix where a tensor of it is used in another graph."""
+    from_outside = (
+        "describe inside `with graph:`; outside, get values with session.run and use NumPy"
+    )
+    """The fix where a tensor of it is used outside of any graph."""
     modes: TrainingModes | None = None
     """The record of the modules that are called, in a graph that a function is built into."""
 

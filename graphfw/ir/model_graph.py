@@ -146,6 +146,8 @@ class ModelGraph(Graph):
         "the computation as a function with @gf.function above it"
     )
 
+    from_outside = "write the computation as a function with @gf.function above it"
+
     def __init__(self, name: str = "", executor: Any = None, seed: int | None = None) -> None:
         super().__init__(name)
         self.executor = executor

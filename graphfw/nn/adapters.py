@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from graphfw.hints.calls import explained
 from graphfw.ir.literal import Array
 from graphfw.ir.state_dict import StateDict
 from graphfw.ir.variable import Variable
-from graphfw.nn import peft_files, weights
+from graphfw.nn import peft_files, states, weights
 from graphfw.nn.low_rank import Adapters, LowRankUpdate
 from graphfw.nn.module import Module
 from graphfw.nn.module_variables import Patterns
@@ -95,19 +95,20 @@ class LowRankAdapters:
 
     # Merging.
 
-    def merge(self, session: Session) -> None:
+    def merge(self, session: Session | None = None) -> None:
         """Add the updates to the weights of their layers, and set the updates to 0.
 
         The model computes the same as before, up to rounding, and `model.save` writes weights that
         a model without adapters loads. The adapters keep copies of what changes, for `unmerge`.
 
         Args:
-            session: Where the variables live.
+            session: Where the variables live; not for a model that was made outside of any graph.
 
         Raises:
             SessionError: They are merged already.
             ArgumentError: The session is none, or one of another graph.
         """
+        session = self._session(session, "merge")
         self._refuse_merged("merge", session)
         before: dict[str, Array] = {}
         now: dict[str, Array] = {}
@@ -123,13 +124,14 @@ class LowRankAdapters:
         alive = {key: one for key, one in self._merged.items() if one.session() is not None}
         self._merged = alive | {id(session): _Merged(weakref.ref(session), before, hashes)}
 
-    def unmerge(self, session: Session) -> None:
+    def unmerge(self, session: Session | None = None) -> None:
         """Give weights and updates the contents that they had before `merge`, bit by bit.
 
         Raises:
             SessionError: They are not merged in this session, or the weights have changed since.
             ArgumentError: The session is none, or one of another graph.
         """
+        session = self._session(session, "unmerge")
         weights.checked(self.module, session, "unmerge")
         found = self._merged_in(session)
         if found is None:
@@ -145,6 +147,10 @@ class LowRankAdapters:
             )
         session.load_state_dict(StateDict(found.contents), strict=False)
         del self._merged[id(session)]
+
+    def _session(self, session: Session | None, method: str) -> Any:
+        what = f"Adapters.{method}"
+        return states.own_session(self.module, what) if session is None else session
 
     def _merged_in(self, session: Session) -> _Merged | None:
         """Return the former contents of a session, if the updates in it are still 0."""
@@ -166,7 +172,11 @@ class LowRankAdapters:
 
     # Files.
 
-    def save(self, session: Session, path: str | os.PathLike[str]) -> None:
+    @overload
+    def save(self, session: Session, path: str | os.PathLike[str]) -> None: ...
+    @overload
+    def save(self, session: str | os.PathLike[str]) -> None: ...
+    def save(self, session: Any, path: Any = None) -> None:
         """Write the updates to a file, without the model's weights.
 
         The names are the layers', and rank, alpha and targets are in the file, which `load` checks.
@@ -181,12 +191,17 @@ class LowRankAdapters:
             CheckpointError: The file can't be written.
             ArgumentError: The session is none, or one of another graph.
         """
+        session, path = states.placed(self.module, "Adapters.save", session, path)
         self._refuse_merged("save", session)
         notes = {"rank": self.rank, "alpha": self.alpha, "targets": self.targets}
         notes["layers"] = [*self.layers]
         weights.save(self.module, session, path, {_NOTES: io.to_text(notes)})
 
-    def load(self, session: Session, path: str | os.PathLike[str]) -> None:
+    @overload
+    def load(self, session: Session, path: str | os.PathLike[str]) -> None: ...
+    @overload
+    def load(self, session: str | os.PathLike[str]) -> None: ...
+    def load(self, session: Any, path: Any = None) -> None:
         """Replace the updates, all at once, by those of a file that `save` wrote.
 
         Args:
@@ -199,6 +214,7 @@ class LowRankAdapters:
                 rank, alpha, or other layers; they are listed, and nothing has changed.
             ArgumentError: The session is none, or one of another graph.
         """
+        session, path = states.placed(self.module, "Adapters.load", session, path)
         self._refuse_merged("load", session)
         weights.load(
             self.module, session, path, True, False, lambda notes: self._check_notes(path, notes)
@@ -237,9 +253,13 @@ class LowRankAdapters:
                 fix=fix,
             )
 
+    @overload
     def save_peft(
         self, session: Session, folder: str | os.PathLike[str], *, names: Names | None = None
-    ) -> None:
+    ) -> None: ...
+    @overload
+    def save_peft(self, session: str | os.PathLike[str], *, names: Names | None = None) -> None: ...
+    def save_peft(self, session: Any, folder: Any = None, *, names: Names | None = None) -> None:
         """Write a folder that PEFT reads, of Hugging Face: its configuration, and the updates.
 
         The folder is made if there is none. It gets `adapter_config.json` and
@@ -257,13 +277,18 @@ class LowRankAdapters:
             ArgumentError: The session is none, or one of another graph, or a row of the table is
                 wrong.
         """
+        session, folder = states.placed(self.module, "Adapters.save_peft", session, folder)
         self._refuse_merged("save_peft", session)
         options = peft_files.PeftOptions(self.rank, self.alpha, self.dropout)
         peft_files.save(self.module, [*self.layers], options, session, folder, names)
 
+    @overload
     def load_peft(
         self, session: Session, folder: str | os.PathLike[str], *, names: Names | None = None
-    ) -> None:
+    ) -> None: ...
+    @overload
+    def load_peft(self, session: str | os.PathLike[str], *, names: Names | None = None) -> None: ...
+    def load_peft(self, session: Any, folder: Any = None, *, names: Names | None = None) -> None:
         """Replace the updates, all at once, by those of a folder that PEFT wrote.
 
         Args:
@@ -279,6 +304,7 @@ class LowRankAdapters:
             ArgumentError: The session is none, or one of another graph, or a row of the table is
                 wrong.
         """
+        session, folder = states.placed(self.module, "Adapters.load_peft", session, folder)
         self._refuse_merged("load_peft", session)
         options, location = peft_files.read_options(folder), os.fspath(folder)
         self._check_options(location, options.rank, options.alpha)

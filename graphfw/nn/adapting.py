@@ -10,7 +10,8 @@ from typing import Any
 
 from graphfw.errors import ArgumentError, GraphError
 from graphfw.hints.calls import explained
-from graphfw.ir.graph import open_graph
+from graphfw.ir.graph import current_graph
+from graphfw.ir.model_graph import ModelGraph, joined
 from graphfw.ir.owners import owners
 from graphfw.nn.adapters import LowRankAdapters
 from graphfw.nn.checks import checked_size
@@ -61,7 +62,7 @@ def lora(
         ArgumentError: A pattern fits no layer, or none that takes an update; a layer has an update
             already, shares its weight, is not of real floats, or its rank is less; or a number
             makes no sense. Nothing has changed.
-        GraphError: No graph is open, or another than the model's, or a layer makes its variables
+        GraphError: Another graph than the model's is open, or none, or a layer makes its variables
             in its first call and was not called yet.
 
     >>> import graphfw as gf
@@ -79,8 +80,9 @@ def lora(
     rank = checked_size("lora", "rank", rank)
     alpha = _checked_alpha(rank if alpha is None else alpha)
     demand_probability("lora", "dropout", dropout)
-    here, own = open_graph("a Variable").root, model._names.graph.root
-    if here is not own and not here.succeeds(own):
+    here, own = current_graph().root, model._names.graph.root
+    is_outside = here.is_ambient and isinstance(own, ModelGraph)
+    if not is_outside and here is not own and not here.succeeds(own):
         raise GraphError(
             "lora: the model belongs to another graph than the one that is open",
             why=owners(own, here),
@@ -97,6 +99,8 @@ def lora(
         for path, layer in layers.items()
     }
     adapters = LowRankAdapters(updates, rank, alpha, float(dropout), choice.only or ())
+    if isinstance(own, ModelGraph):
+        joined(own, adapters.module._names.graph)
     model.freeze()
     for update in updates.values():
         hooks = update.layer._forward_hooks  # before the user's, which see the layer's result

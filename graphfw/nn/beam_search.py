@@ -13,6 +13,7 @@ from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.decoding import Request, requested, whole_from
+from graphfw.nn.outside import runs_outside
 from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.composed import demand
 from graphfw.ops.control.control_flow import while_loop
@@ -36,6 +37,7 @@ class Beams(NamedTuple):
 
 
 @explained
+@runs_outside
 def beam_search(
     model: Any,
     tokens: TensorLike,

@@ -14,6 +14,7 @@ from graphfw.ir.functions import F
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.beam_search import searched
 from graphfw.nn.decoding import Request, requested, whole_from
+from graphfw.nn.outside import runs_outside
 from graphfw.ops.args import TensorLike, as_tensor, converted
 from graphfw.ops.composed import demand, floats, wide, wide_dtype
 from graphfw.ops.control.control_flow import while_loop
@@ -25,6 +26,7 @@ from graphfw.ops.shape.concat import concat
 
 
 @explained
+@runs_outside
 def generate(
     model: Any,
     tokens: TensorLike,

@@ -26,7 +26,7 @@ from graphfw.ops.composed import callback
 
 M = TypeVar("M", bound="Module")
 
-_OWN = ("_parent", "_attribute", "_is_named", "_names", "_function")
+_OWN = ("_parent", "_attribute", "_is_named", "_names", "_functions")
 """The attributes that say where a module stands, and what runs it outside of graphs."""
 
 _ATOMS = frozenset({bool, int, float, str, type(None)})  # types of values that hold no submodules
@@ -158,7 +158,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
 
     def __getstate__(self) -> dict[str, Any]:
         named = [n for n, v in self._variables.items() if v.name == f"{self.path}.{n}"]
-        state = {name: value for name, value in vars(self).items() if name != "_function"}
+        state = {name: value for name, value in vars(self).items() if name != "_functions"}
         return {**state, "_names": self._names.graph, "_named": named}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

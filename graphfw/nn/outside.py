@@ -1,19 +1,24 @@
-"""Calls of modules outside of any graph: with arrays, which a `gf.function` runs."""
+"""Calls outside of any graph, with arrays: of modules, and of functions of modules."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from graphfw.ir.build import constant
+from graphfw.ir.graph import current_graph
 from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.interface import ModuleInterface
+from graphfw.nn.registration import ModuleBase
 from graphfw.utils import nest
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def is_run(module: ModuleInterface, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -22,7 +27,7 @@ def is_run(module: ModuleInterface, args: Sequence[Any], kwargs: Mapping[str, An
     Without variables and arrays there is nothing to run: the result is a constant tensor, as that
     of any other function.
     """
-    if "_function" in vars(module) and _are_arrays(args) and not kwargs:
+    if vars(module).get("_functions") and _are_arrays(args) and not kwargs:
         return True  # quickly, as most calls are
     leaves = [*nest.leaves((args, kwargs))]
     if any([isinstance(one, Tensor) and not one.graph.is_ambient for one in leaves]):
@@ -34,12 +39,24 @@ def is_run(module: ModuleInterface, args: Sequence[Any], kwargs: Mapping[str, An
     return any(is_array) or bool(held) or any(m._deferred is not None for m in module.modules())
 
 
-def run(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a call on arrays: arrays, or tensors where it is given tensors."""
-    function = vars(module).get("_function")
+def run(
+    module: ModuleInterface,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    fn: Callable[..., Any] | None = None,
+) -> Any:
+    """Return the result of a call on arrays: arrays, or tensors where it is given tensors.
+
+    Args:
+        module: The module.
+        args: The arguments, without the module.
+        kwargs: Those by name.
+        fn: A function of the module and these, or None for the module's own call.
+    """
+    functions = vars(module).setdefault("_functions", {})
+    function = functions.get(fn)
     if function is None:
-        function = ModelGraph.runtime.function(_forward_of(module))
-        vars(module)["_function"] = function
+        functions[fn] = function = ModelGraph.runtime.function(_call_of(module, fn))
     if _are_arrays(args) and not kwargs:
         return function(*args)
     leaves = [*nest.leaves((args, kwargs))]
@@ -52,19 +69,33 @@ def run(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return nest.packer(result)(iter(made))
 
 
+def runs_outside(fn: Function) -> Function:
+    """Let a function whose first argument is a model compute its result outside of any graph."""
+
+    @functools.wraps(fn)
+    def call(model: Any, *args: Any, **kwargs: Any) -> Any:
+        is_outside = isinstance(model, ModuleBase) and current_graph().is_ambient
+        if is_outside and is_run(cast(ModuleInterface, model), args, kwargs):
+            return run(cast(ModuleInterface, model), args, kwargs, fn)
+        return fn(model, *args, **kwargs)
+
+    return cast(Function, call)
+
+
 def _are_arrays(values: Sequence[Any]) -> bool:
     return all([type(value) is np.ndarray for value in values])
 
 
-def _forward_of(module: ModuleInterface) -> Any:
-    """Return a function that calls a module, which it does not keep alive."""
+def _call_of(module: ModuleInterface, fn: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a function that calls a module, which it does not keep alive, or `fn` with it."""
     known = weakref.ref(module)
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         called = known()
         assert called is not None  # it is being called
-        return called(*args, **kwargs)
+        return called(*args, **kwargs) if fn is None else fn(called, *args, **kwargs)
 
-    forward.__name__ = forward.__qualname__ = type(module).__name__
-    vars(forward)["__signature__"] = inspect.signature(module)
-    return forward
+    call.__name__ = call.__qualname__ = type(module).__name__ if fn is None else fn.__name__
+    signature = inspect.signature(module if fn is None else functools.partial(fn, None))
+    vars(call)["__signature__"] = signature
+    return call

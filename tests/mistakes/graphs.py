@@ -156,12 +156,25 @@ def tensor_of_another_graph():
 @mistake(
     RUN,
     gf.GraphError,
-    "a Variable belongs to a graph",
+    "a placeholder belongs to a graph",
     fix="with graphfw.Graph()",
     builtin=RuntimeError,
 )
-def layer_outside_a_graph():
-    gf.nn.Linear(3, 4)  # here
+def placeholder_outside_a_graph():
+    gf.placeholder((3, 4))  # here
+
+
+@mistake(
+    RUN,
+    gf.GraphError,
+    "belongs to another graph",
+    fix="make the layer or variable inside of the same `with graph:`",
+    builtin=RuntimeError,
+)
+def layer_from_outside_a_graph():
+    layer = gf.nn.Linear(3, 4)
+    with gf.Graph():
+        layer(gf.placeholder((2, 3)))  # here
 
 
 @mistake(RUN, gf.GraphError, "built by another thread", fix="one thread", builtin=RuntimeError)
