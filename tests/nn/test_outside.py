@@ -236,3 +236,69 @@ def test_hooks(x):
     with net.fc1.register_forward_hook(lambda module, args, output: output * 0):
         hooked = net(x, training=False)
     np.testing.assert_allclose(hooked, np.broadcast_to(net.fc2.bias.numpy(), (5, 3)), atol=1e-6)
+
+
+def test_adapters(x, tmp_path):
+    model = gf.nn.Sequential(gf.nn.Linear(4, 4), gf.nn.ReLU(), gf.nn.Linear(4, 2))
+    adapters = gf.nn.lora(model, "0", rank=2)
+    optimizer = gf.optim.Adam(0.1)
+
+    @gf.function
+    def step(x: gf.Tensor) -> gf.Tensor:
+        loss = gf.mean(model(x) ** 2)
+        optimizer.minimize(loss)
+        return loss
+
+    before = model[0].weight.numpy()
+    assert step(x) > step(x)
+    np.testing.assert_array_equal(model[0].weight.numpy(), before)
+    y = model(x)
+    adapters.save(tmp_path / "adapters.safetensors")
+    adapters.merge()
+    np.testing.assert_allclose(model(x), y, rtol=1e-4, atol=1e-6)
+    assert not np.array_equal(model[0].weight.numpy(), before)
+    adapters.unmerge()
+    np.testing.assert_array_equal(model(x), y)
+    step(x)
+    adapters.load(tmp_path / "adapters.safetensors")
+    np.testing.assert_array_equal(model(x), y)
+
+
+def test_texts_are_generated():
+    class Model(gf.nn.Module):
+        def __init__(self) -> None:
+            self.embedding = gf.nn.Embedding(7, 8)
+            self.decoder = gf.nn.TransformerEncoder(8, 2, num_layers=1, causal=True)
+            self.head = gf.nn.Linear(8, 7)
+
+        def init_cache(self, batch, max_length, **options):
+            return self.decoder.init_cache(batch, max_length, **options)
+
+        def forward(self, tokens, cache=None):
+            hidden = self.embedding(tokens)
+            if cache is None:
+                return self.head(self.decoder(hidden))
+            hidden, cache = self.decoder(hidden, cache=cache)
+            return self.head(hidden), cache
+
+    model = Model().eval()
+    prompt = np.array([[1, 2], [3, 4]])
+    made = gf.nn.generate(model, prompt, 4)
+    assert isinstance(made, np.ndarray)
+    expected = prompt
+    for _ in range(4):
+        token = np.argmax(model(expected)[:, -1], axis=-1)
+        expected = np.concatenate([expected, token[:, None]], axis=1)
+    np.testing.assert_array_equal(made, expected)
+    np.testing.assert_array_equal(gf.nn.generate(model, gf.asarray(prompt), 4).numpy(), expected)
+    beams = gf.nn.beam_search(model, prompt, 4, num_beams=2)
+    assert beams.tokens.shape == (2, 2, 6)
+    with gf.Graph(), pytest.raises(gf.GraphError, match="belongs to another graph"):
+        gf.nn.generate(model, prompt, 4)
+
+
+def test_a_function_of_a_model_says_what_to_write():
+    weight = gf.nn.Linear(3, 1).weight
+    with pytest.raises(gf.GraphError) as caught:
+        gf.fori_loop(0, 3, lambda i, x: x + weight, gf.zeros((3, 1)))
+    assert "@gf.function" in str(caught.value)
