@@ -20,7 +20,7 @@ from graphfw.utils.reports import Report
 def cells(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Let this file be a cell, whose number is `execution_count`, of a shell like IPython's."""
     shell = SimpleNamespace(execution_count=1)
-    named = lambda file: ("Cell", f"In[{shell.execution_count}]") if file == __file__ else None  # noqa: E731
+    named = lambda file: ("Cell", f"In[{shell.execution_count}]") if file == __file__ else None  # noqa: E731  # short
     shell.compile = SimpleNamespace(format_code_name=named)
     ipython = SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]  # no module
@@ -67,7 +67,7 @@ def test_lines_of_cells(cells: SimpleNamespace):
     [None, SimpleNamespace(), SimpleNamespace(execution_count="1", compile=SimpleNamespace())],
 )
 def test_other_shells_are_none(monkeypatch: pytest.MonkeyPatch, shell: Any):
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]  # no module
     with gf.Graph():
         for _ in range(2):
             x, _ = gf.placeholder((2, 3)), gf.nn.Linear(3, 2)

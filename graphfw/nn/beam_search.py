@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
-from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.dim import DimLike
 from graphfw.ir.functions import F
+from graphfw.ir.modes import interceptable
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.decoding import Request, requested, whole_from
 from graphfw.nn.outside import runs_outside
@@ -36,7 +36,7 @@ class Beams(NamedTuple):
     scores: Tensor
 
 
-@explained
+@interceptable
 @runs_outside
 def beam_search(
     model: Any,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphfw.errors import ShapeError
-from graphfw.hints.calls import explained
 from graphfw.ir import ambient
 from graphfw.ir.dim import DimLike, dim_min
 from graphfw.ir.functions import F
+from graphfw.ir.modes import interceptable
 from graphfw.ir.tensor import Tensor
 from graphfw.nn.beam_search import searched
 from graphfw.nn.decoding import Request, requested, whole_from
@@ -25,7 +25,7 @@ from graphfw.ops.shape.axes import expand_dims
 from graphfw.ops.shape.concat import concat
 
 
-@explained
+@interceptable
 @runs_outside
 def generate(
     model: Any,
@@ -131,7 +131,7 @@ def _generated(request: Request, choose: Callable[[Tensor], Tensor]) -> Tensor:
     return concat([request.tokens, made], axis=1)
 
 
-@explained
+@interceptable
 def sample_logits(
     logits: TensorLike,
     /,
@@ -170,6 +170,9 @@ def sample_logits(
     tensor = floats(what, logits)
     message = f"{what}: the logits are a scalar"
     demand(tensor.ndim > 0, message, {"logits": tensor}, fix="give one a class", error=ShapeError)
+    has_some = tensor.shape[-1] != 0
+    message = f"{what}: there are no classes"
+    demand(has_some, message, {"logits": tensor}, fix="give one a class", error=ShapeError)
     return _sampler(what, temperature, top_k, top_p)(tensor, name)
 
 

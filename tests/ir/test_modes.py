@@ -44,7 +44,7 @@ NOT_INTERCEPTED = frozenset(
     "custom_gradient eval_shape function hessian hvp jacfwd jacobian jacrev jvp linearize op vjp "
     "vmap "
     # of no tensors, or of arrays
-    "__array_namespace_info__ bisect group optim.layer_updates to_numpy".split()
+    "__array_namespace_info__ bisect group nn.lora optim.chain optim.layer_updates to_numpy".split()
 )
 
 
@@ -56,8 +56,8 @@ def public_functions():
         for attribute in path:
             owner, found = found, getattr(found, attribute, None)
         # Some are as layers: what they call is intercepted.
-        layers = {"augment", "data", "distributions", "metrics", "models", "schedules", "train"}
-        inner = {"errors", "extend", *layers} & set(path)
+        layers = {"augment", "data", "distributions", "metrics", "models", "train"}
+        inner = {"errors", "extend", "schedules", "transforms", *layers} & set(path)
         if "(" in line and path and not inner and not inspect.isclass(owner):
             if inspect.isfunction(found):
                 yield ".".join(path), found

@@ -40,10 +40,12 @@ class TestFullDisks:
                 checkpoints=checkpoints, callbacks=[lambda now: now.step == 24 and free()]
             )
             first = trainer.fit(data(epochs=3), every=12)
-        assert [line.split(":")[0] for line in first_lines(caught)] == [
+        # Compiled code can't be stored either, where none is yet.
+        lines = [line for line in first_lines(caught) if "compiled code" not in line]
+        assert [line.split(":")[0] for line in lines] == [
             "no checkpoint of step 12", "no checkpoint of step 24",
         ]  # fmt: skip
-        assert "File too large" in first_lines(caught)[0]
+        assert "File too large" in lines[0]
         model = Model(seed=9)
         result = model.trainer(checkpoints=checkpoints).fit(data(epochs=4), every=12, resume=True)
         assert result.history[:3] == first.history
