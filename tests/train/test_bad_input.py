@@ -1,6 +1,7 @@
 """Trainings that go wrong: a full disk, another model's checkpoint, other data on going on."""
 
 import contextlib
+import sys
 import threading
 import warnings
 
@@ -15,12 +16,14 @@ resource = pytest.importorskip("resource")
 @contextlib.contextmanager
 def full_disk(nbytes=2000):
     """Have the system refuse to write more than so many bytes to a file; yield what ends that."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, writes = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python would leave half a file of a module it imports
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
     try:
         yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = writes
 
 
 def contents(folder):
