@@ -20,6 +20,7 @@ CONTENDERS = {
     "pytensor": "pytensor",
     "onnxruntime": "onnxruntime",
     "numba": "numba",
+    "keras": "keras",
     "torch+copy": "torch",
     "torch.compile+copy": "torch",
     "jax+copy": "jax",

@@ -1,12 +1,13 @@
 """Data on its way to a training step: batches of arrays and of image files, and whole epochs.
 
-PyTorch's programs use its DataLoader, which PyTorch's users write; "numpy" is a loop that makes
-batches by hand. A call is one epoch.
+PyTorch's programs use its DataLoader, which PyTorch's users write; Keras computes by JAX; "numpy"
+is a loop that makes batches by hand. A call is one epoch.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -116,6 +117,32 @@ def _torch_arrays(trains: bool) -> Case:
     return Case(epoch, check=lambda: _ROWS)
 
 
+def _keras() -> Any:
+    os.environ["KERAS_BACKEND"] = "jax"  # as long as it is not imported
+    import keras
+
+    return keras
+
+
+def _keras_arrays() -> Case:
+    keras = _keras()
+    columns = {name: np.array(array) for name, array in _columns().items()}
+    layers = [
+        keras.layers.Dense(512, activation="relu", use_bias=False),
+        keras.layers.Dense(_CLASSES, use_bias=False),
+    ]
+    model = keras.Sequential([keras.Input((_FEATURES,)), *layers])
+    model.set_weights(_weights())
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.01), loss)
+
+    def epoch() -> float:
+        found = model.fit(columns["x"], columns["y"], batch_size=_BATCH, verbose=0)
+        return float(found.history["loss"][0])
+
+    return Case(epoch, check=lambda: _ROWS)
+
+
 def _numpy_arrays() -> Case:
     columns = _columns()
 
@@ -179,6 +206,38 @@ def _torch_images() -> Case:
     return Case(epoch)
 
 
+def _keras_images() -> Case:
+    keras = _keras()
+    from PIL import Image
+
+    paths = sorted(Path(_image_folder()).rglob("*.png"))
+
+    class Images(keras.utils.PyDataset):  # type: ignore[misc, name-defined]  # made at run time
+        def __init__(self) -> None:
+            super().__init__()
+            self.order = np.random.default_rng(0).permutation(len(paths))
+
+        def __len__(self) -> int:
+            return len(paths) // _BATCH
+
+        def __getitem__(self, index: int) -> Any:
+            chosen = self.order[index * _BATCH : (index + 1) * _BATCH]
+            pixels = [np.asarray(Image.open(paths[i]).convert("RGB")) for i in chosen]
+            return (np.stack(pixels).astype(np.float32) / 255,)
+
+    layers = [
+        keras.layers.RandomFlip("horizontal"),
+        keras.layers.Rescaling(4.0, -2.0),
+        keras.layers.GlobalAveragePooling2D(),
+    ]
+    model = keras.Sequential([keras.Input((_SIDE, _SIDE, 3)), *layers])
+
+    def epoch() -> float:
+        return float(np.mean(model.predict(Images(), verbose=0)))
+
+    return Case(epoch)
+
+
 # The trainer beside the loop that a user would write.
 
 
@@ -229,13 +288,14 @@ WORKLOADS = [
         {
             "graphfw": functools.partial(_graphfw_arrays, True),
             "torch": functools.partial(_torch_arrays, True),
+            "keras": _keras_arrays,
         },
         Target(1.0, "torch"),
     ),
     _contest(
         "images",
         f"an epoch of {_IMAGES} PNG files of {_SIDE}×{_SIDE}: decoded, flipped, normalised",
-        {"graphfw": _graphfw_images, "torch": _torch_images},
+        {"graphfw": _graphfw_images, "torch": _torch_images, "keras": _keras_images},
         Target(1.0),
     ),
     _contest(

@@ -72,6 +72,12 @@ class Captured:
                     self._names.append(_Name(found.__globals__, name, _reference(value)))
                     todo.append(value)
 
+    @classmethod
+    def of(cls, fn: Callable[..., Any]) -> Captured | None:
+        """Return what a function finds by its names; None where that is nothing."""
+        found = cls(fn)
+        return found if found._names or found._enclosed else None
+
     def hold(self) -> bool:
         """Return whether the names stand for the same objects as before."""
         for namespace, name, value in self._names:

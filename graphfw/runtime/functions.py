@@ -220,7 +220,8 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             known = self._known_calls.get(key)
         except TypeError:  # what can't be hashed is refused below
             known = None
-        if known is not None and known[0].modes.hold() and self._captured_hold():
+        captured = self._captured
+        if known is not None and known[0].modes.hold() and (captured is None or captured.hold()):
             ready, sizes = known
             try:
                 return ready.packed(ready.plan._computed(arrays, sizes))
@@ -387,7 +388,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         warn_of_large_constants(build.graph, self._warned)
         ready = self._compiled(build)
         if self._captured is None:
-            self._captured = Captured(self.fn)
+            self._captured = Captured.of(self.fn)
         key = call.key, build.fixed, call.sizes_of(build.fixed)
         self._ready.setdefault(key, []).append(ready)
         known = self._fixed.setdefault(call.key, [])
