@@ -74,7 +74,7 @@ class Captured:
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Captured | None:
-        """Return what a function finds by its names; None where that is nothing."""
+        """Return the objects that a function finds by its names; None where there are none."""
         found = cls(fn)
         return found if found._names or found._enclosed else None
 
