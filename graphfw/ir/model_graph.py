@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -11,7 +10,6 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, GraphError
 from graphfw.hints.calls import explained
-from graphfw.ir import pickled
 from graphfw.ir.graph import AMBIENT, Graph, current_graph
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
@@ -112,9 +110,6 @@ class Runtime(Protocol):
 
     def move(self, source: Any, target: Any, seed: int) -> None:
         """Give a session the contents of another one and a seed, and close the other."""
-
-    def contents(self, session: Any) -> dict[Variable, Array]:
-        """Return copies of the contents of those variables that have some."""
 
     def discard(self, session: Any, variables: frozenset[Variable]) -> None:
         """Drop the contents of variables."""
@@ -226,27 +221,16 @@ class ModelGraph(Graph):
 
     # Copies.
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        return ModelGraph, (), self._copied_state()
+    def _reduced(self, tensor: Tensor) -> tuple[Any, ...]:
+        if tensor.node.op.name == "variable":  # which is copied with its contents, by itself
+            variable: Any = tensor
+            again, arguments = variable._with_contents()
+            return again, arguments
+        return super()._reduced(tensor)
 
-    def __setstate__(self, state: Any) -> None:
-        graph, contents = state
-        pickled.fill(self, graph)
-        for number, array in contents.items():
-            self.session[self.variables[number]] = array
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        copied = memo[id(self)] = ModelGraph()
-        copied.__setstate__(self._copied_state())
-        return copied
-
-    def __copy__(self) -> Graph:
-        return copy.deepcopy(self)
-
-    def _copied_state(self) -> tuple[pickled.GraphState, dict[int, Array]]:
-        held = {} if self._session is None else self.runtime.contents(self._session)
-        numbered = enumerate(self.variables)
-        return pickled.state_of(self), {n: held[v] for n, v in numbered if v in held}
+    @staticmethod
+    def _is_one_open() -> bool:
+        return True  # a copy of a variable is a new one, here as in a graph that is open
 
 
 def variable_graph() -> Graph:

@@ -212,6 +212,9 @@ class Variable(Tensor):
 
     def _copied(self) -> Variable:
         """Make a variable in the open graph that begins with what this one begins with."""
+        if isinstance(self.node.graph, ModelGraph):
+            again, arguments = self._with_contents()
+            return again(*arguments)
         graph = current_graph().root
         names = (f"{self.name}_copy{number or ''}" for number in itertools.count())
         name = next(one for one in names if graph._variable_named(one) is None)
@@ -223,6 +226,13 @@ class Variable(Tensor):
             made = Variable(initial, name, self.trainable, shape=shape, dtype=self.dtype)
         made.is_transposed, made.is_frozen = self.is_transposed, self.is_frozen
         return made
+
+    def _with_contents(self) -> tuple[Callable[..., Variable], tuple[Any, ...]]:
+        """Return what makes a variable with the present contents of one made outside of graphs."""
+        graph = self.node.graph
+        assert isinstance(graph, ModelGraph)
+        own = self.trainable, self.is_frozen, self.is_transposed
+        return _made_with, (graph.session[self], self.name if self.is_named else None, *own)
 
     @explained
     def assign(self, value: Any) -> None:
@@ -264,6 +274,21 @@ class Variable(Tensor):
         if contents is None:
             return f"{text}>"
         return f"{text}\n{np.array2string(contents, separator=', ')}>"
+
+
+def _made_with(
+    contents: Array, name: str | None, trainable: bool, is_frozen: bool, is_transposed: bool
+) -> Variable:
+    """Make a variable with contents: in the graph that is open, or outside of graphs."""
+    with ambient.override(ambient.current_scope, ""):
+        if current_graph().is_ambient:
+            dtype = as_dtype(contents.dtype)
+            made = Variable(None, name, trainable, shape=contents.shape, dtype=dtype)
+            made.assign(contents)
+        else:
+            made = Variable(contents, name, trainable)
+    made.is_frozen, made.is_transposed = is_frozen, is_transposed
+    return made
 
 
 def _full_name(graph: Graph, name: str | None, loc: Loc) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, overload
 
 from graphfw.errors import ArgumentError, GraphError, did_you_mean
@@ -137,7 +138,8 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Where a graph is open, the copy has new variables in it. Elsewhere the graph is copied.
-        if id(self._names.graph) in memo or current_graph().is_ambient:
+        is_apart = isinstance(self._names.graph, ModelGraph)  # each variable copies itself
+        if not is_apart and (id(self._names.graph) in memo or current_graph().is_ambient):
             copied = memo[id(self)] = object.__new__(type(self))
             copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
             return copied
@@ -145,29 +147,52 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         for name, value in vars(self).items():
             if name not in _OWN:
                 copied.__dict__[name] = copy.deepcopy(value, memo)
-        for name, child in copied._children.items():
-            own = self._children[name]
-            if own._parent is self and own._attribute == name:
-                child._attach(copied, name)
-        for name, variable in copied._variables.items():
-            copied._own(name, variable)
+        copied._take_parts(self._attached())
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return object.__new__, (type(self),), self.__getstate__()
+        is_apart = isinstance(self._names.graph, ModelGraph)
+        make = _without_state if is_apart else object.__new__
+        return make, (type(self),), self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
+        if isinstance(self._names.graph, ModelGraph):
+            state = {name: value for name, value in vars(self).items() if name not in _OWN}
+            return {**state, "_attached": self._attached()}
         named = [n for n, v in self._variables.items() if v.name == f"{self.path}.{n}"]
-        state = {name: value for name, value in vars(self).items() if name != "_functions"}
-        return {**state, "_names": self._names.graph, "_named": named}
+        return {**vars(self), "_names": self._names.graph, "_named": named}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        attached = state.pop("_attached", None)
+        if attached is not None:
+            self.__dict__.update(state)
+            self._take_parts(attached)
+            return
         named = state.pop("_named")
         self.__dict__.update(state, _names=names_of(state["_names"]))
         for name in named:
             self._own(name, self._variables[name])
         if self._parent is None:
             self._names.restore(self._attribute, self)
+
+    def _attached(self) -> list[str]:
+        """Return the names of the submodules that are named after this module."""
+        children = self._children.items()
+        return [name for name, m in children if m._parent is self and m._attribute == name]
+
+    def _take_parts(self, attached: Collection[str]) -> None:
+        """Make a copy's submodules and variables its own.
+
+        Args:
+            attached: The submodules that are named after the copied module.
+        """
+        for name, child in self._children.items():
+            self._join(child._names.graph)
+            if name in attached:
+                child._attach(self, name)
+        for name, variable in self._variables.items():
+            self._join(variable.graph)
+            self._own(name, variable)
 
     # Variables that wait for the first call: see `nn/deferred.py`.
 
@@ -254,6 +279,17 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         own = self._names.graph
         if isinstance(own, ModelGraph) and isinstance(graph, ModelGraph):
             joined(own, graph)
+
+    def _join_all(self) -> None:
+        """Let a whole model, made anew with its variables outside of graphs, have one graph."""
+        graph = self._names.graph
+        self._names.restore(self._attribute, self)
+        for module in self.modules():
+            vars(module)["_names"] = self._names
+        for module in self.modules():
+            for name, variable in module._variables.items():
+                joined(graph, variable.graph)
+                module._own(name, variable)
 
     def _refuse_cycle(self, name: str, module: Module) -> None:
         if any(submodule is self for submodule in module.modules()):
@@ -432,6 +468,11 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         sizes = [(v.is_trained, v.type.size) for _, v in self._held_variables()]
         inside = self.extra_repr() if self._deferred is None else f"{self._deferred.argument}=None"
         return text.module_text(type(self).__name__, inside, submodules, sizes)
+
+
+def _without_state(kind: type[M]) -> M:
+    """Return a module whose attributes are still to be set."""
+    return kind.__new__(kind)
 
 
 def is_module(value: object) -> TypeGuard[Module]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from graphfw.errors import GraphError
-from graphfw.ir.literal import Array
 from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.variable import Variable
 from graphfw.runtime.functions import Function, function
@@ -43,12 +42,6 @@ class ModelSessions:
         with target._state.writing:
             step = max(moved.step, target._state.snapshot.step)
             target._state.commit(moved.values, step, seed)
-
-    def contents(self, session: Session) -> dict[Variable, Array]:
-        """Return copies of the contents of those variables that have some."""
-        session.wait()
-        with session._state.pinned() as snapshot:
-            return {v: session._contents(v, snapshot) for v in snapshot.values}
 
     def discard(self, session: Session, variables: frozenset[Variable]) -> None:
         """Drop the contents of variables."""
