@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _joining = forks.renewed_lock()
 """Held while graphs join, and while a session is made."""
+
+_moves: list[tuple[ModelGraph, ModelGraph]] = []
+"""The move of one graph into another that is under way, or was cut off."""
 
 _set_graph = vars(Unset)["graph"].__set__
 
@@ -111,6 +115,9 @@ class Runtime(Protocol):
     def move(self, source: Any, target: Any, seed: int) -> None:
         """Give a session the contents of another one and a seed, and close the other."""
 
+    def writing(self, session: Any) -> Any:
+        """Return the lock of runs that write to variables."""
+
     def discard(self, session: Any, variables: frozenset[Variable]) -> None:
         """Drop the contents of variables."""
 
@@ -131,6 +138,7 @@ class ModelGraph(Graph):
 
     Attributes:
         functions: The functions that have builds in it.
+        parts: The graph that is being moved into it.
         released: The variables of functions that are gone.
         is_joined: Whether it has become a part of another graph, or has taken one in.
     """
@@ -151,6 +159,7 @@ class ModelGraph(Graph):
         self.number = seeding.number()
         self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
         self.functions: weakref.WeakSet[BuiltFunction] = weakref.WeakSet()
+        self.parts: set[ModelGraph] = set()
         self.released: list[weakref.ref[Variable]] = []
         self.is_joined = False
         self._successor: ModelGraph | None = None
@@ -172,11 +181,16 @@ class ModelGraph(Graph):
     @property
     def session(self) -> Any:
         """The session of the graph, which is made when it is first asked for."""
+        if self._session is not None and self._successor is None and not _moves:
+            return self._session  # and waits for nobody
         with _joining:
-            graph = self.current
-            if graph._session is None:
-                graph._session = self.runtime.session(graph)
-            return graph._session
+            _finish_moves()
+            return self.current._own_session()
+
+    def _own_session(self) -> Any:
+        if self._session is None:
+            self._session = self.runtime.session(self)
+        return self._session
 
     def has_session(self) -> bool:
         """Return whether its session was asked for."""
@@ -251,15 +265,33 @@ def joined(first: Graph, second: Graph) -> Graph:
         return first
     if not isinstance(first, ModelGraph) or not isinstance(second, ModelGraph):
         raise AssertionError("only graphs of models join")
-    with _joining:
-        first, second = first.current, second.current
-        if first is second:
-            return first
-        _check_executors(first, second)
-        # The larger one stays as it is: so a large model is not moved part by part.
-        into, other = (first, second) if _size(first) >= _size(second) else (second, first)
-        _move(other, into)
-        return into
+    while True:
+        first, second = sorted((first.current, second.current), key=lambda graph: graph.number)
+        # Before `_joining`: a run that holds one may ask for a session, in a `gf.host_call`.
+        with _writing(first), _writing(second), _joining:
+            _finish_moves()
+            if first is second.current:
+                return first
+            if first.current is first and second.current is second:
+                return _join(first, second)
+
+
+def _join(first: ModelGraph, second: ModelGraph) -> ModelGraph:
+    _check_executors(first, second)
+    for graph in (first, second):
+        if graph._session is not None:
+            graph._session.wait()  # and not in the middle: a run that has returned may fail
+    # The larger one stays as it is: so a large model is not moved part by part.
+    into, other = (first, second) if _size(first) >= _size(second) else (second, first)
+    _moves.append((other, into))
+    _finish_moves()
+    return into
+
+
+def _writing(graph: ModelGraph) -> Any:
+    """Return a context in which no run of a graph's session writes to variables."""
+    session = graph._session
+    return nullcontext() if session is None else graph.runtime.writing(session)
 
 
 def _size(graph: ModelGraph) -> tuple[bool, int, int]:
@@ -290,51 +322,60 @@ def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
         )
 
 
+def _finish_moves() -> None:
+    """Do what is left of a move that was cut off, as by Ctrl-C: nobody sees half of one."""
+    while _moves:
+        _move(*_moves[-1])
+        _moves.pop()
+
+
 def _move(source: ModelGraph, into: ModelGraph) -> None:
-    """Make everything in a graph a part of another."""
-    for node in source.nodes:
-        _set_graph(node, into)
-    into.nodes += source.nodes
-    for update in source.updates:
-        update.graph = into
-    into.updates += source.updates
-    into.carried += source.carried
-    into.evaluations += source.evaluations
-    into.effects += source.effects
-    into.gradients += source.gradients
-    into.measured.update(source.measured)
-    into._names = {**source._names, **into._names}
+    """Make everything in a graph a part of another; what is done already is not done again."""
     if source.layers is not None:
         if into.layers is None:
+            source.layers.graph = into
             into.layers = source.layers
-            into.layers.graph = into
-        else:
+        elif into.layers is not source.layers:
             source.layers.move_to(into.layers)
+    for node in source.nodes:
+        _set_graph(node, into)
+    for update in source.updates:
+        update.graph = into
+    if source not in into.parts:
+        lists = ("nodes", "updates", "carried", "evaluations", "effects", "gradients", "released")
+        joint: dict[str, Any] = {n: getattr(into, n) + getattr(source, n) for n in lists}
+        joint["measured"] = {**source.measured, **into.measured}
+        joint["_names"] = {**source._names, **into._names}
+        joint["functions"] = into.functions | source.functions
+        joint["executor"] = into.executor or source.executor
+        joint["seed"] = source.seed if into.seed is None else into.seed
+        first = min(into, source, key=lambda graph: graph.number)
+        joint |= {"number": first.number, "own_seed": first.own_seed}
+        vars(into).update(joint, parts={*into.parts, source})  # in one step
+    known = set(into.variables)
+    taken = {variable.name for variable in into.variables}
     for variable in source.variables:
-        name = variable.name
-        free = free_name(into, name)
-        if free != name:
-            variable.rename(free.__str__)
-        into.variables.append(variable)
-        into._name_variable(variable)
-    into.executor = into.executor or source.executor
-    first = min(into, source, key=lambda graph: graph.number)
-    into.number, into.own_seed = first.number, first.own_seed
-    into.seed = source.seed if into.seed is None else into.seed
+        if variable not in known:
+            name = variable.name
+            free = free_name(taken, name)
+            if free != name:
+                variable.rename(free.__str__)
+            into.variables.append(variable)
+            into._name_variable(variable)
     if source._session is not None:
-        ModelGraph.runtime.move(source._session, into.session, into.session_seed)
-    for function in [*source.functions, *into.functions]:
+        ModelGraph.runtime.move(source._session, into._own_session(), into.session_seed)
+    for function in [*into.functions]:
         function._forget_builds()
-    into.functions |= source.functions
-    into.released += source.released
     into.is_joined = source.is_joined = True
     source._successor = into
+    into.parts.discard(source)
 
 
-def free_name(graph: Graph, name: str) -> str:
-    """Return the name, numbered where a variable of the graph has it."""
+def free_name(taken: set[str], name: str) -> str:
+    """Return a name, numbered where it is taken, and take it."""
     numbers = itertools.count(1)
     free = name
-    while graph._variable_named(free) is not None:
+    while free in taken:
         free = f"{name}_{next(numbers)}"
+    taken.add(free)
     return free

@@ -82,10 +82,10 @@ class ModuleNames:
         """Give all modules names of another graph, which this one becomes a part of."""
         for name, known in self._roots.items():
             module = known()
-            if module is None:
+            if module is None or module._names is names:
                 continue
             vars(module)["_attribute"] = names.take(module, name)
-            for one in module.modules():
+            for one in reversed(module.modules()):  # the root last, which says that it is done
                 vars(one)["_names"] = names
         names.owned |= self.owned
 

@@ -181,7 +181,8 @@ class Copies:
         shape = cast("tuple[int, ...]", variable.shape)  # those of variables are static
         name = variable.name
         if not variable.is_named:  # as those of an optimiser, which other functions may have, too
-            name = free_name(self._main, name)
+            # Not by the graph's index: layers that were made parts of others have other names.
+            name = free_name({v.name for v in self._main.variables}, name)
         with self._main.located(variable.node.loc):
             made = Variable(initial, name, variable.trainable, shape=shape, dtype=dtype)
         if name == variable.name and not variable.is_named:

@@ -33,8 +33,10 @@ class ModelSessions:
             )
 
     def move(self, source: Session, target: Session, seed: int) -> None:
-        """Give a session the contents of another one and a seed, and close the other."""
-        source.wait()
+        """Give a session the contents of another one and a seed, and close the other.
+
+        No run of the other is still to settle. What was done before is done again.
+        """
         # One after the other: a run holds the one lock and may want the other, in a host_call.
         with source._state.writing:
             moved = source._state.snapshot
@@ -42,6 +44,10 @@ class ModelSessions:
         with target._state.writing:
             step = max(moved.step, target._state.snapshot.step)
             target._state.commit(moved.values, step, seed)
+
+    def writing(self, session: Session) -> Any:
+        """Return the lock of runs that write to variables."""
+        return session._state.writing
 
     def discard(self, session: Session, variables: frozenset[Variable]) -> None:
         """Drop the contents of variables."""
