@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -287,6 +287,11 @@ class Graph(Answering):
         """Return whether this is built to do the same as another graph, and in its place."""
         del other
         return False
+
+    def takes_over(self, other: Graph) -> Callable[[Variable], Variable | None] | None:
+        """Return how to find what stands here for variables of another graph, if that can be."""
+        del other
+        return None
 
     def contents_of(self, tensor: Tensor) -> Array | None:
         """Return the contents of a variable that has some outside of sessions, read-only."""

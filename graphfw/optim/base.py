@@ -34,7 +34,7 @@ from graphfw.optim.mistakes import (
 )
 from graphfw.optim.parameters import ParameterGroup, gradients_of, grouped, trained_by
 from graphfw.optim.schedules import Schedule
-from graphfw.optim.slots import Initial, OptimizerSlots, checked_slots
+from graphfw.optim.slots import Initial, OptimizerSlots, checked_slots, state_in
 from graphfw.utils.collecting import without_collection
 
 Rate: TypeAlias = float | Tensor | Schedule
@@ -218,10 +218,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     def _open(self, what: str) -> OptimizerSlots:
         graph = open_graph("a training step")
-        if not self._states or graph.succeeds(self._states[0].graph):
-            name = self.name or type(self).__name__.lower()
-            self._states[:] = [OptimizerSlots(graph, name)]
-        state = self._states[0]
+        name = self.name or type(self).__name__.lower()
+        now = self._states[0] if self._states else None
+        state = state_in(graph, now, lambda: OptimizerSlots(graph, name))
+        self._states[:] = [state]
         if state.graph is not graph:
             raise GraphError(
                 f"{what}: this {type(self).__name__} belongs to another graph",

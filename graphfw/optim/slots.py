@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
-from typing import Any, Generic, TypeAlias, TypeVar
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from graphfw.errors import GraphError, a_type
 from graphfw.ir import ambient
@@ -31,6 +32,21 @@ class OptimizerState(abc.ABC):
     @abc.abstractmethod
     def variables(self) -> list[Variable]:
         """All of them."""
+
+    def taken_over(self, graph: Graph) -> Self | None:
+        """Return the state for another function's graph, where it is of the same session.
+
+        Returns:
+            The state; None where the graph can't have it, or makes it anew under the same names.
+        """
+        if graph.succeeds(self.graph) and self.variables[0].graph is self.graph:
+            return None
+        twin = graph.takes_over(self.graph)
+        if twin is None or twin(self.variables[0]) is None:
+            return None
+        taken = copy.copy(self)
+        vars(taken).update(_replaced(vars(self), twin), graph=graph)
+        return taken
 
     def _variable(self, name: str, value: float, shape: Any, dtype: DType) -> Variable:
         made = Variable(Filled(value), shape=shape, dtype=dtype, trainable=False)
@@ -59,8 +75,7 @@ class Stateful(abc.ABC, Generic[State]):
     def _open(self) -> State:
         this = type(self).__name__
         graph = open_graph(f"the state of {this}")
-        if self._state is None or graph.succeeds(self._state.graph):
-            self._state = self._made(graph)
+        self._state = state_in(graph, self._state, lambda: self._made(graph))
         if self._state.graph is not graph:
             raise GraphError(
                 f"this {this} belongs to another graph",
@@ -78,6 +93,12 @@ class OptimizerSlots(OptimizerState):
         self.slots: dict[Variable, dict[str, Variable]] = {}
         self.step = self._variable("step", 0, (), int64)
         self._next_steps: dict[Graph, Tensor] = {}
+
+    def taken_over(self, graph: Graph) -> Self | None:
+        taken = super().taken_over(graph)
+        if taken is not None:
+            taken._next_steps = {}
+        return taken
 
     @property
     def variables(self) -> list[Variable]:
@@ -113,6 +134,32 @@ class OptimizerSlots(OptimizerState):
     def _name_after(self, slot: Variable, kind: str, variable: Variable) -> None:
         # By a function: a variable may get its name when its layer becomes part of another.
         slot.rename(lambda: f"{self.name}.{kind}.{variable.name}")
+
+
+def _replaced(value: Any, twin: Callable[[Variable], Variable | None]) -> Any:
+    """Return variables, and those in dicts, replaced by others; where one is None, without it."""
+    if isinstance(value, Variable):
+        return twin(value)
+    if not isinstance(value, dict):
+        return value
+    made = {_replaced(k, twin): _replaced(v, twin) for k, v in value.items()}
+    lost = [k for k, v in value.items() if isinstance(v, Variable) and twin(v) is None]
+    return made if not lost else {}
+
+
+def state_in(graph: Graph, state: State | None, make: Callable[[], State]) -> State:
+    """Return an optimiser's state in a graph: the one that it has, or new state.
+
+    Where it has state in a graph that this is not, and can't take it from, that is returned.
+    """
+    if state is None:
+        return make()
+    if state.graph is graph:
+        return state
+    taken = state.taken_over(graph)
+    if taken is not None:
+        return taken
+    return make() if graph.succeeds(state.graph) else state
 
 
 def checked_slots(optimizer: str, slots: Any) -> Mapping[str, Initial]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 from graphfw.errors import GraphError
@@ -89,6 +90,28 @@ class FunctionGraph(Graph):
         self._listed.update(new)
         self.variables += new
         return True
+
+    def takes_over(self, other: Graph) -> Callable[[Variable], Variable | None] | None:
+        """Return how to find what stands here for the variables of another build.
+
+        If another function has made them, as its optimiser's state, in the session that both use,
+        they stay for as long as the session from now on: either function may live longer.
+        """
+        if not isinstance(other, FunctionGraph):
+            return None
+
+        def twin(variable: Variable) -> Variable | None:
+            is_lost = variable.graph is other  # in a build that failed
+            return other.twins.get(variable, None if is_lost else variable)
+
+        if other._owner is self._owner:
+            return twin
+        if isinstance(self._main, ModelGraph) and isinstance(other._main, ModelGraph):
+            self._main = joined(self._main, other._main)
+        elif self._main is not other._main:
+            return None
+        other._made.references.clear()
+        return twin
 
     def succeeds(self, other: Graph) -> bool:
         if not isinstance(other, FunctionGraph) or other is self:

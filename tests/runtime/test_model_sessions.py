@@ -252,3 +252,69 @@ def test_draws_differ_between_models(data):
     a, b = gf.nn.Dropout(0.5), gf.nn.Dropout(0.5)
     assert not np.array_equal(a(x), a(x))
     assert not np.array_equal(a(x), b(x))
+
+
+@pytest.mark.parametrize(
+    "make", [gf.optim.Adam, lambda lr: gf.optim.MultiSteps(gf.optim.Adam(lr), 2)]
+)
+def test_two_functions_have_one_optimiser(data, make):
+    x, y = data
+    model, alone = gf.nn.Linear(3, 1), gf.nn.Linear(3, 1)
+    alone.load_state_dict(model.state_dict())
+    optimizer, other = make(0.05), make(0.05)
+    first, second = trained(model, optimizer), trained(model, optimizer)
+    step = trained(alone, other)
+    for count in (3, 2, 1):
+        for one in (first, second):
+            for _ in range(count):
+                np.testing.assert_array_equal(one(x, y), step(x, y))
+    del first
+    gc.collect()
+    for _ in range(3):
+        # Other sizes, for which it is built anew.
+        np.testing.assert_array_equal(second(x[:1], y[:1]), step(x[:1], y[:1]))
+    np.testing.assert_array_equal(model.weight.numpy(), alone.weight.numpy())
+    assert sum(name.endswith("adam.step") for name in model.session.state_dict()) == 1
+
+
+def test_averages_in_another_function(data):
+    model = gf.nn.Linear(3, 1)
+    optimizer = gf.optim.EMA(gf.optim.SGD(0.1), decay=0.5)
+    step = trained(model, optimizer)
+    mean = None
+    for _ in range(4):
+        step(*data)
+        now = model.weight.numpy()
+        mean = now if mean is None else mean + (now - mean) * np.float32(0.5)
+    bias = model.bias.numpy()
+
+    @gf.function
+    def averaged(x: gf.Tensor) -> gf.Tensor:
+        return optimizer.averaged(model(x) - model.bias)
+
+    np.testing.assert_allclose(averaged(data[0]), data[0] @ mean, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(model.bias.numpy(), bias)
+
+
+def test_a_failed_build_loses_no_state(data):
+    x, y = data
+    model, alone = gf.nn.Linear(3, 1), gf.nn.Linear(3, 1)
+    alone.load_state_dict(model.state_dict())
+    optimizer = gf.optim.Adam(0.05)
+    first, step = trained(model, optimizer), trained(alone, gf.optim.Adam(0.05))
+    first(x, y), step(x, y)
+    fails = [True]
+
+    @gf.function
+    def second(x: gf.Tensor, y: gf.Tensor) -> gf.Tensor:
+        loss = gf.mean((model(x) - y) ** 2)
+        optimizer.minimize(loss)
+        if fails:
+            raise RuntimeError
+        return loss
+
+    with pytest.raises(RuntimeError):
+        second(x, y)
+    fails.clear()
+    for one in (second, first, second):
+        np.testing.assert_array_equal(one(x, y), step(x, y))
