@@ -453,6 +453,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         plan = session.compile(
             [*fetches, *copies.happening()], [copies.tensor(t) for t in build.feeds]
         )
+        plan.feed_names = tuple([t.name for t in build.feeds])  # builds after the first lose them
         slots: list[int | None] = []
         for leaf in build.results:
             slots.append(len(slots) - slots.count(None) if isinstance(leaf, Tensor) else None)
