@@ -137,6 +137,8 @@ def main() -> None:
     alphabet = Alphabet(text)
     codes = alphabet.encode(text)
     kept = len(codes) * 9 // 10
+    if len(codes) - kept <= options.length:
+        parser.error("the text is too short for such a --length")
     print(f"{len(text):,} characters, {len(alphabet.letters)} different ones")
     gf.set_seed(options.seed)
     writer = Writer(len(alphabet.letters), options.width, options.steps)

@@ -437,7 +437,12 @@ class Function(TypedFunction[P, ResultT_co], Answering):
                 )
                 for name, array, own in zip(call.names, call.arrays, call.dims, strict=True)
             ]
-            returned = call.applied(self.fn, feeds)
+            try:
+                returned = call.applied(self.fn, feeds)
+            except (TypeError, AttributeError) as error:
+                for name in call.lists_of_numbers():
+                    error.add_note(f'"{name}" is a list, a structure: pass np.asarray({name})')
+                raise
             results = flat_results(returned, self._name)
         return TracedFunction(graph, fixed, feeds, returned, results)
 
