@@ -47,6 +47,73 @@ def test_tabular(tmp_path):
     assert "588 steps on 150,000 rows" in run("tabular.py", "--rows", "150000", folder=tmp_path)
 
 
+def test_char_language_model_goes_on(tmp_path):
+    """A tiny one, on a text of one's own."""
+    (tmp_path / "text.md").write_text("Describe first, run later. " * 200, "utf-8")
+    arguments = ["--text", "text.md", "--length", "16", "--width", "16", "--prompt", "run"]
+    said = run("char_language_model.py", *arguments, "--steps", "2", folder=tmp_path)
+    assert "5,400 characters, 16 different ones" in said
+    assert said.count("--- temperature") == 2
+    said = run("char_language_model.py", *arguments, "--steps", "3", "--resume", folder=tmp_path)
+    assert "goes on after step 2" in said
+    assert "step     3  training" in said
+
+
+@pytest.mark.slow
+def test_char_language_model(tmp_path):
+    """It predicts text that it has not seen better than a count of letters, which needs 4.9."""
+    said = run("char_language_model.py", "--steps", "400", folder=tmp_path)
+    assert float(said.splitlines()[-1].removesuffix(" bits per character")) < 2.8
+
+
+def test_translate_makes_its_sentences():
+    spec = importlib.util.spec_from_file_location("translate", EXAMPLES / "translate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    for number, english, french in [
+        (0, "zero", "zéro"),
+        (71, "seventy-one", "soixante et onze"),
+        (80, "eighty", "quatre-vingts"),
+        (91, "ninety-one", "quatre-vingt-onze"),
+        (1000, "one thousand", "mille"),
+        (80_200, "eighty thousand two hundred", "quatre-vingt mille deux cents"),
+        (200_101, "two hundred thousand one hundred and one", "deux cent mille cent un"),
+    ]:
+        assert (made.english(number), made.french(number)) == (english, french)
+
+
+def test_translate_runs(tmp_path):
+    assert "of 50 new numbers" in run("translate.py", "--quick", folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_translate(tmp_path):
+    """It fails by itself where it learns too little."""
+    assert "step  1000 of 1000" in run("translate.py", folder=tmp_path)
+
+
+def test_lora_runs(tmp_path):
+    pytest.importorskip("tokenizers")
+    said = run("lora.py", "--quick", "--out", "out", folder=tmp_path)
+    assert "trained 9,216 parameters for the second task; the model has 102,656" in said
+
+
+@pytest.mark.slow
+def test_lora(tmp_path):
+    """It fails by itself where it learns too little; transformers reads what it merges."""
+    pytest.importorskip("tokenizers")
+    run("lora.py", "--out", "out", folder=tmp_path)
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "merged")
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tmp_path / "out" / "merged" / "tokenizer.json")
+    )
+    made = model.generate(**words("planet>", return_tensors="pt"), max_new_tokens=6)
+    assert words.decode(made[0]).replace(" ", "") == "planet>ufobmq"
+
+
 @pytest.mark.slow
 def test_ocr(tmp_path):
     """All lines of the page that it draws, turned ones and the one on its head too."""

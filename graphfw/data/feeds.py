@@ -17,6 +17,7 @@ from graphfw.hints.calls import explained
 from graphfw.ir.tensor import Tensor
 from graphfw.loc import capture
 from graphfw.runtime import feeding
+from graphfw.runtime.functions import Function
 from graphfw.runtime.plan import Plan
 
 Feed: TypeAlias = dict[Tensor, Any]
@@ -42,7 +43,8 @@ def feeds(
             feeds, or arrays where there is one feed. `gf.data.batches`, a dataset of grain, a
             `DataLoader` of PyTorch, a list, or any iterable. Names that the plan does not feed are
             left out.
-        plan: Where they are fed: `session.compile(fetches, feeds=[…])`.
+        plan: Where they are fed: `session.compile(fetches, feeds=[…])`, or `function.plan(…)` of a
+            `gf.function`.
         ahead: How many batches may be ready before they are asked for; 0 for no thread.
         workers: How many processes make batches, where the dataset has them by number; needs the
             package grain. The batches and the position are the same with any number.
@@ -64,10 +66,10 @@ def feeds(
     [4.0, 4.0, 2.0]
     """
     if not isinstance(plan, Plan):
-        raise ArgumentError(
-            f"feeds: the plan is {a_type(plan)}",
-            fix="pass plan = session.compile(fetches, feeds=[x, y])",
-        )
+        fix = "pass plan = session.compile(fetches, feeds=[x, y])"
+        if isinstance(plan, Function):
+            fix = "pass the plan of a call with a batch: function.plan(x, y)"
+        raise ArgumentError(f"feeds: the plan is {a_type(plan)}", fix=fix)
     if not plan.program.feeds:
         raise ArgumentError(
             "feeds: the plan has no feeds", fix="compile it with feeds=[…], the placeholders"
@@ -171,7 +173,8 @@ class _Maker:
         """Return the arrays of a batch in the order of the plan's feeds."""
         placeholders = self._plan.program.feeds
         if isinstance(batch, Mapping):
-            return [_column(batch, placeholder) for placeholder in placeholders]
+            named = zip(placeholders, self._plan.feed_names, strict=True)
+            return [_column(batch, placeholder, name) for placeholder, name in named]
         if not isinstance(batch, tuple | list):
             if len(placeholders) > 1:
                 raise FeedError(
@@ -198,13 +201,14 @@ def _located(error: BaseException) -> BaseException:
     return error
 
 
-def _column(batch: Mapping[Any, Any], placeholder: Tensor) -> Any:
-    for key in (placeholder, placeholder.name):
+def _column(batch: Mapping[Any, Any], placeholder: Tensor, name: str) -> Any:
+    for key in (placeholder, name):
         if key in batch:
             return batch[key]
     there = ", ".join([repr(key) for key in batch]) or "none"
+    label = f'"{name}"' if name else feeding.label(placeholder)
     raise FeedError(
-        f"it has nothing for {feeding.label(placeholder)}; its names are {there}",
+        f"it has nothing for {label}; its names are {there}",
         fix="rename a column of the data, or the placeholder: gf.placeholder(…, name=…)",
     )
 

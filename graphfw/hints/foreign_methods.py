@@ -152,6 +152,10 @@ write model.state_dict(session), and model.load_state_dict(session, state)
     get_weights set_weights get_state_tree set_state_tree
 write gf.onnx.save
     export
+write gf.nn.generate(model, tokens, max_new_tokens)
+    generate
+write model.save_pytorch(session, path, names=model.names)
+    save_pretrained
 write model.parameters()
     trainable_weights trainable_variables
 write model.variables()
@@ -180,7 +184,7 @@ write dict(model.named_modules())[path], or dict(model.named_parameters())[path]
 write model.children()
     layers
 write sum(v.size for v in model.parameters()), or print(model)
-    count_params
+    count_params num_parameters
 add losses up: loss = gf.nn.cross_entropy(logits, y) + 0.01 * penalty
     add_loss losses compute_loss stateless_compute_loss
 fetch what is to be known: session.run([loss, accuracy, train], feeds)

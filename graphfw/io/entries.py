@@ -47,6 +47,7 @@ def check_entries(
     ignore_extra: bool = False,
     renaming: str = "rename the entries",
     fitting: str = "",
+    lacking: str = "",
 ) -> Mismatch:
     """Compare names, shapes and dtypes; say everything that differs in one error.
 
@@ -58,6 +59,7 @@ def check_entries(
         ignore_extra: Whether extra entries are none, even if strict.
         renaming: How to rename entries, for the fix.
         fitting: How to make entries of a wrong shape or dtype fit, for the fix, if it is known.
+        lacking: What may make what only the extra entries have, for the fix, if it is known.
 
     Returns:
         What differs and is no error: the missing and the extra names, as far as they may be.
@@ -78,7 +80,7 @@ def check_entries(
     )
     refused = mismatch.missing or (mismatch.extra and not ignore_extra)
     if mismatch.mismatched or (strict and refused):
-        raise _mismatch_error(mismatch, expected, found, source, renaming, fitting)
+        raise _mismatch_error(mismatch, expected, found, source, renaming, fitting, lacking)
     return mismatch
 
 
@@ -89,6 +91,7 @@ def _mismatch_error(
     source: str,
     renaming: str,
     fitting: str,
+    lacking: str,
 ) -> CheckpointError:
     counts = {
         "missing": len(mismatch.missing),
@@ -114,6 +117,7 @@ def _mismatch_error(
         )
     elif not mismatch.missing:
         fix = "pass ignore_extra=True to leave out what the graph does not have"
+        fix = f"{lacking}; or {fix}" if lacking else fix
     else:
         fix = f"{renaming}, or pass strict=False to keep what is missing and ignore the rest"
     return CheckpointError("\n".join(lines), fix=fix)

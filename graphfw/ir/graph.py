@@ -81,6 +81,8 @@ class Graph(Answering):
         "describe inside `with graph:`; outside, get values with session.run and use NumPy"
     )
     """The fix where a tensor of it is used outside of any graph."""
+    lacking = ""
+    """The advice where a checkpoint has variables that it lacks; empty where there is none."""
     modes: TrainingModes | None = None
     """The record of the modules that are called, in a graph that a function is built into."""
 

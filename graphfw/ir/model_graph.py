@@ -150,6 +150,10 @@ class ModelGraph(Graph):
     )
 
     from_outside = "write the computation as a function with @gf.function above it"
+    lacking = (
+        "a function makes its variables, and its optimisers', in its first call: before loading, "
+        "call it, or function.plan(…) with the same arguments"
+    )
 
     def __init__(self, name: str = "", executor: Any = None, seed: int | None = None) -> None:
         super().__init__(name)

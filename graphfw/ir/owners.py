@@ -23,4 +23,5 @@ def owners(owner: Graph, meant: Graph, what: str = "open is") -> str:
         meant: Where it is used.
         what: What the other graph is, as in "the session's is".
     """
-    return f"it belongs to {named(owner)}; {what} {named(meant)}"
+    other = "none is open" if meant.is_ambient else f"{what} {named(meant)}"
+    return f"it belongs to {named(owner)}; {other}"

@@ -159,7 +159,8 @@ def _checked(what: str, names: Any) -> Mapping[str, str | None]:
     if not isinstance(names, Mapping):
         raise ArgumentError(
             f"{what}: names is {a_type(names)}",
-            fix='pass a dict, as in names={"encoder.layer.{i}": "layers.{i}"}, or a function',
+            fix='pass a dict, as in names={"encoder.layer.{i}": "layers.{i}"}, a table of '
+            "gf.io.names_of, or a function",
         )
     for begin, target in names.items():
         if not isinstance(begin, str) or not isinstance(target, str | None):

@@ -42,7 +42,10 @@ def load_pytorch(
     own = states.untied(what, module, states.from_torch(module, theirs))
     for name in variables.keys() & own.keys():
         own[name] = _widened(own[name], variables[name])
-    renaming = _renaming(variables.keys() - own.keys(), own.keys() - variables.keys())
+    if names is None and isinstance(getattr(module, "names", None), io.NameTable):
+        renaming = "pass names=model.names, the model's own table"
+    else:
+        renaming = _renaming(variables.keys() - own.keys(), own.keys() - variables.keys())
     fitting = _fitting(variables, own)
     return _assign(session, variables, own, location, strict, ignore_extra, renaming, fitting)
 

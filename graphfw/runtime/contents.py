@@ -268,7 +268,9 @@ class LoadedContents(NamedTuple):
     seed: int | None
 
 
-def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading) -> LoadedContents:
+def loaded(
+    state: Mapping[str, Any], variables: Sequence[Variable], how: Loading, lacking: str = ""
+) -> LoadedContents:
     """Return the contents that a state holds for variables, by their names.
 
     Raises:
@@ -311,6 +313,7 @@ def loaded(state: Mapping[str, Any], variables: Sequence[Variable], how: Loading
         source=source,
         strict=how.strict,
         ignore_extra=how.ignore_extra,
+        lacking=lacking,
     )
     found = {named[n]: array for n, array in arrays.items() if n in named}
     if how.format is None:

@@ -42,6 +42,11 @@ class FunctionCall(NamedTuple):
         """Return the sizes of some numbers."""
         return tuple([self.sizes[number] for number in numbers])
 
+    def lists_of_numbers(self) -> list[str]:
+        """Return the names of the arguments that are lists where arrays may have been meant."""
+        arguments = self.bound.arguments.items()
+        return [name for name, value in arguments if isinstance(value, list) and _is_numbers(value)]
+
     def applied(self, fn: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
         """Call a function with tensors in the place of the arrays."""
         rest = iter(tensors)
@@ -51,6 +56,13 @@ class FunctionCall(NamedTuple):
         for name, value in arguments.items():
             bound.arguments[name] = packer(value)(values)
         return fn(*bound.args, **bound.kwargs)
+
+
+def _is_numbers(value: object) -> bool:
+    """Return whether something is a number or a list of such, however nested."""
+    if isinstance(value, list):
+        return all(map(_is_numbers, value))
+    return isinstance(value, int | float | complex)
 
 
 class TracedFunction(NamedTuple):

@@ -437,7 +437,12 @@ class Function(TypedFunction[P, ResultT_co], Answering):
                 )
                 for name, array, own in zip(call.names, call.arrays, call.dims, strict=True)
             ]
-            returned = call.applied(self.fn, feeds)
+            try:
+                returned = call.applied(self.fn, feeds)
+            except (TypeError, AttributeError) as error:
+                for name in call.lists_of_numbers():
+                    error.add_note(f'"{name}" is a list, a structure: pass np.asarray({name})')
+                raise
             results = flat_results(returned, self._name)
         return TracedFunction(graph, fixed, feeds, returned, results)
 
@@ -453,6 +458,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         plan = session.compile(
             [*fetches, *copies.happening()], [copies.tensor(t) for t in build.feeds]
         )
+        plan.feed_names = tuple([t.name for t in build.feeds])  # builds after the first lose them
         slots: list[int | None] = []
         for leaf in build.results:
             slots.append(len(slots) - slots.count(None) if isinstance(leaf, Tensor) else None)

@@ -81,6 +81,8 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
 
     Attributes:
         program: What the executor runs.
+        feed_names: The names of the feeds: those of their placeholders, or of the arguments of a
+            `gf.function`. Feeds without a name have "".
     """
 
     _answers_as = "Plan"
@@ -97,6 +99,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         pack: Callable[[Iterator[Any]], Any],
     ) -> None:
         self.program = program
+        self.feed_names = tuple([t.name for t in program.feeds])
         self._runs = runs
         self._executor = executor
         self._unsettled = runs.state.unsettled
@@ -134,7 +137,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
             names = ", ".join([f"{name}=" for name in unknown])
             raise CallError(
                 f"a plan takes values by position, and is given {names}",
-                fix=f"give, in this order: {_names(self.program.feeds)}",
+                fix=f"give, in this order: {self._order()}",
             )
         fed, sizes = self._fed(arrays)
         if timeout is None and self._timeout is None:
@@ -181,7 +184,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         if len(arrays) != len(self._taken):
             raise FeedError(
                 f"this plan takes {counted(len(self._taken), 'value')} and got {len(arrays)}",
-                fix=f"give, in this order: {_names(self.program.feeds)}",
+                fix=f"give, in this order: {self._order()}",
             )
         fed = list(arrays)
         found = []
@@ -191,7 +194,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
                 if isinstance(array, Mapping) and self._are_feeds(array):
                     raise FeedError(
                         "a plan takes values by position, and is given a dict",
-                        fix=f"give, in this order: {_names(self.program.feeds)}",
+                        fix=f"give, in this order: {self._order()}",
                     )
                 array = fed[number] = self._executor.feed(self.program.feeds[number], array)
             found.append(array.shape)
@@ -205,8 +208,11 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
 
     def _are_feeds(self, feeds: Mapping[Any, Any]) -> bool:
         """Return whether a dict has placeholders, or their names, for keys, as `run` takes them."""
-        names = {t.name for t in self.program.feeds}
-        return any(isinstance(key, Tensor) or key in names for key in feeds)
+        return any(isinstance(key, Tensor) or key in self.feed_names for key in feeds)
+
+    def _order(self) -> str:
+        named = zip(self.feed_names, self.program.feeds, strict=True)
+        return ", ".join([name or str(tensor.type) for name, tensor in named]) or "nothing"
 
     def _packed(self, fetched: Sequence[Any]) -> Any:
         return self._pack(iter([None if s is None else fetched[s] for s in self._slots]))
@@ -412,7 +418,7 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
         program = self.program
         values = len(self._slots) - self._slots.count(None)
         return (
-            f"<Plan of {counted(len(program.graph.nodes), 'node')}: {_names(program.feeds)} -> "
+            f"<Plan of {counted(len(program.graph.nodes), 'node')}: {self._order()} -> "
             f"{counted(values, 'value')}, {counted(len(program.updated), 'update')}>"
         )
 
@@ -420,7 +426,3 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
 def _static(size: DimLike) -> int:
     assert isinstance(size, int)  # variables have static shapes
     return size
-
-
-def _names(tensors: Sequence[Tensor]) -> str:
-    return ", ".join(t.name or str(t.type) for t in tensors) or "nothing"

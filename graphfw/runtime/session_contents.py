@@ -201,7 +201,7 @@ class SessionContents:
         self.graph.check_names()
         if not self.executor.holds_values:
             self.executor.to_host(None)
-        found = contents.loaded(state, self.graph.variables, how)
+        found = contents.loaded(state, self.graph.variables, how, self.graph.lacking)
         values = {v: put(self.executor.to_kept(array)) for v, array in found.arrays.items()}
         with self._state.writing:
             self._state.commit(values, found.step, found.seed)

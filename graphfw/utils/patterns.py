@@ -8,6 +8,9 @@ from fnmatch import fnmatchcase
 
 from graphfw.errors import ArgumentError, GraphfwError, did_you_mean
 
+_SHOWN = 12
+"""The number of ends of names that a fix lists at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class NameChoice:
@@ -92,7 +95,11 @@ def _near(pattern: str, names: Collection[str]) -> str:
     if any(_fits(f"*.{pattern}", name) for name in scopes):
         return f'write "*.{pattern}", which fits it in every scope'
     near = did_you_mean(pattern, sorted(scopes))
-    return near or 'give a name, a scope, or a name with *, as in "encoder.*.weight"'
+    if near:
+        return near
+    ends = sorted({name.rpartition(".")[2] for name in names})
+    shown = ", ".join(ends[:_SHOWN]) + (", …" if len(ends) > _SHOWN else "")
+    return f"give a name, a scope, or a name with *; names end in {shown or 'nothing'}"
 
 
 def _with_scopes(names: Collection[str]) -> set[str]:

@@ -151,6 +151,8 @@ class TestWhatIsRefused:
     def test_what_is_no_plan(self, plan):
         with pytest.raises(gf.ArgumentError, match=r"pass plan = session.compile"):
             gf.data.feeds([], None)
+        with pytest.raises(gf.ArgumentError, match=r"pass the plan of a call .*\.plan\(x, y\)"):
+            gf.data.feeds([], gf.function(lambda x: x))
         with gf.Graph() as g:
             y = gf.ones(3)
         with gf.Session(g) as session, pytest.raises(gf.ArgumentError, match="has no feeds"):
@@ -160,6 +162,34 @@ class TestWhatIsRefused:
                 gf.data.feeds([], plan, ahead=bad)
         with pytest.raises(gf.ArgumentError, match="make batches by number"):
             gf.data.feeds(iter([]), plan, workers=2)
+
+
+def test_arguments_of_a_function_are_names():
+    """Also where another function of the model has the same names, and for other builds."""
+    net, optimizer = gf.nn.Linear(3, 1), gf.optim.SGD(0.1)
+
+    @gf.function
+    def train(x, y):
+        loss = gf.mean((net(x) - y) ** 2)
+        optimizer.minimize(loss)
+        return loss
+
+    @gf.function
+    def evaluate(x, y):
+        return gf.mean((net(x) - y) ** 2)
+
+    x = np.ones((6, 3), np.float32)
+    data = gf.data.batches({"y": x[:, :1], "x": x}, 4)
+    for function in (train, evaluate, train):
+        plan = function.plan(x[:4], x[:4, :1])
+        assert plan.feed_names == ("x", "y")
+        assert ": x, y -> " in repr(plan)
+        with gf.data.feeds(data, plan) as feeds:
+            losses = [function(*feed.values()) for feed in feeds]
+        assert len(losses) == 2
+        assert np.isfinite(losses).all()
+        with pytest.raises(gf.FeedError, match="has nothing for \"y\"; its names are 'x'"):
+            gf.data.feeds(gf.data.batches({"x": x}, 4), plan)
 
 
 class TestGoingOn:

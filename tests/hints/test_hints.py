@@ -214,6 +214,9 @@ def test_layers_have_signatures(name):
 ATTRIBUTES = [
     (lambda: model.to("cuda"), "the session chooses the machine: gf.Session(g, executor=…)"),
     (lambda: model.zero_grad(), "leave it out: gradients are made in the graph"),
+    (lambda: model.generate(x), "write gf.nn.generate(model, tokens, max_new_tokens)"),
+    (lambda: model.save_pretrained("x"), "write model.save_pytorch(session, path, names="),
+    (lambda: model.num_parameters(), "write sum(v.size for v in model.parameters())"),
     (lambda: model.fit(x), "write session.run([loss, train], feeds) for each batch"),
     (lambda: model.paramters(), 'did you mean "parameters"?'),
     (lambda: session.fit(x), "write session.run([loss, train], feeds) for each batch"),

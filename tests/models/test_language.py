@@ -34,6 +34,12 @@ def test_weights_that_are_missing_or_of_other_sizes(kind, tmp_path):
     ):
         with pytest.raises(gf.CheckpointError, match=summary):
             model.load_pytorch(session, state, names=model.names)
+    with pytest.raises(gf.CheckpointError, match="missing") as caught:
+        model.load_pytorch(session, file)
+    assert caught.value.fix.startswith("pass names=model.names, ")
+    with pytest.raises(gf.ArgumentError, match="names is a str") as wrong:
+        model.load_pytorch(session, file, names=f"transformers.{kind}")
+    assert "a table of gf.io.names_of" in wrong.value.fix
     assert model.load_pytorch(session, whole, names=model.names) == gf.io.Mismatch()
     for name, array in model.state_dict(session).items():
         np.testing.assert_array_equal(array, before[name])

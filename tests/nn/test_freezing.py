@@ -174,7 +174,11 @@ def test_patterns_that_fit_nothing_change_nothing(model):
         for args, summary, fix in (
             (("encodr",), 'only="encodr" fits no variable of Model', 'did you mean "encoder"?'),
             ((["head", "bias"],), 'only="bias" fits no variable', 'write "*.bias", which fits'),
-            ((None, "xyz"), 'ignore="xyz" fits no variable', "give a name, a scope, or"),
+            (
+                (None, "xyz"),
+                'ignore="xyz" fits no variable',
+                "give a name, a scope, or a name with *; names end in bias, ",
+            ),
         ):
             with pytest.raises(gf.ArgumentError) as caught:
                 method(*args)

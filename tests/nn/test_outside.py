@@ -190,6 +190,37 @@ def test_files(x, tmp_path):
         Net(7).load(tmp_path / "net.safetensors")
 
 
+def test_a_function_goes_on_from_a_file_when_it_was_built(x, tmp_path):
+    """Before it, a part of the variables is missing; the error says what makes them."""
+
+    def made():
+        net, optimizer = gf.nn.Linear(4, 1), gf.optim.Adam(1e-2)
+
+        @gf.function
+        def train(x):
+            loss = gf.mean(net(x) ** 2)
+            optimizer.minimize(loss)
+            return loss
+
+        return net, train
+
+    path = tmp_path / "run.safetensors"
+    first_net, first = made()
+    first(x)
+    first.session.save(path)
+    net, train = made()
+    for session in (train.session, net.session):
+        before = session.state_dict()
+        with pytest.raises(gf.CheckpointError, match="extra") as caught:
+            session.restore(path)
+        assert "call it, or function.plan(…)" in caught.value.fix
+        assert session.state_dict().keys() == before.keys()
+    train.plan(x)
+    train.session.restore(path)
+    np.testing.assert_array_equal(train(x), first(x))
+    np.testing.assert_array_equal(net.weight.numpy(), first_net.weight.numpy())
+
+
 def test_a_session_can_be_passed(tmp_path):
     net = Net()
     net.save(net.session, tmp_path / "net.safetensors")

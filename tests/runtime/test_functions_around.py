@@ -53,3 +53,25 @@ def test_a_function_means_what_its_sessions_graph_means():
     x = np.float32([-6.5])
     assert gf.function(session=session)(gf.gelu)(x) == 0
     assert gf.function(gf.gelu)(x) < 0
+
+
+def test_lists_in_the_place_of_arrays_are_explained():
+    """A list is a structure, so the function gets it as it is; the error of that is Python's."""
+
+    @gf.function
+    def rest(x, n, others):
+        return x[:, n:]
+
+    @gf.function
+    def added(x):
+        return x.shape
+
+    with pytest.raises(TypeError, match="list indices") as caught:
+        rest([[1, 2], [3, 4]], 1, [np.ones(2)])
+    assert caught.value.__notes__ == ['"x" is a list, a structure: pass np.asarray(x)']
+    with pytest.raises(AttributeError) as missing:
+        added([1.0])
+    assert missing.value.__notes__ == caught.value.__notes__
+    with pytest.raises(TypeError) as other:
+        rest(np.ones((2, 2)), {}, [])
+    assert not hasattr(other.value, "__notes__") or '"x"' not in str(other.value.__notes__)

@@ -85,6 +85,7 @@ CLASSES = {
     "torch.nn.Module": "Module",
     "keras.Model": "Module",
     "keras.layers.Dropout": "Module",
+    "transformers.PreTrainedModel": "Module",
     "torch.optim.Optimizer": "Optimizer",
     "torch.distributions.Distribution": "Distribution",
     "tensorflow_probability.distributions.Distribution": "Distribution",
@@ -105,6 +106,7 @@ LISTED = {
     "keras.callbacks": "CSVLogger EarlyStopping ModelCheckpoint",
     "torch.utils.data": "DataLoader Dataset IterableDataset TensorDataset",
     "keras.layers.Dropout": "rate",  # an attribute of its objects, not of the class
+    "transformers.PreTrainedModel": "generate num_parameters save_pretrained",
     "tensorflow.Tensor": "consumers device dtype eval get_shape graph name op ref set_shape shape",
     "tensorflow.Variable": """
         assign assign_add assign_sub count_up_to eval from_proto gather_nd get_shape initial_value
