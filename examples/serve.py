@@ -312,8 +312,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if status == 503:
             self.send_header("Retry-After", "1")
-        if self.close_connection:
-            self.send_header("Connection", "close")
+        if self.close_connection or self.server.closing:
+            self.send_header("Connection", "close")  # sets `close_connection` too
         self.end_headers()
         self.wfile.write(body)
 
@@ -340,7 +340,7 @@ class Server(ThreadingHTTPServer):
         plan = self.session.compile(answers, feeds=[net.image])
         plan(np.zeros((rows, 64), np.float32))  # allocates what a run needs
         self._connections: set[socket.socket] = set()
-        self._closing = False
+        self.closing = False
         self._lock = threading.Lock()
         super().__init__(address, Handler)
         self.batcher = Batcher(plan, rows=rows, wait=wait)
@@ -362,7 +362,7 @@ class Server(ThreadingHTTPServer):
 
     def health(self) -> dict[str, Any]:
         return {
-            "status": "closing" if self._closing else "ok",
+            "status": "closing" if self.closing else "ok",
             "step": self.step,
             "calls": self.batcher.calls,
             "runs": self.batcher.runs,
@@ -371,18 +371,23 @@ class Server(ThreadingHTTPServer):
     def opened(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.add(connection)
-            if self._closing:
+            if self.closing:
                 connection.shutdown(socket.SHUT_RD)
 
     def forgotten(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.discard(connection)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error, but not that a client has gone before its answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     def finish(self) -> None:
         """Answer the requests that have arrived, and end."""
         self.shutdown()  # no new connections
         with self._lock:
-            self._closing = True
+            self.closing = True
             for connection in self._connections:  # no new requests in open ones
                 try:
                     connection.shutdown(socket.SHUT_RD)
