@@ -31,6 +31,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -42,8 +43,7 @@ import graphfw as gf
 
 Array = np.ndarray[Any, Any]
 NPY = "application/x-npy"
-BODY_LIMIT = 1 << 20
-"""The bytes that a request's body may have."""
+BODY_LIMIT = 1 << 20  # bytes
 
 
 class Network(NamedTuple):
@@ -310,8 +310,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", NPY if wants_npy else "application/json")
         self.send_header("Content-Length", str(len(body)))
-        if status == 503:
-            self.send_header("Retry-After", "1")
         if self.close_connection or self.server.closing:
             self.send_header("Connection", "close")  # sets `close_connection` too
         self.end_headers()
@@ -361,12 +359,8 @@ class Server(ThreadingHTTPServer):
             print(f"the weights stay as they are: {error}", file=sys.stderr, flush=True)
 
     def health(self) -> dict[str, Any]:
-        return {
-            "status": "closing" if self.closing else "ok",
-            "step": self.step,
-            "calls": self.batcher.calls,
-            "runs": self.batcher.runs,
-        }
+        status, made = "closing" if self.closing else "ok", self.batcher
+        return {"status": status, "step": self.step, "calls": made.calls, "runs": made.runs}
 
     def opened(self, connection: socket.socket) -> None:
         with self._lock:
@@ -389,10 +383,8 @@ class Server(ThreadingHTTPServer):
         with self._lock:
             self.closing = True
             for connection in self._connections:  # no new requests in open ones
-                try:
+                with suppress(OSError):  # the client has closed it
                     connection.shutdown(socket.SHUT_RD)
-                except OSError:  # the client has closed it
-                    continue
         self.server_close()  # waits for the threads of the connections
         self.batcher.close()
         self.session.close()
@@ -491,6 +483,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--requests", type=int, default=100, help="of each thread")
     options = parser.parse_args()
+    if options.rows < 1 or options.wait < 0:
+        parser.error("--rows is at least 1, and --wait at least 0")
+    if options.mode != "train" and not checkpoint(options.out).exists():
+        raise SystemExit(f"no model in {options.out}: run `serve.py train` first")
     if options.mode == "train":
         train(options.out, options.seed, options.epochs)
     elif options.mode == "serve":

@@ -204,6 +204,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the options that are drawn")
     parser.add_argument("--out", type=Path, default=Path("sweep-out"))
     options = parser.parse_args()
+    if min(options.trials, options.processes, options.steps) < 1:
+        parser.error("--trials, --processes and --steps are at least 1")
     options.out.mkdir(parents=True, exist_ok=True)
     asked = {"seed": options.seed, "steps": options.steps}
     record = options.out / "search.json"

@@ -197,6 +197,10 @@ def test_calls_that_are_waiting_are_finished_at_the_end(example):
 def test_serving_from_training_to_sigterm(tmp_path):
     """Train, compare under load, and end a server by a signal while it answers."""
     command = [sys.executable, str(FILE)]
+    done = subprocess.run(
+        [*command, "serve"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "no model in serve-out: run `serve.py train` first\n"
     for mode in (["train"], ["load", "--threads", "8", "--requests", "40"]):
         done = subprocess.run(
             [*command, *mode], cwd=tmp_path, capture_output=True, text=True, check=False
