@@ -15,7 +15,7 @@ answer may also be an array in NumPy's format (`application/x-npy`). `load` star
 batches and one without, asks each from many threads, and checks that every answer has the same bits
 as when it is asked by itself.
 
-Needs the extra `examples` (scikit-learn for the data). docs/serving.md explains it.
+Needs the extra `examples` (scikit-learn for the data). docs/serving.md explains the server.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ import graphfw as gf
 Array = np.ndarray[Any, Any]
 NPY = "application/x-npy"
 BODY_LIMIT = 1 << 20  # bytes
+WIDTH = 2048  # of the network
 
 
 class Network(NamedTuple):
@@ -59,8 +60,8 @@ def describe() -> Network:
     with gf.Graph("serve") as graph:
         image = gf.placeholder(("batch", 64), name="image")
         model = gf.nn.Sequential(
-            gf.nn.Linear(64, 1024), gf.nn.ReLU(), gf.nn.Dropout(0.2),
-            gf.nn.Linear(1024, 1024), gf.nn.ReLU(), gf.nn.Linear(1024, 10),
+            gf.nn.Linear(64, WIDTH), gf.nn.ReLU(), gf.nn.Dropout(0.2),
+            gf.nn.Linear(WIDTH, WIDTH), gf.nn.ReLU(), gf.nn.Linear(WIDTH, 10),
         )  # fmt: skip
     return Network(graph, image, model)
 
@@ -201,8 +202,7 @@ class Batcher:
             first = last
 
     def _run(self, arrays: list[Array]) -> dict[str, Array]:
-        missing = self.rows - len(arrays[0])
-        if self.padded and missing:  # with values that are known to be valid
+        if self.padded and (missing := self.rows - len(arrays[0])):  # with values that are valid
             arrays = [np.concatenate([a, np.repeat(a[:1], missing, axis=0)]) for a in arrays]
         found: dict[str, Array] = self.plan(*arrays)
         return found
@@ -450,12 +450,13 @@ def measure(port: int, threads: int, requests: int) -> tuple[float, Array]:
         return len(seconds) / (time.perf_counter() - start), seconds
 
 
-def load(out: Path, threads: int, requests: int, rows: int) -> None:
+def load(out: Path, threads: int, requests: int, rows: int, wait: float) -> None:
     """Compare a server that makes batches with one that does not."""
     print("batch  requests/s  median ms  95 % ms  99 % ms")
     for most in (rows, 1):
-        command = [sys.executable, __file__, "serve", "--port=0", "--out", str(out)]
-        process = subprocess.Popen([*command, f"--rows={most}"], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, __file__, "serve", "--port=0", f"--out={out}"]
+        command += [f"--wait={wait}", f"--rows={most}"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
             said = process.stdout.readline()
@@ -492,7 +493,7 @@ def main() -> None:
     elif options.mode == "serve":
         serve(options.out, options.port, options.rows, options.wait / 1000, options.limit)
     else:
-        load(options.out, options.threads, options.requests, options.rows)
+        load(options.out, options.threads, options.requests, options.rows, options.wait)
 
 
 if __name__ == "__main__":

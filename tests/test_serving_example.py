@@ -33,6 +33,7 @@ def example() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.WIDTH = 64  # which is described in less time
     return module
 
 
