@@ -3,9 +3,10 @@
     python examples/tabular.py [--rows 1000000] [--out tabular-out]
 
 The table is drawn at random: rides with an hour, a zone to begin and one to end in, a distance and
-a number of passengers, and whether the rider tipped. Rows are read by row groups, so memory does
-not grow with the table; `gf.data.parquet` shuffles them by a seed. The model looks zones up in a
-table of vectors and feeds all columns to a small network.
+a number of passengers, and whether the rider tipped. Rows are written and read by row groups, so
+memory does not grow with the table: with `--rows 1000000000` it is larger than most memories.
+`gf.data.parquet` shuffles rows by a seed. The model looks zones up in a table of vectors and feeds
+all columns to a small network.
 
 Needs the extra `data` (pyarrow). Takes some twenty seconds.
 """

@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -41,10 +43,44 @@ def test_convnet(tmp_path):
 
 
 @pytest.mark.slow
+def test_convnet_that_is_killed_goes_on_to_the_same_weights(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "convnet.py"), "--epochs", "6"]
+    subprocess.run([*command, "--out", "whole"], cwd=tmp_path, capture_output=True, check=False)
+    process = subprocess.Popen(
+        [*command, "--out", "killed"], cwd=tmp_path, stdout=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob("killed/step-*")) and time.monotonic() < end:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    last = "step-00000258.safetensors"
+    assert not (tmp_path / "killed" / last).exists()
+    command += ["--out", "killed", "--resume"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    whole, killed = (load_file(tmp_path / name / last) for name in ("whole", "killed"))
+    assert whole.keys() == killed.keys()
+    assert all(whole[name].tobytes() == killed[name].tobytes() for name in whole)
+
+
+@pytest.mark.slow
 def test_tabular(tmp_path):
-    """It fails by itself where it learns too little."""
+    """It fails by itself where it learns too little. Memory does not grow with the table."""
     pytest.importorskip("pyarrow")
+    pytest.importorskip("resource")  # not on Windows
     assert "588 steps on 150,000 rows" in run("tabular.py", "--rows", "150000", folder=tmp_path)
+    script = """
+import resource, runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    peaks = []
+    for rows in ("150000", "2400000"):  # of 40 bytes each, in memory
+        command = [sys.executable, "-c", script, str(EXAMPLES / "tabular.py"), "--rows", rows]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]) * (1 if sys.platform == "darwin" else 1024))
+    assert peaks[1] - peaks[0] < 2_250_000 * 40 / 2
 
 
 def test_char_language_model_goes_on(tmp_path):
