@@ -214,7 +214,7 @@ def test_layers_have_signatures(name):
 ATTRIBUTES = [
     (lambda: model.to("cuda"), "the session chooses the machine: gf.Session(g, executor=…)"),
     (lambda: model.zero_grad(), "leave it out: gradients are made in the graph"),
-    (lambda: model.fit(x), "write session.run([loss, train], feeds) for each batch"),
+    (lambda: model.fit(x), "write a loop of calls of a @gf.function"),
     (lambda: model.paramters(), 'did you mean "parameters"?'),
     (lambda: session.fit(x), "write session.run([loss, train], feeds) for each batch"),
     (lambda: session.predict(x), "write session.run(model(x, training=False), feeds)"),
@@ -232,7 +232,7 @@ ATTRIBUTES = [
     (lambda: plan.memory_analysis(), "write plan.memory()"),
     (lambda: plan.explian(), 'did you mean "explain"?'),
     (lambda: halved.lower(image), "write f.plan(*arrays)"),
-    (lambda: optimizer.step(), "write train = optimizer.minimize(loss), and session.run("),
+    (lambda: optimizer.step(), "write optimizer.minimize(loss) in a @gf.function"),
     (lambda: optimizer.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
     (lambda: x.view(3, -1), "x.reshape(3, -1)"),
@@ -419,7 +419,8 @@ MODULES = [
     (lambda: gf.random.random((3,)), "gf.random.uniform((3,))"),
     (
         lambda: gf.nn.utils.clip_grad_norm_,
-        "gradients are clipped by the optimiser: gf.optim.Adam(lr, clip_norm=…)",
+        "gradients are clipped by the optimiser, gf.optim.Adam(lr, clip_norm=…); "
+        "gf.nn.WeightNorm is a layer",
     ),
 ]
 
