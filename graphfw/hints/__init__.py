@@ -6,6 +6,6 @@ an object, a TypeError of a call) is replaced by one that prints the corrected l
 `names.py` answers for names that don't exist, `calls.py` for arguments that don't fit, and
 `written.py` reads the user's own line, so that the correction has the user's own expressions.
 `lookup.py` finds what graphfw calls a thing, or how it writes it (`expressions.py`), in tables that
-the first error loads: `tables.py` reads `foreign_names.py`, `foreign_calls.py`, `foreign_texts.py`
-and `foreign_methods.py`. The arguments' names are in `foreign_arguments.py`.
+the first error loads: `tables.py` reads `foreign_names.py`, `foreign_calls.py`, `foreign_texts.py`,
+`foreign_training.py` and `foreign_methods.py`. The arguments' names are in `foreign_arguments.py`.
 """

@@ -92,7 +92,7 @@ x itself holds the values; gf.argmax(x, axis=axis) or gf.argsort(x, axis=axis) s
     values indices
 write gf.where for elements, or gf.stack of slices; gf.unfold takes patches of images
     unfold
-read session[variable], and set session[variable] = array: the session holds the contents
+write variable.numpy(), and variable.assign(array); in a graph session[variable] has the contents
     value read_value sparse_read load
 what a variable begins with is an argument: gf.Variable(initial); sessions set it
     initializer initialized_value
@@ -122,7 +122,7 @@ PyTorch's is gf.tile(x, sizes), NumPy's is gf.repeat(gf.flatten(x), n)
     repeat
 write x.node, which has op, inputs and loc
     op consumers
-write gf.update(variable, value), and fetch that
+write variable.assign(value); in a graph or function gf.update(variable, value), an update
     assign copy_ fill_ zero_ normal_ uniform_ random_ bernoulli_ exponential_ geometric_
     cauchy_ log_normal_
 convert: x.numpy()
@@ -140,15 +140,26 @@ leave it out: gradients are made in the graph, and kept nowhere
     zero_grad
 write module.freeze(), or module.unfreeze()
     requires_grad_ trainable
-write session.run([loss, train], feeds) for each batch, in a loop of your own
-    fit train_on_batch train_step make_train_function
-write session.run(model(x, training=False), feeds)
+write a loop of calls of a @gf.function that has optimizer.minimize(loss), or gf.train.Trainer
+    fit train_on_batch train_step make_train_function training_step
+write model(x, training=False), in a graph session.run(model(x, training=False), feeds)
     predict predict_on_batch predict_step evaluate test_on_batch test_step make_predict_function
-write optimizer.minimize(loss), and gf.Session(g)
-    compile compile_from_config metrics jit_compile
-write model.save(session, path), and model.load(session, path)
+    validation_step
+write optimizer.minimize(loss) in a @gf.function, or in a graph for session.run
+    compile compile_from_config metrics jit_compile configure_optimizers
+write adapters.merge(session), of adapters = gf.nn.lora(model, …)
+    merge_and_unload
+write gf.nn.generate(model, ids, 20)
+    generate
+write gf.models.from_pretrained(folder)
+    from_pretrained
+write model.save_pytorch(path), in a graph model.save_pytorch(session, path)
+    save_pretrained
+write model(x): the variables are the model's
+    bind init
+write model.save(path), and model.load(path); in a graph model.save(session, path)
     save_weights load_weights load_own_variables save_own_variables
-write model.state_dict(session), and model.load_state_dict(session, state)
+write model.state_dict(), and model.load_state_dict(state); in a graph model.state_dict(session)
     get_weights set_weights get_state_tree set_state_tree
 write gf.onnx.save
     export
@@ -184,11 +195,11 @@ write dict(model.named_modules())[path], or dict(model.named_parameters())[path]
 write model.children()
     layers
 write sum(v.size for v in model.parameters()), or print(model)
-    count_params num_parameters
+    count_params num_parameters print_trainable_parameters
 add losses up: loss = gf.nn.cross_entropy(logits, y) + 0.01 * penalty
     add_loss losses compute_loss stateless_compute_loss
-fetch what is to be known: session.run([loss, accuracy, train], feeds)
-    add_metric compute_metrics get_metrics_result metrics_names metrics_variables reset_metrics
+return it from a @gf.function, or fetch it: session.run([loss, accuracy, train], feeds)
+    log add_metric compute_metrics get_metrics_result metrics_names metrics_variables reset_metrics
 write gf.parse and print(g), or gf.onnx.load and gf.onnx.save
     from_config get_config build_from_config get_build_config get_compile_config to_json
 a layer is described once, and computed by sessions
@@ -201,7 +212,7 @@ not in graphfw: sessions compute in 16 or 32 bits, gf.Session(g, precision=…)
 """
 
 OPTIMIZER_TEXTS = """
-write train = optimizer.minimize(loss), and session.run([loss, train], feeds) for each batch
+write optimizer.minimize(loss) in a @gf.function, or fetch it: session.run([loss, train], feeds)
     step update apply register_step_post_hook register_step_pre_hook stateless_apply build
 leave it out: gradients are made in the graph, and kept nowhere
     zero_grad

@@ -128,7 +128,8 @@ gf.nn.GroupNorm: GroupNormalization
 gf.nn.LayerNorm: LayerNormalization
 gf.nn.RMSNorm: RMSNormalization
 gf.nn.Linear: Dense
-gf.nn.MultiHeadAttention: MultiheadAttention
+gf.nn.Embedding: Embed
+gf.nn.MultiHeadAttention: MultiheadAttention SelfAttention MultiHeadDotProductAttention
 gf.nn.LocalResponseNorm: CrossMapLRN2d
 gf.nn.Module: Layer Model Container
 gf.nn.RNN: SimpleRNN
@@ -140,7 +141,15 @@ gf.nn.WeightNorm: weight_norm
 gf.nn.ZeroPad1d: ZeroPadding1D
 gf.nn.ZeroPad2d: ZeroPadding2D
 gf.nn.ZeroPad3d: ZeroPadding3D
-gf.Variable: Parameter Buffer
+gf.Variable: Parameter Buffer Param
+
+# Training and models.
+gf.models.tokenizer: AutoTokenizer
+gf.set_seed: seed_everything set_random_seed
+gf.train.find_learning_rate: lr_find Tuner
+gf.train.MLflow: MLFlowLogger
+gf.train.TensorBoard: TensorBoardLogger
+gf.train.Wandb: WandbLogger
 
 # Augmentations.
 gf.nn.augment.color_jitter: RandomColorJitter

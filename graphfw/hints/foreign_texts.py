@@ -27,27 +27,17 @@ write gf.conv(x, weight, stride=…, padding=…)
 write gf.broadcast_to(gf.reshape(x, dims), shape)
     broadcast_in_dim
 write gf.optim.schedules, as in gf.optim.Adam(gf.optim.schedules.cosine(0.1, 1000))
-    lr_scheduler schedules LRScheduler
+    lr_scheduler schedules LRScheduler LearningRateScheduler
 not in graphfw: scipy.optimize.minimize takes a gf.function of loss and gradients
     nnls polyak_sgd
+make the layers in __init__, and call them in forward
+    compact
 layers are in gf.nn
     layers modules
 optimisers are in gf.optim
     optimizers
 initial values are in gf.nn.init
     initializers
-write gf.data.batches({"x": x, "y": y}, 32, seed=0), and gf.data.feeds(batches, plan)
-    DataLoader TensorDataset
-data is any object with len(data) and data[i]: gf.data.batches(data, 32, seed=0)
-    Dataset
-data is any object with len(data) and data[i], or an iterable of batches for gf.data.feeds
-    IterableDataset
-write gf.train.Trainer(…, patience=5)
-    EarlyStopping
-write gf.train.Trainer(…, checkpoints=gf.train.Checkpoints(folder))
-    ModelCheckpoint
-write gf.train.Trainer(…, loggers=[gf.train.Csv(path)])
-    CSVLogger
 options are arguments: gf.Session(g, executor=…), gf.set_default_dtype(dtype)
     config
 activations are functions in gf, and layers in gf.nn: gf.relu, gf.nn.ReLU()
@@ -83,7 +73,7 @@ write x * scale + offset
 write gf.normalize(x)
     UnitNormalization
 write gf.einsum(equation, x, weight)
-    EinsumDense
+    EinsumDense DenseGeneral
 write gf.sum(gf.take(table, indices, axis=0), axis=-2), or a layer gf.nn.EmbeddingBag(…)
     embedding_bag
 write x + gf.random.normal(x.shape, std=…)
@@ -204,7 +194,7 @@ write session.restore(path), or gf.onnx.load(path)
 write session.save(path), or gf.onnx.save
     save savez savez_compressed savetxt PyTorchFileWriter serialize serialization storage
 set it for layers outside of graphs: gf.set_seed(…); else it is the session's: gf.Session(g, seed=…)
-    manual_seed
+    manual_seed Rngs
 the seed is the session's: gf.Session(g, seed=…)
     seed initial_seed get_rng_state set_rng_state Generator default_generator
     thread_safe_generator PRNGKey key quasirandom default_rng get_state set_state RandomState
@@ -342,7 +332,7 @@ not in graphfw: an internal of PyTorch
     prepare_multiprocessing* profiler_* qscheme return_types unify_type_list torch types
     is_warn_always_enabled set_warn_always math ScalingType SwizzleType scaled_dot_general
     handle_torch_function resize_as_*
-write session.run([loss, train], feeds) in a loop of your own
+write a loop of calls of a @gf.function that has optimizer.minimize(loss), or gf.train.Trainer
     fit train_on_batch
 write gf.broadcast_arrays(x, y), or gf.broadcast_to(x, shape)
     broadcast
@@ -364,11 +354,6 @@ write gf.take(x, i, axis=axis), or gf.where(condition, x, y), nested, to select
     select
 """
 
-NN_TEXTS = """
-clipping is an option of optimisers: gf.optim.Adam(lr, clip_norm=1.0)
-    utils
-"""
-
 LINALG_TEXTS = """
 write gf.linalg.inv of gf.reshape(x, (n, n)), and gf.reshape
     tensorinv
@@ -386,8 +371,12 @@ write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinom
 """
 
 NN_TEXTS = """
-gradients are clipped by the optimiser: gf.optim.Adam(lr, clip_norm=…)
+gradients are clipped by the optimiser, gf.optim.Adam(lr, clip_norm=…); gf.nn.WeightNorm is a layer
     utils
+write a gf.nn.Module around the layer, as gf.nn.WeightNorm(layer) and gf.nn.SpectralNorm(layer)
+    parametrizations parametrize
+write gf.nn.Conv1d, gf.nn.Conv2d or gf.nn.Conv3d, which take in_channels first
+    Conv
 """
 
 RANDOM_TEXTS = """
@@ -414,7 +403,7 @@ OPTIM_TEXTS = """
 set weight_decay=, clip_norm=, clip_value= of the optimiser
     clip_by_block_rms adaptive_grad_clip clip_grad
     per_example_layer_norm_clip per_example_global_norm_clip
-an update is fetched from the session: session.run([loss, train])
+write optimizer.minimize(loss) in a @gf.function, or fetch it: session.run([loss, train])
     apply_updates incremental_update
 write optimizer = gf.optim.MultiSteps(gf.optim.Adam(lr), k), and a run for each batch
     apply_every microbatch microbatching

@@ -1,8 +1,9 @@
 """The tables of other frameworks' names, read: loaded by the first error that needs them.
 
 `foreign_names.py` says what is called otherwise, `foreign_calls.py` what is written as an
-expression, `foreign_texts.py` what to do where there is neither; `foreign_methods.py` has the same
-for methods and attributes of objects. `RULES` are ways in which whole families of names differ.
+expression, `foreign_texts.py` and `foreign_training.py` what to do where there is neither;
+`foreign_methods.py` has the same for methods and attributes of objects. `RULES` are ways in which
+whole families of names differ.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from graphfw.hints import (
     foreign_methods,
     foreign_names,
     foreign_texts,
+    foreign_training,
 )
 
 Calls = dict[str, list[tuple[str, str]]]
@@ -90,7 +92,11 @@ def _patterns(texts: dict[str, str]) -> dict[str, str]:
 
 _OPTIM_CALLS = _calls(foreign_calls.OPTIM_CALLS)
 _OPTIM_TEXTS = _texts(foreign_texts.OPTIM_TEXTS)
-TEXTS = {**_OPTIM_TEXTS, **_texts(foreign_texts.TEXTS)}
+TEXTS = {
+    **_OPTIM_TEXTS,
+    **_texts(foreign_texts.TEXTS),
+    **_texts(foreign_training.TRAINING_TEXTS),
+}
 """Another framework's name, and what to do where there is no one function for it."""
 
 PATTERNS = _patterns(TEXTS)

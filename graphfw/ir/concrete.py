@@ -287,7 +287,10 @@ def _evaluated(tensor: Tensor, what: str) -> np.ndarray[Any, Any]:
         raise ConcreteValueError(
             f"{what} wants a value, and this tensor has none until a session runs",
             operands=operands,
-            fix=_FIXES.get(what, "get values with session.run(tensor, feeds)"),
+            fix=_FIXES.get(
+                what,
+                "get values with session.run(tensor, feeds); in a @gf.function return the tensor",
+            ),
         )
     made = [node for node in ancestors([tensor]) if ALIAS not in node.op.traits]
     largest = max([*made, tensor.node], key=_bytes_of)  # the result is copied, also if it is a view

@@ -56,6 +56,18 @@ def test_each_name_exists_or_is_answered(path):
         ("scipy.special", gf.special),
         ("scipy.signal", gf),
         ("torchvision.transforms", gf.nn.augment),
+        ("torchvision.models", gf.models),
+        ("torch.utils.data", gf.data),
+        ("keras.applications", gf.models),
+        ("keras.callbacks", gf.train),
+        ("keras.utils", gf),
+        ("lightning", gf.train),
+        ("lightning.pytorch.loggers", gf.train),
+        ("lightning.pytorch.tuner", gf.train),
+        ("peft", gf.nn),
+        ("transformers", gf.models),
+        ("flax.linen", gf.nn),
+        ("flax.nnx", gf.nn),
         ("torch.special", gf.special),
         ("numpy.linalg", gf.linalg),
         ("torch.linalg", gf.linalg),
@@ -357,7 +369,19 @@ def test_the_page_for_others_names_what_exists():
             module, _, name = f"{aliases.get(top, top)}.{rest}".rpartition(".")
             assert name in NAMES.get(module, []), f"there is no {path}"
         for line in re.findall(r"`([^`]+)`", f"{theirs} {ours}"):
-            ast.parse(line.replace("…", "...") + (" pass" if line.endswith(":") else ""))
+            rest = "\ndef f(): pass" if line.startswith("@") else " pass" if line[-1] == ":" else ""
+            ast.parse(line.replace("…", "...") + rest)
+
+
+def test_the_programs_side_by_side_are_lines_of_the_one_that_runs():
+    """docs/coming-from.md: what stands beside a line of another framework stands in the block."""
+    section = PAGE.read_text("utf-8").partition("## Graphs and sessions")[0]
+    program = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[0]
+    rows = re.findall(r"^\| (?:`.*?) \| (.*) \|$", section, re.MULTILINE)
+    assert len(rows) > 40
+    elsewhere = {"gf.train.Trainer", "model.load_pytorch(path)"}
+    for line in {line for row in rows for line in re.findall(r"`([^`]+)`", row)} - elsewhere:
+        assert line in program, line
 
 
 def test_each_line_of_the_page_for_others_gets_the_fix_that_is_beside_it():

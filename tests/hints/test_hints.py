@@ -217,7 +217,7 @@ ATTRIBUTES = [
     (lambda: model.generate(x), "write gf.nn.generate(model, tokens, max_new_tokens)"),
     (lambda: model.save_pretrained("x"), "write model.save_pytorch(session, path, names="),
     (lambda: model.num_parameters(), "write sum(v.size for v in model.parameters())"),
-    (lambda: model.fit(x), "write session.run([loss, train], feeds) for each batch"),
+    (lambda: model.fit(x), "write a loop of calls of a @gf.function"),
     (lambda: model.paramters(), 'did you mean "parameters"?'),
     (lambda: session.fit(x), "write session.run([loss, train], feeds) for each batch"),
     (lambda: session.predict(x), "write session.run(model(x, training=False), feeds)"),
@@ -235,7 +235,7 @@ ATTRIBUTES = [
     (lambda: plan.memory_analysis(), "write plan.memory()"),
     (lambda: plan.explian(), 'did you mean "explain"?'),
     (lambda: halved.lower(image), "write f.plan(*arrays)"),
-    (lambda: optimizer.step(), "write train = optimizer.minimize(loss), and session.run("),
+    (lambda: optimizer.step(), "write optimizer.minimize(loss) in a @gf.function"),
     (lambda: optimizer.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: x.sum(0).exp(), "gf.exp(x.sum(0))"),
     (lambda: x.view(3, -1), "x.reshape(3, -1)"),
@@ -422,7 +422,8 @@ MODULES = [
     (lambda: gf.random.random((3,)), "gf.random.uniform((3,))"),
     (
         lambda: gf.nn.utils.clip_grad_norm_,
-        "gradients are clipped by the optimiser: gf.optim.Adam(lr, clip_norm=…)",
+        "gradients are clipped by the optimiser, gf.optim.Adam(lr, clip_norm=…); "
+        "gf.nn.WeightNorm is a layer",
     ),
 ]
 

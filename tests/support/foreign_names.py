@@ -70,7 +70,17 @@ OTHERS = (
     "torch.onnx",
     "torchvision.transforms",
     "torch.utils.data",
+    "keras.applications",
     "keras.callbacks",
+    "keras.utils",
+    "torchvision.models",
+    "lightning",
+    "lightning.pytorch.loggers",
+    "lightning.pytorch.tuner",
+    "peft",
+    "transformers",
+    "flax.linen",
+    "flax.nnx",
     "onnx",
     "onnxruntime",
 )
@@ -84,6 +94,10 @@ CLASSES = {
     "tensorflow.Variable": "Tensor",
     "torch.nn.Module": "Module",
     "keras.Model": "Module",
+    "flax.linen.Module": "Module",
+    "lightning.LightningModule": "Module",
+    "peft.PeftModel": "Module",
+    "transformers.PreTrainedModel": "Module",
     "keras.layers.Dropout": "Module",
     "transformers.PreTrainedModel": "Module",
     "torch.optim.Optimizer": "Optimizer",
@@ -103,8 +117,39 @@ CLASSES = {
 """Classes of other frameworks, with graphfw's that stand in their place."""
 
 LISTED = {
-    "keras.callbacks": "CSVLogger EarlyStopping ModelCheckpoint",
-    "torch.utils.data": "DataLoader Dataset IterableDataset TensorDataset",
+    "keras.applications": """
+        DenseNet121 EfficientNetB0 InceptionV3 MobileNetV2 ResNet50 VGG16 Xception
+    """,
+    "keras.callbacks": """
+        BackupAndRestore CSVLogger Callback EarlyStopping LambdaCallback LearningRateScheduler
+        ModelCheckpoint ProgbarLogger ReduceLROnPlateau TensorBoard TerminateOnNaN
+    """,
+    "keras.utils": "set_random_seed",
+    "torch.utils.data": """
+        BatchSampler ConcatDataset DataLoader Dataset IterableDataset RandomSampler Sampler
+        SequentialSampler Subset TensorDataset WeightedRandomSampler default_collate random_split
+    """,
+    "torchvision.models": """
+        alexnet convnext_tiny densenet121 efficientnet_b0 get_model inception_v3 mobilenet_v3_large
+        resnet18 resnet50 vgg16 vit_b_16
+    """,
+    "lightning": "LightningDataModule LightningModule Trainer seed_everything",
+    "lightning.pytorch.loggers": "CSVLogger MLFlowLogger TensorBoardLogger WandbLogger",
+    "lightning.pytorch.tuner": "Tuner lr_find",
+    "lightning.LightningModule": "configure_optimizers log training_step validation_step",
+    "peft": "LoraConfig PeftModel get_peft_model",
+    "peft.PeftModel": "merge_and_unload print_trainable_parameters",
+    "transformers": """
+        AutoConfig AutoModel AutoModelForCausalLM AutoTokenizer BertModel GPT2LMHeadModel
+        GenerationConfig LlamaForCausalLM Trainer TrainingArguments pipeline
+    """,
+    "transformers.PreTrainedModel": "from_pretrained generate save_pretrained",
+    "flax.linen": """
+        BatchNorm Conv Dense DenseGeneral Dropout Embed LayerNorm Module
+        MultiHeadDotProductAttention RMSNorm SelfAttention compact
+    """,
+    "flax.linen.Module": "apply bind init",
+    "flax.nnx": "Conv Dropout Embed Linear Module Param Rngs jit value_and_grad",
     "keras.layers.Dropout": "rate",  # an attribute of its objects, not of the class
     "transformers.PreTrainedModel": "generate num_parameters save_pretrained",
     "tensorflow.Tensor": "consumers device dtype eval get_shape graph name op ref set_shape shape",
