@@ -138,7 +138,7 @@ class ModelGraph(Graph):
 
     Attributes:
         functions: The functions that have builds in it.
-        parts: The graph that is being moved into it.
+        moving: The graph that is being moved into it.
         released: The variables of functions that are gone.
         is_joined: Whether it has become a part of another graph, or has taken one in.
     """
@@ -163,7 +163,7 @@ class ModelGraph(Graph):
         self.number = seeding.number()
         self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
         self.functions: weakref.WeakSet[BuiltFunction] = weakref.WeakSet()
-        self.parts: set[ModelGraph] = set()
+        self.moving: set[ModelGraph] = set()
         self.released: list[weakref.ref[Variable]] = []
         self.is_joined = False
         self._successor: ModelGraph | None = None
@@ -345,7 +345,7 @@ def _move(source: ModelGraph, into: ModelGraph) -> None:
         _set_graph(node, into)
     for update in source.updates:
         update.graph = into
-    if source not in into.parts:
+    if source not in into.moving:
         lists = ("nodes", "updates", "carried", "evaluations", "effects", "gradients", "released")
         joint: dict[str, Any] = {n: getattr(into, n) + getattr(source, n) for n in lists}
         joint["measured"] = {**source.measured, **into.measured}
@@ -355,7 +355,7 @@ def _move(source: ModelGraph, into: ModelGraph) -> None:
         joint["seed"] = source.seed if into.seed is None else into.seed
         first = min(into, source, key=lambda graph: graph.number)
         joint |= {"number": first.number, "own_seed": first.own_seed}
-        vars(into).update(joint, parts={*into.parts, source})  # in one step
+        vars(into).update(joint, moving={*into.moving, source})  # in one step
     known = set(into.variables)
     taken = {variable.name for variable in into.variables}
     for variable in source.variables:
@@ -372,7 +372,7 @@ def _move(source: ModelGraph, into: ModelGraph) -> None:
         function._forget_builds()
     into.is_joined = source.is_joined = True
     source._successor = into
-    into.parts.discard(source)
+    into.moving.discard(source)
 
 
 def free_name(taken: set[str], name: str) -> str:

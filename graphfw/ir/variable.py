@@ -228,7 +228,7 @@ class Variable(Tensor):
         return made
 
     def _with_contents(self) -> tuple[Callable[..., Variable], tuple[Any, ...]]:
-        """Return what makes a variable with the present contents of one made outside of graphs."""
+        """Return a function, and arguments, that make a variable with the present contents."""
         graph = self.node.graph
         assert isinstance(graph, ModelGraph)
         own = self.trainable, self.is_frozen, self.is_transposed

@@ -147,7 +147,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         for name, value in vars(self).items():
             if name not in _OWN:
                 copied.__dict__[name] = copy.deepcopy(value, memo)
-        copied._take_parts(self._attached())
+        copied._take_contents(self._attached())
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -166,7 +166,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         attached = state.pop("_attached", None)
         if attached is not None:
             self.__dict__.update(state)
-            self._take_parts(attached)
+            self._take_contents(attached)
             return
         named = state.pop("_named")
         self.__dict__.update(state, _names=names_of(state["_names"]))
@@ -180,7 +180,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         children = self._children.items()
         return [name for name, m in children if m._parent is self and m._attribute == name]
 
-    def _take_parts(self, attached: Collection[str]) -> None:
+    def _take_contents(self, attached: Collection[str]) -> None:
         """Make a copy's submodules and variables its own.
 
         Args:

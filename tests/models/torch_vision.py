@@ -5,8 +5,10 @@ It has no UNet, whose names are graphfw's.
 
 from itertools import pairwise
 
-import torch
-from torch import nn
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
 
 torch.set_num_threads(1)  # arrays are small, and the threads would wait by turning in a loop
 
