@@ -56,7 +56,7 @@ class Captured:
         self._names: list[_Name] = []
         self._enclosed: list[_Enclosed] = []
         todo: list[Any] = [fn]
-        module = getattr(fn, "__module__", None)
+        module = ""
         seen: set[FunctionType] = set()
         while todo:
             found = todo.pop()
@@ -68,6 +68,7 @@ class Captured:
                 continue
             if seen and found.__module__ != module:  # a library's
                 continue
+            module = found.__module__
             seen.add(found)
             for variable in found.__closure__ or ():
                 value = _contents(variable)

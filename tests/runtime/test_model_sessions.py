@@ -184,6 +184,20 @@ def test_a_method_of_a_module_keeps_its_optimiser(data):
     assert step.session.state_dict()["adam.step"] == 3
 
 
+def test_a_partial_follows_what_its_function_calls(data):
+    def applied(x):
+        return model(x)
+
+    def scaled(factor, x):
+        return applied(x) * factor
+
+    model = gf.nn.Linear(3, 1)
+    doubled = gf.function(functools.partial(scaled, 2))
+    doubled(data[0])
+    model = gf.nn.Linear(3, 1)
+    np.testing.assert_allclose(doubled(data[0]), 2 * model(data[0]), rtol=1e-6)
+
+
 def test_a_partial_follows(data):
     def scaled(factor, x):
         return model(x) * factor
