@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType
@@ -10,12 +11,14 @@ from typing import Any, NamedTuple
 from graphfw.hints.names import Answering
 from graphfw.ir.variable import Variable
 
+_FUNCTIONS = (FunctionType, functools.partial)
+
 
 class _Name(NamedTuple):
-    """A global name that a function uses.
+    """A global name that a function uses, or an attribute that a method does.
 
     Attributes:
-        namespace: The globals it is one of.
+        namespace: The globals it is one of, or the attributes of the method's object.
         name: The name.
         value: Returns the object that it stood for, or None where that is gone.
     """
@@ -38,7 +41,9 @@ class _Enclosed(NamedTuple):
 
 
 class Captured:
-    """The objects that a function, and functions it calls, find in globals and closures.
+    """The objects that a function, and functions it calls, find by their names.
+
+    These are in globals, in closures, and among the attributes of a method's object.
 
     A build has them as they were. In a notebook the cell that defines a model may be run again:
     then the name stands for another model, and the function has to be built again.
@@ -51,26 +56,32 @@ class Captured:
         self._names: list[_Name] = []
         self._enclosed: list[_Enclosed] = []
         todo: list[Any] = [fn]
-        module = getattr(fn, "__module__", None)
+        module = ""
         seen: set[FunctionType] = set()
         while todo:
             found = todo.pop()
+            while isinstance(found, functools.partial):
+                found = found.func
+            namespaces = [_attributes(getattr(found, "__self__", None))]
             found = getattr(found, "__func__", found)
             if not isinstance(found, FunctionType) or found in seen:
                 continue
             if seen and found.__module__ != module:  # a library's
                 continue
+            module = found.__module__
             seen.add(found)
             for variable in found.__closure__ or ():
                 value = _contents(variable)
                 if _is_guarded(value):
                     self._enclosed.append(_Enclosed(variable, _reference(value)))
                     todo.append(value)
+            namespaces.append(found.__globals__)
             for name in dict.fromkeys(_global_names(found.__code__)):
-                value = found.__globals__.get(name)
-                if _is_guarded(value):
-                    self._names.append(_Name(found.__globals__, name, _reference(value)))
-                    todo.append(value)
+                for namespace in namespaces:
+                    value = namespace.get(name)
+                    if _is_guarded(value):
+                        self._names.append(_Name(namespace, name, _reference(value)))
+                        todo.append(value)
 
     @classmethod
     def of(cls, fn: Callable[..., Any]) -> Captured | None:
@@ -93,13 +104,18 @@ class Captured:
         now = [(n.namespace.get(n.name), n.value()) for n in self._names]
         now += [(_contents(c.variable), c.value()) for c in self._enclosed]
         return any(
-            new is not old and not (isinstance(new, FunctionType) and isinstance(old, FunctionType))
+            new is not old and not (isinstance(new, _FUNCTIONS) and isinstance(old, _FUNCTIONS))
             for new, old in now
         )
 
 
 def _is_guarded(value: Any) -> bool:
-    return isinstance(value, (Answering, Variable, FunctionType))
+    return isinstance(value, (Answering, Variable, *_FUNCTIONS))
+
+
+def _attributes(owner: object) -> Mapping[str, Any]:
+    """Return the attributes of a method's object; modules say themselves when theirs change."""
+    return {} if isinstance(owner, Answering) else getattr(owner, "__dict__", {})
 
 
 def _contents(variable: CellType) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -146,6 +147,70 @@ def test_a_step_in_a_closure_follows(data):
     predict(data[0])
     model = gf.nn.Linear(3, 1)
     np.testing.assert_allclose(predict(data[0]), model(data[0]), rtol=1e-6)
+
+
+def test_a_method_follows_the_attributes_of_its_object(data):
+    class Trainer:
+        def __init__(self) -> None:
+            self.model = gf.nn.Linear(3, 1)
+            self.predict = gf.function(self.forward)
+
+        def forward(self, x):
+            return self.model(x)
+
+    trainer = Trainer()
+    trainer.predict(data[0])
+    trainer.model = gf.nn.Linear(3, 1)
+    np.testing.assert_allclose(trainer.predict(data[0]), trainer.model(data[0]), rtol=1e-6)
+
+
+def test_a_method_of_a_module_keeps_its_optimiser(data):
+    class Trained(gf.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = gf.nn.Linear(3, 3), gf.nn.Linear(3, 1)
+            self.optimizer = gf.optim.Adam(0.1)
+
+        def step(self, x, y):
+            loss = gf.mean((self.head(self.body(x)) - y) ** 2)
+            self.optimizer.minimize(loss)
+            return loss
+
+    model = Trained()
+    step = gf.function(model.step)
+    step(*data), step(*data)
+    model.head = gf.nn.Linear(3, 1)
+    step(*data)
+    assert step.session.state_dict()["adam.step"] == 3
+
+
+def test_a_partial_follows_what_its_function_calls(data):
+    def applied(x):
+        return model(x)
+
+    def scaled(factor, x):
+        return applied(x) * factor
+
+    model = gf.nn.Linear(3, 1)
+    doubled = gf.function(functools.partial(scaled, 2))
+    doubled(data[0])
+    model = gf.nn.Linear(3, 1)
+    np.testing.assert_allclose(doubled(data[0]), 2 * model(data[0]), rtol=1e-6)
+
+
+def test_a_partial_follows(data):
+    def scaled(factor, x):
+        return model(x) * factor
+
+    model = gf.nn.Linear(3, 1)
+    double = functools.partial(scaled, 2)
+    doubled = gf.function(double)
+    within = gf.function(lambda x: double(x))
+    doubled(data[0]), within(data[0])
+    model = gf.nn.Linear(3, 1)
+    expected = 2 * model(data[0])
+    np.testing.assert_allclose(doubled(data[0]), expected, rtol=1e-6)
+    np.testing.assert_allclose(within(data[0]), expected, rtol=1e-6)
 
 
 def test_the_optimiser_of_a_step_that_is_gone_is_let_go(data):
