@@ -396,11 +396,22 @@ def _arguments(
         texts: Iterable[str] = written.positional
         named: Mapping[str, str] = dict(written.keywords)
     else:
-        names = list(signature.parameters)
-        texts = [_text(a, names[i] if i < len(names) else f"x{i + 1}") for i, a in enumerate(args)]
+        texts = [_text(a, _stand_in(i, a, signature, kwargs)) for i, a in enumerate(args)]
         named = {name: _text(value, name) for name, value in kwargs.items()}
     positional = [Argument(text, value) for text, value in zip(texts, args, strict=True)]
     return positional, {name: Argument(named[name], value) for name, value in kwargs.items()}
+
+
+def _stand_in(index: int, value: Any, signature: Signature, kwargs: Mapping[str, Any]) -> str:
+    """Return a name for a positional argument of which the text is unknown.
+
+    It is the function's own name, or `x1`, `x2` and so on where that can't be meant: for one of
+    too many arguments, one that is given by its name, too, and an array in the place of several.
+    """
+    names = [name for name, p in signature.parameters.items() if p.kind in _BY_POSITION]
+    name = names[index] if index < len(names) else ""
+    is_one_of_many = name == "arrays" and hasattr(value, "shape")
+    return name if name and name not in kwargs and not is_one_of_many else f"x{index + 1}"
 
 
 def _owner(value: Any, written: Written | None) -> Argument:

@@ -481,3 +481,21 @@ def test_devices(device, fix):
         with pytest.raises(gf.GraphfwError) as caught:
             mistake()
         assert caught.value.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("gf.concat(a, b)", "gf.concat([x1, x2])"),
+        ("gf.reshape(a, 2, 1)", "gf.reshape(x, (2, 1))"),
+        (
+            "gf.optim.SGD([a], lr=0.1)",
+            "SGD(lr=0.1); parameters go to the step: optimizer.minimize(loss, x1)",
+        ),
+    ],
+)
+def test_arguments_of_lines_without_a_source(line, fix):
+    a = b = np.ones((2,), np.float32)
+    with pytest.raises(gf.CallError) as caught:
+        eval(line, {"gf": gf, "a": a, "b": b})
+    assert caught.value.fix == fix
