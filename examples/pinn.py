@@ -69,7 +69,7 @@ def loss_of(network: Network, inside: gf.Tensor, first: gf.Tensor, ends: gf.Tens
     """
     equation = residual(network, inside[:, 0], inside[:, 1])
     start = network(gf.zeros_like(first), first) + gf.sin(np.pi * first)
-    left, right = (network(ends, gf.full_like(ends, place)) for place in (-1.0, 1.0))
+    left, right = (network(ends, gf.full_like(ends, position)) for position in (-1.0, 1.0))
     return gf.mean(equation**2) + gf.mean(start**2) + gf.mean(left**2) + gf.mean(right**2)
 
 
@@ -87,9 +87,9 @@ def exact(t: Array, x: Array) -> Array:
     "Spectral and finite difference solutions of the Burgers equation", 1986).
     """
     nodes, weights = np.polynomial.hermite.hermgauss(80)
-    place = x[..., None] - np.sqrt(4 * VISCOSITY * t[..., None]) * nodes
-    kernel = weights * np.exp(-np.cos(np.pi * place) / (2 * np.pi * VISCOSITY))
-    return -np.sum(np.sin(np.pi * place) * kernel, axis=-1) / np.sum(kernel, axis=-1)
+    position = x[..., None] - np.sqrt(4 * VISCOSITY * t[..., None]) * nodes
+    kernel = weights * np.exp(-np.cos(np.pi * position) / (2 * np.pi * VISCOSITY))
+    return -np.sum(np.sin(np.pi * position) * kernel, axis=-1) / np.sum(kernel, axis=-1)
 
 
 def train(network: Network, steps: int, seed: int) -> list[float]:

@@ -151,6 +151,21 @@ def test_lora(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("vae", ("--epochs", "100"), "nats"),
+        ("diffusion", ("--epochs", "3"), "are read as meant"),
+        ("pinn", ("--steps", "1000"), "relative error 0"),
+    ],
+)
+def test_pictures(tmp_path, name, options, said):
+    """They fail by themselves where they learn too little, but for the few epochs of one."""
+    assert said in run(f"{name}.py", *options, "--out", "out", folder=tmp_path)
+    assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
 def test_ocr(tmp_path):
     """All lines of the page that it draws, turned ones and the one on its head too."""
     if importlib.util.find_spec("rapidocr_onnxruntime") is None:

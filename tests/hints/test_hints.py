@@ -216,7 +216,6 @@ ATTRIBUTES = [
     (lambda: model.zero_grad(), "leave it out: gradients are made in the graph"),
     (lambda: model.generate(x), "write gf.nn.generate(model, tokens, max_new_tokens)"),
     (lambda: model.save_pretrained("x"), "write model.save_pytorch(session, path, names="),
-    (lambda: model.num_parameters(), "write sum(v.size for v in model.parameters())"),
     (lambda: model.fit(x), "write a loop of calls of a @gf.function"),
     (lambda: model.paramters(), 'did you mean "parameters"?'),
     (lambda: session.fit(x), "write session.run([loss, train], feeds) for each batch"),

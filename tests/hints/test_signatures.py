@@ -45,7 +45,7 @@ WITHIN = {
         "spread_poison",
         "standing_for",
     ),
-    *("succeeds", "symbol_origin", "take", "unique"),
+    *("succeeds", "symbol_origin", "take", "takes_over", "unique"),
     *("direction", "draw", "extra_repr", "forward", "from_torch", "rule", "shared", "slots"),
     "slots_for",
     "gf.__array_namespace_info__",

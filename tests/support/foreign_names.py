@@ -99,7 +99,6 @@ CLASSES = {
     "peft.PeftModel": "Module",
     "transformers.PreTrainedModel": "Module",
     "keras.layers.Dropout": "Module",
-    "transformers.PreTrainedModel": "Module",
     "torch.optim.Optimizer": "Optimizer",
     "torch.distributions.Distribution": "Distribution",
     "tensorflow_probability.distributions.Distribution": "Distribution",
@@ -143,7 +142,7 @@ LISTED = {
         AutoConfig AutoModel AutoModelForCausalLM AutoTokenizer BertModel GPT2LMHeadModel
         GenerationConfig LlamaForCausalLM Trainer TrainingArguments pipeline
     """,
-    "transformers.PreTrainedModel": "from_pretrained generate save_pretrained",
+    "transformers.PreTrainedModel": "from_pretrained generate num_parameters save_pretrained",
     "flax.linen": """
         BatchNorm Conv Dense DenseGeneral Dropout Embed LayerNorm Module
         MultiHeadDotProductAttention RMSNorm SelfAttention compact
@@ -151,7 +150,6 @@ LISTED = {
     "flax.linen.Module": "apply bind init",
     "flax.nnx": "Conv Dropout Embed Linear Module Param Rngs jit value_and_grad",
     "keras.layers.Dropout": "rate",  # an attribute of its objects, not of the class
-    "transformers.PreTrainedModel": "generate num_parameters save_pretrained",
     "tensorflow.Tensor": "consumers device dtype eval get_shape graph name op ref set_shape shape",
     "tensorflow.Variable": """
         assign assign_add assign_sub count_up_to eval from_proto gather_nd get_shape initial_value
