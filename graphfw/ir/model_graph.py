@@ -139,7 +139,7 @@ class ModelGraph(Graph):
     Attributes:
         functions: The functions that have builds in it.
         moving: The graph that is being moved into it.
-        released: The variables of functions that are gone.
+        released: The variables of functions that are gone, and an output of each other node.
         is_joined: Whether it has become a part of another graph, or has taken one in.
     """
 
@@ -164,7 +164,7 @@ class ModelGraph(Graph):
         self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
         self.functions: weakref.WeakSet[BuiltFunction] = weakref.WeakSet()
         self.moving: set[ModelGraph] = set()
-        self.released: list[weakref.ref[Variable]] = []
+        self.released: list[weakref.ref[Any]] = []
         self.is_joined = False
         self._successor: ModelGraph | None = None
         self._session: Any = None
@@ -217,11 +217,17 @@ class ModelGraph(Graph):
     # Contents.
 
     def drop_released(self) -> None:
-        """Let go of the variables that functions had made which are gone, as their optimisers'."""
+        """Let go of what functions had made that are gone: nodes, and optimisers' variables."""
         released, self.released = self.released, []
-        gone = {v for known in released if (v := known()) is not None}
-        if not gone:
+        found = [tensor for known in released if (tensor := known()) is not None]
+        if not found:
             return
+        gone: Any = {tensor for tensor in found if tensor.node.op.name == "variable"}
+        nodes = {tensor.node for tensor in found}
+        self.nodes = [node for node in self.nodes if node not in nodes]
+        ends = {u for u in self.updates if any(value.node in nodes for _, value in u.pairs)}
+        self.updates = [update for update in self.updates if update not in ends]
+        self._names = {name: t for name, t in self._names.items() if t.node not in nodes}
         self.variables = [v for v in self.variables if v not in gone]
         self._newly_named = [v for v in self._newly_named if v not in gone]
         known = self._variable_names.items()

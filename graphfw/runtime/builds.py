@@ -145,6 +145,11 @@ class Copies:
         """Return this graph's tensor or update for one of the build."""
         return self._updates[leaf] if isinstance(leaf, Update) else self.tensor(leaf)
 
+    def references(self) -> list[weakref.ref[Tensor]]:
+        """Return weak references to an output of each node, but for variables."""
+        first = [outputs[0] for outputs in self._tensors.values()]
+        return [weakref.ref(tensor) for tensor in first if not isinstance(tensor, Variable)]
+
     def happening(self) -> list[Tensor | Update]:
         """Return the effects and updates of each call, whether or not they are returned.
 

@@ -164,6 +164,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         self._known_calls: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
         self._fixed: dict[Hashable, list[tuple[int, ...]]] = {}
         self._made = MadeVariables()
+        self._copied: list[weakref.ref[Tensor]] = []
         self._identity = object()  # for builds, which should not keep the function alive
         self._warned: set[str] = set()
         self._kinds: set[Hashable] = set()
@@ -191,7 +192,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
                 own.own_seed = 0
                 own.functions.add(self)
                 self._closing = weakref.finalize(
-                    self, _close, weakref.ref(own), self._made.references
+                    self, _close, weakref.ref(own), self._made.references, self._copied
                 )  # also at exit
                 self._graph = own
             return self._graph.current
@@ -201,7 +202,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         captured, self._captured = self._captured, None
         self._forget_builds()
         if captured is not None and captured.has_other_state() and self._session_argument is None:
-            self._made = MadeVariables()
+            self._made, self._copied = MadeVariables(), []
             if self._closing is not None:
                 self._closing()
             self._graph = None
@@ -454,6 +455,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             session.graph.drop_released()
         with forks.uncut():
             copies = Copies(build.graph, session.graph, self._made)
+            self._copied += copies.references()
         fetches: list[Any] = [copies.of(leaf) for leaf in build.results if leaf is not None]
         plan = session.compile(
             [*fetches, *copies.happening()], [copies.tensor(t) for t in build.feeds]
@@ -477,7 +479,11 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             )
 
 
-def _close(known: weakref.ref[ModelGraph], made: list[weakref.ref[Variable]]) -> None:
+def _close(
+    known: weakref.ref[ModelGraph],
+    made: list[weakref.ref[Variable]],
+    copied: list[weakref.ref[Tensor]],
+) -> None:
     """Close the session of a graph that only one function has used, or release its variables.
 
     The collector may call this at any moment, so it waits for nothing.
@@ -487,5 +493,6 @@ def _close(known: weakref.ref[ModelGraph], made: list[weakref.ref[Variable]]) ->
         return
     if graph.is_joined:
         graph.current.released += made
+        graph.current.released += copied
     elif graph.has_session():
         graph.session.close()

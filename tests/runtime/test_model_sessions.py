@@ -214,15 +214,17 @@ def test_a_partial_follows(data):
 
 
 def test_the_optimiser_of_a_step_that_is_gone_is_let_go(data):
-    model = gf.nn.Linear(3, 1)
+    model, sizes = gf.nn.Linear(3, 1), []
     for _ in range(3):
         step = trained(model, gf.optim.Adam(0.05))
         step(*data)
         names = set(model.session.state_dict())
         assert {"adam.step", "adam.m.linear.weight"} <= names
         assert not any(name.endswith("_1") for name in names)
+        sizes.append(len(model.weight.graph.nodes))
         del step
         gc.collect()
+    assert len(set(sizes)) == 1
 
 
 def test_executors_that_differ(data):
