@@ -99,7 +99,7 @@ def test_char_language_model_goes_on(tmp_path):
 def test_char_language_model(tmp_path):
     """It predicts text that it has not seen better than a count of letters, which needs 4.9."""
     said = run("char_language_model.py", "--steps", "400", folder=tmp_path)
-    assert float(said.splitlines()[-1].removesuffix(" bits per character")) < 2.8
+    assert float(said.splitlines()[-1].removesuffix(" bits per character")) < 3.2
 
 
 def test_translate_makes_its_sentences():

@@ -341,6 +341,8 @@ def _finish_moves() -> None:
 
 def _move(source: ModelGraph, into: ModelGraph) -> None:
     """Make everything in a graph a part of another; what is done already is not done again."""
+    if source._successor is not None:
+        return
     if source.layers is not None:
         if into.layers is None:
             source.layers.graph = into

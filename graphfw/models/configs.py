@@ -174,7 +174,7 @@ def file_of(folder: str | os.PathLike[str], name: str) -> Path:
     fix = f"pass the path of a folder that has a {name}"
     demand(isinstance(folder, str | os.PathLike), message, fix=fix)
     path = Path(folder)
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for names that can't be
         raise CheckpointError(
             f"there is no file or folder {os.fspath(path)!r}",
             fix="download the model first, and pass its folder: graphfw downloads nothing",

@@ -169,7 +169,7 @@ class GPT2(CausalModel):
         mask: TensorLike | None = None,
         positions: TensorLike | None = None,
         cache: Sequence[nn.KVCache] | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Return the logits of the tokens that follow each.  [*B, T] -> [*B, T, vocab_size]
 
         Args:

@@ -118,7 +118,5 @@ def attended(
     attention: nn.MultiHeadAttention, x: Tensor, mask: TensorLike | None, cache: nn.KVCache | None
 ) -> tuple[Tensor, nn.KVCache | None]:
     """Return the results of attention, and the cache with these tokens if there is one."""
-    if cache is None:
-        return attention(x, mask=mask), None
-    result: tuple[Tensor, nn.KVCache] = attention(x, mask=mask, cache=cache)
-    return result
+    found: Any = attention(x, mask=mask, cache=cache)
+    return (found, None) if cache is None else found

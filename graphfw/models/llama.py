@@ -207,7 +207,7 @@ class Llama(CausalModel):
         *,
         mask: TensorLike | None = None,
         cache: Sequence[nn.KVCache] | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Return the logits of the tokens that follow each.  [*B, T] -> [*B, T, vocab_size]
 
         Args:

@@ -157,7 +157,7 @@ class MultiHeadAttention(Module):
         mask: TensorLike | None = None,
         *,
         cache: KVCache | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Attend to keys and values, by default to the queries' own.
 
         Args:

@@ -89,11 +89,9 @@ class _TransformerLayer(Module):
 
         def attend(y: Tensor) -> Tensor:
             nonlocal after
+            found: Any = self.self_attn(y, mask=mask, cache=cache)
             result: Tensor
-            if cache is None:
-                result = self.self_attn(y, mask=mask)
-            else:
-                result, after = self.self_attn(y, mask=mask, cache=cache)
+            result, after = (found, None) if cache is None else found
             return result
 
         return self._added(x, self.norm1, attend), after
@@ -207,7 +205,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         mask: TensorLike | None = None,
         *,
         cache: KVCache | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Attend and transform.  x: [*B, T, embed_dim] -> [*B, T, embed_dim]
 
         Args:
@@ -288,7 +286,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory_mask: TensorLike | None = None,
         *,
         cache: KVCache | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Attend twice and transform.  x: [*B, T, embed_dim] -> [*B, T, embed_dim]
 
         Args:

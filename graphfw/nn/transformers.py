@@ -159,7 +159,7 @@ class TransformerEncoder(_Stack):
         mask: TensorLike | None = None,
         *,
         cache: Sequence[KVCache] | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Call the layers in order.  x: [*B, T, embed_dim] -> [*B, T, embed_dim]
 
         Args:
@@ -224,7 +224,7 @@ class TransformerDecoder(_Stack):
         memory_mask: TensorLike | None = None,
         *,
         cache: Sequence[KVCache] | None = None,
-    ) -> Any:
+    ) -> Tensor | Any:
         """Call the layers in order, each with the memory.  -> [*B, T, embed_dim]
 
         Args:
