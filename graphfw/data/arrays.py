@@ -34,19 +34,19 @@ def batches(
 
     Args:
         data: Arrays with rows of examples, `[N, …]` each: a dict by the names of placeholders, a
-            tuple or list in the order of a plan's feeds, or one array. Or what gives examples by
-            `data[i]` and has a `len`: a list of dicts, `gf.data.images`, a map-style dataset of
+            tuple or list in the order of a plan's feeds, or one array. Or a dataset that has
+            `data[i]` and a `len`: a list of dicts, `gf.data.images`, a map-style dataset of
             PyTorch, one of Hugging Face, a `MapDataset` of grain. Examples are dicts, tuples or
             arrays. Batches have the form of the columns or examples.
         size: The number of rows of a batch.
-        seed: What the order of the rows is drawn by, another one in each epoch; None leaves the
-            rows in their order. The order of an epoch takes 8 bytes of memory a row.
-        epochs: How often all rows are gone through; None for no end.
+        seed: The seed of the order of the rows, which differs in each epoch; None leaves the rows
+            in their order. The order of an epoch takes 8 bytes of memory a row.
+        epochs: The number of passes over all rows; None for no end.
         drop_remainder: Whether an epoch's last rows are left out where they are less than a batch.
         collate_fn: A function that makes a batch of a list of examples, such as `gf.data.padded`;
             by default arrays of one shape are stacked.
         lengths: The length of each example, `[N]`: batches then have examples of similar lengths,
-            so `gf.data.padded` pads little. Of every 64 batches of an epoch's order the rows are
+            so `gf.data.padded` pads little. The rows of every 64 batches in an epoch's order are
             sorted by length; with a seed, batches are shuffled after that.
 
     Raises:
@@ -78,7 +78,7 @@ class Batches(Indexed[Any]):
     """The batches of arrays or of examples; see `batches`.
 
     Attributes:
-        signature: What the order of the examples depends on, for a run that goes on later.
+        signature: The values that the order of the examples depends on, for a run that resumes.
     """
 
     _items = "batches"

@@ -31,11 +31,11 @@ def mixed(
     `gf.data.batches` takes it, as do `map`, `filter` and `batch` of grain.
 
     Args:
-        datasets: What gives examples by `data[i]` and has a `len`.
+        datasets: Datasets that give examples by `data[i]` and have a `len`.
         weights: The shares of the datasets, positive; they need not add up to 1. Equal by default.
-        seed: What the order of each dataset is drawn by, another one in each epoch; None leaves
-            the examples in their order.
-        epochs: How often each dataset may be gone through; None for no end.
+        seed: The seed of the order of each dataset, which differs in each epoch; None leaves the
+            examples in their order.
+        epochs: The number of passes that each dataset may make; None for no end.
 
     Raises:
         ImportError: The package grain is missing.
@@ -112,11 +112,11 @@ def packed(
         dataset: Examples by number, as for `gf.data.batches`, or a dataset of grain. Examples are
             dicts; columns without dims are left out.
         length: The length of all columns, or of each by its name; columns not named are left out.
-        bins: How many rows are filled at once. Each sequence goes into the first row with room for
-            it (first-fit bin packing); when none has, all of them are given. So more bins leave
-            less padding.
-        split: Whether all rows are filled and sequences go on in the next row. `bins` has no
-            meaning then.
+        bins: The number of rows that are filled at once. Each sequence goes into the first row with
+            room for it (first-fit bin packing); if there is none, all rows are returned. More bins
+            leave less padding.
+        split: Whether sequences continue in the next row, so that all rows are full. `bins` then
+            has no effect.
 
     Raises:
         ImportError: The package grain is missing.

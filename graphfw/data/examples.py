@@ -18,7 +18,7 @@ _NOTED = 8
 
 
 def are_examples(data: Any) -> bool:
-    """Return whether data is read by number: what is neither arrays nor a dict or tuple of them."""
+    """Return whether data gives examples by number, and is no array or structure of arrays."""
     if isinstance(data, list):
         return bool(data) and isinstance(data[0], Mapping)
     if isinstance(data, str | bytes | Mapping | tuple) or hasattr(data, "__array__"):

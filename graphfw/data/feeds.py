@@ -43,12 +43,12 @@ def feeds(
             feeds, or arrays where there is one feed. `gf.data.batches`, a dataset of grain, a
             `DataLoader` of PyTorch, a list, or any iterable. Names that the plan does not feed are
             left out.
-        plan: Where they are fed: `session.compile(fetches, feeds=[…])`, or `function.plan(…)` of a
-            `gf.function`.
-        ahead: How many batches may be ready before they are asked for; 0 for no thread.
-        workers: How many processes make batches, where the dataset has them by number; needs the
+        plan: The plan that takes them: of `session.compile(fetches, feeds=[…])`, or of
+            `function.plan(…)` of a `gf.function`.
+        ahead: The number of batches that are made in advance; 0 for no thread.
+        workers: The number of processes that make batches, of a dataset by number; needs the
             package grain. The batches and the position are the same with any number.
-        position: Where to go on: the `position` of the feeds of an earlier run.
+        position: The `position` of the feeds of an earlier run, to go on from.
 
     Raises:
         FeedError: The first batch does not fit the placeholders.
@@ -274,7 +274,7 @@ class Feeds(Iterator[Feed]):
 
     @property
     def waiting(self) -> float:
-        """The share of the time since the first batch in which a run waited for data."""
+        """The fraction of the time since the first batch in which a run waited for data."""
         if self._begun is None or not self._waited:
             return 0.0
         return self._waited / (time.perf_counter() - self._begun)

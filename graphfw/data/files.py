@@ -43,8 +43,8 @@ def parquet(
         paths: A file, or several with the same columns.
         size: The number of rows of a batch; the last batch of a group may have fewer.
         columns: The columns to read; all by default. Each is numbers, without missing values.
-        seed: What the order is drawn by; None leaves the rows in their order.
-        epochs: How often all rows are gone through.
+        seed: The seed of the order; None leaves the rows in their order.
+        epochs: The number of passes over all rows.
 
     Raises:
         ImportError: The package pyarrow is missing.
@@ -58,7 +58,7 @@ class ParquetBatches(Indexed[dict[str, Any]]):
     """The batches of parquet files; see `parquet`.
 
     Attributes:
-        signature: What the order of the rows depends on, for a run that goes on later.
+        signature: The values that the order of the rows depends on, for a run that resumes.
     """
 
     _items = "batches"
@@ -204,7 +204,7 @@ class TarExamples(Indexed[dict[str, Any]]):
     """The examples of tar files; see `tar`.
 
     Attributes:
-        signature: What the order of the examples depends on.
+        signature: The values that the order of the examples depends on.
     """
 
     _items = "examples"
@@ -275,7 +275,7 @@ class ImageFolder(Indexed[dict[str, Any]]):
     Attributes:
         classes: The names of the classes, in the order of the labels.
         paths: The files, in order.
-        signature: What the order of the examples depends on.
+        signature: The values that the order of the examples depends on.
     """
 
     _items = "images"

@@ -23,11 +23,10 @@ def padded(
 ) -> dict[str, Any]:
     """Stack examples to a batch, the shorter ones padded at their end.
 
-    Arrays are padded along their first dim to the longest one of their name. It goes where a
-    function makes batches: `gf.data.batches(examples, 32, collate_fn=gf.data.padded)`, and
+    Arrays are padded along their first dim to the longest one of their name. Pass it as the
+    function that makes batches: `gf.data.batches(examples, 32, collate_fn=gf.data.padded)`, and
     `dataset.batch(32, batch_fn=gf.data.padded)` of grain. A graph with a symbolic dim is
-    compiled once for all lengths, so few lengths are no gain in themselves; `multiple_of` is for
-    memory, which is kept for each size.
+    compiled once for all lengths. Still, `multiple_of` saves memory, which is kept for each size.
 
     Args:
         examples: Dicts of arrays or numbers, of the same names.

@@ -24,11 +24,11 @@ from graphfw.errors import ArgumentError, DataError, a_type, counted, first_line
 _THREADS = 8
 """The most threads in which grain makes batches."""
 _DEATH = "Worker process was terminated unexpectedly"
-"""The begin of an error of grain when a process has been killed, or has left."""
+"""The beginning of an error of grain when a process has been killed, or has left."""
 
 
 def read_options() -> Any:
-    """Return in how many threads grain reads what has examples by number, and how far ahead."""
+    """Return the numbers of threads and of examples in advance, for grain to read by number."""
     threads = min(os.cpu_count() or 1, _THREADS)
     return package("grain").ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
 
@@ -37,8 +37,8 @@ class Reader(ABC):
     """Reads the batches of a dataset.
 
     Attributes:
-        number: How many batches are before the next one, from the dataset's begin.
-        signature: What is known of the dataset, which must be the same when a run goes on.
+        number: The number of batches before the next one.
+        signature: Known properties of the dataset, which must be the same when a run resumes.
     """
 
     def __init__(self, number: int, signature: Mapping[str, Any], total: int | None) -> None:
@@ -225,7 +225,7 @@ class _MapReader(Reader):
 class _Guarded:
     """A dataset whose errors reach the process that waits for its batches.
 
-    What other processes can't send, grain would wait for without an end.
+    If a process can't send a batch or an error, grain waits for it without an end.
     """
 
     def __init__(self, dataset: Sequence[Any], in_processes: bool) -> None:

@@ -33,8 +33,8 @@ class Origin(NamedTuple):
     """The seed and the key that a variable's initial contents are drawn from.
 
     Attributes:
-        seed: What `set_seed` has set.
-        key: A text of its own for each variable that was made since.
+        seed: The seed of `set_seed`.
+        key: A text that differs for each variable that was made since.
     """
 
     seed: int
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
 
 class _Seeding:
-    """The seed of what is made outside of graphs, and how much has been made since it was set."""
+    """The seed of objects that are made outside of graphs, and a count of them since it was set."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -50,7 +50,7 @@ class _Seeding:
         self._lock = forks.renewed_lock()
 
     def number(self) -> int:
-        """Return how much was made before."""
+        """Return the next number, from 0 up."""
         with self._lock:
             self._count += 1
             return self._count - 1
@@ -64,14 +64,14 @@ def set_seed(seed: int) -> None:
     """Set the seed of layers and variables that are made outside of graphs from now on.
 
     A program that makes the same layers in the same order after it gets the same weights, and the
-    same random numbers in their runs. It is 0 at the start. Graphs and sessions don't ask for it:
-    they have the seed of `gf.Session(graph, seed=…)`.
+    same random numbers in their runs. The seed is 0 at first. Explicit graphs don't use it: their
+    sessions have the seed of `gf.Session(graph, seed=…)`.
 
     Args:
         seed: An int of 64 bits.
 
     Raises:
-        ArgumentError: It is no such int.
+        ArgumentError: The seed is not an int of 64 bits.
 
     >>> import graphfw as gf
     >>> gf.set_seed(7)
@@ -104,7 +104,7 @@ class BuiltFunction(Protocol):
 
 
 class Runtime(Protocol):
-    """The part of the runtime that graphs with sessions need: see `runtime/model_sessions.py`."""
+    """The interface of `runtime/model_sessions.py`, through which graphs make and use sessions."""
 
     def session(self, graph: ModelGraph) -> Any:
         """Return a session of a graph."""
@@ -128,18 +128,19 @@ class Runtime(Protocol):
 class ModelGraph(Graph):
     """The graph of variables made outside any `with graph:`, with a session of its own.
 
-    Each such variable begins in a graph of its own. Two of these graphs become one where a module
-    gets variables of both, or a function uses both: see `joined`.
+    Each such variable begins in a graph of its own. Two of these graphs become one if a module gets
+    variables of both, or a function uses both: see `joined`.
 
     Args:
-        name: What to call it in texts.
-        executor: What runs its session; the default executor when there is none.
-        seed: What its session draws from; without one each graph has another.
+        name: The name in texts.
+        executor: The executor of its session; the default executor when there is none.
+        seed: The seed of its session; without one each graph has another.
 
     Attributes:
         functions: The functions that have builds in it.
-        moving: The graph that is being moved into it.
-        released: The variables of functions that are gone, and an output of each other node.
+        moving: The graph that is being moved into it, if there is one.
+        released: Weak references to the variables of functions that no longer exist, and to an
+            output of each of their other nodes.
         is_joined: Whether it has become a part of another graph, or has taken one in.
     """
 
@@ -184,7 +185,7 @@ class ModelGraph(Graph):
 
     @property
     def session(self) -> Any:
-        """The session of the graph, which is made when it is first asked for."""
+        """The session of the graph, made when it is first used."""
         if self._session is not None and self._successor is None and not _moves:
             return self._session  # and waits for nobody
         with _joining:
@@ -197,7 +198,7 @@ class ModelGraph(Graph):
         return self._session
 
     def has_session(self) -> bool:
-        """Return whether its session was asked for."""
+        """Return whether its session was made."""
         return self._session is not None
 
     def append(self, node: Node, outputs: tuple[Tensor, ...] | None = None) -> tuple[Tensor, ...]:
@@ -217,7 +218,7 @@ class ModelGraph(Graph):
     # Contents.
 
     def drop_released(self) -> None:
-        """Let go of what functions had made that are gone: nodes, and optimisers' variables."""
+        """Drop the nodes, and the optimisers' variables, of functions that no longer exist."""
         released, self.released = self.released, []
         found = [tensor for known in released if (tensor := known()) is not None]
         if not found:
@@ -258,7 +259,7 @@ class ModelGraph(Graph):
 
 
 def variable_graph() -> Graph:
-    """Return the graph for a variable that is made here: outside of all a new `ModelGraph`."""
+    """Return the graph for a variable that is made here: the open one, or a new `ModelGraph`."""
     graph = current_graph().root
     return ModelGraph() if graph.is_ambient else graph
 
@@ -266,7 +267,7 @@ def variable_graph() -> Graph:
 def joined(first: Graph, second: Graph) -> Graph:
     """Make one graph of two that were made outside of `with`, and return it.
 
-    The functions that have builds in either are built again when they are next called.
+    The functions that have builds in either are built again by their next call.
 
     Raises:
         GraphError: One is a graph that is opened by `with`, or they are run by different executors.
@@ -290,8 +291,8 @@ def _join(first: ModelGraph, second: ModelGraph) -> ModelGraph:
     _check_executors(first, second)
     for graph in (first, second):
         if graph._session is not None:
-            graph._session.wait()  # and not in the middle: a run that has returned may fail
-    # The larger one stays as it is: so a large model is not moved part by part.
+            graph._session.wait()  # before the move: a run that has returned may still fail
+    # The smaller one moves: a large model that gets layers one by one stays where it is.
     into, other = (first, second) if _size(first) >= _size(second) else (second, first)
     _moves.append((other, into))
     _finish_moves()
@@ -312,7 +313,7 @@ def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
     """See that one session can run both.
 
     Raises:
-        GraphError: They have sessions with different executors, or were promised some.
+        GraphError: They have sessions with different executors, or functions ask for such.
     """
     sessions = [graph._session for graph in (first, second) if graph._session is not None]
     if len(sessions) == 2:
@@ -333,14 +334,14 @@ def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
 
 
 def _finish_moves() -> None:
-    """Do what is left of a move that was cut off, as by Ctrl-C: nobody sees half of one."""
+    """Complete a move that was interrupted, as by Ctrl-C, before anybody sees half of it."""
     while _moves:
         _move(*_moves[-1])
         _moves.pop()
 
 
 def _move(source: ModelGraph, into: ModelGraph) -> None:
-    """Make everything in a graph a part of another; what is done already is not done again."""
+    """Move the contents of a graph into another; a second call does what the first has not done."""
     if source._successor is not None:
         return
     if source.layers is not None:

@@ -42,18 +42,18 @@ class BertConfig(ModelConfig):
 
     Args:
         vocab_size: The number of tokens.
-        type_vocab_size: The number of types of tokens: sentences that are read together.
+        type_vocab_size: The number of types of tokens, which tell apart sentences of one input.
         max_length: The number of positions.
         embed_dim: The size of the vector of each token.
         num_layers: The number of layers.
         num_heads: The number of heads of each attention.
-        feedforward_dim: The size between the two maps of a layer.
-        activation: Between the two maps: "gelu", "gelu_tanh", "relu" or "silu".
+        feedforward_dim: The hidden size of the feed-forward network.
+        activation: The feed-forward network's activation: "gelu", "gelu_tanh", "relu" or "silu".
         attention_dropout: In training, the probability of leaving out a key.
-        dropout: The same for an element of the embeddings, and of what attention or maps add.
-        eps: What norms add to the variance.
-        pooler: Whether there is a map for `pool`.
-        lm_head: Whether there are the maps for `logits`.
+        dropout: The same for an element of embeddings, attention's results and the network's.
+        eps: The number that norms add to the variance.
+        pooler: Whether there is a layer for `pool`.
+        lm_head: Whether there is a head for `logits`.
 
     Raises:
         ArgumentError: A value is of another kind, or out of range.
@@ -115,7 +115,7 @@ class BertConfig(ModelConfig):
 
 
 class BertLayer(nn.Module):
-    """Attention and two maps, each added, with a norm after.  [*B, T, embed_dim] -> the same"""
+    """Attention and a feed-forward network with post-norm.  [*B, T, embed_dim] -> the same"""
 
     def __init__(self, config: BertConfig, dtype: DTypeLike | None) -> None:
         width, inner = config.embed_dim, config.feedforward_dim
@@ -138,7 +138,7 @@ class BertLayer(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """A map, a norm, and products with the embeddings.  [*B, embed_dim] -> [*B, vocab_size]"""
+    """A layer, a norm, and products with embeddings.  [*B, embed_dim] -> [*B, vocab_size]"""
 
     def __init__(self, config: BertConfig, dtype: DTypeLike | None) -> None:
         self.linear = nn.Linear(config.embed_dim, config.embed_dim, dtype=dtype)
@@ -171,8 +171,8 @@ class Bert(nn.Module):
         positions: The `LearnedPositions`.
         norm: The `LayerNorm` of the embeddings.
         layers: A `ModuleList` of the layers, each with an `attention`.
-        pooler: The `Linear` map of `pool`, or None.
-        lm_head: The maps of `logits`, or None.
+        pooler: The `Linear` layer of `pool`, or None.
+        lm_head: The head of `logits`, or None.
 
     Raises:
         ArgumentError: The configuration is none, or its sizes don't fit.

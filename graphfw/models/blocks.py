@@ -24,7 +24,7 @@ SLOW_BATCH_NORM = partial(nn.BatchNorm2d, eps=0.001, momentum=0.01)
 ACTIVATIONS = ("relu", "relu6", "silu", "hardswish", "gelu")
 
 _CONV_INIT = nn.init.he_normal(mode="fan_out", in_axis=1, out_axis=0)
-"""Initial kernels, after K. He et al., "Delving deep into rectifiers", 2015."""
+"""The initial weights of convolutions, after K. He et al., "Delving deep into rectifiers", 2015."""
 
 
 def padded_conv(
@@ -70,7 +70,7 @@ class ConvNormActivation(nn.Sequential):
     Args:
         in_channels: The number of channels of x, C.
         out_channels: The number of channels of the result, O.
-        kernel_size: The size of the kernel, an odd number.
+        kernel_size: The kernel's size, an odd number.
         stride: The stride.
         groups: The number of groups of channels.
         activation: "relu", "relu6", "silu", "hardswish", "gelu", a function or layer; None for
@@ -136,7 +136,7 @@ class InvertedResidual(nn.Module):
         expanded_channels: The number of channels of the depthwise convolution. Where it is C, the
             first convolution is left out.
         out_channels: The number of channels of the result, O.
-        kernel_size: The size of the kernel of the depthwise convolution, an odd number.
+        kernel_size: The kernel's size of the depthwise convolution, an odd number.
         stride: Its stride.
         activation: As `ConvNormActivation`; the last convolution has none.
         squeeze_excite: A layer after the depthwise convolution, such as

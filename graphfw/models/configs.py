@@ -94,14 +94,14 @@ class ModelConfig:
 
     @classmethod
     def from_huggingface(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> Self:
-        """Return the configuration that a `config.json` of transformers says.
+        """Return the configuration of a `config.json` of transformers.
 
-        Options that change no logits, as those of generation, are left out; what is not
-        implemented is an error.
+        Options that change no logits, such as those of generation, are left out. An option that is
+        not implemented is an error.
 
         Args:
-            source: The file or its folder, or its content as a dict. None is as if an option were
-                missing, and stands for transformers' default.
+            source: The file or its folder, or its content as a dict. A value of None is
+                transformers' default, as if the option were missing.
 
         Raises:
             CheckpointError: There is no such file, or it is no JSON.
@@ -135,7 +135,7 @@ class ModelConfig:
 
     @classmethod
     def _read(cls, left: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields that more than one option says, and take these options out."""
+        """Return the fields that several options set together, and take these options out."""
         return {}
 
 

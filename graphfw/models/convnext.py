@@ -28,7 +28,7 @@ class LayerNorm2d(nn.LayerNorm):
 
     Args:
         channels: The number of channels, C.
-        eps: What is added to the variance.
+        eps: The number that is added to the variance.
         name: See `Module`.
 
     Attributes:
@@ -57,7 +57,7 @@ class LayerNorm2d(nn.LayerNorm):
 
 
 class ConvNeXtBlock(nn.Module):
-    """A depthwise convolution, a network for each position, and a sum.  [N, C, H, W] -> the same
+    """A depthwise convolution, and two layers at each position, added.  [N, C, H, W] -> the same
 
     Z. Liu et al., "A ConvNet for the 2020s", 2022.
 
@@ -70,7 +70,7 @@ class ConvNeXtBlock(nn.Module):
     Attributes:
         depthwise: The `Conv2d` of 7 × 7.
         norm: The `LayerNorm` of the channels.
-        linear1, linear2: The `Linear` maps to four times the channels and back.
+        linear1, linear2: The `Linear` layers to four times the channels and back.
         layer_scale: The factor of each channel of the change, [C, 1, 1].
 
     Raises:
@@ -136,7 +136,7 @@ class ConvNeXt(nn.Module):
     Attributes:
         features: A `Sequential` of the stages, with a reduction of the image before each.
         norm: The `LayerNorm` of the means over positions.
-        head: The `Linear` map to logits.
+        head: The `Linear` layer for logits.
 
     Raises:
         ArgumentError: A size is no int or below 1, depths or channels are not four, or drop_path is

@@ -27,13 +27,13 @@ class GPT2Config(ModelConfig):
         embed_dim: The size of the vector of each token.
         num_layers: The number of layers.
         num_heads: The number of heads of each attention.
-        feedforward_dim: The size between the two maps of a layer; None for 4 * embed_dim.
-        activation: Between the two maps: "gelu_tanh", "gelu", "relu" or "silu".
+        feedforward_dim: The hidden size of the feed-forward network; None for 4 * embed_dim.
+        activation: The feed-forward network's activation: "gelu_tanh", "gelu", "relu" or "silu".
         embed_dropout: In training, the probability of dropping an element of an embedding.
         attention_dropout: The same for a key.
-        dropout: The same for an element that attention or the two maps add.
-        eps: What norms add to the variance.
-        tied_head: Whether logits are products with the embeddings, rather than by a map of its own.
+        dropout: The same for an element of the results of attention and feed-forward network.
+        eps: The number that norms add to the variance.
+        tied_head: Whether the head's weight is the embedding's.
 
     Raises:
         ArgumentError: A value is of another kind, or out of range.
@@ -86,7 +86,7 @@ class GPT2Config(ModelConfig):
 
 
 class GPT2Layer(nn.Module):
-    """Attention and two maps, each after a norm, and added.  [*B, T, embed_dim] -> the same"""
+    """Attention and a feed-forward network with pre-norm.  [*B, T, embed_dim] -> the same"""
 
     def __init__(self, config: GPT2Config, dtype: DTypeLike | None) -> None:
         width, dropout = config.embed_dim, config.attention_dropout
@@ -132,7 +132,7 @@ class GPT2(CausalModel):
         positions: The `LearnedPositions`.
         layers: A `ModuleList` of the layers, each with an `attention`.
         norm: The last `LayerNorm`.
-        lm_head: The `Linear` map to logits, or None where the embeddings are used.
+        lm_head: The `Linear` layer for logits, or None if its weight is the embedding's.
 
     Raises:
         ArgumentError: The configuration is none, or its sizes don't fit.
@@ -176,13 +176,13 @@ class GPT2(CausalModel):
             tokens: Integers from 0 to vocab_size - 1.
             mask: As for `gf.nn.MultiHeadAttention`; each token sees those before it. To leave out
                 padding give [*B, 1, T], True where there is none.
-            positions: Integers that broadcast to [*B, T]; by default 0, 1, …, or those that the
-                cache says.
-            cache: Of the tokens before, from `init_cache` or an earlier call; see
+            positions: Integers that broadcast to [*B, T]; by default 0, 1, …, or those after the
+                tokens in the cache.
+            cache: The cache of the tokens before, from `init_cache` or an earlier call; see
                 `gf.nn.MultiHeadAttention`.
 
         Returns:
-            The logits; with a cache (logits, cache), the latter with these tokens, too.
+            The logits; with a cache (logits, cache), where the cache has these tokens, too.
         """
         ids = checked_tokens("GPT2", tokens)
         self._check_cache(cache)

@@ -56,7 +56,7 @@ def embedding(config: Any, dtype: DTypeLike | None) -> nn.Embedding:
 
 
 class CausalModel(nn.Module):
-    """The base: layers, a norm, and a head, which may share the embedding's table."""
+    """The base of `GPT2` and `Llama`: layers, a norm, and a head, which may share its weight."""
 
     embedding: nn.Embedding
     layers: nn.ModuleList
@@ -69,13 +69,13 @@ class CausalModel(nn.Module):
     def names(self) -> io.NameTable:
         """The names of transformers' files, for `load_pytorch` and `save_pytorch`.
 
-        It is `gf.io.names_of` of the model, without what this one does not have.
+        It is a table of `gf.io.names_of`, without the head if this model has none of its own.
         """
         table = io.names_of(self._kind)
         return table.without("lm_head") if self.lm_head is None else table
 
     def _head(self, config: Any, dtype: DTypeLike | None) -> nn.Linear | None:
-        """Return the map to logits; None where it is the embedding's table."""
+        """Return the head; None if its weight is the embedding's."""
         if config.tied_head:
             return None
         return nn.Linear(config.embed_dim, config.vocab_size, bias=False, dtype=dtype)
@@ -89,7 +89,7 @@ class CausalModel(nn.Module):
         *,
         start: TensorLike | None = None,
     ) -> tuple[nn.KVCache, ...]:
-        """Return an empty cache for each layer: `gf.nn.MultiHeadAttention.init_cache`."""
+        """Return an empty cache for each layer, as `gf.nn.MultiHeadAttention.init_cache` does."""
         layers: list[Any] = self.layers.children()
         options = batch, max_length, dtype
         return tuple([layer.attention.init_cache(*options, start=start) for layer in layers])

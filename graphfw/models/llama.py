@@ -31,15 +31,15 @@ class LlamaConfig(ModelConfig):
         num_layers: The number of layers.
         num_heads: The number of heads of each attention.
         kv_heads: The number of heads of keys and values; None for num_heads.
-        feedforward_dim: The size between the maps of a layer.
-        activation: Of the gate: "silu", "gelu", "gelu_tanh" or "relu".
+        feedforward_dim: The hidden size of the feed-forward network.
+        activation: The activation of the gate: "silu", "gelu", "gelu_tanh" or "relu".
         attention_dropout: In training, the probability of leaving out a key.
-        attention_bias: Whether the maps of attention have biases.
-        feedforward_bias: Whether the three maps after it have biases.
+        attention_bias: Whether the layers of attention have biases.
+        feedforward_bias: Whether the three layers of the feed-forward network have biases.
         rotary_base: See `gf.nn.rotary_embedding`.
         rotary_scaling: A `LinearScaling` or `Llama3Scaling` of the rotations; None for none.
-        eps: What norms add to the mean square.
-        tied_head: Whether logits are products with the embeddings, rather than by a map of its own.
+        eps: The number that norms add to the mean square.
+        tied_head: Whether the head's weight is the embedding's.
 
     Raises:
         ArgumentError: A value is of another kind, or out of range.
@@ -90,7 +90,7 @@ class LlamaConfig(ModelConfig):
 
     @classmethod
     def _read(cls, left: dict[str, Any]) -> dict[str, Any]:
-        """Return the base of the angles, which transformers 5 keeps with their scaling.
+        """Return the fields of rotations, whose base transformers 5 keeps with their scaling.
 
         Raises:
             ArgumentError: The scaling is not implemented, or heads don't divide embed_dim among
@@ -125,7 +125,7 @@ class LlamaConfig(ModelConfig):
 
 
 class LlamaLayer(nn.Module):
-    """Attention and gated maps, each after a norm, and added.  [*B, T, embed_dim] -> the same"""
+    """Attention and a gated network with pre-norm.  [*B, T, embed_dim] -> the same"""
 
     def __init__(self, config: LlamaConfig, dtype: DTypeLike | None) -> None:
         width, inner, bias = config.embed_dim, config.feedforward_dim, config.feedforward_bias
@@ -160,9 +160,9 @@ class LlamaLayer(nn.Module):
 class Llama(CausalModel):
     """Llama: predicts the next token.  tokens: integers [*B, T] -> logits [*B, T, vocab_size]
 
-    H. Touvron et al., "LLaMA: open and efficient foundation language models", 2023: root mean
-    squares as norms (B. Zhang, R. Sennrich, 2019), rotated queries and keys (J. Su et al., 2021),
-    a gate in the maps (N. Shazeer, 2020), and heads that may share keys. Weights of transformers'
+    H. Touvron et al., "LLaMA: open and efficient foundation language models", 2023: RMS norms
+    (B. Zhang, R. Sennrich, 2019), rotary embeddings (J. Su et al., 2021), a gated feed-forward
+    network (N. Shazeer, 2020), and heads that may share keys and values. Weights of transformers'
     `LlamaForCausalLM` are loaded with `names=model.names`.
 
     Args:
@@ -174,7 +174,7 @@ class Llama(CausalModel):
         embedding: The `Embedding` of tokens.
         layers: A `ModuleList` of the layers, each with an `attention`.
         norm: The last `RMSNorm`.
-        lm_head: The `Linear` map to logits, or None where the embeddings are used.
+        lm_head: The `Linear` layer for logits, or None if its weight is the embedding's.
 
     Raises:
         ArgumentError: The configuration is none, or its sizes don't fit.
@@ -214,12 +214,12 @@ class Llama(CausalModel):
             tokens: Integers from 0 to vocab_size - 1.
             mask: As for `gf.nn.MultiHeadAttention`; each token sees those before it. To leave out
                 padding give [*B, 1, T], True where there is none; it may be on either side, for
-                only the distances of tokens count.
-            cache: Of the tokens before, from `init_cache` or an earlier call; see
+                attention depends on distances only.
+            cache: The cache of the tokens before, from `init_cache` or an earlier call; see
                 `gf.nn.MultiHeadAttention`.
 
         Returns:
-            The logits; with a cache (logits, cache), the latter with these tokens, too.
+            The logits; with a cache (logits, cache), where the cache has these tokens, too.
         """
         ids = checked_tokens("Llama", tokens)
         self._check_cache(cache)

@@ -31,16 +31,17 @@ def from_pretrained(
     dtype: DTypeLike | None = None,
     name: str | None = None,
 ) -> Bert | GPT2 | Llama:
-    """Build the model that a folder of transformers has, in the open graph, for evaluation.
+    """Build the model of a folder of transformers, for evaluation.
 
-    Its variables are initialised; `model.load_pytorch(session, folder, names=model.names)` gives
-    them the contents that the folder has. To train the model, call `model.train()` first.
+    Its variables have initial values. `model.load_pytorch(folder, names=model.names)` loads the
+    folder's weights; in a graph, the session is its first argument. To train the model, call
+    `model.train()` first.
 
     Args:
-        folder: What `save_pretrained` of transformers wrote, or a copy of a repository of the
-            Hugging Face Hub: `config.json` says the model and its sizes.
-        options: What replaces options of `config.json`, by transformers' names; None as a value
-            leaves one out.
+        folder: A folder that `save_pretrained` of transformers wrote, or a copy of a repository of
+            the Hugging Face Hub. `config.json` has the model's type and sizes.
+        options: Values in place of those of `config.json`, by transformers' names; None leaves an
+            option out.
         dtype: The weights' dtype, the default dtype when there is none.
         name: See `gf.nn.Module`.
 

@@ -24,13 +24,13 @@ from graphfw.ops.composed import callback, demand
 
 
 class _Residual(nn.Module):
-    """The base of both blocks: what x is added to, through a convolution where sizes differ."""
+    """The base of both blocks: adds x to their results, by a convolution if sizes differ."""
 
     out_channels: int
     downsample: ConvNormActivation | None
 
     def _shortcut(self, in_channels: int, stride: int, norm: NormLayer) -> None:
-        """Make what brings x to the size of the result."""
+        """Make the convolution that brings x to the size of the result, where the two differ."""
         if stride == 1 and in_channels == self.out_channels:
             self.downsample = None
             return
@@ -193,7 +193,7 @@ class ResNet(nn.Module):
     Attributes:
         conv1, bn1, maxpool: The layers before the stages.
         layer1, layer2, layer3, layer4: The stages, `Sequential` of blocks.
-        fc: The `Linear` map to logits.
+        fc: The `Linear` layer for logits.
 
     Raises:
         ArgumentError: A size is no int or below 1, layers are not four, or block or norm_layer is

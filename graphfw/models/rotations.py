@@ -20,7 +20,7 @@ class RotaryScaling:
     """The base of scalings.
 
     Attributes:
-        factor: How many times longer texts may be.
+        factor: The factor by which texts may be longer.
     """
 
     factor: float
@@ -34,7 +34,7 @@ class RotaryScaling:
             demand(fits, message, fix=f"use {field.name}={usual}")
 
     def scaled(self, frequencies: Array) -> Array:
-        """Return scaled angles from one position to the next.  [pairs] -> [pairs]"""
+        """Return the scaled angles between neighbouring positions.  [pairs] -> [pairs]"""
         raise NotImplementedError
 
 
@@ -60,9 +60,10 @@ class LinearScaling(RotaryScaling):
 class Llama3Scaling(RotaryScaling):
     """Slow rotations divided by a factor, and fast ones left as they are.
 
-    Those are slow that turn fewer than `low_freq_factor` times in the texts of the training, fast
-    ones turn more than `high_freq_factor` times, and in between both are mixed. A. Dubey et al.,
-    "The Llama 3 herd of models", 2024; the names are those of its configurations.
+    A rotation is slow if it makes fewer than `low_freq_factor` turns over `original_max_length`
+    tokens, and fast if it makes more than `high_freq_factor`. Between them the divisor is
+    interpolated. A. Dubey et al., "The Llama 3 herd of models", 2024; the names are those of its
+    configurations.
 
     Args:
         factor: The factor.
@@ -110,7 +111,7 @@ _KINDS: dict[str, tuple[type[RotaryScaling], dict[str, str]]] = {
 
 
 def read_rotation(option: str, content: Any) -> dict[str, Any]:
-    """Return the fields of a configuration that an option of transformers says.
+    """Return the fields of a configuration that an option of transformers sets.
 
     Args:
         option: Its name, for errors.

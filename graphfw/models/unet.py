@@ -1,4 +1,4 @@
-"""`UNet`: from images to images, by ever smaller ones and back."""
+"""`UNet`: a convolutional network from images to images, with skip connections."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class UNetBlock(nn.Module):
 
 
 def check_embedding(layer: str, has_size: bool, embedding: TensorLike | None) -> None:
-    """Demand a vector where a layer has an embedding_dim, and none where it has not."""
+    """Demand an embedding if and only if a layer has an embedding_dim."""
     message = f"{layer}: there is an embedding, and no embedding_dim"
     fix = "make the layer with embedding_dim=64, or the size that it has"
     if has_size:
@@ -112,7 +112,7 @@ def check_embedding(layer: str, has_size: bool, embedding: TensorLike | None) ->
 
 
 class UNetDown(nn.Module):
-    """The largest of 2 × 2 elements, and a `UNetBlock`.  x: [N, C, H, W] -> [N, O, H/2, W/2]
+    """Max pooling over 2 × 2 elements, and a `UNetBlock`.  x: [N, C, H, W] -> [N, O, H/2, W/2]
 
     Args:
         in_channels, out_channels, embedding_dim, activation, norm_layer, name: As `UNetBlock`.
@@ -156,10 +156,10 @@ class UNetDown(nn.Module):
 
 
 class UNetUp(nn.Module):
-    """Images enlarged to the size of others, both concatenated, and a `UNetBlock`.
+    """Upsampling to the size of a skip connection, concatenation, and a `UNetBlock`.
 
-    x: [N, C, h, w] and skip: [N, O, H, W] -> [N, O, H, W]. The nearest elements make the larger
-    image, which a convolution follows: A. Odena et al., "Deconvolution and checkerboard artifacts",
+    x: [N, C, h, w] and skip: [N, O, H, W] -> [N, O, H, W]. Nearest-neighbour upsampling is
+    followed by a convolution: A. Odena et al., "Deconvolution and checkerboard artifacts",
     2016. So H and W need not be even.
 
     Args:
@@ -168,7 +168,7 @@ class UNetUp(nn.Module):
         embedding_dim, activation, norm_layer, name: As `UNetBlock`.
 
     Attributes:
-        conv: The `Conv2d` of the larger image.
+        conv: The `Conv2d` after upsampling.
         block: The `UNetBlock`.
 
     Raises:
@@ -202,8 +202,8 @@ class UNetUp(nn.Module):
         """Enlarge, concatenate and convolve.  [N, C, h, w], [N, O, H, W] -> [N, O, H, W]
 
         Args:
-            x: Small images.
-            skip: Large images.
+            x: The images to enlarge.
+            skip: The images of the skip connection.
             embedding: A vector for each image, [N, embedding_dim].
         """
         small, large = as_tensor(x), as_tensor(skip)
@@ -227,15 +227,16 @@ class UNetUp(nn.Module):
 class UNet(nn.Module):
     """A network from images to images.  x: [N, in_channels, H, W] -> [N, out_channels, H, W]
 
-    Images become smaller and get more channels, and come back; each size sees what was there on the
-    way down. For segmentation the result are logits of each position. With `embedding_dim` it
-    denoises images of a diffusion model. O. Ronneberger et al., "U-Net: convolutional networks for
-    biomedical image segmentation", 2015; here images are padded, so that they keep their sizes.
+    `UNetDown` blocks halve images and double their channels; `UNetUp` blocks do the reverse, with a
+    skip connection from the block of the same size. For segmentation the result is logits of each
+    position. With `embedding_dim` the model denoises images of a diffusion model. O. Ronneberger et
+    al., "U-Net: convolutional networks for biomedical image segmentation", 2015; here images are
+    padded, so that they keep their sizes.
 
     Args:
         in_channels: The number of channels of x.
         out_channels: The number of channels of the result, such as the number of classes.
-        depth: How often images are halved.
+        depth: The number of times that images are halved.
         base_channels: The number of channels at full size; each halving doubles them.
         embedding_dim, activation, norm_layer: As `UNetBlock`.
         name: See `Module`.

@@ -1,4 +1,4 @@
-"""`LowRankAdapters`: a model's updates of low rank, to be trained, merged and saved."""
+"""`LowRankAdapters`: low-rank updates of a model, to be trained, merged and saved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Merged(NamedTuple):
 
     Attributes:
         session: The session.
-        contents: What the weights and the factors held, by name.
+        contents: The former contents of the weights and the factors, by name.
         hashes: Hashes of the weights that the updates were merged into.
     """
 
@@ -45,7 +45,7 @@ class _Merged(NamedTuple):
 
 @explained
 class LowRankAdapters:
-    """The updates of low rank of a model's layers: `gf.nn.lora` makes them.
+    """The low-rank updates of a model's layers, which `gf.nn.lora` makes.
 
     Attributes:
         rank: The rank of each update.
@@ -71,12 +71,11 @@ class LowRankAdapters:
         self._merged: dict[int, _Merged] = {}
 
     def parameters(self, only: Patterns = None, ignore: Patterns = None) -> list[Variable]:
-        """Return the variables of the updates that are trained: what optimisers take.
+        """Return the variables of the updates that are trained, for optimisers.
 
         Args:
-            only: What to take, by the names that the variables have in `module`: names, scopes, or
-                names with *.
-            ignore: What to leave out, in the same way.
+            only: Variables to return, by their names in `module`: names, scopes, or names with *.
+            ignore: Variables to leave out, in the same way.
 
         Raises:
             ArgumentError: A pattern fits no variable, or is none.
@@ -84,10 +83,10 @@ class LowRankAdapters:
         return self.module.parameters(only, ignore)
 
     def remove(self) -> None:
-        """Take the updates from the layers, for calls from now on; a second time, do nothing.
+        """Remove the updates from the layers, for calls from now on; a second call does nothing.
 
-        Calls that are described already keep them, and the model stays frozen. After `merge`, the
-        model computes the same without them.
+        Calls that are described already keep the updates, and the model stays frozen. After
+        `merge`, the model computes the same without them.
         """
         for update in self._updates():
             hooks = vars(update.layer).get("_forward_hooks", ())
@@ -99,10 +98,11 @@ class LowRankAdapters:
         """Add the updates to the weights of their layers, and set the updates to 0.
 
         The model computes the same as before, up to rounding, and `model.save` writes weights that
-        a model without adapters loads. The adapters keep copies of what changes, for `unmerge`.
+        a model without adapters loads. For `unmerge`, the adapters keep copies of the contents that
+        change.
 
         Args:
-            session: Where the variables live; not for a model that was made outside of any graph.
+            session: The session of the variables; none for a model that was made outside of graphs.
 
         Raises:
             SessionError: They are merged already.
@@ -125,7 +125,7 @@ class LowRankAdapters:
         self._merged = alive | {id(session): _Merged(weakref.ref(session), before, hashes)}
 
     def unmerge(self, session: Session | None = None) -> None:
-        """Give weights and updates the contents that they had before `merge`, bit by bit.
+        """Restore the contents of weights and updates from before `merge`, bit for bit.
 
         Raises:
             SessionError: They are not merged in this session, or the weights have changed since.
@@ -179,11 +179,11 @@ class LowRankAdapters:
     def save(self, session: Any, path: Any = None) -> None:
         """Write the updates to a file, without the model's weights.
 
-        The names are the layers', and rank, alpha and targets are in the file, which `load` checks.
-        The file has checksums, and is replaced in one step, as by `session.save`.
+        The file has rank, alpha and layers as well, which `load` checks. It has checksums, and is
+        replaced in one step, as by `session.save`.
 
         Args:
-            session: Where the variables live.
+            session: The session of the variables; left out as in `merge`.
             path: The file.
 
         Raises:
@@ -205,7 +205,7 @@ class LowRankAdapters:
         """Replace the updates, all at once, by those of a file that `save` wrote.
 
         Args:
-            session: Where the variables live.
+            session: The session of the variables; left out as in `merge`.
             path: The file.
 
         Raises:
@@ -260,13 +260,13 @@ class LowRankAdapters:
     @overload
     def save_peft(self, session: str | os.PathLike[str], *, names: Names | None = None) -> None: ...
     def save_peft(self, session: Any, folder: Any = None, *, names: Names | None = None) -> None:
-        """Write a folder that PEFT reads, of Hugging Face: its configuration, and the updates.
+        """Write the configuration and the updates to a folder, for PEFT of Hugging Face.
 
-        The folder is made if there is none. It gets `adapter_config.json` and
+        The folder is made if there is none. The files are `adapter_config.json` and
         `adapter_model.safetensors`.
 
         Args:
-            session: Where the variables live.
+            session: The session of the variables; left out as in `merge`.
             folder: The folder.
             names: The table with which `load_pytorch` loads the model's weights, if the model in
                 PyTorch has other names. It may have rows for other layers.
@@ -292,15 +292,15 @@ class LowRankAdapters:
         """Replace the updates, all at once, by those of a folder that PEFT wrote.
 
         Args:
-            session: Where the variables live.
+            session: The session of the variables; left out as in `merge`.
             folder: The folder, with `adapter_config.json` and `adapter_model.safetensors`.
             names: The table with which `load_pytorch` loads the model's weights, if the model in
                 PyTorch has other names. It may have rows for other layers.
 
         Raises:
             SessionError: The updates are merged.
-            CheckpointError: A file can't be read, the configuration has another rank or alpha or
-                what these adapters do not compute, or the layers are others; nothing has changed.
+            CheckpointError: A file can't be read, the configuration has another rank or alpha, or
+                options that these adapters do not have, or the layers differ; nothing has changed.
             ArgumentError: The session is none, or one of another graph, or a row of the table is
                 wrong.
         """

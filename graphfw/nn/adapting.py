@@ -1,4 +1,4 @@
-"""`lora`: gives layers of a model updates of low rank, and freezes the rest."""
+"""`lora`: gives layers of a model low-rank updates, and freezes the rest."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def lora(
     dropout: float = 0.0,
     ignore: Patterns = None,
 ) -> LowRankAdapters:
-    """Give layers of a model updates of low rank, and freeze everything else in it.
+    """Give layers of a model low-rank updates, and freeze everything else in it.
 
-    A layer with the weight W computes as with W + alpha / rank A B, where A and B have `rank`
-    columns and rows, and only these train. B begins as 0, so the model computes the same as before.
+    A layer with the weight W computes with W + alpha / rank A B instead. A has `rank` columns and B
+    has `rank` rows; only these are trained. B begins as 0, so the model computes the same at first.
     E. J. Hu et al., "LoRA: Low-rank adaptation of large language models", 2021.
 
     No layer is replaced: the weights keep their names, and load as without adapters. The updates
-    hold for calls from now on.
+    are part of calls from now on.
 
     Args:
         model: The model.
         targets: The layers, by their paths in the model: names, scopes ("encoder"), or names with *
-            ("*.q_proj"). Of what they choose, the `Linear`, `Embedding` and `Conv1d` to `Conv3d`
-            layers get updates; but for convolutions of groups, and layers in `WeightNorm` or
+            ("*.q_proj"). Of the chosen layers, `Linear`, `Embedding` and `Conv1d` to `Conv3d`
+            get updates, except convolutions with groups and layers in `WeightNorm` or
             `SpectralNorm`.
         rank: The rank of the updates.
-        alpha: How much the updates count, from 0 up; rank by default.
+        alpha: The updates are scaled by alpha / rank; above 0, rank by default.
         dropout: In training, the probability of leaving out a feature of an update's input.
         ignore: Layers to leave out, as `targets`.
 

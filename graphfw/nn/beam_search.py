@@ -1,4 +1,4 @@
-"""`beam_search`: the most probable texts that a language model continues."""
+"""`beam_search`: the most probable continuations of texts by a language model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Beams(NamedTuple):
 
     Attributes:
         tokens: int64 [B, num_beams, T + max_new_tokens], with `pad_id` after the end.
-        scores: [B, num_beams]; -inf where there are fewer texts.
+        scores: [B, num_beams]; -inf if there are fewer texts.
     """
 
     tokens: Tensor
@@ -53,22 +53,21 @@ def beam_search(
 ) -> Beams:
     """Search the most probable continuations of texts.  tokens: ints [B, T] -> Beams
 
-    The search keeps the `num_beams` most probable texts that go on, and those with the best scores
-    that have ended. A score is the log of the probability of the new tokens, divided by their
-    number to the power of `length_penalty`. Texts and scores are those of transformers'
-    `generate(num_beams=…)`.
+    The search keeps the `num_beams` most probable texts that have not ended, and the `num_beams`
+    texts with the best scores that have. A score is the log of the probability of the new tokens,
+    divided by their number to the power of `length_penalty`. Texts and scores are those of
+    transformers' `generate(num_beams=…)`.
 
     Args:
         model: As for `generate`, as are tokens, max_new_tokens, eos_id, pad_id, mask and name.
         tokens: The prompts.
-        max_new_tokens: How many tokens to make at most.
-        num_beams: How many texts to keep.
+        max_new_tokens: The largest number of tokens to make.
+        num_beams: The number of texts to keep.
         length_penalty: Above 0 it favours long texts, below 0 short ones, since logs are negative.
         early_stopping: Whether a search ends as soon as `num_beams` texts have ended. Otherwise it
-            goes on while the best text that goes on has a score that is better than the worst of
-            these.
+            ends when none of the others has a better score than the worst of these.
         eos_id: The token that ends a text, or several such.
-        pad_id: What stands after the end.
+        pad_id: The token after the end.
         mask: Bools [B, T]: False for padding.
         name: The name scope.
 
@@ -122,13 +121,13 @@ class _State(NamedTuple):
     """A search after some tokens.
 
     Attributes:
-        length: How many.
+        length: The number of these tokens.
         last: The last token of each text that goes on, [B, K].
         going: The new tokens of the texts that go on, [B, K, max_new_tokens].
         scores: The logs of their probabilities, [B, K].
         ended: The best texts that have ended.
         ended_scores: Their scores.
-        is_open: Whether texts that go on may still become better than these, [B].
+        is_open: Whether texts that go on may still get better scores than these, [B].
     """
 
     length: Tensor
@@ -168,7 +167,7 @@ class _Search(NamedTuple):
         vocabulary = logits.shape[-1]
         totals = reshape(F.log_softmax(logits, axis=-1), (batch, beams, vocabulary))
         totals = totals + expand_dims(state.scores, axis=2)
-        # So many that `beams` of them go on, even if all texts have ends among them.
+        # Enough that `beams` of them go on, even if each text is also continued by all its ends.
         count = max(2, 1 + len(self.request.ends)) * self.beams
         scores, found = F.topk(reshape(totals, (batch, beams * vocabulary)), count)
         parents, tokens = found // vocabulary, found % vocabulary

@@ -25,12 +25,12 @@ class Request(NamedTuple):
     Attributes:
         what: The function.
         model: The model's call.
-        init_cache: Its method.
+        init_cache: The model's method.
         tokens: The prompts, int64 [B, T], with padding on the left.
-        padding: How much there is in each row, int32 [B]; None if there is none.
-        limit: How many tokens to make at most.
+        padding: The number of padding tokens in each row, int32 [B]; None if there are none.
+        limit: The largest number of tokens to make.
         ends: The tokens that end a text.
-        pad: What stands after such a one.
+        pad: The token after the end.
     """
 
     what: str
@@ -82,7 +82,7 @@ class Request(NamedTuple):
         return found
 
     def unwritten(self, *batch: DimLike) -> Tensor:
-        """Return room for new tokens, full of padding.  -> int64 [*batch, limit]"""
+        """Return new tokens that are all padding.  -> int64 [*batch, limit]"""
         return F.full((*batch, self.limit), self.pad, dtype=int64)
 
 
@@ -98,7 +98,7 @@ def requested(
     """Return a request, whose arguments are those of `gf.nn.generate`.
 
     Raises:
-        ArgumentError: The model has not the methods, or a number is none or out of range.
+        ArgumentError: The model lacks a method, or a number is no int or out of range.
         ShapeError, DTypeError: Tokens are not ints [B, T], or the mask not bools of their shape.
     """
     call = callback(what, "model", model, "model(tokens, cache=cache)")
@@ -138,7 +138,7 @@ def whole_from(what: str, name: str, value: Any, least: int) -> int:
     """Return an argument as an int.
 
     Raises:
-        ArgumentError: It is none, or below `least`.
+        ArgumentError: It is no int, or below `least`.
     """
     fits = is_whole(value) and operator.index(value) >= least
     message = f"{what}: {name}={value!r} is no int from {least} on"
@@ -155,7 +155,7 @@ def _several(what: str, name: str, values: Any) -> tuple[int, ...]:
 
 
 def _aligned(what: str, tokens: Tensor, mask: TensorLike | None) -> tuple[Tensor, Tensor | None]:
-    """Return the prompts with all padding on the left, and how much there is in each row."""
+    """Return the prompts with all padding on the left, and its length in each row."""
     if mask is None:
         return tokens, None
     is_token = as_tensor(mask)

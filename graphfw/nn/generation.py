@@ -1,4 +1,4 @@
-"""`generate`: texts that a language model continues; `sample_logits`: one draw of a token."""
+"""`generate` continues texts by a language model; `sample_logits` draws one token."""
 
 from __future__ import annotations
 
@@ -45,25 +45,26 @@ def generate(
 ) -> Tensor:
     """Continue texts by a language model.  tokens: ints [B, T] -> int64 [B, T + max_new_tokens]
 
-    The prompts go through the model at once, then a loop makes a token after the other, with a
-    cache: see `gf.nn.KVCache`. All of it is part of the graph, and one run computes it. Layers are
-    called for evaluation, as by `gf.training(False)`. By default each token is the one with the
-    largest logit.
+    The model reads the prompts in one call. Then a loop makes one token after the other, with a
+    cache: see `gf.nn.KVCache`. One run computes all of this, of the open graph or, outside of
+    graphs, of the model's own session. Layers are in evaluation, as by `gf.training(False)`. By
+    default each token is the one with the largest logit.
 
     Args:
-        model: What is called as `model(tokens, cache=cache)`, with tokens [B, T], and returns
-            (logits [B, T, V], cache); `model.init_cache(batch, max_length)` makes the first cache.
-            That may be any structure of tensors, each with the batch first, or a scalar.
+        model: The language model. `model(tokens, cache=cache)` takes tokens [B, T] and returns
+            (logits [B, T, V], cache). `model.init_cache(batch, max_length)` makes the first cache:
+            any structure of tensors, which have the batch first or are scalars.
         tokens: The prompts.
-        max_new_tokens: How many tokens to make at most.
+        max_new_tokens: The largest number of tokens to make.
         do_sample: Draw tokens, by `sample_logits` with `temperature`, `top_k` and `top_p`.
         temperature: Divides the logits: see `sample_logits`.
         top_k: Draw from the k most probable tokens.
-        top_p: Draw from the most probable tokens, which together have this probability.
+        top_p: Draw from the fewest most probable tokens that together have this probability.
         num_beams: With 2 or more the result is the best of a `beam_search`.
         length_penalty: See `beam_search`.
-        eos_id: The token that ends a text, or several such; the loop ends when all have ended.
-        pad_id: What stands after the end; (the first) `eos_id` by default.
+        eos_id: The token that ends a text, or several such; the loop ends when all texts have
+            ended.
+        pad_id: The token after the end; the (first) `eos_id` by default, or else 0.
         mask: Bools [B, T], True for tokens and False for padding, where prompts have different
             lengths. Padding moves to the left of its row. `model.init_cache` then gets
             `start=padding`, the number of tokens that are padding in each row.
@@ -109,7 +110,7 @@ def generate(
 
 
 def _generated(request: Request, choose: Callable[[Tensor], Tensor]) -> Tensor:
-    """Make the tokens one after the other, each as `choose` says of its logits."""
+    """Make the tokens one after the other; `choose` returns each from its logits."""
     logits, cache = request.started()
     token = choose(logits)
     made = request.unwritten(token.shape[0]).at[:, 0].set(token)
@@ -143,18 +144,18 @@ def sample_logits(
 ) -> Tensor:
     """Draw a class from the most probable ones.  logits: [*B, V] -> int64 [*B]
 
-    Draws have the probabilities softmax(logits / temperature), among those that `top_k` and `top_p`
-    leave. For all of them it is `gf.random.categorical`.
+    Draws have the probabilities softmax(logits / temperature), among the classes that `top_k` and
+    `top_p` leave. To draw from all classes, use `gf.random.categorical`.
 
     Args:
         logits: Unnormalised logarithms of probabilities.
         temperature: Below 1 the probable classes become more probable, above 1 less so; a number,
             or a tensor that broadcasts to the logits.
-        top_k: Leave only the k most probable.
-        top_p: Leave only the most probable ones that together have at least this probability
+        top_k: Leave only the k most probable classes.
+        top_p: Leave only the fewest most probable classes that together have this probability
             (A. Holtzman et al., "The curious case of neural text degeneration", 2020), of those
-            that `top_k` leaves; a number, or a tensor as temperature is.
-        name: What to call the result and its stream.
+            that `top_k` leaves; a number or a tensor, as temperature.
+        name: The name of the result and of its stream.
 
     Raises:
         ArgumentError: temperature is not above 0, top_k below 1 or no int, or top_p outside (0, 1].

@@ -1,4 +1,4 @@
-"""`KVCache`: keys and values of the tokens so far, which attention need not compute again."""
+"""`KVCache`: keys and values of earlier tokens, which attention need not compute again."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ _FULL = (
 
 
 class KVCache(NamedTuple):
-    """Keys and values of the tokens so far, for causal attention to look back at, and free slots.
+    """Keys and values of earlier tokens, which causal attention reads, and free slots for others.
 
-    `init_cache` of `gf.nn.MultiHeadAttention` and of transformers makes empty ones. A call with a
-    cache returns another one; none is changed. So a cache may be the carry of a loop, or be kept in
-    variables from run to run.
+    `init_cache` of `gf.nn.MultiHeadAttention` and of transformers makes empty caches. A call with a
+    cache returns a new one with its tokens, and does not change the old one. So a cache may be the
+    carry of a loop, or an argument and result of each run.
 
     Attributes:
-        keys: [B, kv_heads, max_length, head_dim], one slot after the other; rotated where attention
-            rotates them.
-        values: The same of the values.
+        keys: [B, kv_heads, max_length, head_dim], with the rotations of attention, if any.
+        values: [B, kv_heads, max_length, head_dim].
         length: The number of slots that are full, an int32 scalar.
-        start: The first slot of each row that has a token, int32 [B], where the sequences are
-            padded on the left to one length; None if there is no padding.
+        start: The first slot of each row that has a token, int32 [B], if the sequences are padded
+            on the left to one length; None if there is no padding.
     """
 
     keys: Tensor
@@ -60,7 +59,7 @@ class KVCache(NamedTuple):
         They count from the first token of a row; padding before it has the position 0.
 
         Args:
-            count: How many tokens, an int or a dim.
+            count: The number of tokens, an int or a dim.
 
         Returns:
             Ints: [count], or [B, count] if there is padding.
@@ -117,7 +116,7 @@ def check_cache(layer: str, x: Tensor, cache: Any, heads: int, width: int) -> No
     Args:
         layer: The layer's class.
         x: [B, T, features]
-        cache: What was passed as one.
+        cache: The argument to check.
         heads: The number of heads of keys.
         width: The size of a head.
 
@@ -166,7 +165,7 @@ def check_caches(what: str, caches: Any, layers: int) -> None:
 
 
 def known_length(cache: KVCache) -> int | None:
-    """Return how many slots are full, where the description of the graph says that."""
+    """Return the number of full slots; None if only a run knows it."""
     value = concrete.value_to_check(cache.length)
     return None if value is None else int(value)
 
@@ -187,7 +186,7 @@ def extended(cache: KVCache, keys: Tensor, values: Tensor) -> KVCache:
 
 
 def not_padding(cache: KVCache, slots: DimLike) -> Tensor | None:
-    """Return which of the first slots are no padding: bools [B, 1, 1, slots], None if all are."""
+    """Return a mask of the first slots without padding: bools [B, 1, 1, slots], None for all."""
     if cache.start is None:
         return None
     is_token = positions(slots) >= expand_dims(cache.start, axis=1)
@@ -195,18 +194,18 @@ def not_padding(cache: KVCache, slots: DimLike) -> Tensor | None:
 
 
 def visible(cache: KVCache, count: DimLike, mask: Tensor | None) -> Tensor:
-    """Return which slots the next tokens may see: those that are full, up to their own.
+    """Return the mask of the slots that the next tokens may see: those up to their own.
 
     Args:
         cache: The cache without these tokens.
-        count: How many tokens there are.
-        mask: What else limits them, as users give it to attention, but with a dim for heads.
+        count: The number of tokens.
+        mask: The user's mask, as for attention, but with a dim for heads.
 
     Returns:
-        Bools, or floats that are added to scores: what broadcasts to [B, heads, count, max_length].
+        Bools, or floats that are added to scores; they broadcast to [B, heads, count, max_length].
 
     Raises:
-        ShapeError: The mask is not of as many keys as there are slots.
+        ShapeError: The mask has another number of keys than there are slots.
     """
     slots = cache.max_length
     seen = expand_dims(cache.length + positions(count), axis=1) >= positions(slots)

@@ -1,4 +1,4 @@
-"""`LowRankUpdate`: a product of two small matrices that is added to what a layer computes."""
+"""`LowRankUpdate`: the product of two small matrices, which is added to a layer's output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (Linear, Embedding, Conv1d, Conv2d, Conv3d)
 
 
 def takes_update(layer: Module) -> bool:
-    """Return whether a layer computes what an update of low rank can be added to."""
+    """Return whether a low-rank update can be added to a layer."""
     kind = next((kind for kind in _KINDS if isinstance(layer, kind)), None)
     if kind is None or type(layer).forward is not kind.forward:
         return False
@@ -33,7 +33,7 @@ def takes_update(layer: Module) -> bool:
 
 
 def largest_rank(layer: Adaptable) -> int:
-    """Return the rank that a layer's weight has at most."""
+    """Return the largest rank that a layer's weight can have."""
     shape = [int(size) for size in layer.weight.shape]
     count = int(np.prod(shape))
     rows = shape[0]
@@ -43,7 +43,7 @@ def largest_rank(layer: Adaptable) -> int:
 class LowRankUpdate(Module):
     """A forward hook of a layer that adds lora_B(scale * lora_A(x)) to its output.
 
-    So the layer keeps its weight and the name of that. The update has no bias, and begins as 0.
+    The layer keeps its weight under its name. The update has no bias, and begins as 0.
 
     Args:
         layer: The layer.
@@ -52,8 +52,8 @@ class LowRankUpdate(Module):
         dropout: In training, the probability of leaving out a feature of x; indices stay.
 
     Attributes:
-        lora_A, lora_B: Two layers: of the layer's kind from its input to `rank` features, and from
-            these to its output.
+        lora_A, lora_B: A layer of the layer's kind from its input to `rank` features, and a layer
+            from these to its output.
         layer: The layer, which belongs to the model.
     """
 
@@ -88,12 +88,12 @@ class LowRankUpdate(Module):
     def merged(self, weight: Array, a: Array, b: Array) -> Array:
         """Return the weight with which the layer computes the same without the update.
 
-        It is summed in float32, or in float64 if the weight is of that.
+        It is summed in float32, or in float64 if that is the weight's dtype.
 
         Args:
             weight: The contents of the layer's weight.
-            a: Those of the weight of `lora_A`.
-            b: Those of the weight of `lora_B`.
+            a: The contents of the weight of `lora_A`.
+            b: The contents of the weight of `lora_B`.
         """
         dtype = wide_dtype(self.layer.weight.dtype).dtype
         a, b = a.astype(dtype), b.astype(dtype)

@@ -55,14 +55,14 @@ class ModuleVariables:
         return [(name, v) for name, v in chosen if v.is_trained]
 
     def parameters(self, only: Patterns = None, ignore: Patterns = None) -> list[Variable]:
-        """Return the variables that are trained, each once: what optimisers take.
+        """Return the variables that are trained, each once, for optimisers.
 
-        Those that are frozen are left out.
+        Frozen variables are left out.
 
         Args:
-            only: What to take, by names relative to this module: names, scopes ("encoder"), or
-                names with * ("*.bias").
-            ignore: What to leave out, in the same way.
+            only: Variables to return, by names relative to this module: names, scopes ("encoder"),
+                or names with * ("*.bias").
+            ignore: Variables to leave out, in the same way.
 
         Raises:
             ArgumentError: A pattern fits no variable of the module, or is none.
@@ -85,14 +85,15 @@ class ModuleVariables:
     def freeze(self, only: Patterns = None, ignore: Patterns = None) -> Self:
         """Leave trainable variables as they are in training, until `unfreeze`; return the module.
 
-        It holds for training steps that are described from now on: `parameters` leaves frozen
-        variables out, and so does `minimize`. What is not trainable, such as running statistics,
-        does not change: a call with `training=False` keeps these.
+        This affects training steps that are described from now on, by `minimize` in a graph or by
+        the first call of a function: `parameters` and `minimize` leave frozen variables out.
+        Variables that are not trainable, such as running statistics, are still updated; a call with
+        `training=False` keeps them.
 
         Args:
-            only: What to freeze, by names relative to this module: names, scopes ("encoder"), or
-                names with * ("*.bias"). Everything by default.
-            ignore: What to leave as it is, in the same way.
+            only: Variables to freeze, by names relative to this module: names, scopes ("encoder"),
+                or names with * ("*.bias"). All by default.
+            ignore: Variables to leave as they are, in the same way.
 
         Raises:
             ArgumentError: A pattern fits no variable of the module, or is none.
@@ -110,8 +111,8 @@ class ModuleVariables:
         """Undo `freeze`, for training steps that are described from now on; return the module.
 
         Args:
-            only: What to train again, as for `freeze`.
-            ignore: What to leave as it is.
+            only: Variables to train again, as for `freeze`.
+            ignore: Variables to leave as they are.
 
         Raises:
             ArgumentError, GraphError: As `freeze`.

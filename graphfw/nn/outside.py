@@ -45,13 +45,13 @@ def run(
     kwargs: dict[str, Any],
     fn: Callable[..., Any] | None = None,
 ) -> Any:
-    """Return the result of a call on arrays: arrays, or tensors where it is given tensors.
+    """Return the result of a call on arrays: arrays; or tensors, if an argument is a tensor.
 
     Args:
         module: The module.
         args: The arguments, without the module.
-        kwargs: Those by name.
-        fn: A function of the module and these, or None for the module's own call.
+        kwargs: The arguments by name.
+        fn: A function of the module and the arguments, or None for the module's own call.
     """
     functions = vars(module).setdefault("_functions", {})
     function = functions.get(fn)

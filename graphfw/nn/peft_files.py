@@ -1,4 +1,4 @@
-"""Folders of low-rank updates in the layout of PEFT, of Hugging Face."""
+"""Folders of low-rank updates in the layout of Hugging Face's PEFT."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def read_updates(folder: Any, names: Names | None) -> dict[str, Any]:
 
     Raises:
         CheckpointError: They can't be read, or two get one name.
-        ArgumentError: The table has a row that is none.
+        ArgumentError: A row of the table is wrong.
     """
     what = "Adapters.load_peft"
     rename = rename_with(what, names)

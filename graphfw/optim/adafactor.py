@@ -32,7 +32,7 @@ class Adafactor(Optimizer):
         beta2_decay: The exponent in k, at most 0.
         eps: The least of sqrt(V), by default that of the dtype, and the least size of a parameter.
         d: The size of steps above which they are scaled down, from 1 up.
-        weight_decay: How strongly parameters are drawn to 0, apart from the gradient.
+        weight_decay: The strength of weight decay, decoupled from the gradient.
         clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:

@@ -55,8 +55,8 @@ class Adam(Moments):
 
     Args:
         lr: The learning rate.
-        betas: How much of the running means b1, b2 is kept, each in [0, 1).
-        eps: What is added to the root.
+        betas: The fractions b1, b2 of the running means that are kept, each in [0, 1).
+        eps: The number that is added to the root.
         amsgrad: Whether v is the largest so far. S. J. Reddi et al., "On the convergence of Adam
             and beyond", 2018.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.

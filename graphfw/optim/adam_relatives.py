@@ -32,7 +32,7 @@ class Adamax(_Decoupling):
     Args:
         lr: The learning rate.
         betas: How much of the running mean, and of the largest gradient, is kept, each in [0, 1).
-        eps: What is added to the size of the gradient.
+        eps: The number that is added to the gradient's size.
         decoupled_weight_decay: Whether weight decay acts on the parameter itself, as in `AdamW`.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
@@ -67,8 +67,8 @@ class NAdam(_Decoupling):
 
     Args:
         lr: The learning rate.
-        betas: How much of the running means b1, b2 is kept, each in [0, 1).
-        eps: What is added to the root.
+        betas: The fractions b1, b2 of the running means that are kept, each in [0, 1).
+        eps: The number that is added to the root.
         momentum_decay: How fast c(t) goes from b1 / 2 to b1.
         decoupled_weight_decay: Whether weight decay acts on the parameter itself, as in `AdamW`.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
@@ -120,8 +120,8 @@ class RAdam(_Decoupling):
 
     Args:
         lr: The learning rate.
-        betas: How much of the running means b1, b2 is kept, each in [0, 1).
-        eps: What is added to the root.
+        betas: The fractions b1, b2 of the running means that are kept, each in [0, 1).
+        eps: The number that is added to the root.
         decoupled_weight_decay: Whether weight decay acts on the parameter itself, as in `AdamW`.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 

@@ -21,9 +21,9 @@ class RMSprop(Optimizer):
 
     Args:
         lr: The learning rate.
-        alpha: How much of the running means is kept, in [0, 1).
-        eps: What is added to the root.
-        momentum: How much of the last step goes into the next, in [0, 1).
+        alpha: The fraction of the running means that is kept, in [0, 1).
+        eps: The number that is added to the root.
+        momentum: The fraction of the last step that goes into the next, in [0, 1).
         centered: Whether to divide by the deviation.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
@@ -75,7 +75,7 @@ class Adagrad(Optimizer):
     Args:
         lr: The learning rate.
         lr_decay: How fast the rate falls with the number of updates.
-        eps: What is added to the root.
+        eps: The number that is added to the root.
         initial_sum: What s begins as.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
@@ -117,8 +117,8 @@ class Adadelta(Optimizer):
 
     Args:
         lr: The learning rate; 1 in the paper.
-        rho: How much of the running means is kept, in [0, 1).
-        eps: What is added to the means.
+        rho: The fraction of the running means that is kept, in [0, 1).
+        eps: The number that is added to the means.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:

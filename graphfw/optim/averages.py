@@ -96,9 +96,9 @@ class EMA(_Average):
     Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
 
     Args:
-        optimizer: What makes the steps.
-        decay: How much of the averages is kept, in [0, 1).
-        name: What its variables are named by.
+        optimizer: The optimiser that makes the steps.
+        decay: The fraction of the averages that is kept, in [0, 1).
+        name: The prefix of its variables' names.
 
     Raises:
         ArgumentError: `optimizer` is none, or decay makes no sense.
@@ -141,10 +141,10 @@ class SWA(_Average):
     and better generalization", 2018.
 
     Args:
-        optimizer: What makes the steps.
+        optimizer: The optimiser that makes the steps.
         start: The first step after which the parameters are averaged, from 1 up.
-        every: How many steps are between two that are averaged.
-        name: What its variables are named by.
+        every: The number of steps from one that is averaged to the next.
+        name: The prefix of its variables' names.
 
     Raises:
         ArgumentError: `optimizer` is none, or a number makes no sense.

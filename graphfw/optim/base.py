@@ -74,7 +74,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
         clip_norm: What the norm of all gradients together is scaled down to where it is larger.
         clip_value: What each element of the gradients is cut off at, on both sides; this comes
             before clip_norm.
-        name: What its variables are named by; the class by default.
+        name: The prefix of its variables' names; the class by default.
 
     Raises:
         ArgumentError: A number makes no sense.
@@ -353,7 +353,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
             method: Its name.
             pairs: The gradients with the parameters.
             state: The slots of all parameters.
-            prefix: What the names of this optimiser's slots begin with.
+            prefix: The beginning of the names of this optimiser's slots.
 
         Returns:
             The parameters, what the method returns for them, and the new values of their slots.

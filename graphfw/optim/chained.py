@@ -60,7 +60,7 @@ class Chain(Optimizer):
         Args:
             pairs: The gradients with the parameters.
             state: The slots of all parameters.
-            prefix: What the names of its members' slots begin with.
+            prefix: The beginning of the names of its members' slots.
         """
         given = [(converted(g, wide_dtype(v.dtype)), v) for g, v in pairs]
         moves: Moves = []
@@ -117,11 +117,12 @@ def chain(
 
     Args:
         *members: The optimisers, in order.
-        lr: What the result is multiplied by: a learning rate, as of other optimisers.
-        weight_decay: How much of the parameters is added to the gradients, before the members.
-        clip_norm: What the norm of all gradients together is scaled down to, before the members.
-        clip_value: What each element of the gradients is cut off at, before the members.
-        name: What its variables are named by: `chain.adam.m.<parameter>`.
+        lr: The learning rate, by which the result is multiplied.
+        weight_decay: The fraction of the parameters that is added to the gradients, before the
+            members.
+        clip_norm: The largest norm of all gradients together; they are scaled before the members.
+        clip_value: The largest size of an element of the gradients, cut off before the members.
+        name: The prefix of its variables' names: `chain.adam.m.<parameter>`.
 
     Raises:
         ArgumentError: A member is no optimiser, or one whose `rule` returns new values of

@@ -25,7 +25,7 @@ class LARS(Optimizer):
 
     Args:
         lr: The learning rate.
-        momentum: How much of the last step goes into the next, in [0, 1).
+        momentum: The fraction of the last step that goes into the next, in [0, 1).
         trust: The length of a step as a fraction of the parameter's, at lr = 1.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
@@ -67,8 +67,8 @@ class LAMB(Moments):
 
     Args:
         lr: The learning rate.
-        betas: How much of the running means is kept, each in [0, 1).
-        eps: What is added to the root.
+        betas: The fractions of the running means that are kept, each in [0, 1).
+        eps: The number that is added to the root.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:

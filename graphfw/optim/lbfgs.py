@@ -75,8 +75,8 @@ class LBFGS(Optimizer):
     a step changes nothing; the line search takes such values elsewhere as infinite.
 
     Args:
-        lr: The first guess of how far to go along -H g; how far to go, without a line search.
-        history_size: How many changes are remembered.
+        lr: The first distance along -H g that the line search tries; without one, the distance.
+        history_size: The number of changes that are remembered.
         line_search: `"strong_wolfe"`, or None.
         max_iterations: The largest number of iterations of a step.
         tolerance_grad: A step ends where no element of the gradient is larger.

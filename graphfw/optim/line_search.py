@@ -91,9 +91,9 @@ def strong_wolfe(
     Args:
         objective: The loss and its gradient at parameters.
         x: The parameters.
-        direction: Where to go.
+        direction: The direction of the search, a vector like x.
         start: The point at x.
-        first: The first guess of how far.
+        first: The first distance to try.
         skips: Whether to return the start at once.
         tolerance: The length of a bracket at which the search ends.
     """

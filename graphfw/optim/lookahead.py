@@ -23,10 +23,10 @@ class Lookahead(StatefulWrapper[OptimizerSlots]):
     step back", 2019.
 
     Args:
-        optimizer: What makes the steps.
-        k: After how many of them it goes back.
+        optimizer: The optimiser that makes the steps.
+        k: The number of steps after which it goes back.
         alpha: How far from the slow parameters to the new ones it stays, above 0, up to 1.
-        name: What its variables are named by.
+        name: The prefix of its variables' names.
 
     Raises:
         ArgumentError: `optimizer` is none, or a number makes no sense.

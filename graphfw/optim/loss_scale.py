@@ -54,13 +54,13 @@ class LossScale(StatefulWrapper[_LossScaleState]):
     is never less than 1. P. Micikevicius et al., "Mixed precision training", 2018.
 
     Args:
-        optimizer: What makes the steps. It gets the gradients of the loss itself, so its
-            `clip_norm` means what it says, and its count of steps leaves skipped ones out.
+        optimizer: The optimiser that makes the steps. It gets the gradients of the loss without the
+            scale, which `clip_norm` limits. Its count of steps leaves skipped ones out.
         initial: The first scale.
-        growth: What the scale is multiplied by when it has held for long enough.
-        backoff: What it is multiplied by when a gradient has overflowed.
-        interval: After how many steps without overflow it grows.
-        name: What its variables are named by.
+        growth: The factor of the scale when it has held for long enough.
+        backoff: The factor of the scale when a gradient has overflowed.
+        interval: The number of steps without overflow after which it grows.
+        name: The prefix of its variables' names.
 
     Raises:
         ArgumentError: `optimizer` is none, or a number makes no sense.

@@ -50,20 +50,20 @@ class MultiSteps(StatefulWrapper[OptimizerSlots]):
     and schedules of `optimizer` see k batches as one step. What layers carry along, such as
     `BatchNorm`'s statistics, follows each batch: such layers see smaller batches.
 
-    Values that take products of large matrices, as `Muon`'s, are computed in each k-th run alone;
+    Values that take products of large matrices, as `Muon`'s, are computed only in each k-th run;
     others in each run, which takes less time than a branch.
 
     It is `optax.MultiSteps`. Put it around other optimisers, so that they see the steps and not the
     batches, but inside of `SAM` and `LossScale`: the latter then skips single batches.
 
     Args:
-        optimizer: What makes the steps.
-        k: From how many batches each is made.
-        name: What its variables are named by.
+        optimizer: The optimiser that makes the steps.
+        k: The number of batches for each step.
+        name: The prefix of its variables' names.
 
     Raises:
-        ArgumentError: `optimizer` is none, or k is no int from 1 up. In `minimize`: `optimizer`
-            differentiates more than once, as `SAM` does.
+        ArgumentError: `optimizer` is no optimiser, or k is no int of at least 1. In `minimize`:
+            `optimizer` differentiates more than once, as `SAM` does.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:

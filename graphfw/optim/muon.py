@@ -30,7 +30,7 @@ class Muon(Optimizer):
 
     Args:
         lr: The learning rate.
-        momentum: How much of the running mean is kept, in [0, 1).
+        momentum: The fraction of the running mean that is kept, in [0, 1).
         nesterov: Whether to look ahead.
         ns_coefficients: a, b and c.
         ns_steps: The number of iterations.
@@ -40,7 +40,7 @@ class Muon(Optimizer):
             al., "Muon is scalable for LLM training", 2025.
         others: What trains parameters that are no matrices; AdamW with this lr and weight_decay
             where it is left out.
-        weight_decay: How strongly parameters are drawn to 0, apart from the gradient.
+        weight_decay: The strength of weight decay, decoupled from the gradient.
         clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:

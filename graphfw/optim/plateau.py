@@ -42,23 +42,23 @@ class _PlateauState(OptimizerState):
 class ReduceOnPlateau(Stateful[_PlateauState]):
     """A learning rate that is multiplied by a factor when a metric no longer gets better.
 
-    Give it to an optimiser as its rate, and fetch `report(metric)` in each run that has the metric:
-    with the loss in the training step, or with a placeholder after each evaluation. What it knows
-    are variables, saved and restored with all others. The rule is that of PyTorch's
+    Give it to an optimiser as its rate, and fetch the update `report(metric)`: of the loss in the
+    training step, or of a placeholder after each evaluation. Its state is variables, which are
+    saved and restored with all others. The rule is that of PyTorch's
     `ReduceLROnPlateau`: after more than `patience` reports in a row that are not better than the
     best one by `rtol` of it and by `atol`.
 
     Args:
         lr: The rate to begin with: a number, or a schedule, which is multiplied, too.
-        factor: What the rate is multiplied by, above 0 and below 1.
-        patience: How many reports in a row may be no better.
+        factor: The factor of the rate, above 0 and below 1.
+        patience: The number of reports in a row that may be no better.
         maximize: Whether larger values are better.
-        rtol: How much better a value must be, as a fraction of the best one.
-        atol: How much better a value must be besides.
-        cooldown: For how many reports after the rate has fallen values are not counted as bad.
-        min_scale: What lr is multiplied by at least.
-        every: Of how many values each report is the mean: for losses of batches.
-        name: What its variables are named by.
+        rtol: The least improvement, as a fraction of the best value.
+        atol: The least improvement besides.
+        cooldown: The number of reports after the rate has fallen that do not count as worse.
+        min_scale: The smallest product of the factors.
+        every: The number of values whose mean is a report, such as losses of batches.
+        name: The prefix of its variables' names.
 
     Raises:
         ArgumentError: A number makes no sense.

@@ -33,7 +33,7 @@ class SAM(Wrapper):
     improving generalization", 2021.
 
     Args:
-        optimizer: What makes the steps.
+        optimizer: The optimiser that makes the steps.
         rho: How far away the gradients are taken, above 0.
 
     Raises:

@@ -22,8 +22,8 @@ class SGD(Optimizer):
 
     Args:
         lr: The learning rate.
-        momentum: How much of the last step goes into the next, in [0, 1).
-        dampening: How much of the gradient does not, in [0, 1).
+        momentum: The fraction of the last step that goes into the next, in [0, 1).
+        dampening: The fraction of the gradient that does not, in [0, 1).
         nesterov: Whether to look ahead; wants momentum, and no dampening.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 

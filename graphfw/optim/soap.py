@@ -30,12 +30,12 @@ class SOAP(Moments):
 
     Args:
         lr: The learning rate.
-        betas: How much of the running means b1, b2 is kept, each in [0, 1).
-        eps: What is added to the root, above 0.
+        betas: The fractions b1, b2 of the running means that are kept, each in [0, 1).
+        eps: The number that is added to the root, above 0.
         shampoo_beta: b; b2 where it is None.
-        precondition_frequency: After how many steps the bases are computed again.
+        precondition_frequency: The number of steps after which the bases are computed again.
         max_precond_dim: The length above which an axis has no basis.
-        weight_decay: How strongly parameters are drawn to 0, apart from the gradient.
+        weight_decay: The strength of weight decay, decoupled from the gradient.
         clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:

@@ -83,7 +83,7 @@ def scale(factor: float) -> Optimizer:
 
 @explained
 def scale_by_schedule(schedule: Schedule) -> Optimizer:
-    """Multiply by a function of the number of updates made, as those of `gf.optim.schedules`."""
+    """Multiply by a function of the number of updates made, such as one of `gf.optim.schedules`."""
     return SGD(schedule, name="scale_by_schedule")
 
 
@@ -92,7 +92,7 @@ def trace(decay: float, nesterov: bool = False) -> Optimizer:
     """Keep momentum: v = decay v + g, as `SGD` does.
 
     Args:
-        decay: How much of the last v is kept, above 0 and below 1.
+        decay: The fraction of the last v that is kept, above 0 and below 1.
         nesterov: Whether the result is g + decay v, and not v.
 
     Raises:
@@ -118,7 +118,7 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
     """Take the running mean: m = decay m + (1 - decay) g.
 
     Args:
-        decay: How much of the mean is kept, in [0, 1).
+        decay: The fraction of the mean that is kept, in [0, 1).
         debias: Whether the bias of beginning at 0 is taken out: m / (1 - decay^t).
 
     Raises:
@@ -131,9 +131,9 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
 def centralize() -> Optimizer:
     """Subtract from the gradient of each unit's weights their mean.
 
-    The weights of a unit are a column of a matrix [inputs, outputs], and element i of a kernel
-    [outputs, inputs, …]. Parameters of fewer than two dims stay as they are. H. Yong et al.,
-    "Gradient centralization: a new optimization technique for deep neural networks", 2020.
+    The weights of a unit are a column of a matrix [inputs, outputs], or element i of the weight of
+    a convolution, [outputs, inputs, …]. Parameters of fewer than two dims stay as they are. H. Yong
+    et al., "Gradient centralization: a new optimization technique for deep neural networks", 2020.
     """
     return _Centred(1.0, name="centralize")
 
@@ -142,7 +142,7 @@ def centralize() -> Optimizer:
 def add_noise(eta: float, gamma: float) -> Optimizer:
     """Add normal noise of the variance eta / t^gamma, where t is 1 in the first update.
 
-    The session's seed decides which. A. Neelakantan et al., "Adding gradient noise improves
+    The noise depends on the session's seed. A. Neelakantan et al., "Adding gradient noise improves
     learning for very deep networks", 2015.
 
     Raises:

@@ -51,12 +51,12 @@ class FunctionGraph(Graph):
     """A build of a function while it is made.
 
     Each build has a graph of its own, so that names of layers, variables and draws are the same in
-    all. It may use what its session's graph has, and variables of the function's earlier builds.
-    What functions mean in it is what they mean in the session's graph.
+    all. It may use tensors of its session's graph, and variables of the function's earlier builds.
+    It has the opset of the session's graph.
 
     Attributes:
         modes: Whether the modules that are called are for training.
-        twins: What in the session's graph stands for variables of this one.
+        twins: The variables of the session's graph that stand for variables of this one.
     """
 
     def __init__(self, owner: object, name: str, main: Graph, made: MadeVariables) -> None:
@@ -92,10 +92,10 @@ class FunctionGraph(Graph):
         return True
 
     def takes_over(self, other: Graph) -> Callable[[Variable], Variable | None] | None:
-        """Return how to find what stands here for the variables of another build.
+        """Return a function to the variables here that stand for those of another build.
 
-        If another function has made them, as its optimiser's state, in the session that both use,
-        they stay for as long as the session from now on: either function may live longer.
+        If another function of the same session has made them, as its optimiser's state, they stay
+        as long as the session from now on: either function may live longer.
         """
         if not isinstance(other, FunctionGraph):
             return None
@@ -153,7 +153,7 @@ class Copies:
     def happening(self) -> list[Tensor | Update]:
         """Return the effects and updates of each call, whether or not they are returned.
 
-        What layers carry along is for the step that trains them.
+        Updates that layers carry along belong to the step that trains the layers.
         """
         carried = {update for update, _ in self._build.carried}
         effects = {

@@ -18,7 +18,7 @@ class _Name(NamedTuple):
     """A global name that a function uses, or an attribute that a method does.
 
     Attributes:
-        namespace: The globals it is one of, or the attributes of the method's object.
+        namespace: The globals or attributes that have the name.
         name: The name.
         value: Returns the object that it stood for, or None where that is gone.
     """
@@ -43,10 +43,10 @@ class _Enclosed(NamedTuple):
 class Captured:
     """The objects that a function, and functions it calls, find by their names.
 
-    These are in globals, in closures, and among the attributes of a method's object.
+    The names are globals, variables of closures, and attributes of a method's object.
 
-    A build has them as they were. In a notebook the cell that defines a model may be run again:
-    then the name stands for another model, and the function has to be built again.
+    A build uses these objects. In a notebook the cell that defines a model may be run again: then
+    the name stands for another model, and the function must be built again.
 
     Args:
         fn: The function.

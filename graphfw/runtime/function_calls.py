@@ -1,4 +1,4 @@
-"""Calls of a `gf.function`: the arguments sorted out, what was built for them, and what is run."""
+"""Calls of a `gf.function`: their arguments, the build for them, and the plan that they run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class FunctionCall(NamedTuple):
     """The arguments of one call.
 
     Attributes:
-        key: What is equal for calls that one build may serve.
-        kinds: The entries of it that dtypes and the values of other arguments make.
+        key: A key that is equal for calls that one build may serve.
+        kinds: The component of the key that depends on dtypes, and on values of other arguments.
         bound: The arguments by their parameters.
-        leaves: What stands in them, and whether it is an array.
-        names: What to call the arrays.
+        leaves: The values in the arguments, each with whether it is an array.
+        names: The names of the arrays.
         arrays: The arrays.
-        dims: For each dim of each array the number of its size among `sizes`; None for 1.
-        sizes: The different sizes but 1.
+        dims: For each dim of each array the index of its size in `sizes`; None for 1.
+        sizes: The different sizes, without 1.
     """
 
     key: Hashable
@@ -39,11 +39,11 @@ class FunctionCall(NamedTuple):
     sizes: tuple[int, ...]
 
     def sizes_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """Return the sizes of some numbers."""
+        """Return the sizes at some indices."""
         return tuple([self.sizes[number] for number in numbers])
 
     def lists_of_numbers(self) -> list[str]:
-        """Return the names of the arguments that are lists where arrays may have been meant."""
+        """Return the names of arguments that are lists of numbers, perhaps in place of arrays."""
         arguments = self.bound.arguments.items()
         return [name for name, value in arguments if isinstance(value, list) and _is_numbers(value)]
 
@@ -70,10 +70,10 @@ class TracedFunction(NamedTuple):
 
     Attributes:
         graph: The graph that it has built.
-        fixed: The numbers of the sizes that it is for only.
+        fixed: The indices of the sizes that it requires.
         feeds: The placeholders.
-        returned: What the function has returned.
-        results: The leaves of that.
+        returned: The function's result.
+        results: The leaves of the result.
     """
 
     graph: FunctionGraph
@@ -87,11 +87,11 @@ class Ready(NamedTuple):
     """A build that can be run.
 
     Attributes:
-        plan: Yields the results that are not None, then what happens besides.
+        plan: The plan of the results that are not None, then of effects and updates.
         slots: For each leaf of the result its index among the values that the plan computes, or
             None where it has no value; None where the leaves are the first values.
         pack: Puts the leaves into the structure that the function returned.
-        modes: Which modules it serves for training, and which for evaluation.
+        modes: The modes of modules, training or evaluation, that it serves.
     """
 
     plan: Plan
@@ -111,7 +111,7 @@ class Ready(NamedTuple):
 
 
 def flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:
-    """Collect what stands in a structure, with names, and return what equal structures share."""
+    """Collect the leaves of a structure with names, and return a key of the structure."""
     if isinstance(value, Mapping):
         children = tuple([flatten(v, f"{name}_{k}", leaves) for k, v in value.items()])
         return "dict", tuple([(type(k), k) for k in value]), children

@@ -48,7 +48,7 @@ from graphfw.utils.nest import packer
 from graphfw.utils.signal_handlers import is_of_handler
 
 _KNOWN_CALLS = 1024
-"""The number of kinds of calls whose plan a function remembers."""
+"""The number of kinds of calls whose plans a function remembers."""
 
 _MANY_BUILDS = 16
 """After so many builds a function is probably called with ever new static values."""
@@ -83,24 +83,24 @@ def function(
     that it builds, and runs it; later calls only run. Arrays may be nested in tuples, lists and
     dicts, in the arguments and in the result.
 
-    A build is kept for the dtypes and ranks of the arrays, for which of their dims are equal and
-    which are 1 (they broadcast), for whether the layers that are called are in training, and for
-    the values of all other arguments, which must be hashable; never for sizes. Where `fn` needs to
-    know one, because the dim meets that of a weight or decides what Python does, the build is for
-    that size of that dim only.
+    A build serves arrays of the same dtypes and ranks, with the same dims equal and the same dims 1
+    (they broadcast), the same layers in training, and the same values of all other arguments, which
+    must be hashable. It serves all sizes. Only if `fn` needs to know a size, because the dim meets
+    that of a weight or Python branches on it, the build serves that size of that dim.
 
     Updates that `fn` makes take effect at each call, and so do its `gf.host_call`s. Variables that
     it makes are made once, and are the same in all builds. With tensors as arguments, or inside of
     `with graph:`, a call is that of `fn` itself.
 
     Args:
-        fn: The function. What it does besides making tensors happens when it is built: once or more
+        fn: The function. Its other effects, such as prints, happen while it is built: once or more
             often.
-        session: Where to run. `fn` may then use the variables and layers of this session's graph,
-            and several functions may share them. By default that of the layers it uses, where
-            these were made outside of graphs, or else one of its own, which is closed at exit.
-        executor: What runs it, as for `Session`; not with `session`.
-        seed: What random numbers and initial values are drawn from; not with `session`.
+        session: The session that runs it. `fn` may then use the variables and layers of this
+            session's graph, and several functions may share them. By default it is that of the
+            layers that `fn` uses, if these were made outside of graphs, or else one of its own,
+            which is closed at exit.
+        executor: The executor, as for `Session`; not with `session`.
+        seed: The seed of random numbers and initial values; not with `session`.
 
     Raises:
         ArgumentError: `fn` can't be called, or `executor` or `seed` is given with a session. When
@@ -198,7 +198,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             return self._graph.current
 
     def _begin_anew(self) -> None:
-        """Forget what was built of layers or functions whose names stand for others now."""
+        """Forget the builds with layers or functions whose names stand for others now."""
         captured, self._captured = self._captured, None
         self._forget_builds()
         if captured is not None and captured.has_other_state() and self._session_argument is None:
@@ -208,7 +208,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             self._graph = None
 
     def _forget_builds(self) -> None:
-        """Build anew at the next call, with the variables that the function has made."""
+        """Let the next call build again, with the variables that the function has made."""
         self._ready = {}
         self._fixed = {}
         self._known_calls = {}
@@ -291,10 +291,10 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         builds = sum(map(len, self._ready.values()))
         return f"<gf.function {self._name}: {counted(builds, 'build')}>"
 
-    # What a call is called with.
+    # Arguments.
 
     def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> FunctionCall | None:
-        """Return the arguments sorted out; None where the Python function is to be called."""
+        """Return the sorted arguments; None if the Python function is to be called."""
         if not current_graph().is_ambient:
             return None
         try:
@@ -401,7 +401,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
     def _traced(self, call: FunctionCall) -> TracedFunction:
         """Build the graph with as many symbolic dims as the function bears.
 
-        In most cases that is all. Where some sizes must be known, which ones is found by trying.
+        Mostly no size must be known. If some must, attempts with and without each find which.
         """
         every = tuple(range(len(call.sizes)))
         try:
@@ -409,7 +409,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         except Exception as error:
             if not every or is_of_handler(error):
                 raise
-        # If it fails with numbers, too, that is the error to show: it names the user's own sizes.
+        # If it fails with known sizes as well, that is the error to show: it has the user's sizes.
         build = self._attempt(call, every)
         for number in every:
             fewer = tuple([n for n in build.fixed if n != number])
@@ -422,7 +422,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         return build
 
     def _attempt(self, call: FunctionCall, fixed: tuple[int, ...]) -> TracedFunction:
-        """Call the Python function with placeholders; the sizes of the numbers given are known."""
+        """Call the Python function with placeholders, of known sizes at the indices `fixed`."""
         graph = FunctionGraph(self._identity, self._name, self._main(), self._made)
         with graph, ambient.override(ambient.current_scope, ""):
             dims: dict[int, DimLike] = {

@@ -116,14 +116,14 @@ class SessionContents:
         Where the state has a step and a seed, the session goes on with its random numbers.
 
         Args:
-            state: What `state_dict` returned, here or elsewhere.
+            state: Arrays by name, as `state_dict` returns them.
             strict: Whether missing and extra entries are errors.
             ignore_extra: Whether extra entries are left out; missing ones are errors all the same.
             format: "graphfw" says that layouts are graphfw's. Arrays that no session has written
                 need it where layers' matrices are all square, for PyTorch's are transposed.
 
         Returns:
-            What was missing and extra.
+            The missing and the extra entries.
 
         Raises:
             CheckpointError: Entries don't match, or may be transposed; nothing has changed.
@@ -141,7 +141,7 @@ class SessionContents:
 
         Args:
             path: The file.
-            metadata: What else to keep in it, such as the epoch: numbers, text, lists and dicts.
+            metadata: Further values to keep, such as the epoch: numbers, text, lists and dicts.
 
         Raises:
             CheckpointError: The file can't be written.
@@ -172,15 +172,15 @@ class SessionContents:
 
         Args:
             path: The file.
-            only: What to take: names, scopes ("encoder"), or names with * ("*.bias"). The rest of
-                the session stays, and so do its step and seed.
-            ignore: What to leave as it is, such as "adam", be it in the file or in the graph.
-            strict: As in `load_state_dict`, for what is taken.
+            only: Variables to restore: names, scopes ("encoder"), or names with * ("*.bias"). All
+                others stay, and so do the session's step and seed.
+            ignore: Variables to leave as they are, in the same way, such as "adam".
+            strict: As in `load_state_dict`, for the variables to restore.
             ignore_extra: As in `load_state_dict`.
             format: As in `load_state_dict`, for files that another program has written.
 
         Returns:
-            What was missing and extra, and the `metadata` that `save` was given.
+            The missing and the extra entries, and the `metadata` of `save`.
 
         Raises:
             CheckpointError: The file can't be read, it is damaged, a pattern fits nothing, or its

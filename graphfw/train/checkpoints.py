@@ -23,7 +23,7 @@ class Checkpoints:
 
     Args:
         folder: The folder; it is made where there is none.
-        keep_last: How many of the last ones stay.
+        keep_last: The number of last checkpoints that stay.
         keep_best: Whether the best one stays, as `best.safetensors`.
 
     Raises:

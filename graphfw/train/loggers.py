@@ -16,8 +16,8 @@ Logger: TypeAlias = Callable[[int, Mapping[str, float]], object]
 """A function of a step and its values, as `lambda step, values: wandb.log(values, step=step)`.
 
 A logger may have two methods, too. `begin(record)` is called before the first step of `fit`, with
-the training's `run_record`; `close()` after its last one, however `fit` ends. Both come again with
-the next `fit`.
+the training's `run_record`; `close()` after its last one, however `fit` ends. The next `fit` calls
+both again.
 """
 
 

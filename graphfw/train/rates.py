@@ -81,12 +81,12 @@ def find_learning_rate(
 ) -> LearningRates:
     """Try learning rates from a low to a high one, a step with each, and suggest one.
 
-    The rates grow by the same factor from step to step. The losses are smoothed as an exponential
-    moving average without its bias to the begin. The test ends at the highest rate, at the end of
-    the data, or where the smoothed loss l is not finite or above m + (divergence - 1) |m|, m the
-    least so far. The suggestion is where it falls most steeply over the logarithm of the rate.
-    Afterwards the session is as it was before, bit for bit, also after an error: its variables,
-    its step and its seed. A generator for data has been gone through.
+    The rates grow by the same factor from step to step. The losses are smoothed by an exponential
+    moving average whose bias is corrected. The test ends at the highest rate, at the end of the
+    data, or when the smoothed loss is not finite or above m + (divergence - 1) |m|, where m is the
+    least so far. The suggestion is the rate at which the smoothed loss falls most steeply over the
+    logarithm of the rate. Afterwards, and after an error, the variables, the step and the seed of
+    the session are as before, bit for bit. A generator for data is used up.
 
     This is the range test of L. N. Smith, "Cyclical learning rates for training neural networks",
     2017, with a ramp that is exponential.
@@ -102,9 +102,9 @@ def find_learning_rate(
             rates of the result are that factor.
         lowest: The first rate.
         highest: The last one.
-        steps: How many there are.
-        smoothing: How much of the average is kept in each step, in [0, 1).
-        divergence: How much the loss may grow, as said above.
+        steps: The number of rates.
+        smoothing: The fraction of the average that is kept in each step, in [0, 1).
+        divergence: The limit of the loss's growth, as above.
 
     Raises:
         ArgumentError: An argument makes no sense, or the step does not depend on the rate, as where

@@ -90,12 +90,12 @@ class Wandb(_Tracked):
     """A logger for Weights & Biases, by the package wandb.
 
     The config of the run is its `run_record` with `config`. The run ends with `fit`, and goes on
-    where `fit` is called again; the service takes growing steps alone, as `resume=True` makes them.
+    if `fit` is called again. The service only takes growing steps, as `resume=True` makes them.
 
     Args:
         project: The name of the project.
         name: The name of the run; by default the service makes one.
-        config: What else to keep with the run, such as the options of the model.
+        config: Further values to keep with the run, such as the options of the model.
         options: Other arguments of `wandb.init`, such as `mode="offline"`.
 
     Raises:
@@ -130,7 +130,7 @@ class MLflow(_Service):
     Args:
         project: The name of the experiment.
         name: The name of the run; by default the service makes one.
-        config: What else to keep with the run, such as the options of the model.
+        config: Further values to keep with the run, such as the options of the model.
         options: Other arguments of `mlflow.start_run`, such as `description`.
 
     Raises:

@@ -53,11 +53,11 @@ class Training:
         step: The number of steps so far.
         history: The reports: the step, the means of the metrics since the report before, the
             metrics of the evaluation as `eval/…`, `seconds` (the time of a step), `waiting` (the
-            share of it that went by waiting for data) and `memory` (see `Trainer`).
+            fraction of it in which steps waited for data) and `memory` (see `Trainer`).
         best: The best value of the metric that is monitored, or None.
         best_step: The step of it.
-        ended_by: "data" where all data was gone through, else "patience", "callback", "interrupt"
-            or "nan".
+        ended_by: The reason of the end: "data" if the data ended, else "patience", "callback",
+            "interrupt" or "nan".
     """
 
     step: int = 0
@@ -68,7 +68,7 @@ class Training:
 
 
 Callback: TypeAlias = Callable[[Training], object]
-"""A function that is called after each report; where it returns something true, training ends."""
+"""A function that is called after each report; if it returns a true value, training ends."""
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -81,9 +81,9 @@ class Trainer:
     writes a checkpoint and calls the callbacks. Ctrl-C ends the training after the step, with a
     checkpoint.
 
-    A report has the peak of `plan.memory` as `memory`: the bytes that the compiled step is planned
-    to need, for the largest batch since the report before; not a measurement. It is left out where
-    the executor plans no memory.
+    The entry `memory` of a report is the planned peak memory of a step in bytes, for the largest
+    batch since the report before: the peak of `plan.memory`. It is left out if the executor plans
+    no memory.
 
     Args:
         session: The session; or a graph, of which a session is made.
@@ -92,19 +92,20 @@ class Trainer:
         feeds: The placeholders, in the order of tuples in the data.
         evaluation: Tensors without dims by name, which are averaged over the data for evaluation:
             of the model called with `training=False`.
-        checkpoints: Where checkpoints go, if any.
+        checkpoints: The folder of checkpoints, if any are to be written.
         loggers: Functions that are called with each report: `(step, values)`. See
             `gf.train.Logger`.
-        callbacks: Functions that are called with the `Training` after each report. Where one
-            returns something true, training ends.
-        monitor: The metric that decides which checkpoint is best: of the evaluation where that has
+        callbacks: Functions that are called with the `Training` after each report. If one returns
+            a true value, training ends.
+        monitor: The name of the metric by which a checkpoint is best: of the evaluation if that has
             the name, else of the training.
         maximize: Whether larger values of it are better.
-        patience: After how many reports in a row without a better value training ends; None: never.
-        on_nan: What is done where a report finds a metric that is not finite.
+        patience: The number of reports in a row without a better value after which training ends;
+            None for no such end.
+        on_nan: The reaction to a metric that is not finite in a report.
         progress: Whether a progress bar is shown, by the package tqdm, with steps a second, the
-            latest means and the share of the time that was waited for data; None shows it on a
-            terminal, and not in CI.
+            latest means and the fraction of the time that steps waited for data; None shows it
+            on a terminal, and not in CI.
 
     Attributes:
         session: The session.
@@ -205,12 +206,12 @@ class Trainer:
         ahead: int = 2,
         workers: int = 0,
     ) -> Training:
-        """Make a step for each batch of the data, and return what came of it.
+        """Make a step for each batch of the data, and return the training.
 
         Args:
             data: Batches, as `gf.data.feeds` takes them; epochs are a matter of the data.
             eval_data: Batches for the evaluation, which can be gone through more than once.
-            every: After how many steps there is a report. There is one at the end, too.
+            every: The number of steps from report to report. There is one at the end, too.
             resume: Whether to go on from the latest checkpoint, if there is one.
             ahead: As for `gf.data.feeds`.
             workers: As for `gf.data.feeds`.
