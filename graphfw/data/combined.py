@@ -10,10 +10,10 @@ import numpy as np
 
 from graphfw.data.examples import are_examples
 from graphfw.data.indexed import integer
-from graphfw.data.packages import package
 from graphfw.data.readers import read_options
 from graphfw.errors import ArgumentError, DataError, a_type, counted
 from graphfw.hints.calls import explained
+from graphfw.utils.packages import package
 
 
 @explained
@@ -46,7 +46,7 @@ def mixed(
     >>> list(found)
     [0, 100, 101, 1, 102, 103, 2, 104, 105, 3, 106, 107]
     """
-    grain = package("grain")
+    grain = package("grain", "gf.data.mixed")
     if not isinstance(datasets, list | tuple) or not datasets:
         raise ArgumentError(
             "mixed: there are no datasets", fix="pass a list of them: gf.data.mixed([a, b], [1, 2])"
@@ -130,7 +130,7 @@ def packed(
     >>> row["x"].tolist(), row["x_segment_ids"].tolist(), row["x_positions"].tolist()
     ([1, 2, 3, 4, 0], [1, 1, 1, 2, 0], [0, 1, 2, 0, 0])
     """
-    grain = package("grain")
+    grain = package("grain", "gf.data.packed")
     bins = integer("packed", "bins", bins, 1)
     if not isinstance(dataset, grain.IterDataset):
         dataset = _source(grain, "packed: the data", dataset)

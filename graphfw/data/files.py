@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphfw.data.indexed import Indexed, fingerprint, integer, permutation
-from graphfw.data.packages import package
 from graphfw.errors import ArgumentError, DataError, did_you_mean, first_line
 from graphfw.hints.calls import explained
+from graphfw.utils.packages import package
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 
@@ -71,7 +71,7 @@ class ParquetBatches(Indexed[dict[str, Any]]):
         seed: int | None,
         epochs: int,
     ) -> None:
-        self._parquet = package("pyarrow.parquet", "pyarrow")
+        self._parquet = package("pyarrow.parquet", "gf.data.parquet", "pyarrow")
         self._paths = _listed(paths)
         self._size = integer("parquet", "size", size, 1)
         self._epochs = integer("parquet", "epochs", epochs, 1)
@@ -281,7 +281,7 @@ class ImageFolder(Indexed[dict[str, Any]]):
     _items = "images"
 
     def __init__(self, folder: Path, size: tuple[int, int] | None) -> None:
-        package("PIL.Image", "pillow")
+        package("PIL.Image", "gf.data.images", "pillow")
         self._size = size
         folders = sorted([path for path in folder.glob("*") if path.is_dir()])
         files = [
@@ -325,7 +325,7 @@ def decode_image(
         ImportError: The package pillow is missing.
         DataError: It is no image that can be read.
     """
-    pillow = package("PIL.Image", "pillow")
+    pillow = package("PIL.Image", "gf.data.decode_image", "pillow")
     if size is not None:
         height, width = [integer("decode_image", "size", side, 1) for side in size]
     shown = f"{len(source)} bytes" if isinstance(source, bytes) else repr(os.fspath(source))

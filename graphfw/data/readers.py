@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from graphfw.data.indexed import ENDLESS
-from graphfw.data.packages import package
 from graphfw.errors import ArgumentError, DataError, a_type, counted, first_line
+from graphfw.utils.packages import package
 
 _THREADS = 8
 """The most threads in which grain makes batches."""
@@ -30,7 +30,8 @@ _DEATH = "Worker process was terminated unexpectedly"
 def read_options() -> Any:
     """Return the numbers of threads and of examples in advance, for grain to read by number."""
     threads = min(os.cpu_count() or 1, _THREADS)
-    return package("grain").ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
+    grain = package("grain", "gf.data.feeds")
+    return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=2 * threads)
 
 
 class Reader(ABC):
@@ -193,7 +194,7 @@ class _MapReader(Reader):
         super().__init__(begin, signature, total)
         self._batches: Iterator[Any] = iter(())
         if begin < total:
-            grain = package("grain")
+            grain = package("grain", "gf.data.feeds")
             source = grain.MapDataset.source(_Guarded(dataset, bool(workers)))
             rest = source.slice(slice(begin, None)) if begin else source
             # With what `filter` has left out, as None: so each batch keeps its number.

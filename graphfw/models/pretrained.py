@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from graphfw.errors import ArgumentError, CheckpointError, a_type, first_line
@@ -15,6 +14,7 @@ from graphfw.models.configs import file_of, read_options
 from graphfw.models.gpt2 import GPT2, GPT2Config
 from graphfw.models.llama import Llama, LlamaConfig
 from graphfw.ops.composed import demand
+from graphfw.utils.packages import package
 
 _MODELS: dict[str, Any] = {
     config.model_type: (model, config)
@@ -93,12 +93,7 @@ def tokenizer(folder: str | os.PathLike[str]) -> Any:
         CheckpointError: There is no such file, or it can't be read.
     """
     file = file_of(folder, "tokenizer.json")
-    try:
-        tokenizers = import_module("tokenizers")
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "gf.models.tokenizer needs the package tokenizers: pip install tokenizers"
-        ) from error
+    tokenizers = package("tokenizers", "gf.models.tokenizer")
     try:
         return tokenizers.Tokenizer.from_file(os.fspath(file))
     except Exception as error:  # the package raises no narrower class

@@ -6,11 +6,11 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from graphfw.hints.calls import explained
+from graphfw.utils.packages import package
 
 Logger: TypeAlias = Callable[[int, Mapping[str, float]], object]
 """A function of a step and its values, as `lambda step, values: wandb.log(values, step=step)`.
@@ -19,18 +19,6 @@ A logger may have two methods, too. `begin(record)` is called before the first s
 the training's `run_record`; `close()` after its last one, however `fit` ends. The next `fit` calls
 both again.
 """
-
-
-def package(name: str, who: str) -> Any:
-    """Return a module that a logger needs.
-
-    Raises:
-        ImportError: The package is missing.
-    """
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise ImportError(f"gf.train.{who} needs the package {name}: pip install {name}") from error
 
 
 @explained
@@ -132,7 +120,7 @@ class TensorBoard:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self._package = package("tensorboardX", "TensorBoard")
+        self._package = package("tensorboardX", "gf.train.TensorBoard")
         self._open: Any = None
 
     def begin(self, record: Mapping[str, Any]) -> None:

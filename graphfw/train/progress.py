@@ -8,8 +8,9 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
+
+from graphfw.utils.packages import package
 
 
 class _NoBar:
@@ -38,12 +39,10 @@ def progress_bar(batches: Sized, shown: bool | None) -> Iterator[Any]:
     tqdm = None
     if wanted:
         try:
-            tqdm = import_module("tqdm").tqdm
-        except ModuleNotFoundError:
+            tqdm = package("tqdm", "a progress bar").tqdm
+        except ImportError:
             if shown:
-                raise ImportError(
-                    "a progress bar needs the package tqdm: pip install tqdm"
-                ) from None
+                raise
     if tqdm is None:
         yield _NoBar()
         return

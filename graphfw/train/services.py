@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from graphfw.hints.calls import explained
-from graphfw.train.loggers import package
+from graphfw.utils.packages import package
 
 
 class _Service(abc.ABC):
@@ -23,7 +23,7 @@ class _Service(abc.ABC):
         config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self._module = package(self._name, type(self).__name__)
+        self._module = package(self._name, f"gf.train.{type(self).__name__}")
         self._project = project
         self._run_name = name
         self._config = dict(config or {})
