@@ -52,7 +52,7 @@ class VisionTransformer(nn.Module):
         num_layers: The number of `TransformerEncoderLayer`.
         num_heads: The number of heads of each attention; it divides embed_dim.
         embed_dim: The size of the vectors.
-        feedforward_dim: The size between the two maps of a layer, 4 * embed_dim by default.
+        feedforward_dim: The hidden size of the feed-forward networks, 4 * embed_dim by default.
         num_classes: The number of logits.
         in_channels: The number of channels of x.
         dropout: As `TransformerEncoderLayer`, and of the vectors of patches with positions.
@@ -63,7 +63,7 @@ class VisionTransformer(nn.Module):
         class_token: [1, 1, embed_dim].
         pos_embedding: A vector for the class token and each patch, [1, 1 + patches, embed_dim].
         encoder: The `TransformerEncoder`.
-        head: The `Linear` map to logits.
+        head: The `Linear` layer for logits.
 
     Raises:
         ArgumentError: A size is no int or below 1, patches do not fill the images, num_heads does

@@ -31,7 +31,8 @@ class Adamax(_Decoupling):
 
     Args:
         lr: The learning rate.
-        betas: How much of the running mean, and of the largest gradient, is kept, each in [0, 1).
+        betas: The fractions of the running mean and of the largest gradient that are kept, each in
+            [0, 1).
         eps: The number that is added to the gradient's size.
         decoupled_weight_decay: Whether weight decay acts on the parameter itself, as in `AdamW`.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
@@ -69,7 +70,7 @@ class NAdam(_Decoupling):
         lr: The learning rate.
         betas: The fractions b1, b2 of the running means that are kept, each in [0, 1).
         eps: The number that is added to the root.
-        momentum_decay: How fast c(t) goes from b1 / 2 to b1.
+        momentum_decay: The rate at which c(t) goes from b1 / 2 to b1.
         decoupled_weight_decay: Whether weight decay acts on the parameter itself, as in `AdamW`.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 

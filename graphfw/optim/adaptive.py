@@ -74,9 +74,9 @@ class Adagrad(Optimizer):
 
     Args:
         lr: The learning rate.
-        lr_decay: How fast the rate falls with the number of updates.
+        lr_decay: The decay of the rate with the number of updates.
         eps: The number that is added to the root.
-        initial_sum: What s begins as.
+        initial_sum: The initial value of s.
         weight_decay, clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:

@@ -33,7 +33,8 @@ class _Average(StatefulWrapper[OptimizerSlots]):
         running statistics stay as they are.
 
         Args:
-            tensor: What depends on the parameters, such as a model's output; or one of them.
+            tensor: A tensor that depends on the parameters, such as a model's output; or one of
+                them.
 
         Raises:
             ArgumentError: It is no tensor, or depends on none of the parameters.

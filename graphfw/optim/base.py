@@ -69,10 +69,10 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     Args:
         lr: The learning rate: a number from 0 up, a scalar tensor, or one of `schedules`.
-        weight_decay: How strongly parameters are drawn to 0: as the gradient of an L2 penalty, or,
-            in `AdamW`, `Lion`, `Muon` and `Adafactor`, apart from the gradient.
-        clip_norm: What the norm of all gradients together is scaled down to where it is larger.
-        clip_value: What each element of the gradients is cut off at, on both sides; this comes
+        weight_decay: The strength of weight decay: the gradient of an L2 penalty, or, in `AdamW`,
+            `Lion`, `Muon`, `Adafactor` and others, decoupled from the gradient.
+        clip_norm: The largest norm of all gradients together; larger ones are scaled down.
+        clip_value: The largest size of an element of the gradients; larger ones are cut off,
             before clip_norm.
         name: The prefix of its variables' names; the class by default.
 
@@ -191,8 +191,8 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
         Args:
             pairs: Gradients with their variables: `zip(gradients, parameters)`.
-            loss: Where given, what its layers carry along is part of the update, as in `minimize`.
-                Where the gradients are sums over several batches, see `layer_updates`.
+            loss: The loss, if updates that its layers carry along are to be part of this one, as in
+                `minimize`. If the gradients are sums over several batches, see `layer_updates`.
 
         Raises:
             ArgumentError: A pair is no tensor with a trainable variable of its shape, or a variable

@@ -23,7 +23,7 @@ def warn_of_crosswise(nodes: Sequence[Node]) -> None:
     trained goes in, as in a mask of positions.
 
     Args:
-        nodes: What the losses are made of.
+        nodes: The nodes of the losses.
     """
     _warn_in(nodes, set())
 

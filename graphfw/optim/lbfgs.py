@@ -64,25 +64,25 @@ class _Iterate(NamedTuple):
 class LBFGS(Optimizer):
     """A quasi-Newton method for losses without noise: steps along -H g, with an estimate H.
 
-    H is the inverse Hessian as `history_size` changes s of the parameters and y of the gradients
-    tell it. A step of the optimiser makes up to `max_iterations` iterations. Each computes the loss
-    and its gradients again, in the graph, once or more often: the line search looks for a point
-    that fulfils the strong Wolfe conditions, from lr on. J. Nocedal, "Updating quasi-Newton
-    matrices with limited storage", 1980; the numbers are those of PyTorch's.
+    H estimates the inverse Hessian from the last `history_size` changes s of the parameters and y
+    of the gradients. A step of the optimiser makes up to `max_iterations` iterations. Each computes
+    the loss and its gradients again, in the graph, once or more often: the line search begins at lr
+    and ends at a point that satisfies the strong Wolfe conditions. J. Nocedal, "Updating
+    quasi-Newton matrices with limited storage", 1980; the numbers are those of PyTorch's.
 
-    All evaluations of a step see the same feeds, and the same random numbers, as of `Dropout`.
-    What layers carry along is that of the first. Where the loss is not finite at the parameters,
-    a step changes nothing; the line search takes such values elsewhere as infinite.
+    All evaluations of a step see the same feeds, and the same random numbers, such as `Dropout`'s.
+    Updates that layers carry along are those of the first. If the loss is not finite at the
+    parameters, a step changes nothing; in the line search such a value counts as infinite.
 
     Args:
         lr: The first distance along -H g that the line search tries; without one, the distance.
         history_size: The number of changes that are remembered.
         line_search: `"strong_wolfe"`, or None.
         max_iterations: The largest number of iterations of a step.
-        tolerance_grad: A step ends where no element of the gradient is larger.
-        tolerance_change: A step ends where neither the loss nor a parameter changes by more.
-        name: See `Optimizer`; weight_decay, clip_norm and clip_value are refused.
-        weight_decay, clip_norm, clip_value: Not for this optimiser.
+        tolerance_grad: A step ends if no element of the gradient is larger.
+        tolerance_change: A step ends if the loss, or all parameters, change by less.
+        name: See `Optimizer`.
+        weight_decay, clip_norm, clip_value: Not for this optimiser: an error.
 
     Raises:
         ArgumentError: A number makes no sense. In `minimize`: there are parameter groups with
@@ -230,9 +230,9 @@ class LBFGS(Optimizer):
 
 
 def _quasi_newton(gradient: Tensor, s: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return -H g, and whether nothing is remembered, where H is 1.
+    """Return -H g, by the two-loop recursion, and whether there is no pair yet, so that H is 1.
 
-    It is the two-loop recursion; rows that hold no pair yet are 0, and change nothing.
+    Rows without a pair are 0, and change nothing.
     """
     products = F.sum(s * y, axis=1)
     inverses = F.where(products > 0, 1 / products, 0)
@@ -282,7 +282,7 @@ class _Flat:
 
 
 def _check_draws(there: Tensor, loss: Tensor) -> None:
-    """See that a loss at other parameters draws no random numbers of its own.
+    """Check that a loss at other parameters draws no random numbers of its own.
 
     Raises:
         ArgumentError: It does.

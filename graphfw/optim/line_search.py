@@ -1,4 +1,4 @@
-"""Line searches of a graph: loops that compute a loss and its gradients along a direction."""
+"""Line searches in a graph: loops that compute a loss and its gradients along a direction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMIT = 25
 
 
 class Point(NamedTuple):
-    """A point on a line: how far it is, the loss there, its slope, and its gradient."""
+    """A point on a line: its distance t, the loss there, its slope, and its gradient."""
 
     t: Tensor
     value: Tensor
@@ -45,7 +45,7 @@ class _Search(NamedTuple):
 
     Attributes:
         number: The number of evaluations so far.
-        ends: Whether it has found what it looks for, or can't.
+        ends: Whether it has found a fitting point, or can't.
         brackets: Whether a fitting point is known to be between `low` and `high`.
         stalls: Whether the last guess was too near to an end of the bracket.
         t: The next guess.
@@ -83,8 +83,8 @@ def strong_wolfe(
 ) -> Point:
     """Return a point where the loss has fallen enough, and its slope has become small enough.
 
-    First it goes farther, until there is such a point in between; then it makes that bracket
-    smaller, by cubic interpolation. J. Nocedal, S. J. Wright, "Numerical optimization", 2006,
+    First it goes farther until such a point is in between, then it narrows this bracket by cubic
+    interpolation. J. Nocedal, S. J. Wright, "Numerical optimization", 2006,
     algorithms 3.5 and 3.6; the safeguards are those of PyTorch's. A loss that is not finite counts
     as infinite.
 

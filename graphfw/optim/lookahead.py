@@ -25,11 +25,11 @@ class Lookahead(StatefulWrapper[OptimizerSlots]):
     Args:
         optimizer: The optimiser that makes the steps.
         k: The number of steps after which it goes back.
-        alpha: How far from the slow parameters to the new ones it stays, above 0, up to 1.
+        alpha: The fraction of the way from the slow parameters to the new ones, in (0, 1].
         name: The prefix of its variables' names.
 
     Raises:
-        ArgumentError: `optimizer` is none, or a number makes no sense.
+        ArgumentError: `optimizer` is no optimiser, or a number makes no sense.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:

@@ -111,7 +111,7 @@ class LossScale(StatefulWrapper[_LossScaleState]):
 
         Args:
             pairs: These gradients with their variables: `zip(gradients, parameters)`.
-            loss: Where given, what its layers carry along is part of the update.
+            loss: The loss, if updates that its layers carry along are to be part of this one.
 
         Raises:
             ArgumentError, GraphError: As the optimiser's.
@@ -123,7 +123,7 @@ class LossScale(StatefulWrapper[_LossScaleState]):
         return self._open().scale
 
     def skipped(self) -> Tensor:
-        """Return how many steps have been skipped so far, a 0-d int64 tensor."""
+        """Return the number of steps that have been skipped so far, a 0-d int64 tensor."""
         return self._open().skipped
 
     def _made(self, graph: Graph) -> _LossScaleState:

@@ -35,11 +35,11 @@ class Muon(Optimizer):
         ns_coefficients: a, b and c.
         ns_steps: The number of iterations.
         eps: The least norm to divide by.
-        adjust_lr: Which s: `"original"`, or `"match_rms_adamw"`, where it is
+        adjust_lr: The choice of s: `"original"`, or `"match_rms_adamw"`, for which it is
             0.2 sqrt(max(inputs, outputs)), so that a step is as large as one of AdamW. J. Liu et
             al., "Muon is scalable for LLM training", 2025.
-        others: What trains parameters that are no matrices; AdamW with this lr and weight_decay
-            where it is left out.
+        others: The optimiser of parameters that are no matrices; by default AdamW with this lr and
+            weight_decay.
         weight_decay: The strength of weight decay, decoupled from the gradient.
         clip_norm, clip_value, name: See `Optimizer`.
 

@@ -22,7 +22,7 @@ from graphfw.utils.collecting import without_collection
 
 
 class _PlateauState(OptimizerState):
-    """The factor of the rate, and the best value of the metric with what came after it."""
+    """The factor of the rate, the best value of the metric, and counts of the reports after it."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         super().__init__(graph, name)
@@ -46,7 +46,7 @@ class ReduceOnPlateau(Stateful[_PlateauState]):
     training step, or of a placeholder after each evaluation. Its state is variables, which are
     saved and restored with all others. The rule is that of PyTorch's
     `ReduceLROnPlateau`: after more than `patience` reports in a row that are not better than the
-    best one by `rtol` of it and by `atol`.
+    best one by the fraction `rtol` of it and by `atol`.
 
     Args:
         lr: The rate to begin with: a number, or a schedule, which is multiplied, too.
@@ -119,7 +119,7 @@ class ReduceOnPlateau(Stateful[_PlateauState]):
         self.every = every
 
     def __call__(self, step: Tensor) -> Tensor:
-        """Return the rate, as an optimiser asks for it: a 0-d float64 tensor."""
+        """Return the rate for an optimiser: a 0-d float64 tensor."""
         rate = self.lr(step) if callable(self.lr) else self.lr
         return as_tensor(rate, float64) * self._open().scale
 
@@ -128,14 +128,14 @@ class ReduceOnPlateau(Stateful[_PlateauState]):
 
     @property
     def variables(self) -> list[Variable]:
-        """The variables it keeps in its graph, of which `scale` is what lr is multiplied by."""
+        """The variables that it keeps in its graph; `scale` is the factor of lr."""
         return self._own_variables
 
     def report(self, value: Tensor) -> Update:
-        """Return the update that takes a value of the metric into account; fetch it to do so.
+        """Return the update that reports a value of the metric, to be fetched.
 
         Args:
-            value: A real scalar: the loss, or a placeholder for what an evaluation finds.
+            value: A real scalar: the loss, or a placeholder for the result of an evaluation.
 
         Raises:
             ArgumentError: It is no such tensor.

@@ -27,17 +27,17 @@ _LEAST = 1e-12
 class SAM(Wrapper):
     """An optimiser along the gradients at the worst parameters nearby: sharpness-aware.
 
-    With the gradients g of all parameters p, and their norm together |g|: the step is along the
-    gradients at p + rho g / |g|. Each step computes the loss and its gradients twice; what layers
-    carry along is that of the first. P. Foret et al., "Sharpness-aware minimization for efficiently
-    improving generalization", 2021.
+    With the gradients g of all parameters p, and the norm |g| of all of them together, the step is
+    along the gradients at p + rho g / |g|. Each step computes the loss and its gradients twice;
+    updates that layers carry along are those of the first. P. Foret et al., "Sharpness-aware
+    minimization for efficiently improving generalization", 2021.
 
     Args:
         optimizer: The optimiser that makes the steps.
-        rho: How far away the gradients are taken, above 0.
+        rho: The distance at which the gradients are taken, above 0.
 
     Raises:
-        ArgumentError: `optimizer` is none, or rho makes no sense.
+        ArgumentError: `optimizer` is no optimiser, or rho makes no sense.
 
     >>> import graphfw as gf
     >>> with gf.Graph() as g:

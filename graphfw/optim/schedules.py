@@ -177,8 +177,8 @@ def cosine_restarts(
         lr: The largest rate.
         steps: The number of updates of the first cosine.
         final: The rate that each cosine goes to.
-        growth: How many times as long as the one before a cosine is.
-        factor: What lr is multiplied by for each next cosine.
+        growth: The length of a cosine, as a multiple of the one before.
+        factor: The factor of lr from each cosine to the next.
 
     Raises:
         ArgumentError: lr, steps or factor is not positive, growth is below 1, or final is negative.
@@ -228,7 +228,7 @@ def cyclic(
         lr: The largest rate.
         rise: The number of updates of each way up.
         fall: The number of updates of each way down; as many as up where it is left out.
-        factor: What lr - low is multiplied by for each next cycle: 0.5 for "triangular2".
+        factor: The factor of lr - low from each cycle to the next: 0.5 for "triangular2".
 
     Raises:
         ArgumentError: A number is not positive, or low is negative.
@@ -282,8 +282,8 @@ def warmup_stable_decay(
     Args:
         lr: The largest rate.
         steps: The number of updates.
-        warmup: How many of them rise; the first is at lr / warmup.
-        decay: How many of them fall, at the end.
+        warmup: The number of updates of the rise; the first is at lr / warmup.
+        decay: The number of updates of the fall, at the end.
         final: The rate to end with, and to stay at.
         shape: The way down: a straight line, half a cosine, or by 1 - sqrt(x), as in A. Hägele et
             al., "Scaling laws and compute-optimal training beyond fixed training durations", 2024.

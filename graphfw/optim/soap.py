@@ -32,7 +32,7 @@ class SOAP(Moments):
         lr: The learning rate.
         betas: The fractions b1, b2 of the running means that are kept, each in [0, 1).
         eps: The number that is added to the root, above 0.
-        shampoo_beta: b; b2 where it is None.
+        shampoo_beta: The fraction b of L and R that is kept; b2 if it is None.
         precondition_frequency: The number of steps after which the bases are computed again.
         max_precond_dim: The length above which an axis has no basis.
         weight_decay: The strength of weight decay, decoupled from the gradient.
@@ -111,7 +111,7 @@ class SOAP(Moments):
 
 
 def _rotated(x: Tensor, bases: Mapping[int, Tensor], side: int) -> Tensor:
-    """Return a tensor in the bases of its axes, or, with side 1, one of the bases as it is."""
+    """Rotate a tensor into the bases of its axes, or with side 1 back from them."""
     for axis in range(x.ndim):  # each moves the first axis to the end
         basis = bases.get(axis)
         moved: Tensor = (
@@ -122,7 +122,7 @@ def _rotated(x: Tensor, bases: Mapping[int, Tensor], side: int) -> Tensor:
 
 
 def _basis(gram: Tensor, basis: Tensor, is_step: Any, is_due: Any) -> Tensor:
-    """Return the eigenvectors of the first gradient; later an iteration towards those of `gram`."""
+    """Return the eigenvectors of `gram` in the first step; later one QR iteration towards them."""
     found: Tensor = F.cond(
         is_step,
         lambda: F.cond(is_due > 0, lambda: F.qr(F.matmul(gram, basis))[0], lambda: basis),

@@ -53,7 +53,7 @@ class Wrapper(Answering):
 
         Args:
             pairs: Gradients with their variables: `zip(gradients, parameters)`.
-            loss: Where given, what its layers carry along is part of the update.
+            loss: The loss, if updates that its layers carry along are to be part of this one.
 
         Raises:
             ArgumentError, GraphError: As the optimiser's.
