@@ -1,4 +1,4 @@
-"""Data for training: batches of arrays, and feeds that are made ahead of the run that takes them.
+"""Data for training: batches of arrays and files, and feeds that are made in advance of a run.
 
 ```python
 batches = gf.data.batches({"x": images, "y": labels}, 32, seed=0, epochs=3)
@@ -6,8 +6,8 @@ for feed in gf.data.feeds(batches, plan):
     loss, _ = plan(*feed.values())
 ```
 
-Datasets of the package grain, PyTorch's `DataLoader`, lists and generators are taken in the place
-of `gf.data.batches`.
+`gf.data.feeds` also takes datasets of the package grain, PyTorch's `DataLoader`, lists and
+generators.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Feeds of a plan from a dataset: checked against the placeholders, and made ahead of time."""
+"""Feeds of a plan from a dataset: checked against the placeholders, and made in advance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def feeds(
 
     Args:
         dataset: Batches: dicts by the names of the placeholders, tuples in the order of the plan's
-            feeds, or arrays where there is one feed. `gf.data.batches`, a dataset of grain, a
+            feeds, or arrays if there is one feed. `gf.data.batches`, a dataset of grain, a
             `DataLoader` of PyTorch, a list, or any iterable. Names that the plan does not feed are
             left out.
         plan: The plan that takes them: of `session.compile(fetches, feeds=[…])`, or of
@@ -52,7 +52,8 @@ def feeds(
 
     Raises:
         FeedError: The first batch does not fit the placeholders.
-        ArgumentError: It is no dataset, the plan is none, or `position` is of other data.
+        ArgumentError: The dataset gives no batches, `plan` is no plan, or `position` is of other
+            data.
 
     >>> import numpy as np
     >>> import graphfw as gf
@@ -216,8 +217,8 @@ def _column(batch: Mapping[Any, Any], placeholder: Tensor, name: str) -> Any:
 class Feeds(Iterator[Feed]):
     """The feeds of a plan, one for each batch of a dataset; see `feeds`.
 
-    The length is the number of batches that are left, where the dataset has one. Used as a context
-    manager, it ends the thread at the end of the block.
+    The length is the number of batches that are left, if the dataset has a length. As a context
+    manager it ends the thread at the end of the block.
     """
 
     def __init__(self, reader: Reader, plan: Plan, ahead: int) -> None:
@@ -267,7 +268,7 @@ class Feeds(Iterator[Feed]):
     def position(self) -> dict[str, Any]:
         """The position in the data after the batches that were taken, as numbers and text.
 
-        Keep it by `session.save(path, metadata={"data": feeds.position})`, and go on by
+        Keep it by `session.save(path, metadata={"data": feeds.position})`, and resume by
         `gf.data.feeds(dataset, plan, position=session.restore(path).metadata["data"])`.
         """
         return self._position
@@ -280,7 +281,7 @@ class Feeds(Iterator[Feed]):
         return self._waited / (time.perf_counter() - self._begun)
 
     def close(self) -> None:
-        """End the thread that makes batches; there are none any more."""
+        """End the thread that makes batches, and the iterator."""
         self._is_over = True
         self._stop()
 

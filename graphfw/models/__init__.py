@@ -1,12 +1,8 @@
 """Models of images and of language, and their blocks: public as `graphfw.models`.
 
 ```python
-import graphfw as gf
-
-with gf.Graph() as g:
-    images = gf.placeholder(("batch", 3, 224, 224), name="images")
-    model = gf.models.resnet18(num_classes=10)
-    logits = model(images)
+model = gf.models.resnet18(num_classes=10)
+logits = model(images, training=False)  # images: an array [N, 3, H, W]
 ```
 """
 

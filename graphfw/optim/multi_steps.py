@@ -44,17 +44,17 @@ class _Gathered(NamedTuple):
 class MultiSteps(StatefulWrapper[OptimizerSlots]):
     """An optimiser that makes one step from the mean of the gradients of k batches.
 
-    A run with each batch adds its gradients, divided by k, to those before; every k-th makes the
-    step of `optimizer` with the sum, and begins anew. If the loss is a mean over examples, and the
+    Each run adds the gradients of its batch, divided by k, to a sum. Every k-th run makes the step
+    of `optimizer` with the sum, and sets it to 0. If the loss is a mean over examples, and the
     batches have one size, that is the step of a batch k times as large. `clip_norm`, weight decay
-    and schedules of `optimizer` see k batches as one step. What layers carry along, such as
-    `BatchNorm`'s statistics, follows each batch: such layers see smaller batches.
+    and schedules of `optimizer` see k batches as one step. Updates that layers carry along, such as
+    `BatchNorm`'s statistics, are made for each batch: such layers see smaller batches.
 
     Values that take products of large matrices, as `Muon`'s, are computed only in each k-th run;
     others in each run, which takes less time than a branch.
 
-    It is `optax.MultiSteps`. Put it around other optimisers, so that they see the steps and not the
-    batches, but inside of `SAM` and `LossScale`: the latter then skips single batches.
+    It is `optax.MultiSteps`. Put it around other optimisers, so that they see steps and not
+    batches, but inside of `SAM` and `LossScale`; `LossScale` then skips single batches.
 
     Args:
         optimizer: The optimiser that makes the steps.
@@ -182,7 +182,7 @@ def _between(above: Set[Node], value: Tensor) -> Iterator[Node]:
 
 
 def _is_product(node: Node) -> bool:
-    """Whether a node takes many more operations than it has elements, as products do."""
+    """Return whether a node takes many more operations than it has elements, as products do."""
     kinds = [*node.types, *[t.type for t in node.inputs]]
     flops = node.op.cost(node.types, *[t.type for t in node.inputs]).flops
     sizes = [flops, *[kind.size for kind in kinds]]

@@ -1,7 +1,7 @@
 """Members of chains: optimisers that change gradients in one way each.
 
-`gf.optim.chain` puts them together. An optimiser with `lr=1.0` is a member, too. The names are
-those of optax.
+`gf.optim.chain` combines them. Any optimiser with `lr=1.0` is a member, too. The names are those of
+optax.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ if not TYPE_CHECKING:  # which would take a module with `__getattr__` to have ev
 def clip_by_global_norm(max_norm: float) -> Optimizer:
     """Scale all gradients by one factor, so that their norm together is at most max_norm.
 
+    Args:
+        max_norm: The largest norm.
+
     Raises:
         ArgumentError: max_norm is not positive.
     """
@@ -52,6 +55,9 @@ def clip_by_global_norm(max_norm: float) -> Optimizer:
 @explained
 def clip_by_value(limit: float) -> Optimizer:
     """Cut off each element of the gradients at -limit and limit.
+
+    Args:
+        limit: The largest size of an element.
 
     Raises:
         ArgumentError: limit is not positive.
@@ -63,6 +69,9 @@ def clip_by_value(limit: float) -> Optimizer:
 def add_decayed_weights(weight_decay: float) -> Optimizer:
     """Add weight_decay times the parameter: after `scale_by_adam` that is the decay of `AdamW`.
 
+    Args:
+        weight_decay: The fraction of the parameter, from 0 up.
+
     Raises:
         ArgumentError: weight_decay is negative.
     """
@@ -72,6 +81,9 @@ def add_decayed_weights(weight_decay: float) -> Optimizer:
 @explained
 def scale(factor: float) -> Optimizer:
     """Multiply by a number.
+
+    Args:
+        factor: The number, from 0 up.
 
     Raises:
         ArgumentError: factor is negative: the result of a chain is subtracted.
@@ -105,7 +117,12 @@ def trace(decay: float, nesterov: bool = False) -> Optimizer:
 def scale_by_adam(
     betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, amsgrad: bool = False
 ) -> Optimizer:
-    """Return `Adam` with lr=1.0.
+    """Scale as `Adam` does with lr=1.0.
+
+    Args:
+        betas: See `Adam`.
+        eps: See `Adam`.
+        amsgrad: See `Adam`.
 
     Raises:
         ArgumentError: A number makes no sense.
@@ -144,6 +161,10 @@ def add_noise(eta: float, gamma: float) -> Optimizer:
 
     The noise depends on the session's seed. A. Neelakantan et al., "Adding gradient noise improves
     learning for very deep networks", 2015.
+
+    Args:
+        eta: The variance in the first update, from 0 up.
+        gamma: The exponent by which it falls, from 0 up.
 
     Raises:
         ArgumentError: A number is negative.

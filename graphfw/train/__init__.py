@@ -1,4 +1,4 @@
-"""Training loops: steps over data, evaluation, checkpoints that a run goes on from, and loggers.
+"""Training loops: steps over data, evaluation, checkpoints to resume from, and loggers.
 
 ```python
 trainer = gf.train.Trainer(
@@ -7,8 +7,8 @@ trainer = gf.train.Trainer(
 result = trainer.fit(gf.data.batches({"x": images, "y": labels}, 32, seed=0, epochs=10))
 ```
 
-It is a loop over `gf.data.feeds` that calls a plan. Nothing needs it: write your own where it does
-not fit, with the same pieces.
+`Trainer` is a loop over `gf.data.feeds` that calls a plan. If it does not fit, write your own loop
+with the same functions.
 """
 
 from typing import TYPE_CHECKING
