@@ -310,7 +310,7 @@ def _size(graph: ModelGraph) -> tuple[bool, int, int]:
 
 
 def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
-    """See that one session can run both.
+    """Check that one session can run both.
 
     Raises:
         GraphError: They have sessions with different executors, or functions ask for such.

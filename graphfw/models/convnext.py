@@ -112,7 +112,7 @@ class ConvNeXtBlock(nn.Module):
         return result
 
     def _torch_rules(self) -> list[TorchRule]:
-        """Say what torchvision's numbers stand for."""
+        """Return the layers of torchvision's numbers."""
         names = {"0": "depthwise", "2": "norm", "3": "linear1", "5": "linear2"}
         return [RenamedScopes({f"block.{number}": name for number, name in names.items()})]
 
@@ -189,7 +189,7 @@ class ConvNeXt(nn.Module):
         return result
 
     def _torch_rules(self) -> list[TorchRule]:
-        """Say what torchvision's numbers stand for."""
+        """Return the layers of torchvision's numbers."""
         return [RenamedScopes({"classifier.0": "norm", "classifier.2": "head"})]
 
 

@@ -50,7 +50,7 @@ def checked_tokens(model: str, tokens: TensorLike) -> Tensor:
 
 
 def embedding(config: Any, dtype: DTypeLike | None) -> nn.Embedding:
-    """Return the table of tokens, which begins with a standard deviation of 0.02."""
+    """Return the embedding of tokens, with initial values of the standard deviation 0.02."""
     size = config.vocab_size, config.embed_dim
     return nn.Embedding(*size, dtype=dtype, weight_init=init.normal(std=0.02))
 
@@ -105,7 +105,7 @@ class CausalModel(nn.Module):
         return logits if cache is None else (logits, tuple(after))
 
     def _check_cache(self, cache: Any) -> None:
-        """See that there is a cache for each layer, if there are any.
+        """Check that there is a cache for each layer, if there are any.
 
         Raises:
             ArgumentError: There is something else.

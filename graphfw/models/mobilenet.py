@@ -87,7 +87,7 @@ class MobileNetV2(ClassifiedFeatures):
         self.classifier = nn.Sequential(nn.Dropout(dropout), _linear(last, classes))
 
     def _torch_rules(self) -> list[TorchRule]:
-        """Say that torchvision's blocks have no scope for their last convolution and its norm."""
+        """Add the scope of the last convolution and its norm, which torchvision's blocks lack."""
         table = {}
         for name, block in self.features.named_children():
             if isinstance(block, InvertedResidual):

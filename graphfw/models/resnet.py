@@ -163,7 +163,7 @@ class Bottleneck(_Residual):
 
 
 Block: TypeAlias = Callable[..., Any]
-"""A function that makes a block, which says in `out_channels` what it returns."""
+"""A function that makes a block, a layer with the attribute `out_channels`."""
 
 
 _CALL = "block(in_channels, channels, stride, norm_layer=norm_layer)"

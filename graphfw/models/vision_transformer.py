@@ -42,7 +42,7 @@ _TORCHVISION = RenamedScopes(
 class VisionTransformer(nn.Module):
     """A transformer that classifies images.  [N, in_channels, H, W] -> [N, num_classes]
 
-    Each patch of an image is mapped to a vector; the result is computed from a further vector, the
+    Each patch of an image is mapped to a vector. The result is computed from one more vector, the
     class token. A. Dosovitskiy et al., "An image is worth 16x16 words", 2021. State dicts of
     torchvision's `VisionTransformer` can be loaded.
 
@@ -130,7 +130,7 @@ class VisionTransformer(nn.Module):
         return result
 
     def _checked(self, x: TensorLike) -> Tensor:
-        """Return images of the size that there are positions for."""
+        """Return images, which must have the size of the position embeddings."""
         tensor = as_tensor(x)
         layer = "VisionTransformer"
         check_rank(layer, 2, tensor)
@@ -144,7 +144,7 @@ class VisionTransformer(nn.Module):
         return tensor
 
     def _torch_rules(self) -> list[TorchRule]:
-        """Say what torchvision calls the layers."""
+        """Return torchvision's names of the layers."""
         return [_TORCHVISION]
 
 

@@ -1,4 +1,4 @@
-"""`Captured`: the layers, optimisers and functions that a Python function finds by their names."""
+"""`Captured`: the layers, optimisers and functions that a Python function finds by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Name(NamedTuple):
     Attributes:
         namespace: The globals or attributes that have the name.
         name: The name.
-        value: Returns the object that it stood for, or None where that is gone.
+        value: A function that returns its former object, or None if that no longer exists.
     """
 
     namespace: Mapping[str, Any]
@@ -33,7 +33,7 @@ class _Enclosed(NamedTuple):
 
     Attributes:
         variable: Its cell.
-        value: Returns the object that it stood for, or None where that is gone.
+        value: A function that returns its former object, or None if that no longer exists.
     """
 
     variable: CellType
@@ -114,7 +114,7 @@ def _is_guarded(value: Any) -> bool:
 
 
 def _attributes(owner: object) -> Mapping[str, Any]:
-    """Return the attributes of a method's object; modules say themselves when theirs change."""
+    """Return the attributes of a method's object; none of a module, which tracks its changes."""
     return {} if isinstance(owner, Answering) else getattr(owner, "__dict__", {})
 
 

@@ -480,7 +480,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
 
 
 def _close(
-    known: weakref.ref[ModelGraph],
+    own: weakref.ref[ModelGraph],
     made: list[weakref.ref[Variable]],
     copied: list[weakref.ref[Tensor]],
 ) -> None:
@@ -488,7 +488,7 @@ def _close(
 
     The collector may call this at any moment, so it waits for nothing.
     """
-    graph = known()
+    graph = own()
     if graph is None:
         return
     if graph.is_joined:

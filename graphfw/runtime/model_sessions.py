@@ -13,14 +13,14 @@ from graphfw.runtime.session import Session
 
 
 class ModelSessions:
-    """Makes the sessions of such graphs, and one of two: see `ir/model_graph.py`."""
+    """Makes the sessions of these graphs, and joins two: see `ir/model_graph.py`."""
 
     def session(self, graph: ModelGraph) -> Session:
         """Return a session of a graph."""
         return Session(graph, graph.executor, graph.session_seed)
 
     def check_joint(self, first: Session, second: Session) -> None:
-        """See that two sessions can become one.
+        """Check that two sessions can become one.
 
         Raises:
             GraphError: Their executors differ.
@@ -35,7 +35,7 @@ class ModelSessions:
     def move(self, source: Session, target: Session, seed: int) -> None:
         """Give a session the contents of another one and a seed, and close the other.
 
-        No run of the other is still to settle. What was done before is done again.
+        All runs of the other must have ended. A second call does the same again.
         """
         # One after the other: a run holds the one lock and may want the other, in a host_call.
         with source._state.writing:

@@ -22,11 +22,11 @@ from graphfw.train.evaluation import check_metrics
 from graphfw.utils.records import record
 
 _SKIPPED = 10
-"""One of so many losses, at the begin, is no place for a suggestion: their mean is of a few."""
+"""The fraction 1 / 10 of losses, at the beginning, is not suggested: their mean has few terms."""
 
 
 _ROUNDING = 1e-9
-"""A fraction of the loss by which the smoothed one may change where the loss does not."""
+"""The fraction of the loss by which rounding may change the smoothed loss."""
 
 _FIX = (
     'write rate = gf.Variable(1e-3, name="rate", trainable=False), and gf.optim.Adam(rate); of a '
@@ -40,8 +40,8 @@ class LearningRates:
 
     Attributes:
         rates: The learning rates that were tried, each larger than the one before.
-        losses: The loss before the step with each, smoothed.
-        suggestion: The rate at which the loss fell most steeply; None where it fell nowhere.
+        losses: The smoothed loss before the step with each.
+        suggestion: The rate at which the loss fell most steeply; None if it never fell.
         diverged: Whether the test ended before the highest rate, because the loss grew.
     """
 
@@ -160,7 +160,7 @@ def find_learning_rate(
 
 @contextmanager
 def _kept(session: Session) -> Iterator[None]:
-    """Have a session be as it was at the end of a block."""
+    """Restore a session at the end of a block."""
     before = session.state_dict()
     try:
         yield
@@ -169,7 +169,7 @@ def _kept(session: Session) -> Iterator[None]:
 
 
 def _limit(losses: Sequence[float], divergence: float) -> float:
-    """Return the loss above which a test ends: NaN is no number below it, infinity none at all."""
+    """Return the loss above which a test ends; NaN and infinity always end it."""
     if not losses:
         return sys.float_info.max
     least = min(losses)

@@ -26,9 +26,9 @@ def run_record(session: Session, plan: Plan) -> dict[str, str | int | bool | Non
     """Return a record of a run: its plan, seed, versions, command and commit.
 
     It has `plan` (the plan's digest), the session's `seed` and `executor`, the versions of
-    `graphfw`, `numpy` and `python`, the kind of `machine`, the `command` line, the time when it
-    has `begun`, the git `commit` of the main program, or of the working folder where there is no
-    such file, and whether files that git knows have changed since, `dirty`. Without git, or
+    `graphfw`, `numpy` and `python`, the kind of `machine`, the `command` line, and the time of its
+    beginning, `begun`. `commit` is the git commit of the main program, or of the working folder if
+    the program has no file; `dirty` is whether tracked files have changed since. Without git, or
     outside of its work trees, these two are None.
 
     The command line is kept as it is: don't pass secrets in it.

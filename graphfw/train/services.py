@@ -1,4 +1,4 @@
-"""Loggers of other packages' services: each keeps the run's record, and ends the run at its end."""
+"""Loggers of services, by other packages: each keeps a run's record, and ends the run."""
 
 from __future__ import annotations
 
