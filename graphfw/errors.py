@@ -348,10 +348,14 @@ def first_line(error: BaseException) -> str:
 
 
 def a_type(value: object) -> str:
-    """Return `an int` or `a list`: what a value is, with the article.
+    """Return `an int`, `a list` or `the class int`: what a value is, with the article.
 
     >>> a_type(3), a_type([])
     ('an int', 'a list')
+    >>> a_type(int)
+    'the class int'
     """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

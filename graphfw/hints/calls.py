@@ -118,8 +118,35 @@ def raise_refusal(
     """
     if isinstance(error, GraphfwError):
         raise error
-    signature = inspect.signature(function)
     name = name or _name_of(function)
+    refuse_mismatch(function, args, kwargs, name)
+    try:
+        refuse_kinds(function, args, kwargs, name)
+    except CallError as refusal:
+        raise refusal from error
+    # A run that lacks memory has errors of its own, and a feed what its object raises.
+    is_described = is_own(function) and not function.__module__.startswith("graphfw.runtime.")
+    if isinstance(error, MemoryError) and is_described:
+        message = f"{name}: there is not enough memory for what becomes part of the graph"
+        raise MemoryLimitError(message, fix="use smaller sizes, or feed the array") from error
+    raise error
+
+
+def refuse_mismatch(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+) -> None:
+    """See that arguments fit a function's signature.
+
+    Args:
+        function: What was called.
+        args: Its arguments.
+        kwargs: The same.
+        name: What messages call it.
+
+    Raises:
+        CallError: They don't. It has the corrected line.
+    """
+    signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
@@ -133,16 +160,6 @@ def raise_refusal(
         fix = fix or correction(callee, signature, positional, keywords)
         use = USES.get(name, "") if fix.startswith("its arguments are") else ""
         raise CallError(f"{name}: {mismatch}", fix="; ".join(filter(None, [fix, use]))) from None
-    try:
-        refuse_kinds(function, args, kwargs, name)
-    except CallError as refusal:
-        raise refusal from error
-    # A run that lacks memory has errors of its own, and a feed what its object raises.
-    is_described = is_own(function) and not function.__module__.startswith("graphfw.runtime.")
-    if isinstance(error, MemoryError) and is_described:
-        message = f"{name}: there is not enough memory for what becomes part of the graph"
-        raise MemoryLimitError(message, fix="use smaller sizes, or feed the array") from error
-    raise error
 
 
 def in_other_form(

@@ -371,7 +371,7 @@ write gf.random.categorical(gf.log(p), shape=…); counts are gf.random.multinom
 """
 
 NN_TEXTS = """
-gradients are clipped by the optimiser, gf.optim.Adam(lr, clip_norm=…); gf.nn.WeightNorm is a layer
+clip by gf.optim.Adam(lr, clip_norm=…); pass lengths= to a GRU; gf.nn.WeightNorm is a layer
     utils
 write a gf.nn.Module around the layer, as gf.nn.WeightNorm(layer) and gf.nn.SpectralNorm(layer)
     parametrizations parametrize

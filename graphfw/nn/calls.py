@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from graphfw.errors import ArgumentError
-from graphfw.hints.calls import FOREIGN, raise_refusal
+from graphfw.errors import ArgumentError, CallError
+from graphfw.hints.calls import FOREIGN, raise_refusal, refuse_mismatch
 from graphfw.ir import ambient
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.graph import Graph, current_graph
@@ -25,7 +25,12 @@ from graphfw.utils import nest
 def call(module: ModuleInterface, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the result of a module's `forward`: see `Module.__call__`."""
     if current_graph().is_ambient and outside.is_run(module, args, kwargs):
-        return outside.run(module, args, kwargs)
+        try:
+            return outside.run(module, args, kwargs)
+        except CallError:  # of the layer, about which more is known than of a function, or in it
+            _mode(module, kwargs)
+            refuse_mismatch(module.forward, args, kwargs, type(module).__name__)
+            raise
     path = module.path
     outer = ambient.outer_scope.get()
     prefix = ambient.current_scope.get() if outer is None else outer

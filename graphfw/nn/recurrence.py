@@ -212,6 +212,8 @@ class Recurrent(Module, Generic[StateT]):
             operands = {label: tensor}
             message = f"{me}: {label} is {shape_text(tensor.shape)}, not {shape_text(shape)}"
             fix = "the state has the input's batch dims and hidden_size" + form
+            if not form and tensor.shape[1:] == shape:
+                fix = f"write {label}[-1]: the state of the last layer, where there are several"
             demand(tensor.shape == shape, message, operands, fix=fix, error=ShapeError)
             message = f"{me}: {label} is {tensor.dtype.name}, and its steps make {dtype.name}"
             fix = f"write gf.astype({label}, gf.{dtype.name})"

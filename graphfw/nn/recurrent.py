@@ -179,6 +179,8 @@ class _Layer(Recurrent[StateT]):
         verb, each = ("are", "sequence") if what == "lengths" else ("is", "step")
         message = f"{me}: {what} {verb} {shape_text(lengths.shape)}, not {shape_text(tuple(shape))}"
         fix = f"give one {'length' if what == 'lengths' else 'bool'} for each {each}"
+        if what == "lengths" and not self.batch_first:
+            fix += "; the first dim of x is time without batch_first"
         demand(lengths.shape == tuple(shape), message, operands, fix=fix, error=ShapeError)
         message = f"{me}: {what} must be of {kind}, not {lengths.dtype.name}"
         fix = "write gf.astype(lengths, gf.int64)" if what == "lengths" else "write mask != 0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,9 @@ def check_arguments(what: str, session: Any, state: Any) -> None:
     if not isinstance(state, Mapping):
         raise ArgumentError(
             f"{what}: the state is {a_type(state)}, not a dict of arrays",
-            fix="pass what state_dict(session) returned",
+            fix="load() reads a file of save(), and load_pytorch() one of PyTorch's"
+            if isinstance(state, (str, PathLike))
+            else "pass what state_dict(session) returned",
         )
 
 

@@ -204,7 +204,11 @@ class Optimizer(Answering, metaclass=ExplainedType):
 
     @explained
     def learning_rate(self) -> Tensor:
-        """Return the rate that the next update will use, a 0-d float64 tensor, to fetch and log."""
+        """Return the rate that the next update will use, a 0-d float64 tensor, to fetch and log.
+
+        Raises:
+            GraphError: No graph is open, or another one than that of the steps.
+        """
         state = self._open("learning_rate")
         rate = self._rate(state)
         return as_tensor(rate, float64)
@@ -217,7 +221,7 @@ class Optimizer(Answering, metaclass=ExplainedType):
     # How it works.
 
     def _open(self, what: str) -> OptimizerSlots:
-        graph = open_graph("a training step")
+        graph = open_graph("a learning rate" if what == "learning_rate" else "a training step")
         name = self.name or type(self).__name__.lower()
         now = self._states[0] if self._states else None
         state = state_in(graph, now, lambda: OptimizerSlots(graph, name))

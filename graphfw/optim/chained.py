@@ -39,6 +39,8 @@ class Chain(Optimizer):
         for member in self.members:
             message = f"chain: a member is {a_type(member)}, no optimiser"
             fix = "members are optimisers, and what functions of gf.optim.transforms return"
+            if isinstance(member, type) and issubclass(member, Optimizer):
+                fix = f"make one: {member.__name__}(1.0)"
             demand(isinstance(member, Optimizer), message, fix=fix)
             has_rule = type(member).rule is not Optimizer.rule
             message = f"chain: {type(member).__name__} has a rule() for new values of parameters"

@@ -29,7 +29,8 @@ def load(group: str, name: str, what: str, error: type[GraphfwError], hint: str 
     points = [point for point in entry_points(group=group) if point.name == name]
     if not points:
         known = names(group)
-        fix = hint or did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}"
+        fix = f"there are: {', '.join(known)}" if known else f"no package has one: pass the {what}"
+        fix = hint or did_you_mean(name, known) or fix
         raise error(f'there is no {what} named "{name}"', fix=fix)
     owners = [f"{p.value} of {_package(p)}" for p in points]
     if len({point.value for point in points}) > 1:

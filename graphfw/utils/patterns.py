@@ -97,7 +97,7 @@ def _near(pattern: str, names: Collection[str]) -> str:
     near = did_you_mean(pattern, sorted(scopes))
     if near:
         return near
-    ends = sorted({name.rpartition(".")[2] for name in names})
+    ends = sorted({name.rpartition(".")[2] for name in names} - {""})  # "" is the whole model
     shown = ", ".join(ends[:_SHOWN]) + (", …" if len(ends) > _SHOWN else "")
     return f"give a name, a scope, or a name with *; names end in {shown or 'nothing'}"
 

@@ -101,3 +101,12 @@ def test_rows_of_similar_lengths(rng, seed):
 def test_what_is_refused(columns, options, error, why):
     with pytest.raises(error, match=why):
         gf.data.batches(columns, **{"size": 2} | options)
+
+
+def test_arguments_of_a_data_loader():
+    x = np.zeros((6, 2))
+    with pytest.raises(gf.CallError) as caught:
+        gf.data.batches({"x": x}, batch_size=3, shuffle=True)
+    line, why = caught.value.fix.split("; ")
+    assert line == "gf.data.batches({'x': x}, size=3)"
+    assert why.startswith("without shuffle=: seed= shuffles")

@@ -421,7 +421,7 @@ MODULES = [
     (lambda: gf.random.random((3,)), "gf.random.uniform((3,))"),
     (
         lambda: gf.nn.utils.clip_grad_norm_,
-        "gradients are clipped by the optimiser, gf.optim.Adam(lr, clip_norm=…); "
+        "clip by gf.optim.Adam(lr, clip_norm=…); pass lengths= to a GRU; "
         "gf.nn.WeightNorm is a layer",
     ),
 ]

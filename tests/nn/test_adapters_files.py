@@ -229,6 +229,7 @@ class Odd(nn.Module):
         ("fin", {}, 'targets="fin" fits no layer of Odd', 'did you mean "fine"?'),
         (["fine", "layer"], {}, 'targets="layer" fits no layer', 'write "*.layer"'),
         ("fine.weight", {}, 'targets="fine.weight" fits no layer', 'did you mean "fine"?'),
+        ("qqqq", {}, 'targets="qqqq" fits no layer', "with *; names end in bag, "),
         ("fine", {"ignore": "x"}, 'ignore="x" fits no layer', ""),
         ("fine", {"ignore": "fine"}, "ignore leaves no layers", "ignore less"),
         ("normed", {}, 'targets="normed" fits WeightNorm, and nothing', "choose one of these"),

@@ -22,6 +22,14 @@ def graph():
         yield g
 
 
+def test_a_path_is_no_state(graph, tmp_path):
+    model, session = MLP(), gf.Session(graph)
+    for path in ("model.safetensors", tmp_path):
+        with pytest.raises(gf.ArgumentError, match="not a dict of arrays") as caught:
+            model.load_state_dict(session, path)
+        assert caught.value.fix.startswith("load() reads a file of save(), and load_pytorch()")
+
+
 # Parts that would not be found, or not do what they seem to.
 
 

@@ -88,6 +88,21 @@ def test_wrong_shapes_are_errors_on_the_line(x):
     assert "test_outside.py" in str(caught.value)
 
 
+def test_arguments_of_other_libraries_print_the_line_to_write(x):
+    layer, gru = gf.nn.TransformerEncoderLayer(4, 2), gf.nn.GRU(4, 3)
+    for call, fix in (
+        (lambda: layer(x, attn_mask=x), "layer(x, mask=x)"),
+        (lambda: layer(x, src_key_padding_mask=x), "layer(x); without src_key_padding_mask=: "),
+        (lambda: layer(x, attn_mask=x, training=False), "TransformerEncoderLayer(x, mask=attn_"),
+        (lambda: gru(x, hx=x), "gru(x, state=x)"),
+        (lambda: layer(x, 1, 2, 3, 4), "its arguments are: x, mask, cache"),
+    ):
+        with pytest.raises(gf.CallError) as caught:
+            call()
+        assert caught.value.fix.startswith(fix)
+        assert caught.value.at.file == __file__
+
+
 def test_the_contents_are_shown():
     weight = gf.nn.Linear(1, 2).weight
     text = repr(weight)

@@ -445,7 +445,7 @@ def x32(*shape):
             lambda m: m(x32(5, 4, 2), lengths=gf.placeholder((5,), gf.int64)),
             gf.ShapeError,
             "LSTM: lengths are [5], not [4]",
-            "give one length for each sequence",
+            "give one length for each sequence; the first dim of x is time without batch_first",
         ),
         (
             lambda m: m(x32(5, 4, 2), lengths=x32(4)),
@@ -483,4 +483,7 @@ def test_wrong_calls(call, error, summary, fix):
 def test_wrong_state_of_a_cell():
     with pytest.raises(gf.ShapeError, match=r"GRUCell: h is \[1, 4, 3\], not \[4, 3\]") as caught:
         nn.GRUCell(2, 3)(x32(4, 2), x32(1, 4, 3))
+    assert caught.value.fix.startswith("write h[-1]: the state of the last layer")
+    with pytest.raises(gf.ShapeError) as caught:
+        nn.GRUCell(2, 3)(x32(4, 2), x32(5, 3))
     assert caught.value.fix == "the state has the input's batch dims and hidden_size"

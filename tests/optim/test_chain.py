@@ -219,6 +219,7 @@ class OfItsOwn(optim.Optimizer):
     [
         (lambda: optim.chain(), "it has no members", "chain(gf.optim.Adam"),
         (lambda: optim.chain(0.1), "a member is a float, no opt", "members are optimisers"),
+        (lambda: optim.chain(optim.Adam), "is the class Adam, no opt", "make one: Adam(1.0)"),
         (lambda: optim.chain(optim.SAM(optim.SGD(0.1))), "a SAM, no optimiser", "members are"),
         (lambda: optim.chain(OfItsOwn(0.1)), "OfItsOwn has a rule()", "define direction(), which"),
         (lambda: t.scale(-0.1), "factor=-0.1 is negative, and", "write scale(0.1)"),

@@ -316,6 +316,16 @@ def test_parameters_are_no_learning_rate():
             assert caught.value.at.file == __file__
 
 
+def test_the_rate_is_asked_for_in_the_graph():
+    with gf.Graph():
+        w = gf.Variable(1.0, name="w")
+        optimiser = optim.SGD(0.1)
+        optimiser.minimize(w * w)
+    with pytest.raises(gf.GraphError, match="a learning rate belongs to a graph") as caught:
+        optimiser.learning_rate()
+    assert caught.value.fix.startswith("make it inside `with graphfw.Graph() as g:`")
+
+
 def test_text():
     assert repr(optim.SGD(0.1, 0.9)) == (
         "SGD(lr=0.1, weight_decay=0.0, clip_norm=None, clip_value=None, name=None, momentum=0.9, "

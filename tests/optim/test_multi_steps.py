@@ -126,6 +126,23 @@ def test_schedules_and_counts_are_of_steps(rng):
     assert rates == [1.0] * 4 + [0.75] * 4 + [0.5]
 
 
+def test_averages_inside_follow_each_step(rng):
+    ema = optim.EMA(optim.SGD(0.1), decay=0.5)
+    optimizer = optim.MultiSteps(ema, K)
+    g, x, net, train, _ = regression(optimizer)
+    with g:
+        averaged = ema.averaged(gf.identity(net[0].weight))
+    with gf.Session(g) as session:
+        expected = None
+        for number, batch in enumerate(batches_of(rng), 1):
+            session.run(train, {x: batch})
+            if number % K == 0:
+                w = session[net[0].weight]
+                expected = w if expected is None else 0.5 * expected + 0.5 * w
+            if expected is not None:
+                np.testing.assert_allclose(session.run(averaged), expected, 1e-12)
+
+
 def test_it_goes_on_from_a_checkpoint_between_two_steps(rng, tmp_path):
     made = regression(optim.MultiSteps(optim.Adam(0.1), K))
     g, x, net, train, _ = made

@@ -55,7 +55,7 @@ def test_mistakes():
     with pytest.raises(gf.ArgumentError) as caught:
         gf.make_graph(lambda x: x, "float32")
     assert "make_graph: x is a str, which says no shape and dtype" in str(caught.value)
-    with pytest.raises(gf.ArgumentError, match="y_0 is a type, which says no"):
+    with pytest.raises(gf.ArgumentError, match="y_0 is the class float32, which says no"):
         gf.make_graph(lambda y: y, [np.float32])
     with pytest.raises(
         gf.ArgumentError, match="<lambda> returns an object, which can't be the value"
