@@ -16,6 +16,7 @@ from graphfw.ir.literal import Array
 from graphfw.ir.state_dict import StateDict
 from graphfw.ir.variable import Variable
 from graphfw.nn import peft_files, states, weights
+from graphfw.nn.hooks import set_hooks
 from graphfw.nn.low_rank import Adapters, LowRankUpdate
 from graphfw.nn.module import Module
 from graphfw.nn.module_variables import Patterns
@@ -90,7 +91,7 @@ class LowRankAdapters:
         """
         for update in self._updates():
             hooks = vars(update.layer).get("_forward_hooks", ())
-            vars(update.layer)["_forward_hooks"] = tuple(h for h in hooks if h is not update)
+            set_hooks(update.layer, [hook for hook in hooks if hook is not update])
 
     # Merging.
 

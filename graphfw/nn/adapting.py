@@ -15,6 +15,7 @@ from graphfw.ir.model_graph import ModelGraph, joined
 from graphfw.ir.owners import owners
 from graphfw.nn.adapters import LowRankAdapters
 from graphfw.nn.checks import checked_size
+from graphfw.nn.hooks import set_hooks
 from graphfw.nn.low_rank import LowRankUpdate, largest_rank, takes_update
 from graphfw.nn.module import Module
 from graphfw.nn.module_variables import Patterns
@@ -104,7 +105,7 @@ def lora(
     model.freeze()
     for update in updates.values():
         hooks = update.layer._forward_hooks  # before the user's, which see the layer's result
-        vars(update.layer)["_forward_hooks"] = (update, *hooks)
+        set_hooks(update.layer, (update, *hooks))
     return adapters
 
 

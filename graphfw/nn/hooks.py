@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Variable
 from graphfw.nn.interface import ModuleInterface
 from graphfw.ops.composed import callback
@@ -45,6 +46,7 @@ class ForwardHook:
     def remove(self) -> None:
         """Call the function no more, in calls from now on; a second time, do nothing."""
         self._fn = None
+        TrainingModes.changes += 1
 
     def changed(self, module: ModuleInterface, args: tuple[Any, ...], output: Any) -> Any:
         """Return the output as the function changes it."""
@@ -73,6 +75,12 @@ class ForwardHook:
     def __repr__(self) -> str:
         name = "removed" if self._fn is None else getattr(self._fn, "__name__", repr(self._fn))
         return f"<ForwardHook {name}>"
+
+
+def set_hooks(module: ModuleInterface, hooks: Sequence[Any]) -> None:
+    """Give a module other hooks, for calls from now on; functions that call it are built again."""
+    vars(module)["_forward_hooks"] = tuple(hooks)
+    TrainingModes.changes += 1
 
 
 def hooked(

@@ -16,7 +16,7 @@ from graphfw.ir.variable import Variable
 from graphfw.nn import calls, text
 from graphfw.nn.checks import refuse_freezing
 from graphfw.nn.deferred import DeferredVariables, refuse_attribute
-from graphfw.nn.hooks import ForwardHook, Hook, OutputChange
+from graphfw.nn.hooks import ForwardHook, Hook, OutputChange, set_hooks
 from graphfw.nn.interface import HasForward, P, ResultT_co
 from graphfw.nn.module_contents import ModuleContents
 from graphfw.nn.module_variables import ModuleVariables
@@ -374,7 +374,7 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         callback("register_forward_hook", "fn", fn, "fn(module, args, output)")
         hook = ForwardHook(fn)
         kept = [one for one in self._forward_hooks if not one.is_removed]
-        vars(self)["_forward_hooks"] = (*kept, hook)
+        set_hooks(self, (*kept, hook))
         return hook
 
     def train(self, mode: bool = True) -> Self:

@@ -348,3 +348,24 @@ def test_a_function_of_a_model_says_what_to_write():
     with pytest.raises(gf.GraphError) as caught:
         gf.fori_loop(0, 3, lambda i, x: x + weight, gf.zeros((3, 1)))
     assert "@gf.function" in str(caught.value)
+
+
+def test_hooks_and_adapters_that_come_later(x):
+    net = Net().eval()
+    both = gf.function(lambda x: net(x))
+    y = net(x)
+    np.testing.assert_array_equal(both(x), y)
+    hook = net.register_forward_hook(lambda module, args, output: output + 1)
+    for call in (net, both):
+        np.testing.assert_allclose(call(x), y + 1, rtol=1e-5)
+    hook.remove()
+    for call in (net, both):
+        np.testing.assert_array_equal(call(x), y)
+    adapters = gf.nn.lora(net, "*", rank=2)
+    for variable in adapters.parameters():
+        variable.assign(np.ones(variable.shape, np.float32))
+    for call in (net, both):
+        assert np.abs(call(x) - y).max() > 0.1
+    adapters.remove()
+    for call in (net, both):
+        np.testing.assert_array_equal(call(x), y)
