@@ -28,7 +28,8 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def plan() -> gf.Plan[Any]:
+def plan(monkeypatch: pytest.MonkeyPatch) -> gf.Plan[Any]:
+    monkeypatch.setenv("GRAPHFW_JIT", "1")  # only compiled plans have all reports
     with gf.Graph() as g:
         x = gf.placeholder((2,), name="x")
         y = gf.exp(x) + 1

@@ -88,7 +88,8 @@ class TestCalls:
 
 
 class TestCsv:
-    def test_it_has_the_reports(self, tmp_path):
+    def test_it_has_the_reports(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("GRAPHFW_JIT", "1")  # only compiled plans know their memory
         log = gf.train.Csv(tmp_path / "runs" / "log.csv")
         model = Model()
         history = model.trainer(loggers=[log]).fit(data(), every=12).history

@@ -72,7 +72,8 @@ class TestReports:
         Model().trainer().fit(data())
         assert ("36/36" in capsys.readouterr().err) == shown
 
-    def test_memory_is_what_is_planned_for_the_largest_batch(self):
+    def test_memory_is_what_is_planned_for_the_largest_batch(self, monkeypatch):
+        monkeypatch.setenv("GRAPHFW_JIT", "1")  # only compiled plans know their memory
         model = Model()
         result = model.trainer().fit(data(), every=12)
         plan = model.session.compile([model.step, [model.loss]], [model.x, model.y])
