@@ -137,9 +137,9 @@ def main() -> None:
     draw(options.out / "vae.png", model, images, digits.target, losses)
     model.save(options.out / "vae.safetensors")
     print(f"loss {losses[0]:.1f} to {losses[-1]:.1f} nats")
-    limit = 25.0 if options.epochs >= 100 else 60.0
-    if not losses[-1] < limit:
-        raise SystemExit(f"the loss is {losses[-1]:.1f}, {limit} was expected at most")
+    # The same image for all digits, the mean, has a loss of 27.
+    if options.epochs >= 100 and not losses[-1] < 25:
+        raise SystemExit("25 nats were expected at most")
 
 
 if __name__ == "__main__":
