@@ -173,6 +173,7 @@ def test_schedules_and_their_optimisers_can_be_pickled():
         (lambda: schedules.linear("a", 3), "linear: lr='a' is no number"),
         (lambda: schedules.linear(0.1, 0), "linear: steps=0 must be above 0"),
         (lambda: schedules.linear(0.1, 3, final=-1), "linear: final=-1 must not be negative"),
+        (lambda: schedules.cosine(0.1, 0), "cosine: steps=0 must be above 0"),
         (lambda: schedules.cosine(0.1, 3, warmup=3), "warmup=3 must be at least 0 and below step"),
         (lambda: schedules.polynomial(0.1, 3, power=0), "polynomial: power=0"),
         (lambda: schedules.warmup(-1, 3), "constant: lr=-1 must be above 0"),
