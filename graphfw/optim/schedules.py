@@ -157,7 +157,8 @@ def cosine(lr: float, steps: int, final: float = 0.0, warmup: int = 0) -> _Formu
     Raises:
         ArgumentError: lr or steps is not positive, final is negative, or warmup is not below steps.
     """
-    _check("cosine", steps=steps)
+    if isinstance(steps, int):  # other kinds are refused below
+        _check("cosine", steps=steps)
     fits = 0 <= warmup < steps
     message = f"cosine: warmup={warmup} must be at least 0 and below steps={steps}"
     demand(fits, message, fix="the warmup is among the steps: give more of these")
