@@ -88,7 +88,7 @@ class Writer:
 
 
 def bits_per_character(writer: Writer, codes: Array, length: int) -> float:
-    """Return how many bits the model needs for a character of a text it has not seen."""
+    """Return the bits that the model needs for a character of text that it has not seen."""
     pieces = gf.data.batches(windows(codes, length)[::length], 32)
     losses = [float(writer.evaluate(piece)) for piece in pieces]
     counts = [len(piece) for piece in pieces]

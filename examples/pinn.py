@@ -59,7 +59,7 @@ def residual(network: Network, t: gf.Tensor, x: gf.Tensor) -> gf.Tensor:
 
 
 def loss_of(network: Network, inside: gf.Tensor, first: gf.Tensor, ends: gf.Tensor) -> gf.Tensor:
-    """Return how far the network is from a solution.
+    """Return the mean squared errors of the equation, the first values and the ends, summed.
 
     Args:
         network: The network.

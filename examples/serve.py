@@ -282,7 +282,7 @@ class Handler(BaseHTTPRequestHandler):
         return body
 
     def _arrays(self, body: bytes) -> list[Array]:
-        """Return what the plan is fed, in its order."""
+        """Return the feeds of the plan, in its order."""
         names = self.server.names
         kind = self.headers.get_content_type()
         try:

@@ -291,7 +291,7 @@ class Graph(Answering):
         return False
 
     def takes_over(self, other: Graph) -> Callable[[Variable], Variable | None] | None:
-        """Return how to find what stands here for variables of another graph, if that can be."""
+        """Return a function from variables of another graph to those for them here, or None."""
         del other
         return None
 

@@ -264,18 +264,14 @@ def variable_graph() -> Graph:
     return ModelGraph() if graph.is_ambient else graph
 
 
-def joined(first: Graph, second: Graph) -> Graph:
+def joined(first: ModelGraph, second: ModelGraph) -> ModelGraph:
     """Make one graph of two that were made outside of `with`, and return it.
 
     The functions that have builds in either are built again by their next call.
 
     Raises:
-        GraphError: One is a graph that is opened by `with`, or they are run by different executors.
+        GraphError: They are run by different executors.
     """
-    if first is second:
-        return first
-    if not isinstance(first, ModelGraph) or not isinstance(second, ModelGraph):
-        raise AssertionError("only graphs of models join")
     while True:
         first, second = sorted((first.current, second.current), key=lambda graph: graph.number)
         # Before `_joining`: a run that holds one may ask for a session, in a `gf.host_call`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from graphfw.ops.composed import demand
 
 
 @dataclass(frozen=True)
-class RotaryScaling:
+class RotaryScaling(abc.ABC):
     """The base of scalings.
 
     Attributes:
@@ -33,9 +34,9 @@ class RotaryScaling:
             usual = 8.0 if field.name == "factor" else field.default
             demand(fits, message, fix=f"use {field.name}={usual}")
 
+    @abc.abstractmethod
     def scaled(self, frequencies: Array) -> Array:
         """Return the scaled angles between neighbouring positions.  [pairs] -> [pairs]"""
-        raise NotImplementedError
 
 
 @explained

@@ -11,7 +11,7 @@ from typing import Any
 from graphfw.errors import ArgumentError, GraphError
 from graphfw.hints.calls import explained
 from graphfw.ir.graph import current_graph
-from graphfw.ir.model_graph import ModelGraph, joined
+from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.owners import owners
 from graphfw.nn.adapters import LowRankAdapters
 from graphfw.nn.checks import checked_size
@@ -100,8 +100,7 @@ def lora(
         for path, layer in layers.items()
     }
     adapters = LowRankAdapters(updates, rank, alpha, float(dropout), choice.only or ())
-    if isinstance(own, ModelGraph):
-        joined(own, adapters.module._names.graph)
+    model._join(adapters.module._names.graph)
     model.freeze()
     for update in updates.values():
         hooks = update.layer._forward_hooks  # before the user's, which see the layer's result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 from graphfw.errors import ShapeError, counted
@@ -91,9 +92,9 @@ class _ConvWeights(Module):
         first = initial_of(me, "bias_init", bias_init, spread)
         self.bias = parameter(first, own, dtype) if bias else None
 
+    @abc.abstractmethod
     def _channel_shape(self) -> tuple[int, int]:
         """Return the first two dims of the weight."""
-        raise NotImplementedError
 
     def _checked(self, x: TensorLike) -> Tensor:
         tensor = as_tensor(x)

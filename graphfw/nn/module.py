@@ -280,17 +280,6 @@ class Module(ModuleBase, ModuleVariables, ModuleContents, metaclass=ModuleType):
         if isinstance(own, ModelGraph) and isinstance(graph, ModelGraph):
             joined(own, graph)
 
-    def _join_all(self) -> None:
-        """Let a whole model, made anew with its variables outside of graphs, have one graph."""
-        graph = self._names.graph
-        self._names.restore(self._attribute, self)
-        for module in self.modules():
-            vars(module)["_names"] = self._names
-        for module in self.modules():
-            for name, variable in module._variables.items():
-                joined(graph, variable.graph)
-                module._own(name, variable)
-
     def _refuse_cycle(self, name: str, module: Module) -> None:
         if any(submodule is self for submodule in module.modules()):
             raise ArgumentError(

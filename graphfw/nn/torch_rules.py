@@ -23,7 +23,7 @@ class TorchRule(Protocol):
     """
 
     def moved(self, names: Iterable[str]) -> Sequence[str]:
-        """Return those of graphfw's names whose entries have other names in PyTorch."""
+        """Return the names whose entries have other names in PyTorch."""
 
     def from_torch(self, state: State) -> State:
         """Return PyTorch's entries as graphfw's layer has them."""

@@ -157,7 +157,7 @@ class MultiSteps(StatefulWrapper[OptimizerSlots]):
 
 
 def _branched(is_last: Tensor, gathered: Sequence[_Gathered], moves: Moves) -> Moves:
-    """Return those new values that a branch computes: where products are on the way to them.
+    """Return the new values that a branch computes: those that depend on matrix products.
 
     For others choosing takes less time than a branch, which copies what stays.
     """
