@@ -17,8 +17,8 @@ with gf.Session(g) as session:  # run
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
 
-`graphfw.data`, `graphfw.distributions`, `graphfw.models`, `graphfw.train` and `graphfw.onnx` are
-imported when they are first used: the last one wants the package `onnx`.
+`graphfw.data`, `graphfw.distributed`, `graphfw.distributions`, `graphfw.models`, `graphfw.train`
+and `graphfw.onnx` are imported when they are first used: the last one wants the package `onnx`.
 """
 
 # What modules of `ops` and `transforms` list in their `__all__` is public here.
@@ -215,6 +215,7 @@ __all__ = [
     "data",
     "default_dtype",
     "default_executor",
+    "distributed",
     "distributions",
     "e",
     "errors",
@@ -272,11 +273,12 @@ __all__ += [  # of the modules that are imported as a whole
 ]
 
 if typing.TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
-    from graphfw import data, distributions, models, onnx, train
+    from graphfw import data, distributed, distributions, models, onnx, train
 else:
+    _LAZY = ("data", "distributed", "distributions", "models", "onnx", "train")
 
     def _lazy(name):
-        is_module = name in ("data", "distributions", "models", "onnx", "train")
+        is_module = name in _LAZY
         return importlib.import_module(f"graphfw.{name}") if is_module else None
 
     __getattr__, __dir__ = _hints_for_module("gf", __name__, __all__, _lazy)

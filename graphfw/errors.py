@@ -290,6 +290,13 @@ class RunTimeoutError(ExecutionError, TimeoutError):
     """A run has taken longer than its `timeout`; the variables are as they were before."""
 
 
+class DistributedError(ExecutionError):
+    """Another process of the mesh failed, or does not do the same as this one.
+
+    No variable has changed, in any of the processes.
+    """
+
+
 class PassError(GraphfwError, RuntimeError):
     """A compiler pass failed or broke the graph."""
 

@@ -34,6 +34,16 @@ def test_digits(tmp_path):
 
 
 @pytest.mark.slow
+def test_distributed_digits(tmp_path):
+    said = [
+        run("distributed_digits.py", "--processes", count, folder=tmp_path).splitlines()
+        for count in ("0", "3", "4")
+    ]
+    assert [len(lines) for lines in said] == [1, 3, 4]
+    assert len({line.partition("loss")[2] for lines in said for line in lines}) == 1
+
+
+@pytest.mark.slow
 def test_convnet(tmp_path):
     """It fails by itself where it learns too little, and goes on from its checkpoint."""
     assert "46,410 parameters" in run("convnet.py", "--epochs", "4", folder=tmp_path)

@@ -212,8 +212,25 @@ runs give equal bits whatever the number of threads: docs/numbers.md
     *deterministic*
 gf.Session(g, check_finite=True) finds the first NaN
     *anomaly*
-not in graphfw: a session computes in one process, on one machine
-    DataParallel distributed parallel multiprocessing futures Future fork wait pmap sharding
+add the gradients of all processes: gf.distributed.all_reduce(gradient, "data"); see distributed.md
+    DataParallel DistributedDataParallel FullyShardedDataParallel fully_shard parallel pmap
+    shard_map sharding
+write mesh = gf.distributed.Mesh(data=-1), with mesh.rank and mesh.size
+    init_process_group get_rank get_world_size init_device_mesh DeviceMesh make_mesh
+write gf.distributed.all_reduce(x, axis_name); op="max" and op="min" are there, too
+    psum pmean pmax pmin
+write gf.distributed.reduce_scatter(x, axis_name)
+    psum_scatter reduce_scatter_tensor
+write gf.distributed.all_gather(x, axis_name)
+    all_gather_into_tensor
+write gf.distributed.all_to_all(x, axis_name, split_axis=…, concat_axis=…)
+    all_to_all_single
+not in graphfw: runs with collectives wait for each other
+    barrier destroy_process_group
+take the rows of mesh.shards("data", 8)
+    DistributedSampler
+not in graphfw: start processes by mpiexec, and connect them by gf.distributed
+    multiprocessing futures Future fork wait
 write @gf.function, or a graph and gf.Session
     Script* compiler fx
 see python -m graphfw, and docs/debugging.md

@@ -24,7 +24,8 @@ from graphfw.ir.dim import Dim, symbol
 from graphfw.ir.evaluation import Evaluation
 from graphfw.ir.functions import F
 from graphfw.ir.literal import Array
-from graphfw.ir.op import MEASURES, Op
+from graphfw.ir.mesh import AbstractMesh, checked_mesh
+from graphfw.ir.op import Op
 from graphfw.ir.opset import OPSET, checked_opset
 from graphfw.ir.scopes import Scoped
 from graphfw.ir.tensor import Node, Tensor
@@ -58,6 +59,7 @@ class Graph(Answering):
             `docs/graphs.md`.
         collect_errors: Go on after a mistake, and raise one error with all independent ones at the
             end of the `with` block.
+        mesh: The mesh of processes for `gf.distributed`: what runs the graph has the same axes.
 
     Attributes:
         outputs: What the graph is for, where that is known: the outputs of a model that was read.
@@ -88,9 +90,15 @@ class Graph(Answering):
 
     @explained
     def __init__(
-        self, name: str = "", *, opset: int | None = None, collect_errors: bool = False
+        self,
+        name: str = "",
+        *,
+        opset: int | None = None,
+        collect_errors: bool = False,
+        mesh: AbstractMesh | None = None,
     ) -> None:
         self.name = name
+        self.mesh = checked_mesh("Graph", mesh)
         self.opset = OPSET if opset is None else checked_opset(opset)
         self.nodes: list[Node] = []
         self.outputs: tuple[Tensor, ...] = ()
@@ -100,6 +108,7 @@ class Graph(Answering):
         self.carried: list[tuple[Update, Tensor]] = []
         self.evaluations: list[Evaluation] = []
         self.effects: list[Tensor] = []
+        self.calls = 0  # those that have effects
         self.gradients: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
         self.measured: dict[Any, tuple[Tensor, ...]] = {}
         self.layers: Any = None  # the names of `nn`'s modules
@@ -108,7 +117,7 @@ class Graph(Answering):
         self.collect_errors = collect_errors
         self.errors: list[GraphfwError] = []
         self._poisoned: set[Node] = set()
-        self._alive: list[Tensor] = []  # those that their nodes refer to weakly
+        self._alive: list[Tensor] = []  # their nodes refer to them weakly
         self._names: dict[str, Tensor] = {}
         self._variable_names: dict[str, Variable] = {}
         self._newly_named: list[Variable] = []
@@ -327,7 +336,7 @@ class Graph(Answering):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         state = pickled.state_of(self)
-        copied = memo[id(self)] = Graph()
+        copied = memo[id(self)] = Graph(mesh=self.mesh)
         pickled.fill(copied, state)
         return copied
 
@@ -355,10 +364,10 @@ class Graph(Answering):
         """
         if name in self._names:
             return self._names[name]
-        for variable in self.variables:
-            if variable.name == name:
-                return variable
-        known = [*self._names, *(v.name for v in self.variables)]
+        variables = {variable.name: variable for variable in self.variables}
+        if name in variables:
+            return variables[name]
+        known = [*self._names, *variables]
         raise GraphError(
             f'nothing in this graph is named "{name}"',
             fix=did_you_mean(name, known) or f"it has: {', '.join(known) or 'no names'}",
@@ -380,28 +389,17 @@ class Graph(Answering):
             other = seen.setdefault(variable.name, variable)
             if other is not variable:
                 both = other.node.op.name == "variable"
+                pairs = ("first", other), ("second", variable)
                 who = "two variables" if both else "a tensor and a variable"
                 raise GraphError(
                     f'{who} are named "{variable.name}"',
-                    operands=[
-                        concrete.describe("first", other),
-                        concrete.describe("second", variable),
-                    ],
+                    operands=[concrete.describe(*pair) for pair in pairs],
                     fix="give each its own name, or use gf.name_scope",
                 )
 
     def symbol_origin(self, name: str) -> str:
         """Return where a symbolic dim comes from: `batch` is dim 0 of "x" (model.py:3)."""
-        for node in self.nodes:
-            if MEASURES in node.op.traits and name in node.op.symbols:
-                return f"`{name}` is what a run finds out by {node.op.name}, {node.loc.short()}"
-            if node.op.name != "placeholder":
-                continue
-            for axis, dim in enumerate(node.types[0].shape):
-                if isinstance(dim, Dim) and str(dim) == name:
-                    shown = f'"{node.name}"' if node.name else "a placeholder"
-                    return f"`{name}` is dim {axis} of {shown}, {node.loc.short()}"
-        return ""
+        return views.symbol_origin(self, name)
 
     @explained
     def constants(self) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Trait(enum.Enum):
     EFFECT = "`eval` does more than give a result: it is done in runs only, never ahead of them"
     LOOSE = "whether borderline values fail, and where NaN goes, may differ from what `eval` does"
     MEASURES = "a run finds out the sizes of the symbols in its fields: see `ops/data_dependent/`"
+    COLLECTIVE = "all processes of a mesh take part, once in each run, in one order"
 
 
 PURE = Trait.PURE
@@ -64,6 +65,7 @@ SOURCE = Trait.SOURCE
 EFFECT = Trait.EFFECT
 LOOSE = Trait.LOOSE
 MEASURES = Trait.MEASURES
+COLLECTIVE = Trait.COLLECTIVE
 
 MixedKind: TypeAlias = Literal["wide", "narrow", "follows", "passes"]
 """The rule by which mixed precision chooses an op's dtype: see `Op.mixed_precision`."""

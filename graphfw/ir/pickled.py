@@ -69,7 +69,7 @@ class GraphState(NamedTuple):
     names: dict[str, Position]
 
 
-_ATTRIBUTES = ("name", "opset", "metadata", "collect_errors", "_counts")
+_ATTRIBUTES = ("name", "opset", "metadata", "collect_errors", "calls", "_counts")
 _WITH_TENSORS = ("outputs", "effects", "gradients", "measured")
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graphfw.errors import counted
-from graphfw.ir.dim import DimLike
+from graphfw.ir.dim import Dim, DimLike
+from graphfw.ir.op import MEASURES
 from graphfw.utils.reports import Report
 
 if TYPE_CHECKING:
@@ -122,3 +123,17 @@ def to_networkx(graph: Graph) -> networkx.MultiDiGraph:
         for i, tensor in enumerate(node.inputs):
             result.add_edge(tensor.node, node, output=tensor.index, input=i)
     return result
+
+
+def symbol_origin(graph: Graph, name: str) -> str:
+    """Return where a symbolic dim comes from: `batch` is dim 0 of "x" (model.py:3)."""
+    for node in graph.nodes:
+        if MEASURES in node.op.traits and name in node.op.symbols:
+            return f"`{name}` is what a run finds out by {node.op.name}, {node.loc.short()}"
+        if node.op.name != "placeholder":
+            continue
+        for axis, dim in enumerate(node.types[0].shape):
+            if isinstance(dim, Dim) and str(dim) == name:
+                shown = f'"{node.name}"' if node.name else "a placeholder"
+                return f"`{name}` is dim {axis} of {shown}, {node.loc.short()}"
+    return ""

@@ -9,6 +9,7 @@ from graphfw.ir.op import SOURCE
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Node, Tensor
 from graphfw.ir.walk import ancestors
+from graphfw.ops.control.checkpoint_ops import Barrier
 from graphfw.ops.control.effects import Effect
 
 
@@ -56,6 +57,8 @@ def _only_for_effects(graph: Graph) -> set[Node]:
     for node in reversed(graph.nodes):
         is_free = node not in used and node.loc.grad_of is None
         is_loop = node.op.multiple and len(node.types) > 1
+        if isinstance(node.op, Barrier) and node not in used:
+            continue  # the result of `gf.check`, which nobody takes
         if isinstance(node.op, Effect) or (node in above and is_free and not is_loop):
             own.add(node)  # where a token is used, too, as by what is after a check
         else:

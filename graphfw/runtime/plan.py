@@ -139,7 +139,11 @@ class Plan(Answering, Uncopied, Generic[ResultT_co]):
                 f"a plan takes values by position, and is given {names}",
                 fix=f"give, in this order: {self._order()}",
             )
-        fed, sizes = self._fed(arrays)
+        try:
+            fed, sizes = self._fed(arrays)
+        except BaseException as error:
+            self._runs.failed(self.program, error)
+            raise
         if timeout is None and self._timeout is None:
             found = self._runs.execute(self.program, self._run, fed, sizes)
         else:

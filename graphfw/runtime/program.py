@@ -14,7 +14,7 @@ from graphfw.ir import concrete
 from graphfw.ir.body import Body
 from graphfw.ir.dim import DimLike, is_symbol, substitute, symbol, symbols_of
 from graphfw.ir.graph import Graph
-from graphfw.ir.op import ALIAS, MEASURES, RANDOM, SOURCE
+from graphfw.ir.op import ALIAS, COLLECTIVE, MEASURES, RANDOM, SOURCE
 from graphfw.ir.printer import graph_text
 from graphfw.ir.rebuild import derive
 from graphfw.ir.sources import Placeholder, VariableOp
@@ -120,6 +120,11 @@ class Program:
         lines = [graph_text(self.source, locations=False), *[v.name for v in self.updated]]
         text = "\n".join(lines).encode("utf-8", "surrogatepass")
         return blake2b(text, digest_size=16).hexdigest()
+
+    @cached_property
+    def has_collectives(self) -> bool:
+        """Whether processes of a mesh have to run it together."""
+        return any(COLLECTIVE in node.op.traits for node in self.source.nodes)
 
     @cached_property
     def rewritten(self) -> frozenset[Variable]:

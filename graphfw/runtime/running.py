@@ -13,6 +13,7 @@ from graphfw.ir import time_limits
 from graphfw.ir.dtype import as_dtype
 from graphfw.ir.op import NO_RNG, Rng
 from graphfw.ir.variable import Variable
+from graphfw.passes.base import Pass
 from graphfw.runtime.executor import Executable
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.profile import Profile
@@ -31,7 +32,10 @@ class Runs:
         check_finite: Whether outputs that are not finite are errors.
         is_closed: Whether the session is.
         is_joined: Whether another session has its variables since their graphs were joined.
+        passes: Passes that come after the session's own.
     """
+
+    passes: Sequence[Pass] = ()
 
     def __init__(self, state: State, check_finite: bool) -> None:
         self.state = state
@@ -55,6 +59,12 @@ class Runs:
             raise SessionError(
                 "this session is closed", fix="use it inside its `with` block, or make another"
             )
+
+    def agree_on(self, program: Program) -> None:
+        """See that all processes of a mesh have compiled the same program."""
+
+    def failed(self, program: Program | None, error: BaseException) -> None:
+        """Learn that a run has failed before it began, or has no program since compiling failed."""
 
     def wait(self) -> None:
         """Wait for all runs; see `Session.wait`."""
@@ -125,6 +135,13 @@ class Runs:
         finally:
             state.unpin(me)
 
+    def _looks_before(self, program: Program) -> bool:
+        """Return whether something is done between a run's last step and its commit."""
+        return self.check_finite
+
+    def _agree(self, program: Program) -> None:
+        """Wait until all processes of a mesh have come so far in a run that updates variables."""
+
     def _updating(
         self,
         state: State,
@@ -159,14 +176,14 @@ class Runs:
                 snapshot = state.take_step(me)
             contents = snapshot.values
             # What is looked at before it is committed can't be written over what it replaces.
-            claim = (
-                None if self.check_finite else partial(state.claim, me, contents, program.rewritten)
-            )
+            is_early = not self._looks_before(program)
+            claim = partial(state.claim, me, contents, program.rewritten) if is_early else None
             inputs = [*fed, *[contents.get(v) for v in program.variables]]
             rng = Rng(snapshot.seed, snapshot.step)
             outputs = run(inputs, sizes, rng, snapshot.version_of(program.kept), claim)
             if self.check_finite:
                 _check(outputs, run, inputs, sizes, rng)
+            self._agree(program)
             if contents:  # an executor that only looks at shapes has none
                 new = outputs[program.fetch_count :]
                 values = dict(zip(program.updated, new, strict=True))

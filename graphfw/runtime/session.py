@@ -20,6 +20,7 @@ from graphfw.ir.body import within_recursion_limit
 from graphfw.ir.dtype import DTypeLike
 from graphfw.ir.graph import Graph
 from graphfw.ir.literal import Array
+from graphfw.ir.mesh import AbstractMesh, Reduction, mesh_for
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update
 from graphfw.loc import trim_traceback
@@ -86,6 +87,9 @@ class Session(SessionContents, Answering, Uncopied):
         passes: Passes of your own, or the names under which installed packages have them. They
             are run on what is described, in this order, before the compiler's; the graph is
             checked after each. Not with `debug`, which runs what is described.
+        mesh: The mesh of processes that run the graph together; by default the graph's own.
+        reduction: "ordered" adds over processes in an order of graphfw's own; "fast" in that of the
+            library that connects them, which may be another for another number of processes.
         timeout: How many seconds a run may take, unless it is given another timeout; see `run`.
         debug: Run node by node with NumPy, as the graph is described, without the compiler: slower,
             and errors name the line of the node. A function is called with each node, its inputs
@@ -127,6 +131,8 @@ class Session(SessionContents, Answering, Uncopied):
         winograd: bool = True,
         tune: bool = False,
         passes: Sequence[Pass | str] = (),
+        mesh: AbstractMesh | None = None,
+        reduction: Reduction = "ordered",
         timeout: float | None = None,
         debug: bool | Hook = False,
     ) -> None:
@@ -145,9 +151,10 @@ class Session(SessionContents, Answering, Uncopied):
         self.precision = checked_mixed(precision, precision_overrides)
         checked_debug(debug, self.executor, self.options)
         own = checked_passes(passes)
-        self._passes, self._debug = () if debug else own, debug
         self.timeout = self.executor.checked_timeout(timeout)
-        self._runs = Runs(State(checked_seed(seed)), finite)
+        state, mesh = State(checked_seed(seed)), mesh_for(graph.mesh, mesh)
+        self._runs = Runs(state, finite) if mesh is None else mesh.runs(state, finite, reduction)
+        self._passes, self._debug = (*(() if debug else own), *self._runs.passes), debug
         self._plans: dict[Any, Plan] = {}
         self._compiling = forks.renewed_lock()
 
@@ -340,6 +347,13 @@ class Session(SessionContents, Answering, Uncopied):
         9.0
         """
         self._runs.check_open()
+        try:
+            return self._compiled(fetches, feeds)
+        except BaseException as error:
+            self._runs.failed(None, error)
+            raise
+
+    def _compiled(self, fetches: Fetches, feeds: Sequence[Tensor | str]) -> Plan[Any]:
         self.graph.check()
         placeholders = lookup.placeholders_of(self.graph, feeds)
         tensors, updates, slots = lookup.all_fetched(self.graph, nest.leaves(fetches))
@@ -350,6 +364,7 @@ class Session(SessionContents, Answering, Uncopied):
                 how = self.graph, self._verify, self.executor.passes, self.precision, self._passes
                 program = copy_context().run(lower, tensors, updates, placeholders, *how)
             with without_collection():
+                self._runs.agree_on(program)
                 late = None if self._runs.check_finite else self._state.unsettled
                 loaded = ready(program, self.executor, self.options, self._debug, late)
             # Now: what can't keep its memory limit is refused before variables take memory.

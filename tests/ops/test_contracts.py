@@ -53,6 +53,7 @@ WITHOUT_CASES = {
     "variable": "given, not evaluated: tests/ir/test_variable.py",
     "constant": "holds an array: tests/ir/test_tensor.py",
     "custom_gradient": "holds a function: tests/transforms/test_custom.py",
+    "connected": "exchanges arrays: tests/distributed/test_collectives.py",
     "breakpoint": "has an effect: tests/ops/test_debug.py",
     "check": "has an effect: tests/ops/test_debug.py",
     "print": "has an effect: tests/ops/test_debug.py",

@@ -324,6 +324,19 @@ def test_a_check_that_fails_names_the_line_and_changes_nothing():
         np.testing.assert_array_equal(session.run(z, {x: [3.0]}), [6])
 
 
+def test_a_check_of_a_feed_is_made_though_nobody_takes_its_result():
+    with gf.Graph() as g:
+        now = gf.placeholder((), gf.bool, name="now")
+        x = gf.placeholder((), name="x")
+        gf.check(~now, "it is now")
+        y = x + 1
+    with gf.Session(g) as session:
+        assert float(session.run(y, {x: 1, now: False})) == 2
+        assert float(session.run(y, {x: 1})) == 2
+        with pytest.raises(ExecutionError, match="it is now"):
+            session.run(y, {x: 1, now: True})
+
+
 def test_a_check_in_a_body_names_the_trip():
     with gf.Graph() as g:
         x = gf.placeholder((4,), name="x")

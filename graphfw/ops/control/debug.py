@@ -22,14 +22,12 @@ from graphfw.loc import capture, user_frame
 from graphfw.ops.args import TensorLike, as_tensor, is_whole
 from graphfw.ops.composed import demand
 from graphfw.ops.control.checkpoint_ops import Barrier
-from graphfw.ops.control.effects import Effect, happens
+from graphfw.ops.control.effects import Effect, call_number, happens
 
 __all__ = ["breakpoint", "check", "print"]
 
 Fragments: TypeAlias = tuple[tuple[str, int | None, str], ...]
 """A text with fields for values: what stands before each, its number, how to write it."""
-
-_numbers = itertools.count(1)
 
 
 @op("print")
@@ -88,7 +86,7 @@ def print(
     values += [as_tensor(t) for t in named.values()]
     is_count = summarize is None or (is_whole(summarize) and summarize > 0)
     demand(is_count, f"print: summarize={summarize!r} is no number of elements", fix="use 3")
-    effect = Print(next(_numbers), _fragments("print", text, values, list(named)), summarize)
+    effect = Print(call_number(), _fragments("print", text, values, list(named)), summarize)
     fields = {number for _, number, _ in effect.fragments if number is not None}
     demand(
         len(fields) == len(values),
@@ -175,7 +173,7 @@ def check(
         fix='write gf.check(x > 0, "x must be positive")',
     )
     tensors = [as_tensor(t) for t in (*values, *named.values())]
-    effect = Check(next(_numbers), _fragments("check", message, tensors, list(named)))
+    effect = Check(call_number(), _fragments("check", message, tensors, list(named)))
     token = _happening(effect, [said, *tensors], "gf.check")
     first = tensors[0] if tensors else said
     return first if token is None else emit_all(Barrier(1), first, token)[0]
@@ -222,7 +220,7 @@ def breakpoint(*tensors: TensorLike, **named: TensorLike) -> Tensor | None:
     names = [_name_of(t, here) or f"x{number}" for number, t in enumerate(tensors)]
     values = [as_tensor(t) for t in (*tensors, *named.values())]
     loc = capture()
-    effect = Breakpoint(next(_numbers), (*names, *named), loc.file, loc.line)
+    effect = Breakpoint(call_number(), (*names, *named), loc.file, loc.line)
     _happening(effect, values, "gf.breakpoint")
     return values[0] if values else None
 

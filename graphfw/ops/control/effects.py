@@ -62,6 +62,16 @@ class Effect(Op):
         return mapped.everywhere(emit(self, *inputs), False)
 
 
+def call_number() -> int:
+    """Return the number of a call with an effect, from 1 on in each graph.
+
+    Programs are the same in all processes that way, whatever else these have described.
+    """
+    graph = current_graph().root
+    graph.calls += 1
+    return graph.calls
+
+
 def quiet() -> override[bool]:
     """Let no effect happen: for those that evaluate a graph to look at it."""
     return override(_quiet, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field
@@ -24,14 +23,13 @@ from graphfw.ir.types import Shape, TensorType
 from graphfw.ops.args import TensorLike
 from graphfw.ops.batching import MappedAxis, changed
 from graphfw.ops.composed import demand
+from graphfw.ops.control.effects import call_number
 from graphfw.ops.specs import read
 from graphfw.ops.structures import Structure
 from graphfw.utils import nest
 from graphfw.utils.records import record
 
 __all__ = ["host_call"]
-
-_numbers = itertools.count(1)
 
 
 @record
@@ -223,7 +221,7 @@ def host_call(
         tuple([kind.shape for kind in types]),
         tuple([kind.dtype for kind in types]),
         vectorized,
-        0 if pure else next(_numbers),
+        0 if pure else call_number(),
     )
     return nest.packer(kinds)(iter(emit_all(call, *arguments.tensors)))
 

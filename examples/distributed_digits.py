@@ -1,0 +1,96 @@
+"""Train a classifier of digits with several processes, which compute the bits of one.
+
+    python examples/distributed_digits.py [--steps 50] [--processes 4]
+    mpiexec -n 4 python examples/distributed_digits.py
+
+The first command runs one process, or with `--processes` so many simulated ones. The second one
+needs the extra `mpi`. All of them print the same digest of the weights and the optimiser's state.
+Needs the extra `examples` (scikit-learn for the data). Takes a few seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+import graphfw as gf
+
+SHARDS, ROWS, WIDTH = 8, 32, 64
+"""A batch has 8 shards of 32 rows, however many processes there are."""
+
+
+class Result(NamedTuple):
+    """What a process has at the end."""
+
+    rank: int
+    size: int
+    loss: float
+    accuracy: float
+    digest: str
+
+
+def train(mesh: gf.distributed.Mesh, steps: int) -> Result:
+    """Train, as one of the processes of a mesh."""
+    data = load_digits()
+    images, labels = (data.data / 16.0).astype(np.float32), data.target.astype(np.int64)
+    own = np.asarray(mesh.shards("data", SHARDS))
+
+    with gf.Graph(mesh=mesh) as g:
+        image = gf.placeholder(("shards", ROWS, 64), name="image")
+        label = gf.placeholder(("shards", ROWS), gf.int64, name="label")
+        number = gf.placeholder(("shards",), gf.int64, name="number")
+        hidden, out = gf.nn.Linear(64, WIDTH), gf.nn.Linear(WIDTH, 10)
+        parameters = [*hidden.parameters(), *out.parameters()]
+        # Dropout of the whole batch, of which each process takes the rows of its shards.
+        kept = gf.random.bernoulli(0.8, (SHARDS, ROWS, WIDTH), name="kept") / 0.8
+
+        def shard(rows: tuple[gf.Tensor, ...]) -> tuple[gf.Tensor, ...]:
+            image, label, kept = rows
+            loss = gf.nn.cross_entropy(out(gf.relu(hidden(image)) * kept), label)
+            return loss, *gf.grad(loss, parameters)
+
+        found = gf.map(shard, (image, label, gf.take(kept, number, axis=0)))
+        loss, *gradients = [
+            gf.distributed.all_reduce(t, "data", shards=SHARDS) / SHARDS for t in found
+        ]
+        optimizer = gf.optim.Adam(3e-3, clip_norm=1.0)
+        step = optimizer.apply_gradients(list(zip(gradients, parameters, strict=True)))
+
+        test = gf.placeholder(("n", 64), name="test")
+        predicted = gf.argmax(out(gf.relu(hidden(test))), axis=1)
+
+    with gf.Session(g, seed=0, threads=1) as session:
+        for batch in range(steps):
+            chosen = np.random.default_rng(batch).integers(0, 1500, (SHARDS, ROWS))[own]
+            feeds = {image: images[chosen], label: labels[chosen], number: own}
+            value, _ = session.run([loss, step], feeds)
+        right = session.run(predicted, {test: images[1500:]}) == labels[1500:]
+        state = session.state_dict()
+    contents = b"".join([np.asarray(state[name]).tobytes() for name in sorted(state)])
+    digest = hashlib.sha256(contents).hexdigest()[:16]
+    return Result(mesh.rank, mesh.size, float(value), float(right.mean()), digest)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--processes", type=int, default=0, help="simulate so many")
+    args = parser.parse_args()
+    if args.processes:
+        mesh = gf.distributed.SimulatedMesh(data=args.processes)
+        results = mesh.run(lambda mesh: train(mesh, args.steps))
+    else:
+        results = [train(gf.distributed.Mesh(data=-1), args.steps)]
+    for one in results:
+        print(
+            f"process {one.rank} of {one.size}: loss {one.loss:.4f}, accuracy {one.accuracy:.3f}, "
+            f"digest {one.digest}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A program of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphfw.distributed.processes import Group, Processes
+from graphfw.ir.literal import Array
+from graphfw.ops.collectives.kinds import How
+
+
+class Alone(Processes):
+    """The only process."""
+
+    rank = 0
+    count = 1
+
+    def group(self, ranks: Sequence[int]) -> Group:
+        return _One()
+
+    def share(self, message: bytes) -> list[bytes]:
+        return [message]
+
+    def stop(self, text: str) -> None:
+        pass
+
+    def restore(self) -> None:
+        pass
+
+
+class _One(Group):
+    """A group of one process, to which everything comes back."""
+
+    index = 0
+    count = 1
+
+    def all_gather(self, x: Array, sizes: Sequence[int]) -> list[Array]:
+        return [x.copy()]
+
+    def all_to_all(self, blocks: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
+        return [block.copy() for block in blocks]
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        return x.copy()
+
+    def all_reduce(self, x: Array, how: How) -> Array:
+        return x.copy()

@@ -1,0 +1,107 @@
+"""The interface of what connects processes: MPI, or threads of one process in `simulated.py`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from graphfw.ir.literal import Array
+from graphfw.ops.collectives.kinds import How
+
+
+class Failure(NamedTuple):
+    """What one of the processes says of why it does not go on.
+
+    Attributes:
+        rank: Its rank.
+        text: Its error.
+    """
+
+    rank: int
+    text: str
+
+
+class Stopped(Exception):
+    """Another process has failed, so that a collective never ends.
+
+    Attributes:
+        failure: Its message.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+class Group(ABC):
+    """Some of the processes, which exchange arrays with one another.
+
+    All of them call the same methods in the same order. A call returns when the exchange is over,
+    or raises `Stopped`. Arrays are C-contiguous.
+
+    Attributes:
+        index: The number of this process in the group.
+        count: The number of processes.
+    """
+
+    index: int
+    count: int
+
+    @abstractmethod
+    def all_gather(self, x: Array, sizes: Sequence[int]) -> list[Array]:
+        """Return the 1-d arrays of all processes, which have these sizes."""
+
+    @abstractmethod
+    def all_to_all(self, blocks: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
+        """Send a 1-d array to each process, and return those that come, of these sizes."""
+
+    @abstractmethod
+    def broadcast(self, x: Array, root: int) -> Array:
+        """Return the array of one of the processes."""
+
+    @abstractmethod
+    def all_reduce(self, x: Array, how: How) -> Array | None:
+        """Return the reduction of all processes' arrays in an order of the library's.
+
+        None where the library has none for the dtype.
+        """
+
+
+class Processes(ABC):
+    """All processes of a program.
+
+    Attributes:
+        rank: The number of this process.
+        count: The number of processes.
+    """
+
+    rank: int
+    count: int
+
+    @abstractmethod
+    def group(self, ranks: Sequence[int]) -> Group:
+        """Return a group that this process is in.
+
+        All processes call it at once, each for the group that it is in.
+        """
+
+    @abstractmethod
+    def share(self, message: bytes) -> list[bytes]:
+        """Return the messages of all processes, by rank.
+
+        Args:
+            message: As many bytes in each process, and one at least: an exchange of nothing may
+                wait for nobody.
+
+        Raises:
+            Stopped: Another process has failed.
+        """
+
+    @abstractmethod
+    def stop(self, text: str) -> None:
+        """Tell the other processes that this one has failed; they get `Stopped` where they wait."""
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Make exchanges possible again after `stop` or `Stopped`; all processes call it."""

@@ -1,0 +1,126 @@
+"""The runs of a session on a mesh: all processes make those that have collectives together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from graphfw.distributed.connection import Connection
+from graphfw.distributed.grid import Grid
+from graphfw.ir.build import emit
+from graphfw.ir.dim_text import evaluate
+from graphfw.ir.graph import Graph
+from graphfw.ir.mesh import Reduction
+from graphfw.ir.op import COLLECTIVE
+from graphfw.ir.printer import graph_text
+from graphfw.ir.rebuild import rebuild
+from graphfw.ir.tensor import Node, Tensor
+from graphfw.ops.collectives.collective import Collective, Connected
+from graphfw.ops.collectives.kinds import AxisIndex
+from graphfw.passes.base import Pass
+from graphfw.runtime.executor import Executable
+from graphfw.runtime.program import Program
+from graphfw.runtime.running import Runs
+from graphfw.runtime.state import State
+from graphfw.utils.records import record
+
+
+class MeshRuns(Runs):
+    """The runs of a session on a mesh.
+
+    Args:
+        grid: The processes.
+        state: The session's contents.
+        check_finite: Whether outputs that are not finite are errors.
+        reduction: The order of sums.
+    """
+
+    def __init__(self, grid: Grid, state: State, check_finite: bool, reduction: Reduction) -> None:
+        super().__init__(state, check_finite)
+        self._connection = Connection(grid, reduction)
+        self.passes = (Connect(self._connection),)
+        self._words: dict[tuple[str, tuple[int, ...]], tuple[bytes, str]] = {}
+
+    def agree_on(self, program: Program) -> None:
+        if program.has_collectives:
+            # Numbers of 64 bits: seeds may be negative.
+            seed, step = self.state.snapshot.seed, self.state.snapshot.step
+            head = f"seed {seed}, step {step}, reduction {self._connection.reduction}\n"
+            text = head + graph_text(program.source)
+            with self._connection.failing():
+                word = blake2b((head + program.digest).encode(), digest_size=16).digest()
+                self._connection.compare(word, text)
+
+    def failed(self, program: Program | None, error: BaseException) -> None:
+        if program is None or program.has_collectives:
+            self._connection.fail(error)
+
+    def execute(
+        self, program: Program, run: Executable, fed: Sequence[Any], sizes: tuple[int, ...]
+    ) -> list[Any]:
+        if not program.has_collectives:
+            return super().execute(program, run, fed, sizes)
+        with self._connection.run(*self._word(program, sizes)):
+            found = super().execute(program, run, fed, sizes)
+            if not program.updated:
+                self._connection.vote()
+            return found
+
+    def _looks_before(self, program: Program) -> bool:
+        return self.check_finite or program.has_collectives
+
+    def _agree(self, program: Program) -> None:
+        if program.has_collectives:
+            self._connection.vote()
+
+    def _word(self, program: Program, sizes: tuple[int, ...]) -> tuple[bytes, str]:
+        """Return a digest, and a text, of what must be equal in the runs of all processes."""
+        known = self._words.get((program.digest, sizes))
+        if known is None:
+            named = dict(zip(program.symbols, sizes, strict=True))
+            lines = [
+                f"{_shape(node.outputs[0], named)} of {node.op.title}, {node.loc.short()}"
+                for node in program.source.nodes
+                if COLLECTIVE in node.op.traits
+            ]
+            text = "\n".join([*lines, f"program {program.digest}"])
+            known = blake2b(text.encode(), digest_size=16).digest(), text
+            self._words[program.digest, sizes] = known
+        return known
+
+
+def _shape(tensor: Tensor, sizes: Mapping[str, int]) -> str:
+    dims = ", ".join([str(evaluate(dim, sizes)) for dim in tensor.shape])
+    return f"{tensor.dtype.name}[{dims}]"
+
+
+@record
+class Connect(Pass):
+    """Connects the collectives of a program to the other processes, and numbers them.
+
+    Each has the result of the one before as an input, so that all processes do them in one order.
+
+    Attributes:
+        connection: The connection of the session.
+    """
+
+    connection: Connection
+    name = "connect"
+
+    def run(self, graph: Graph, hits: Counter[str]) -> Graph:
+        earlier: list[Tensor] = []
+
+        def connected(node: Node, inputs: tuple[Tensor, ...]) -> Tensor | None:
+            if not isinstance(node.op, Collective):
+                return None
+            hits[node.op.name] += 1
+            op = Connected(node.op, self.connection, sum(hits.values()))
+            if isinstance(node.op, AxisIndex):  # it waits for nobody
+                return emit(op)
+            made = emit(op, *inputs, *earlier)
+            earlier[:] = [made]
+            return made
+
+        return rebuild(graph, connected)

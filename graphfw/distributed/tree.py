@@ -1,0 +1,78 @@
+"""The order of sums: a binary tree over shards, which does not depend on the number of processes.
+
+Shard 0 and shard 1 are added, shard 2 and shard 3, then both sums, and so on; the last ones have no
+partner where the number of shards is no power of two. A process has successive shards. It adds what
+it can of the tree by itself: the blocks, each of them a node of the tree whose shards are all here.
+What is left of the tree begins with the blocks of all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from graphfw.ir.literal import Array
+
+
+class Block(NamedTuple):
+    """A node of the tree: it sums the shards from `start` on, as many as 2 ** level.
+
+    There are fewer where the shards end.
+    """
+
+    start: int
+    level: int
+
+
+def held(shards: int, count: int, index: int) -> range:
+    """Return the shards of a process: the first processes have one more if they don't divide."""
+    each, left = divmod(shards, count)
+    start = index * each + min(index, left)
+    return range(start, start + each + (index < left))
+
+
+def blocks(own: range, shards: int) -> list[Block]:
+    """Return the largest nodes of the tree whose shards are all among a process's own."""
+    found: list[Block] = []
+    start = own.start
+    while start < own.stop:
+        level = 0
+        while start % (2 << level) == 0 and _stop(Block(start, level + 1), shards) <= own.stop:
+            if 1 << level >= shards:
+                break
+            level += 1
+        found.append(Block(start, level))
+        start = _stop(found[-1], shards)
+    return found
+
+
+def root(shards: int) -> Block:
+    """Return the node that joins all shards."""
+    return Block(0, (shards - 1).bit_length())
+
+
+def joined(values: Mapping[Block, Array], block: Block, shards: int, join: np.ufunc) -> Array:
+    """Return the value of a node of the tree, given those of nodes that it is made of.
+
+    Arrays that are given are written over.
+    """
+    if block in values:
+        return values[block]
+    left = joined(values, Block(block.start, block.level - 1), shards, join)
+    middle = block.start + (1 << (block.level - 1))
+    if middle >= shards:
+        return left
+    right = joined(values, Block(middle, block.level - 1), shards, join)
+    return cast("Array", join(left, right, out=left))
+
+
+def joined_blocks(x: Array, own: range, shards: int, join: np.ufunc) -> list[Array]:
+    """Return the values of a process's blocks, given its shards along axis 0."""
+    leaves = {Block(number, 0): x[number - own.start].copy() for number in own}
+    return [joined(leaves, block, shards, join) for block in blocks(own, shards)]
+
+
+def _stop(block: Block, shards: int) -> int:
+    return min(block.start + (1 << block.level), shards)

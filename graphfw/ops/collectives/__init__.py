@@ -1,0 +1,1 @@
+"""Operations between the processes of a mesh."""
