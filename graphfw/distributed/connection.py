@@ -22,7 +22,7 @@ import numpy as np
 from graphfw.distributed import ordered, tree
 from graphfw.distributed.grid import Grid
 from graphfw.distributed.interrupts import HeldInterrupts
-from graphfw.distributed.processes import Failure, Group, Stopped
+from graphfw.distributed.processes import Failure, ProcessGroup, Stopped
 from graphfw.errors import DistributedError, ExecutionError, GraphfwError, counted
 from graphfw.ir.literal import Array
 from graphfw.ir.mesh import Reduction
@@ -183,7 +183,7 @@ class Connection(Link):
         total = ordered.joined_in_order(found, np.add)
         return total.reshape(x.shape[0] // group.count, *x.shape[1:])
 
-    def _all_reduce(self, group: Group, flat: Array, x: Array, op: AllReduce) -> Array:
+    def _all_reduce(self, group: ProcessGroup, flat: Array, x: Array, op: AllReduce) -> Array:
         join = _JOIN[op.how]
         if not op.shards:
             # The largest and the smallest are the same in any order.

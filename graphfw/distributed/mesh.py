@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from graphfw.distributed import tree
-from graphfw.distributed.alone import Alone
 from graphfw.distributed.grid import Grid
 from graphfw.distributed.processes import Processes
 from graphfw.distributed.runs import MeshRuns
+from graphfw.distributed.single import SingleProcess
 from graphfw.errors import ArgumentError, counted
 from graphfw.hints.calls import explained
 from graphfw.ir.mesh import AbstractMesh, Reduction
@@ -149,4 +149,4 @@ def _started() -> Processes:
         # Not at the top: it wants a package that one process does without.
         processes: Processes = import_module("graphfw.distributed.mpi").world()
         return processes
-    return Alone()
+    return SingleProcess()

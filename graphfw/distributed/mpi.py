@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.distributed.processes import Failure, Group, Processes, Stopped
+from graphfw.distributed.processes import Failure, Processes, ProcessGroup, Stopped
 from graphfw.errors import ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ops.collectives.kinds import How
 
 _SPIN = 200
-"""How often an exchange is tested before the process sleeps between two tests."""
+"""The number of tests of an exchange before the process sleeps between two tests."""
 
 _NAP = 50e-6
 """Seconds of such a sleep, at the beginning."""
@@ -87,7 +87,7 @@ class MpiProcesses(Processes):
         self._heard: set[int] = set()
         self._sent: list[Any] = []
 
-    def group(self, ranks: Sequence[int]) -> Group:
+    def group(self, ranks: Sequence[int]) -> ProcessGroup:
         made = MpiGroup(self, tuple(ranks))
         made.connect(self._exchanges)
         self._groups.append(made)
@@ -144,7 +144,7 @@ class MpiProcesses(Processes):
             raise Stopped(Failure(rank, text))
 
     def _message(self, rank: int) -> str:
-        """Return what a process has told of its failure."""
+        """Receive the message of a process about its failure."""
         status = self.mpi.Status()
         self._failures.Probe(rank, self._age, status)
         message = bytearray(status.Get_count(self.mpi.BYTE))
@@ -152,7 +152,7 @@ class MpiProcesses(Processes):
         return message.decode()
 
 
-class MpiGroup(Group):
+class MpiGroup(ProcessGroup):
     """Processes with a communicator of their own."""
 
     def __init__(self, processes: MpiProcesses, ranks: tuple[int, ...]) -> None:

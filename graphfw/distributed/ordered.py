@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphfw.distributed import tree
-from graphfw.distributed.processes import Group
-from graphfw.distributed.tree import Block
+from graphfw.distributed.processes import ProcessGroup
+from graphfw.distributed.tree import Subtree
 from graphfw.ir.literal import Array
 
 _SMALL = 16 << 10
 """Bytes up to which each process gets whole arrays, which saves one of two exchanges."""
 
 
-def all_reduce(group: Group, sums: Sequence[Array], shards: int, join: np.ufunc) -> Array:
-    """Return what joins the shards of all processes.
+def all_reduce(group: ProcessGroup, sums: Sequence[Array], shards: int, join: np.ufunc) -> Array:
+    """Return the reduction of the shards of all processes.
 
     Each process finishes the tree for a piece of the elements, so that together they send as many
     bytes as in a ring.
@@ -45,16 +45,16 @@ def all_reduce(group: Group, sums: Sequence[Array], shards: int, join: np.ufunc)
 
 
 def joined_in_order(arrays: Sequence[Array], join: np.ufunc) -> Array:
-    """Return what joins one array of each process, which may be written over."""
-    leaves = {Block(number, 0): array for number, array in enumerate(arrays)}
+    """Return the reduction of one array of each process; they may be written over."""
+    leaves = {Subtree(number, 0): array for number, array in enumerate(arrays)}
     return tree.joined(leaves, tree.root(len(arrays)), len(arrays), join)
 
 
 def _finished(
-    blocks: Sequence[Sequence[Block]], found: Sequence[Array], shards: int, join: np.ufunc
+    blocks: Sequence[Sequence[Subtree]], found: Sequence[Array], shards: int, join: np.ufunc
 ) -> Array:
     """Return the tree's root, given for each process its blocks and their values in one array."""
-    values: dict[Block, Array] = {}
+    values: dict[Subtree, Array] = {}
     for own, array in zip(blocks, found, strict=True):
         values.update(zip(own, array.reshape(len(own), -1), strict=True))
     return tree.joined(values, tree.root(shards), shards, join)

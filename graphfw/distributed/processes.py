@@ -11,7 +11,7 @@ from graphfw.ops.collectives.kinds import How
 
 
 class Failure(NamedTuple):
-    """What one of the processes says of why it does not go on.
+    """The message of a process that does not go on.
 
     Attributes:
         rank: Its rank.
@@ -34,7 +34,7 @@ class Stopped(Exception):
         self.failure = failure
 
 
-class Group(ABC):
+class ProcessGroup(ABC):
     """Some of the processes, which exchange arrays with one another.
 
     All of them call the same methods in the same order. A call returns when the exchange is over,
@@ -80,7 +80,7 @@ class Processes(ABC):
     count: int
 
     @abstractmethod
-    def group(self, ranks: Sequence[int]) -> Group:
+    def group(self, ranks: Sequence[int]) -> ProcessGroup:
         """Return a group that this process is in.
 
         All processes call it at once, each for the group that it is in.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphfw.distributed.mesh import Mesh, checked_axes
-from graphfw.distributed.processes import Failure, Group, Processes, Stopped
+from graphfw.distributed.processes import Failure, Processes, ProcessGroup, Stopped
 from graphfw.errors import ArgumentError, DistributedError
 from graphfw.ir.literal import Array
 from graphfw.ops.collectives.kinds import How
@@ -100,7 +100,7 @@ class _Meeting:
         self._left: dict[int, Failure] = {}
 
     def meet(self, key: tuple[Any, ...], rank: int, ranks: Sequence[int], value: Any) -> list[Any]:
-        """Return what all members bring to a meeting, in the order of their ranks.
+        """Bring a value to a meeting, and return those of all members, in the order of their ranks.
 
         Args:
             key: The age, and what tells the meetings of one age apart.
@@ -154,11 +154,11 @@ class _Thread(Processes):
         self._serials: dict[tuple[int, ...], int] = {}
 
     def meet(self, ranks: tuple[int, ...], value: Any) -> list[Any]:
-        """Return what the processes of these ranks bring."""
+        """Exchange a value with the processes of these ranks."""
         serial = self._serials[ranks] = self._serials.get(ranks, 0) + 1
         return self._meeting.meet((self._age, ranks, serial), self.rank, ranks, value)
 
-    def group(self, ranks: Sequence[int]) -> Group:
+    def group(self, ranks: Sequence[int]) -> ProcessGroup:
         return _ThreadGroup(self, tuple(ranks))
 
     def share(self, message: bytes) -> list[bytes]:
@@ -174,7 +174,7 @@ class _Thread(Processes):
         self._meeting.forget(self._age - 1)
 
 
-class _ThreadGroup(Group):
+class _ThreadGroup(ProcessGroup):
     """Threads that exchange arrays by handing over copies."""
 
     def __init__(self, thread: _Thread, ranks: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from graphfw.ir.literal import Array
 
 
-class Block(NamedTuple):
+class Subtree(NamedTuple):
     """A node of the tree: it sums the shards from `start` on, as many as 2 ** level.
 
     There are fewer where the shards end.
@@ -33,46 +33,46 @@ def held(shards: int, count: int, index: int) -> range:
     return range(start, start + each + (index < left))
 
 
-def blocks(own: range, shards: int) -> list[Block]:
+def blocks(own: range, shards: int) -> list[Subtree]:
     """Return the largest nodes of the tree whose shards are all among a process's own."""
-    found: list[Block] = []
+    found: list[Subtree] = []
     start = own.start
     while start < own.stop:
         level = 0
-        while start % (2 << level) == 0 and _stop(Block(start, level + 1), shards) <= own.stop:
+        while start % (2 << level) == 0 and _stop(Subtree(start, level + 1), shards) <= own.stop:
             if 1 << level >= shards:
                 break
             level += 1
-        found.append(Block(start, level))
+        found.append(Subtree(start, level))
         start = _stop(found[-1], shards)
     return found
 
 
-def root(shards: int) -> Block:
+def root(shards: int) -> Subtree:
     """Return the node that joins all shards."""
-    return Block(0, (shards - 1).bit_length())
+    return Subtree(0, (shards - 1).bit_length())
 
 
-def joined(values: Mapping[Block, Array], block: Block, shards: int, join: np.ufunc) -> Array:
+def joined(values: Mapping[Subtree, Array], block: Subtree, shards: int, join: np.ufunc) -> Array:
     """Return the value of a node of the tree, given those of nodes that it is made of.
 
     Arrays that are given are written over.
     """
     if block in values:
         return values[block]
-    left = joined(values, Block(block.start, block.level - 1), shards, join)
+    left = joined(values, Subtree(block.start, block.level - 1), shards, join)
     middle = block.start + (1 << (block.level - 1))
     if middle >= shards:
         return left
-    right = joined(values, Block(middle, block.level - 1), shards, join)
+    right = joined(values, Subtree(middle, block.level - 1), shards, join)
     return cast("Array", join(left, right, out=left))
 
 
 def joined_blocks(x: Array, own: range, shards: int, join: np.ufunc) -> list[Array]:
     """Return the values of a process's blocks, given its shards along axis 0."""
-    leaves = {Block(number, 0): x[number - own.start].copy() for number in own}
+    leaves = {Subtree(number, 0): x[number - own.start].copy() for number in own}
     return [joined(leaves, block, shards, join) for block in blocks(own, shards)]
 
 
-def _stop(block: Block, shards: int) -> int:
+def _stop(block: Subtree, shards: int) -> int:
     return min(block.start + (1 << block.level), shards)

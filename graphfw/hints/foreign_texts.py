@@ -218,13 +218,13 @@ add the gradients of all processes: gf.distributed.all_reduce(gradient, "data");
 write mesh = gf.distributed.Mesh(data=-1), with mesh.rank and mesh.size
     init_process_group get_rank get_world_size init_device_mesh DeviceMesh make_mesh
 write gf.distributed.all_reduce(x, axis_name); op="max" and op="min" are there, too
-    psum pmean pmax pmin
+    psum pmean pmax pmin all_reduce
 write gf.distributed.reduce_scatter(x, axis_name)
-    psum_scatter reduce_scatter_tensor
+    psum_scatter reduce_scatter_tensor reduce_scatter
 write gf.distributed.all_gather(x, axis_name)
-    all_gather_into_tensor
+    all_gather_into_tensor all_gather
 write gf.distributed.all_to_all(x, axis_name, split_axis=…, concat_axis=…)
-    all_to_all_single
+    all_to_all_single all_to_all
 not in graphfw: runs with collectives wait for each other
     barrier destroy_process_group
 take the rows of mesh.shards("data", 8)

@@ -33,6 +33,7 @@ class Answer(NamedTuple):
 
 
 _OWN_SENSE = {
+    "gf.distributed": "gf.distributed",
     "gf.distributions": "gf.distributions",
     "gf.errors": "gf.errors",
     "gf.nn.init": "gf.nn.init",

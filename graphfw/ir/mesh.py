@@ -1,4 +1,4 @@
-"""What graphs and sessions know of a mesh of processes: see `graphfw/distributed/`."""
+"""The interface of meshes of processes for graphs and sessions: see `graphfw/distributed/`."""
 
 from __future__ import annotations
 

@@ -15,12 +15,13 @@ import numpy as np
 
 import graphfw as gf
 from graphfw.distributed import Mesh
+from graphfw.ir.mesh import Reduction
 
 SHARDS = 8
 _ROWS = 6
 
 
-def train(mesh: Mesh, steps: int = 5, reduction: str = "ordered") -> str:
+def train(mesh: Mesh, steps: int = 5, reduction: Reduction = "ordered") -> str:
     """Train a small network on shards, with dropout and clipping; return a digest of all state."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(SHARDS, _ROWS, 20)).astype(np.float32)
@@ -45,7 +46,7 @@ def train(mesh: Mesh, steps: int = 5, reduction: str = "ordered") -> str:
         optimizer = gf.optim.Adam(1e-2, clip_norm=0.5)
         step = optimizer.apply_gradients(list(zip(gradients, parameters, strict=True)))
     rows = slice(own.start, own.stop)
-    with gf.Session(g, threads=1, reduction=reduction) as session:  # type: ignore[arg-type]
+    with gf.Session(g, threads=1, reduction=reduction) as session:
         for number in range(steps):
             # A draw of the whole batch, of which a process uses its rows.
             mask = np.random.default_rng(number).random((SHARDS, _ROWS, 16)) < 0.8
@@ -128,7 +129,9 @@ if __name__ == "__main__":
     processes = Mesh(data=-1)
     # One write: launchers may cut lines of different processes where they are written in pieces.
     if name == "train":
-        sys.stdout.write(train(processes, int(arguments[0]), *arguments[1:]) + "\n")
+        sys.stdout.write(
+            train(processes, int(arguments[0]), "fast" if "fast" in arguments else "ordered") + "\n"
+        )
     elif name == "failing":
         steps, contents = failing(processes, arguments[0], arguments[0] == "nan")
         line = [str(processes.rank), str(contents), *[step.splitlines()[0] for step in steps]]

@@ -16,10 +16,20 @@ from tests.support.samples import Array
 DTYPES = ["float32", "float64", "float16", "int32", "int64", "uint8", "complex64"]
 
 
+COLLECTIVES = {
+    "all_reduce": lambda x: gf.distributed.all_reduce(x, "data"),
+    "shards": lambda x: gf.distributed.all_reduce(x, "data", shards=8),
+    "reduce_scatter": lambda x: gf.distributed.reduce_scatter(x, "data"),
+    "all_gather": lambda x: gf.distributed.all_gather(x, "data", axis=1),
+    "all_to_all": lambda x: gf.distributed.all_to_all(x, "data", split_axis=0, concat_axis=1),
+    "broadcast": lambda x: gf.distributed.broadcast(x, "data", root=1),
+}
+
+
 def results(
     count: int, function: Callable[[gf.Tensor], Any], arrays: list[Array], **options: Any
 ) -> list[Array]:
-    """Return what each process gets of a function of its own array."""
+    """Return the value of a function of each process's own array."""
 
     def program(mesh: Mesh) -> Array:
         with gf.Graph(mesh=mesh) as g:
@@ -74,8 +84,7 @@ def test_each_collective_computes_what_numpy_does(count: int, dtype: str):
 @pytest.mark.parametrize("reduction", ["ordered", "fast"])
 def test_sums_of_all_sizes(shape: tuple[int, ...], reduction: str):
     arrays = drawn(3, shape)
-    sums = lambda x: gf.distributed.all_reduce(x, "data")  # noqa: E731
-    for found in results(3, sums, arrays, reduction=reduction):
+    for found in results(3, COLLECTIVES["all_reduce"], arrays, reduction=reduction):
         np.testing.assert_array_equal(found, (arrays[0] + arrays[1]) + arrays[2])
 
 
@@ -94,16 +103,6 @@ def test_an_axis_of_a_mesh_of_two_axes():
         [r % 3 * 2 + 3, 3 + 9 * (r // 3), r % 3 + 10 * (r // 3)] for r in range(6)
     ]
     assert found[4][1] == {"data": 1, "model": 1}
-
-
-COLLECTIVES = {
-    "all_reduce": lambda x: gf.distributed.all_reduce(x, "data"),
-    "shards": lambda x: gf.distributed.all_reduce(x, "data", shards=8),
-    "reduce_scatter": lambda x: gf.distributed.reduce_scatter(x, "data"),
-    "all_gather": lambda x: gf.distributed.all_gather(x, "data", axis=1),
-    "all_to_all": lambda x: gf.distributed.all_to_all(x, "data", split_axis=0, concat_axis=1),
-    "broadcast": lambda x: gf.distributed.broadcast(x, "data", root=1),
-}
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
@@ -158,9 +157,9 @@ def test_mistakes_are_errors_where_the_graph_is_described():
     with pytest.raises(gf.ArgumentError, match=r"no axis 'date'[\s\S]*data"):
         opened(lambda x: d.all_reduce(x, "date"))
     with pytest.raises(gf.ArgumentError, match="axis_name is an int"):
-        opened(lambda x: d.all_gather(x, 0))  # type: ignore[arg-type]
+        opened(lambda x: d.all_gather(x, 0))  # type: ignore[arg-type]  # meant
     with pytest.raises(gf.ArgumentError, match=r"op='mean' is no reduction[\s\S]*divide"):
-        opened(lambda x: d.all_reduce(x, "data", op="mean"))  # type: ignore[arg-type]
+        opened(lambda x: d.all_reduce(x, "data", op="mean"))  # type: ignore[arg-type]  # meant
     with pytest.raises(gf.ArgumentError, match="shards=-1"):
         opened(lambda x: d.all_reduce(x, "data", shards=-1))
     with pytest.raises(gf.ArgumentError, match="shards=0"):
@@ -198,10 +197,10 @@ def test_meshes_that_are_none():
     with pytest.raises(gf.ArgumentError, match="an axis is -1"):
         SimulatedMesh(data=-1)
     with pytest.raises(gf.ArgumentError, match="mesh is an int, not a mesh"):
-        gf.Graph(mesh=2)  # type: ignore[arg-type]
+        gf.Graph(mesh=2)  # type: ignore[arg-type]  # meant
     with gf.Graph(mesh=Mesh(data=1)) as g:
         gf.placeholder((), name="x")
     with pytest.raises(gf.ArgumentError, match=r"for Mesh\(data=1\), and the session has Mesh"):
         gf.Session(g, mesh=Mesh(model=1))
     with pytest.raises(gf.ArgumentError, match="reduction='slow'"):
-        gf.Session(g, reduction="slow")  # type: ignore[arg-type]
+        gf.Session(g, reduction="slow")  # type: ignore[arg-type]  # meant

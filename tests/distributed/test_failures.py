@@ -1,4 +1,4 @@
-"""What fails in one process is an error in all of them, and nobody's variables change."""
+"""Failures in one process are errors in all of them, and nobody's variables change."""
 
 from __future__ import annotations
 

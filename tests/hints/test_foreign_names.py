@@ -112,7 +112,8 @@ EARLIER = {"per_trip", "place"}
 
 DISTRIBUTED = {
     *("DeviceMesh", "DistributedDataParallel", "DistributedSampler", "FullyShardedDataParallel"),
-    *("all_gather_into_tensor", "all_to_all_single", "barrier", "destroy_process_group"),
+    *("all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single"),
+    *("barrier", "destroy_process_group", "reduce_scatter"),
     *("fully_shard", "get_rank", "get_world_size", "init_device_mesh", "init_process_group"),
     "reduce_scatter_tensor",
 }

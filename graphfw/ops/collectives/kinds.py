@@ -182,10 +182,10 @@ class AxisIndex(Collective):
 
     vjp = NONDIFF
 
-    def shape(self) -> Shape:  # type: ignore[override]
+    def shape(self) -> Shape:  # type: ignore[override]  # it has no operand
         return ()
 
-    def dtype(self) -> DType:  # type: ignore[override]
+    def dtype(self) -> DType:  # type: ignore[override]  # likewise
         return int32
 
     def eval(self, xp: Any) -> Any:

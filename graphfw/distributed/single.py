@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphfw.distributed.processes import Group, Processes
+from graphfw.distributed.processes import Processes, ProcessGroup
 from graphfw.ir.literal import Array
 from graphfw.ops.collectives.kinds import How
 
 
-class Alone(Processes):
+class SingleProcess(Processes):
     """The only process."""
 
     rank = 0
     count = 1
 
-    def group(self, ranks: Sequence[int]) -> Group:
-        return _One()
+    def group(self, ranks: Sequence[int]) -> ProcessGroup:
+        return _Single()
 
     def share(self, message: bytes) -> list[bytes]:
         return [message]
@@ -28,7 +28,7 @@ class Alone(Processes):
         pass
 
 
-class _One(Group):
+class _Single(ProcessGroup):
     """A group of one process, to which everything comes back."""
 
     index = 0
