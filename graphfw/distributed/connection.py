@@ -171,16 +171,16 @@ class Connection(Link):
             return self._all_reduce(group, flat, x, op)
         if isinstance(op, Broadcast):
             return group.broadcast(flat, op.root).reshape(x.shape)
+        sizes = [flat.size] * group.count
         if isinstance(op, AllGather):
-            found = group.all_gather(flat, [flat.size] * group.count)
-            return np.concatenate(found).reshape(x.shape[0] * group.count, *x.shape[1:])
-        found = group.all_to_all(
-            np.split(flat, group.count), [flat.size // group.count] * group.count
-        )
+            found = group.all_gather(flat, sizes)
+            return found.reshape(x.shape[0] * group.count, *x.shape[1:])
+        sizes = [flat.size // group.count] * group.count
+        found = group.all_to_all(flat, sizes, sizes)
         if isinstance(op, AllToAll):
-            return np.concatenate(found).reshape(x.shape)
+            return found.reshape(x.shape)
         assert isinstance(op, ReduceScatter), op
-        total = ordered.joined_in_order(found, np.add)
+        total = ordered.reduced(found, group.count, np.add)
         return total.reshape(x.shape[0] // group.count, *x.shape[1:])
 
     def _all_reduce(self, group: ProcessGroup, flat: Array, x: Array, op: AllReduce) -> Array:
@@ -191,7 +191,7 @@ class Connection(Link):
                 found = group.all_reduce(flat, op.how)
                 if found is not None:
                     return found.reshape(x.shape)
-            return ordered.all_reduce(group, [flat.copy()], group.count, join).reshape(x.shape)
+            return ordered.all_reduce(group, [flat], group.count, join).reshape(x.shape)
         own = tree.held(op.shards, group.count, group.index)
         if x.shape[0] != len(own):
             raise ExecutionError(
@@ -200,7 +200,7 @@ class Connection(Link):
                 fix=f'give it those of mesh.shards("{op.axis_name}", {op.shards})',
             )
         rows = flat.reshape(len(own), -1)
-        sums = tree.joined_blocks(rows, own, op.shards, join)
+        sums = tree.joined_subtrees(rows, own, op.shards, join)
         return ordered.all_reduce(group, sums, op.shards, join).reshape(x.shape[1:])
 
 

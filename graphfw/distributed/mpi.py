@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -23,13 +25,15 @@ from graphfw.errors import ExecutorError
 from graphfw.ir.literal import Array
 from graphfw.ops.collectives.kinds import How
 
-_SPIN = 200
-"""The number of tests of an exchange before the process sleeps between two tests."""
+_BUSY = 2e-3
+"""Seconds for which a process that waits tests again and again, and lets others run in between."""
 
-_NAP = 50e-6
-"""Seconds of such a sleep, at the beginning."""
+_NAP = 1e-4
+"""Seconds between two tests after that, at the beginning."""
 
-_LONGEST_NAP = 1e-3
+_LONGEST_NAP = 2e-3
+
+_let_others_run = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
 
 
 @functools.cache
@@ -116,7 +120,7 @@ class MpiProcesses(Processes):
     def restore(self) -> None:
         failed = np.empty(self.count, np.uint8)
         mine = np.asarray([self._has_failed], np.uint8)
-        _wait(self._failures.Iallgather(mine, failed), None)
+        _wait(self._failures.Iallgather(mine, failed), _nothing)
         for rank in map(int, np.flatnonzero(failed)):
             if rank not in self._heard and rank != self.rank:
                 self._message(rank)
@@ -165,21 +169,20 @@ class MpiGroup(ProcessGroup):
         """Make the communicator: all processes call it at once, each for a group of its own."""
         self._own = everybody.Split(min(self._ranks), self.index)
 
-    def all_gather(self, x: Array, sizes: Sequence[int]) -> list[Array]:
-        found = np.empty(sum(sizes), x.dtype)
-        counts, starts = _bytes_of(sizes, x.itemsize)
-        target = [_raw(found), counts, starts, self._processes.mpi.BYTE]
-        self._processes.wait(self._own.Iallgatherv([_raw(x), self._processes.mpi.BYTE], target))
-        return _pieces(found, sizes)
-
-    def all_to_all(self, blocks: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
+    def all_gather(self, x: Array, sizes: Sequence[int]) -> Array:
         byte = self._processes.mpi.BYTE
-        sent = np.concatenate(blocks)
-        found = np.empty(sum(sizes), sent.dtype)
-        source = [_raw(sent), *_bytes_of([b.size for b in blocks], sent.itemsize), byte]
-        target = [_raw(found), *_bytes_of(sizes, sent.itemsize), byte]
+        found = np.empty(sum(sizes), x.dtype)
+        target = [_raw(found), *_bytes_of(sizes, x.itemsize), byte]
+        self._processes.wait(self._own.Iallgatherv([_raw(x), byte], target))
+        return found
+
+    def all_to_all(self, x: Array, sent: Sequence[int], sizes: Sequence[int]) -> Array:
+        byte = self._processes.mpi.BYTE
+        found = np.empty(sum(sizes), x.dtype)
+        source = [_raw(x), *_bytes_of(sent, x.itemsize), byte]
+        target = [_raw(found), *_bytes_of(sizes, x.itemsize), byte]
         self._processes.wait(self._own.Ialltoallv(source, target))
-        return _pieces(found, sizes)
+        return found
 
     def broadcast(self, x: Array, root: int) -> Array:
         found = x.copy()
@@ -197,14 +200,24 @@ class MpiGroup(ProcessGroup):
         return found
 
 
-def _wait(request: Any, look: Any) -> None:
-    for _ in range(_SPIN):
-        if request.Test():
-            return
+def _nothing() -> None:
+    """Look for no failures, where all processes know of one."""
+
+
+def _wait(request: Any, look: Callable[[], None]) -> None:
+    """Return when an exchange is over; meanwhile look for failures."""
+    if request.Test():
+        return
+    end = time.perf_counter() + _BUSY
+    while time.perf_counter() < end:
+        for _ in range(8):
+            _let_others_run()
+            if request.Test():
+                return
+        look()
     nap = _NAP
     while not request.Test():
-        if look is not None:
-            look()
+        look()
         time.sleep(nap)
         nap = min(1.2 * nap, _LONGEST_NAP)
 
@@ -217,9 +230,4 @@ def _raw(x: Array) -> Array:
 def _bytes_of(sizes: Sequence[int], itemsize: int) -> tuple[list[int], list[int]]:
     """Return the numbers of bytes of pieces of an array, and where they begin."""
     counts = [size * itemsize for size in sizes]
-    starts = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
-    return counts, starts[:-1]
-
-
-def _pieces(x: Array, sizes: Sequence[int]) -> list[Array]:
-    return np.split(x, np.cumsum(sizes[:-1]))
+    return counts, [*itertools.accumulate(counts, initial=0)][:-1]

@@ -24,37 +24,48 @@ def all_reduce(group: ProcessGroup, sums: Sequence[Array], shards: int, join: np
 
     Args:
         group: The processes.
-        sums: The values of this process's blocks, 1-d; they may be written over.
+        sums: The values of this process's subtrees, 1-d.
         shards: The number of shards of all processes.
         join: Joins two arrays.
     """
-    own = [tree.blocks(tree.held(shards, group.count, i), shards) for i in range(group.count)]
+    own = tree.subtrees_of_all(shards, group.count)
     size = sums[0].size
-    if group.count == 1:
-        return _finished(own, [np.concatenate(sums)], shards, join)
-    if size * sums[0].itemsize <= _SMALL:
-        found = group.all_gather(np.concatenate(sums), [len(blocks) * size for blocks in own])
-        return _finished(own, found, shards, join)
+    if group.count == 1 or size * sums[0].itemsize <= _SMALL:
+        found = group.all_gather(_joined(sums), [len(subtrees) * size for subtrees in own])
+        return _finished(own, found, size, shards, join)
     bounds = [size * i // group.count for i in range(group.count + 1)]
-    ranges = [slice(*ends) for ends in itertools.pairwise(bounds)]
-    mine = bounds[group.index + 1] - bounds[group.index]
-    pieces = [np.concatenate([one[range_] for one in sums]) for range_ in ranges]
-    found = group.all_to_all(pieces, [len(blocks) * mine for blocks in own])
-    piece = _finished(own, found, shards, join)
-    return np.concatenate(group.all_gather(piece, [r.stop - r.start for r in ranges]))
+    pieces = [slice(*ends) for ends in itertools.pairwise(bounds)]
+    sizes = [piece.stop - piece.start for piece in pieces]
+    mine = sizes[group.index]
+    sent = sums[0] if len(sums) == 1 else _joined([one[piece] for piece in pieces for one in sums])
+    found = group.all_to_all(
+        sent, [len(sums) * n for n in sizes], [len(subtrees) * mine for subtrees in own]
+    )
+    return group.all_gather(_finished(own, found, mine, shards, join), sizes)
 
 
-def joined_in_order(arrays: Sequence[Array], join: np.ufunc) -> Array:
-    """Return the reduction of one array of each process; they may be written over."""
-    leaves = {Subtree(number, 0): array for number, array in enumerate(arrays)}
-    return tree.joined(leaves, tree.root(len(arrays)), len(arrays), join)
+def reduced(found: Array, count: int, join: np.ufunc) -> Array:
+    """Return the reduction of the arrays of all processes, which are rows of one array."""
+    leaves = [[Subtree(number, 0)] for number in range(count)]
+    return _finished(leaves, found, found.size // count, count, join)
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _finished(
-    blocks: Sequence[Sequence[Subtree]], found: Sequence[Array], shards: int, join: np.ufunc
+    subtrees: Sequence[Sequence[Subtree]], found: Array, size: int, shards: int, join: np.ufunc
 ) -> Array:
-    """Return the tree's root, given for each process its blocks and their values in one array."""
-    values: dict[Subtree, Array] = {}
-    for own, array in zip(blocks, found, strict=True):
-        values.update(zip(own, array.reshape(len(own), -1), strict=True))
+    """Return the tree's root.
+
+    Args:
+        subtrees: Those of each process.
+        found: Their values, one after the other; they are written over.
+        size: The size of a value.
+        shards: The number of shards.
+        join: Joins two arrays.
+    """
+    order = itertools.chain.from_iterable(subtrees)
+    values = {one: found[i * size : (i + 1) * size] for i, one in enumerate(order)}
     return tree.joined(values, tree.root(shards), shards, join)

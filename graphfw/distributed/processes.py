@@ -38,7 +38,7 @@ class ProcessGroup(ABC):
     """Some of the processes, which exchange arrays with one another.
 
     All of them call the same methods in the same order. A call returns when the exchange is over,
-    or raises `Stopped`. Arrays are C-contiguous.
+    or raises `Stopped`. Arrays have one axis and are contiguous; those that are returned are new.
 
     Attributes:
         index: The number of this process in the group.
@@ -49,12 +49,18 @@ class ProcessGroup(ABC):
     count: int
 
     @abstractmethod
-    def all_gather(self, x: Array, sizes: Sequence[int]) -> list[Array]:
-        """Return the 1-d arrays of all processes, which have these sizes."""
+    def all_gather(self, x: Array, sizes: Sequence[int]) -> Array:
+        """Return the arrays of all processes, which have these sizes, one after the other."""
 
     @abstractmethod
-    def all_to_all(self, blocks: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
-        """Send a 1-d array to each process, and return those that come, of these sizes."""
+    def all_to_all(self, x: Array, sent: Sequence[int], sizes: Sequence[int]) -> Array:
+        """Send a piece of an array to each process, and return what comes.
+
+        Args:
+            x: The pieces, one after the other.
+            sent: Their sizes.
+            sizes: The sizes of the pieces that come.
+        """
 
     @abstractmethod
     def broadcast(self, x: Array, root: int) -> Array:

@@ -183,12 +183,12 @@ class _ThreadGroup(ProcessGroup):
         self._thread = thread
         self._ranks = ranks
 
-    def all_gather(self, x: Array, sizes: Sequence[int]) -> list[Array]:
-        return [np.array(one) for one in self._thread.meet(self._ranks, x.copy())]
+    def all_gather(self, x: Array, sizes: Sequence[int]) -> Array:
+        return np.concatenate(self._thread.meet(self._ranks, x.copy()))
 
-    def all_to_all(self, blocks: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
-        found = self._thread.meet(self._ranks, [block.copy() for block in blocks])
-        return [one[self.index] for one in found]
+    def all_to_all(self, x: Array, sent: Sequence[int], sizes: Sequence[int]) -> Array:
+        pieces = np.split(x.copy(), np.cumsum(sent[:-1]))
+        return np.concatenate([one[self.index] for one in self._thread.meet(self._ranks, pieces)])
 
     def broadcast(self, x: Array, root: int) -> Array:
         return np.array(self._thread.meet(self._ranks, x.copy())[root])

@@ -34,11 +34,11 @@ class _Single(ProcessGroup):
     index = 0
     count = 1
 
-    def all_gather(self, x: Array, sizes: Sequence[int]) -> list[Array]:
-        return [x.copy()]
+    def all_gather(self, x: Array, sizes: Sequence[int]) -> Array:
+        return x.copy()
 
-    def all_to_all(self, blocks: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
-        return [block.copy() for block in blocks]
+    def all_to_all(self, x: Array, sent: Sequence[int], sizes: Sequence[int]) -> Array:
+        return x.copy()
 
     def broadcast(self, x: Array, root: int) -> Array:
         return x.copy()

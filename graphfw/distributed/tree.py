@@ -2,12 +2,13 @@
 
 Shard 0 and shard 1 are added, shard 2 and shard 3, then both sums, and so on; the last ones have no
 partner where the number of shards is no power of two. A process has successive shards. It adds what
-it can of the tree by itself: the blocks, each of them a node of the tree whose shards are all here.
-What is left of the tree begins with the blocks of all processes.
+it can of the tree by itself: the largest subtrees whose shards are all here. The rest of the tree
+begins with the subtrees of all processes.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
@@ -33,7 +34,7 @@ def held(shards: int, count: int, index: int) -> range:
     return range(start, start + each + (index < left))
 
 
-def blocks(own: range, shards: int) -> list[Subtree]:
+def subtrees(own: range, shards: int) -> list[Subtree]:
     """Return the largest nodes of the tree whose shards are all among a process's own."""
     found: list[Subtree] = []
     start = own.start
@@ -48,31 +49,37 @@ def blocks(own: range, shards: int) -> list[Subtree]:
     return found
 
 
+@functools.cache
+def subtrees_of_all(shards: int, count: int) -> list[list[Subtree]]:
+    """Return the subtrees of each of some processes."""
+    return [subtrees(held(shards, count, index), shards) for index in range(count)]
+
+
 def root(shards: int) -> Subtree:
     """Return the node that joins all shards."""
     return Subtree(0, (shards - 1).bit_length())
 
 
-def joined(values: Mapping[Subtree, Array], block: Subtree, shards: int, join: np.ufunc) -> Array:
+def joined(values: Mapping[Subtree, Array], node: Subtree, shards: int, join: np.ufunc) -> Array:
     """Return the value of a node of the tree, given those of nodes that it is made of.
 
     Arrays that are given are written over.
     """
-    if block in values:
-        return values[block]
-    left = joined(values, Subtree(block.start, block.level - 1), shards, join)
-    middle = block.start + (1 << (block.level - 1))
+    if node in values:
+        return values[node]
+    left = joined(values, Subtree(node.start, node.level - 1), shards, join)
+    middle = node.start + (1 << (node.level - 1))
     if middle >= shards:
         return left
-    right = joined(values, Subtree(middle, block.level - 1), shards, join)
+    right = joined(values, Subtree(middle, node.level - 1), shards, join)
     return cast("Array", join(left, right, out=left))
 
 
-def joined_blocks(x: Array, own: range, shards: int, join: np.ufunc) -> list[Array]:
+def joined_subtrees(x: Array, own: range, shards: int, join: np.ufunc) -> list[Array]:
     """Return the values of a process's blocks, given its shards along axis 0."""
     leaves = {Subtree(number, 0): x[number - own.start].copy() for number in own}
-    return [joined(leaves, block, shards, join) for block in blocks(own, shards)]
+    return [joined(leaves, block, shards, join) for block in subtrees(own, shards)]
 
 
-def _stop(block: Subtree, shards: int) -> int:
-    return min(block.start + (1 << block.level), shards)
+def _stop(node: Subtree, shards: int) -> int:
+    return min(node.start + (1 << node.level), shards)

@@ -31,13 +31,13 @@ def test_the_tree_is_the_same_however_shards_are_held(shards: int, data: st.Data
     count = data.draw(st.integers(1, shards))
     rng = np.random.default_rng(shards)
     x = (10.0 ** rng.integers(-6, 6, (shards, 3)) * rng.normal(size=(shards, 3))).astype("float32")
-    whole = tree.joined_blocks(x, range(shards), shards, np.add)
+    whole = tree.joined_subtrees(x, range(shards), shards, np.add)
     assert len(whole) == 1
     values = {}
     for index in range(count):
         own = tree.held(shards, count, index)
-        sums = tree.joined_blocks(x[own.start : own.stop], own, shards, np.add)
-        values.update(zip(tree.blocks(own, shards), sums, strict=True))
+        sums = tree.joined_subtrees(x[own.start : own.stop], own, shards, np.add)
+        values.update(zip(tree.subtrees(own, shards), sums, strict=True))
     np.testing.assert_array_equal(tree.joined(values, tree.root(shards), shards, np.add), whole[0])
     np.testing.assert_allclose(whole[0], x.sum(axis=0, dtype=np.float64), rtol=1e-3)
 
