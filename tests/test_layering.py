@@ -56,6 +56,7 @@ ALLOWED = {
     "distributions": CORE,
     "data": CORE | {"runtime"},
     "train": CORE | {"runtime", "data"},
+    "testing": CORE | {"runtime"},
     "io": CORE,
     "onnx": CORE | {"__init__", "runtime"},  # a library on top of the public names
     "cli": {"errors"},  # each command is a module of its own, imported when it is called
@@ -74,6 +75,7 @@ ALLOWED = {
         "train",
         "io",
         "special",
+        "testing",
     },
     "__main__": {"cli"},
 }
@@ -91,7 +93,7 @@ ORDER = (
     {"runtime"},
     {"optim", "distributions", "data", "io", "extend"},
     {"nn"},
-    {"models", "train"},
+    {"models", "testing", "train"},
     {"cli"},
     {"__init__", "__main__", "_modules"},
     {"onnx"},

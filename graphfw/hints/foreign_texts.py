@@ -217,7 +217,7 @@ not in graphfw: a session computes in one process, on one machine
 write @gf.function, or a graph and gf.Session
     Script* compiler fx
 see python -m graphfw, and docs/debugging.md
-    profiler monitor testing utils library package hub
+    profiler monitor utils library package hub
 write gf.FunctionMode, or a method __graphfw_function__: docs/array-api.md
     overrides
 measure a plan: plan.profile(…)

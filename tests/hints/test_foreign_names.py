@@ -66,6 +66,7 @@ def test_each_name_exists_or_is_answered(path):
         ("lightning.pytorch.tuner", gf.train),
         ("peft", gf.nn),
         ("transformers", gf.models),
+        ("jax.test_util", gf.testing),
         ("flax.linen", gf.nn),
         ("flax.nnx", gf.nn),
         ("torch.special", gf.special),

@@ -59,6 +59,7 @@ OTHERS = (
     "jax.lax",
     "jax.nn.initializers",
     "jax.random",
+    "jax.test_util",
     "numpy.fft",
     "numpy.linalg",
     "optax.GradientTransformation",
@@ -178,6 +179,7 @@ LISTED = {
     """,
     "jax.jit": "clear_cache eval_shape lower trace",
     "jax.core.Jaxpr": "constvars eqns invars outvars",
+    "jax.test_util": "check_grads",
     "torch.onnx": "dynamo_export export",
     "torchvision.transforms": """
         CenterCrop ColorJitter Compose ConvertImageDtype CutMix Grayscale MixUp Normalize
