@@ -17,8 +17,9 @@ with gf.Session(g) as session:  # run
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
 
-`graphfw.data`, `graphfw.distributions`, `graphfw.models`, `graphfw.testing`, `graphfw.train` and
-`graphfw.onnx` are imported when they are first used: the last one wants the package `onnx`.
+`graphfw.data`, `graphfw.distributions`, `graphfw.models`, `graphfw.testing`, `graphfw.train`,
+`graphfw.tree` and `graphfw.onnx` are imported when they are first used: the last one wants the
+package `onnx`.
 """
 
 # What modules of `ops` and `transforms` list in their `__all__` is public here.
@@ -258,6 +259,7 @@ __all__ = [
     "trace",
     "train",
     "training",
+    "tree",
     "uint8",
     "uint16",
     "uint32",
@@ -273,11 +275,11 @@ __all__ += [  # of the modules that are imported as a whole
 ]
 
 if typing.TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
-    from graphfw import data, distributions, models, onnx, testing, train
+    from graphfw import data, distributions, models, onnx, testing, train, tree
 else:
 
     def _lazy(name):
-        is_module = name in ("data", "distributions", "models", "onnx", "testing", "train")
+        is_module = name in ("data", "distributions", "models", "onnx", "testing", "train", "tree")
         return importlib.import_module(f"graphfw.{name}") if is_module else None
 
     __getattr__, __dir__ = _hints_for_module("gf", __name__, __all__, _lazy)

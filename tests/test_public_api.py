@@ -34,6 +34,7 @@ MODULES = {
     "graphfw.random": gf.random,
     "graphfw.special": gf.special,
     "graphfw.testing": gf.testing,
+    "graphfw.tree": gf.tree,
 }
 
 

@@ -67,6 +67,8 @@ def test_each_name_exists_or_is_answered(path):
         ("peft", gf.nn),
         ("transformers", gf.models),
         ("jax.test_util", gf.testing),
+        ("jax.tree", gf.tree),
+        ("jax.tree_util", gf),
         ("flax.linen", gf.nn),
         ("flax.nnx", gf.nn),
         ("torch.special", gf.special),
