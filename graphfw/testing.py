@@ -94,10 +94,12 @@ differences
             "check_gradients: it computes values, and a graph is being described",
             fix="call it outside of with gf.Graph()",
         )
+    message = f"check_gradients: seed={seed!r} must be an int from 0 up"
+    demand(is_whole(seed) and seed >= 0, message, fix="use seed=0")
     inputs = tuple(inputs)
-    pack = nest.packer(inputs)
+    structure = nest.TreeStructure(inputs)
     compare(
-        lambda *leaves: fn(*pack(iter(leaves))),
+        lambda *leaves: fn(*structure.pack(leaves)),
         RealVector(nest.paths(inputs, "inputs")),
         Limits(order, eps, rtol, atol),
         np.random.default_rng(seed),
@@ -118,21 +120,24 @@ class RealVector:
     """Arrays as one vector of real numbers, of which a complex one is two.
 
     Args:
-        named: The arrays with their names.
+        named: The arrays with their names; None stands for none.
 
     Raises:
         GradientError: An array has no gradient, or too few digits for differences.
     """
 
     def __init__(self, named: Iterable[tuple[str, Any]]) -> None:
-        self.named = [(name, _checked(name, np.asarray(value))) for name, value in named]
+        self.named = [
+            (name, _checked(name, np.asarray(value))) for name, value in named if value is not None
+        ]
         self.arrays = [array for _, array in self.named]
         self.numbers = self.of(self.arrays)
 
     def of(self, arrays: Iterable[Any]) -> Array:
         """Return the vector of arrays of the same types."""
         flat = [np.zeros(0)]
-        for own, array in zip(self.arrays, map(np.asarray, arrays), strict=True):
+        present = [np.asarray(array) for array in arrays if array is not None]
+        for own, array in zip(self.arrays, present, strict=True):
             assert (array.shape, array.dtype) == (own.shape, own.dtype)
             flat.append(np.ravel(array).view(np.float64))
         return np.concatenate(flat)
@@ -257,11 +262,11 @@ def compare(
     called = run(fn)
     points = xs.arrays
     result = called(*points)
-    ys, pack = RealVector(nest.paths(result, label)), nest.packer(result)
+    ys, structure = RealVector(nest.paths(result, label)), nest.TreeStructure(result)
 
     def pulled(*args: Any) -> list[Any]:
         primals, cts = args[: len(points)], args[len(points) :]
-        return [*vjp(fn, *primals)[1](pack(iter(cts)))]
+        return [*vjp(fn, *primals)[1](structure.pack(cts))]
 
     gradient = run(pulled)
     found = _Derivative(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphfw as gf
-from graphfw.errors import ArgumentError, GradientError, GraphError, GraphfwError
+from graphfw.errors import ArgumentError, CallError, GradientError, GraphError, GraphfwError
 
 check = gf.testing.check_gradients
 
@@ -41,6 +41,7 @@ def test_inputs_that_nothing_depends_on_and_empty_ones():
     check(lambda x, y: x + 1, (draw(2), draw(3)))
     check(lambda x: gf.sum(x), (np.zeros(0),))
     check(lambda x: x[:0], (draw(3),))
+    check(lambda p: (p["w"] * 2, None, {}), ({"w": draw(3), "b": None},), order=2)
 
 
 def test_layers():
@@ -103,6 +104,9 @@ WRONG = {
     "an array": (lambda x: x, (draw(3),), {}, r"inputs is a ndarray, not a tuple"),
     "no function": (3.0, ([1.0],), {}, "fn"),
     "order": (lambda x: x, ([1.0],), {"order": 0}, "order=0 must be"),
+    "seed": (lambda x: x, ([1.0],), {"seed": -1}, "seed=-1 must be an int from 0 up"),
+    "text as eps": (lambda x: x, ([1.0],), {"eps": "1"}, "eps='1'"),
+    "no result": (lambda x: None, ([1.0],), {}, "no tensor"),
     "eps": (lambda x: x, ([1.0],), {"eps": 0}, "eps=0 must be above 0"),
     "draws": (
         lambda x: x * gf.random.normal((), dtype=gf.float64),
@@ -118,7 +122,7 @@ def test_mistakes(name: str):
     fn, args, options, message = WRONG[name]
     with pytest.raises(GraphfwError, match=message) as caught:
         check(fn, *args, **options)
-    assert isinstance(caught.value, (GradientError, ArgumentError))
+    assert isinstance(caught.value, (GradientError, ArgumentError, CallError))
 
 
 def test_graphs_that_are_described():
