@@ -17,8 +17,9 @@ with gf.Session(g) as session:  # run
 The functions follow the Python Array API standard. Layers are in `graphfw.nn`, optimisers in
 `graphfw.optim`, random draws in `graphfw.random`.
 
-`graphfw.data`, `graphfw.distributed`, `graphfw.distributions`, `graphfw.models`, `graphfw.train`
-and `graphfw.onnx` are imported when they are first used: the last one wants the package `onnx`.
+`graphfw.data`, `graphfw.distributed`, `graphfw.distributions`, `graphfw.models`, `graphfw.testing`,
+`graphfw.train`, `graphfw.tree` and `graphfw.onnx` are imported when they are first used: the last
+one wants the package `onnx`.
 """
 
 # What modules of `ops` and `transforms` list in their `__all__` is public here.
@@ -254,10 +255,12 @@ __all__ = [
     "set_seed",
     "special",
     "tensordot",
+    "testing",
     "to_numpy",
     "trace",
     "train",
     "training",
+    "tree",
     "uint8",
     "uint16",
     "uint32",
@@ -273,9 +276,9 @@ __all__ += [  # of the modules that are imported as a whole
 ]
 
 if typing.TYPE_CHECKING:  # which would take a module with `__getattr__` to have every name
-    from graphfw import data, distributed, distributions, models, onnx, train
+    from graphfw import data, distributed, distributions, models, onnx, testing, train, tree
 else:
-    _LAZY = ("data", "distributed", "distributions", "models", "onnx", "train")
+    _LAZY = "data", "distributed", "distributions", "models", "onnx", "testing", "train", "tree"
 
     def _lazy(name):
         is_module = name in _LAZY

@@ -33,6 +33,8 @@ MODULES = {
     "graphfw.optim.transforms": gf.optim.transforms,
     "graphfw.random": gf.random,
     "graphfw.special": gf.special,
+    "graphfw.testing": gf.testing,
+    "graphfw.tree": gf.tree,
 }
 
 

@@ -342,6 +342,6 @@ LBFGS = Contest(
 WORKLOADS = [
     contest("adam", Size(384, 6), (Target(0.9),)),
     _named("Adafactor", Size(384, 6), 1e-5),
-    _named("Muon", Matrices(384, 6), 1e-4),  # PyTorch's iterates in bfloat16
+    _named("Muon", Matrices(384, 6), 1e-4),
     LBFGS,
 ]

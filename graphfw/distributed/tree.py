@@ -76,9 +76,9 @@ def joined(values: Mapping[Subtree, Array], node: Subtree, shards: int, join: np
 
 
 def joined_subtrees(x: Array, own: range, shards: int, join: np.ufunc) -> list[Array]:
-    """Return the values of a process's blocks, given its shards along axis 0."""
+    """Return the values of a process's subtrees, given its shards along axis 0."""
     leaves = {Subtree(number, 0): x[number - own.start].copy() for number in own}
-    return [joined(leaves, block, shards, join) for block in subtrees(own, shards)]
+    return [joined(leaves, node, shards, join) for node in subtrees(own, shards)]
 
 
 def _stop(node: Subtree, shards: int) -> int:

@@ -146,6 +146,12 @@ gf.Variable: Parameter Buffer Param
 # Training and models.
 gf.models.tokenizer: AutoTokenizer
 gf.set_seed: seed_everything set_random_seed
+gf.tree.flatten: tree_flatten
+gf.tree.leaves: tree_leaves
+gf.tree.map: tree_map
+gf.tree.structure: tree_structure
+gf.tree.unflatten: tree_unflatten
+gf.testing.check_gradients: gradcheck gradgradcheck check_grads
 gf.train.find_learning_rate: lr_find Tuner
 gf.train.MLflow: MLFlowLogger
 gf.train.TensorBoard: TensorBoardLogger

@@ -12,6 +12,12 @@ write gf.grad(loss, xs), or optimizer.minimize(loss)
 write gf.no_grad(), or gf.stop_gradient(x)
     enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference
     is_inference_mode_enabled
+write gf.tree.map(fn, tree), of nested tuples, lists and dicts; leaves and structure are there, too
+    tree_util tree_* treedef_* PyTreeDef all_leaves keystr
+nodes of gf.tree are tuples, lists and dicts, and everything else is a leaf
+    register_dataclass register_pytree_* register_static
+write functools.partial
+    Partial
 losses are functions in gf.nn: gf.nn.cross_entropy, gf.nn.mse
     losses
 functions are in gf (gf.relu, gf.softmax), losses in gf.nn (gf.nn.mse)
@@ -234,7 +240,7 @@ not in graphfw: start processes by mpiexec, and connect them by gf.distributed
 write @gf.function, or a graph and gf.Session
     Script* compiler fx
 see python -m graphfw, and docs/debugging.md
-    profiler monitor testing utils library package hub
+    profiler monitor utils library package hub
 write gf.FunctionMode, or a method __graphfw_function__: docs/array-api.md
     overrides
 measure a plan: plan.profile(…)
@@ -416,6 +422,19 @@ that is of the package onnx: import onnx
     helper numpy_helper shape_inference compose version_converter ModelProto TensorProto
 """
 
+TREE_TEXTS = """
+write functools.reduce(fn, gf.tree.leaves(tree))
+    reduce reduce_associative
+write all(gf.tree.leaves(tree))
+    all
+not in graphfw: functions of trees see the leaves without their paths
+    flatten_with_path leaves_with_path map_with_path
+not in graphfw: write it by gf.tree.map, gf.tree.leaves and gf.tree.unflatten
+    broadcast transpose
+nodes are tuples, lists and dicts, and everything else is a leaf
+    static
+"""
+
 OPTIM_TEXTS = """
 set weight_decay=, clip_norm=, clip_value= of the optimiser
     clip_by_block_rms adaptive_grad_clip clip_grad
@@ -439,8 +458,8 @@ gf.Session(g, check_finite=True) stops at NaN; gf.optim.LossScale skips such ste
     apply_if_finite skip_not_finite skip_large_updates
 not in graphfw: add the noise to gf.grad's gradients, and give them to apply_gradients
     perturbations
-a structure is a tuple, a list or a dict of tensors: gf.vjp and gf.scan take these
-    tree tree_utils tree_map_params projections second_order
+write gf.tree.map(fn, tree), of nested tuples, lists and dicts
+    tree_utils tree_map_params projections second_order
 write (prediction - target) ** 2 / 2
     l2_loss
 write (prediction - target) ** 2

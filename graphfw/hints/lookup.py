@@ -39,6 +39,7 @@ _OWN_SENSE = {
     "gf.nn.init": "gf.nn.init",
     "gf.onnx": "gf.onnx",
     "gf.optim.schedules": "gf.optim",
+    "gf.tree": "gf.tree",
 }
 """Modules whose names are common words, with where these are meant: `linear` is no schedule."""
 

@@ -113,6 +113,7 @@ OF_OWNERS: dict[str, tuple[Calls, dict[str, str]]] = {
     "gf.onnx": ({}, _texts(foreign_texts.ONNX_TEXTS)),
     "gf.random": (_calls(foreign_calls.RANDOM_CALLS), _texts(foreign_texts.RANDOM_TEXTS)),
     "gf.linalg": (_calls(foreign_calls.LINALG_CALLS), _texts(foreign_texts.LINALG_TEXTS)),
+    "gf.tree": ({}, _texts(foreign_texts.TREE_TEXTS)),
     "gf.optim": (_OPTIM_CALLS, _OPTIM_TEXTS),
     "gf.optim.schedules": (_OPTIM_CALLS, {}),
     "Tensor": (_calls(foreign_methods.TENSOR_CALLS), _texts(foreign_methods.TENSOR_TEXTS)),

@@ -19,6 +19,8 @@ from graphfw.ir.scopes import override as override
 
 current_scope: Scoped[str] = Scoped("name_scope", "")
 grad_enabled: Scoped[bool] = Scoped("grad_enabled", True)
+differentiated: Scoped[tuple[Any, ...]] = Scoped("differentiated", ())
+"""The tensors that functions being called now are differentiated with respect to."""
 training_flag: Scoped[bool] = Scoped("training", True)
 evaluated: Scoped[list[Any] | None] = Scoped("evaluated", None)
 """The layers that were not for training, in the outermost call of a module that is not; or None."""

@@ -10,10 +10,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from graphfw.errors import GradientError
+from graphfw.ir import ambient
 from graphfw.ir.build import constant
+from graphfw.ir.concrete import describe
 from graphfw.ir.graph import current_graph
 from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.tensor import Tensor
+from graphfw.ir.walk import ancestors
 from graphfw.nn.interface import ModuleInterface
 from graphfw.nn.registration import ModuleBase
 from graphfw.utils import nest
@@ -60,13 +64,30 @@ def run(
     if _are_arrays(args) and not kwargs:
         return function(*args)
     leaves = [*nest.leaves((args, kwargs))]
-    if not any([isinstance(one, Tensor) for one in leaves]):
+    tensors = [one for one in leaves if isinstance(one, Tensor)]
+    if not tensors:
         return function(*args, **kwargs)
+    _check_gradients(tensors)
     arrays = [one.numpy() if isinstance(one, Tensor) else one for one in leaves]
     args, kwargs = nest.packer((args, kwargs))(iter(arrays))
     result = function(*args, **kwargs)
     made = [one if one is None else constant(one) for one in nest.leaves(result)]
     return nest.packer(result)(iter(made))
+
+
+def _check_gradients(tensors: Sequence[Tensor]) -> None:
+    """See that a result, which is a constant, needs no gradient.
+
+    Raises:
+        GradientError: An argument depends on what a function is differentiated with respect to.
+    """
+    seen = {x.node for x in ambient.differentiated.get()}
+    if seen and not seen.isdisjoint(ancestors(tensors)):
+        raise GradientError(
+            "outside of graphs a layer's result is a constant, which has no gradient",
+            operands=[describe("x", tensors[0])],
+            fix="differentiate in a function with @gf.function above it, and call that with arrays",
+        )
 
 
 def runs_outside(fn: Function) -> Function:

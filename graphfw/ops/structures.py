@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from graphfw.errors import ArgumentError, DTypeError, GraphfwError, Operand, ShapeError, counted
@@ -27,32 +27,19 @@ class Structure(NamedTuple):
 
     tensors: list[Tensor]
     pack: Callable[[Sequence[Any]], Any]
-    shape: Any
+    shape: nest.TreeStructure
 
     @classmethod
     def of(cls, value: Any) -> Structure:
         """Return the structure of a value; what is no tensor becomes a constant."""
-        leaves = list(nest.leaves(value))
-        pack = nest.packer(value)
-        tensors = [as_tensor(leaf) for leaf in leaves if leaf is not None]
-
-        def packed(values: Sequence[Any]) -> Any:
-            rest = iter(values)
-            return pack(iter([None if leaf is None else next(rest) for leaf in leaves]))
-
-        return cls(tensors, packed, nest.key(pack(iter(_marks(leaves))), str))
+        tensors = [as_tensor(leaf) for leaf in nest.leaves(value) if leaf is not None]
+        shape = nest.TreeStructure(value)
+        return cls(tensors, shape.pack, shape)
 
     @property
     def kinds(self) -> list[TensorType]:
         """The tensors' types."""
         return [t.type for t in self.tensors]
-
-
-_LEAF, _NONE = object(), object()
-
-
-def _marks(leaves: Sequence[Any]) -> Iterator[object]:
-    return (_NONE if leaf is None else _LEAF for leaf in leaves)
 
 
 def demand_equal(

@@ -24,6 +24,7 @@ from graphfw.optim.plateau import ReduceOnPlateau
 from graphfw.optim.sam import SAM
 from graphfw.optim.sgd import SGD
 from graphfw.optim.soap import SOAP
+from graphfw.optim.sophia import Sophia
 
 __all__ = [
     "EMA",
@@ -50,6 +51,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "ReduceOnPlateau",
+    "Sophia",
     "chain",
     "clip_by_global_norm",
     "clip_by_value",

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from graphfw.ir.dtype import DTypeLike, as_dtype
 from graphfw.ir.functions import CALLED as F
 from graphfw.ir.tensor import Tensor
-from graphfw.ops.composed import demand
+from graphfw.ops.args import converted
+from graphfw.ops.composed import demand, wide
 from graphfw.optim.adam import AdamW
 from graphfw.optim.base import Gradients, Optimizer, Scalar, Slots
 from graphfw.optim.norms import norm
@@ -25,8 +27,8 @@ class Muon(Optimizer):
     `ns_steps` times X = a X + b (X Xᵀ) X + c (X Xᵀ)² X, the Newton-Schulz iteration. For a matrix
     [inputs, outputs], as the weight of `gf.nn.Linear` is, s is sqrt(max(1, outputs / inputs)).
     K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; the numbers
-    are those of PyTorch's, which iterates in bfloat16. Tables of embeddings and the last layer are
-    better trained by another rule: put them in a group with `"optimizer": gf.optim.AdamW(…)`.
+    are those of PyTorch's. Tables of embeddings and the last layer are better trained by another
+    rule: put them in a group with `"optimizer": gf.optim.AdamW(…)`.
 
     Args:
         lr: The learning rate.
@@ -40,11 +42,15 @@ class Muon(Optimizer):
             al., "Muon is scalable for LLM training", 2025.
         others: The optimiser of parameters that are no matrices; by default AdamW with this lr and
             weight_decay.
+        ns_dtype: The dtype of the iteration's matrices. In bfloat16, as in PyTorch, O differs by a
+            few percent from that in float32, and both differ more from U Vᵀ.
         weight_decay: The strength of weight decay, decoupled from the gradient.
         clip_norm, clip_value, name: See `Optimizer`.
 
     Raises:
-        ArgumentError: A number makes no sense, or `others` is no optimiser, or clips.
+        ArgumentError: A number makes no sense, `ns_dtype` is not floating-point, or `others` is no
+            optimiser, or clips.
+        DTypeError: `ns_dtype` is no dtype.
     """
 
     momentum: float = 0.95
@@ -54,6 +60,7 @@ class Muon(Optimizer):
     eps: float = 1e-7
     adjust_lr: Literal["original", "match_rms_adamw"] = "original"
     others: Optimizer | None = None
+    ns_dtype: DTypeLike = field(default="bfloat16", kw_only=True)
     weight_decay: float = field(default=0.1, kw_only=True)
 
     decoupled: ClassVar[bool] = True
@@ -67,6 +74,9 @@ class Muon(Optimizer):
         message = f"Muon: ns_coefficients={given!r} are no three numbers"
         is_triple = isinstance(given, (tuple, list)) and len(given) == 3
         demand(is_triple, message, fix="use ns_coefficients=(3.4445, -4.7750, 2.0315)")
+        dtype = as_dtype(self.ns_dtype)
+        message = f"Muon: ns_dtype={dtype.name}, and real matrices are multiplied in it"
+        demand(dtype.is_floating, message, fix='use ns_dtype="bfloat16" or "float32"')
         if self.others is not None:
             self._checked_rule(self.others, "others")
 
@@ -100,9 +110,10 @@ class Muon(Optimizer):
         rows, columns = step.shape
         is_tall = rows > columns  # and its transpose has the smaller products
         x = F.matrix_transpose(step) if is_tall else step
-        x = x / F.maximum(norm(x), self.eps)
-        for _ in range(self.ns_steps):
+        dtype = as_dtype(self.ns_dtype)
+        x = converted(x / F.maximum(norm(x), self.eps), dtype)
+        for _ in range(self.ns_steps):  # sums are in float32, if products are in 16 bits
             gram = F.matmul(x, F.matrix_transpose(x))
-            x = x * a + F.matmul(gram * b + F.matmul(gram, gram) * c, x)
-        found: Tensor = F.matrix_transpose(x) if is_tall else x
-        return found
+            change = converted(wide(gram) * b + wide(F.matmul(gram, gram)) * c, dtype)
+            x = converted(wide(x) * a + wide(F.matmul(change, x)), dtype)
+        return converted(F.matrix_transpose(x) if is_tall else x, step.dtype)

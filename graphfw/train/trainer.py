@@ -103,9 +103,9 @@ class Trainer:
         patience: The number of reports in a row without a better value after which training ends;
             None for no such end.
         on_nan: The reaction to a metric that is not finite in a report.
-        progress: Whether a progress bar is shown, by the package tqdm, with steps a second, the
-            latest means and the fraction of the time that steps waited for data; None shows it
-            on a terminal, and not in CI.
+        progress: Whether a progress bar is shown, by the package rich or else tqdm, with steps a
+            second, the latest means and the fraction of the time that steps waited for data; None
+            shows it on a terminal, and not in CI.
 
     Attributes:
         session: The session.

@@ -60,7 +60,9 @@ class DifferentiatedCall(NamedTuple):
         # New tensors: what fn takes from around it is constant, and equal arguments are two.
         with ambient.override(ambient.grad_enabled, True):
             xs = [emit(IdentityOp(), t) for t in arguments.tensors]
-            returned = as_called(fn)(*arguments.pack(xs))
+            seen = (*ambient.differentiated.get(), *xs)
+            with ambient.override(ambient.differentiated, seen):
+                returned = as_called(fn)(*arguments.pack(xs))
         aux: tuple[Any, ...] = ()
         if has_aux:
             demand(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 
@@ -25,15 +26,23 @@ def paths(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
         structure: The nested structure.
         name: The expression of the structure itself, such as `xs`.
     """
-    if isinstance(structure, Mapping):
-        for key, value in structure.items():
-            yield from paths(value, f"{name}[{key!r}]")
-    elif isinstance(structure, (list, tuple)):
-        fields = getattr(type(structure), "_fields", ())
-        for index, value in enumerate(structure):
-            yield from paths(value, f"{name}.{fields[index]}" if fields else f"{name}[{index}]")
-    else:
+    if not isinstance(structure, (Mapping, list, tuple)):
         yield name, structure
+        return
+    for key, value in children(structure):
+        yield from paths(value, name + accessor(structure, key))
+
+
+def children(structure: Mapping[Any, Any] | Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Return the keys or indices of a dict, list or tuple, each with what it leads to."""
+    items = structure.items() if isinstance(structure, Mapping) else enumerate(structure)
+    return iter(items)
+
+
+def accessor(structure: Mapping[Any, Any] | Sequence[Any], key: Any) -> str:
+    """Return how the entry of a key or index is written: `['w']`, `[0]`, `.x`."""
+    fields = getattr(type(structure), "_fields", ())
+    return f".{fields[key]}" if fields else f"[{key!r}]"
 
 
 def packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
@@ -50,6 +59,52 @@ def packer(structure: Any) -> Callable[[Iterator[Any]], Any]:
         packers = [packer(value) for value in structure]
         return lambda values: [pack(values) for pack in packers]
     return next
+
+
+class TreeStructure:
+    """The nesting of tuples, lists and dicts, without the leaves; None holds none.
+
+    Two are equal if their leaves are nested alike, and in the same order: that of the keys in a
+    dict counts.
+
+    Args:
+        tree: Anything that is nested so.
+
+    Attributes:
+        num_leaves: The number of leaves.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        self._is_leaf = [leaf is not None for leaf in leaves(tree)]
+        self._pack = packer(tree)
+        self.num_leaves = sum(self._is_leaf)
+        self._example = self.pack(repeat(_LEAF))
+        self._key = key(self._example, str)
+
+    def pack(self, values: Iterable[Any]) -> Any:
+        """Return as many values as there are leaves, nested so."""
+        rest = iter(values)
+        return self._pack(iter([next(rest) if is_leaf else None for is_leaf in self._is_leaf]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeStructure) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"TreeStructure({self._example!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TreeStructure, (self._example,)
+
+
+class _Leaf:
+    def __repr__(self) -> str:
+        return "*"
+
+
+_LEAF = _Leaf()
 
 
 def key(structure: Any, named: Callable[[str], Any]) -> Any:

@@ -369,3 +369,34 @@ def test_hooks_and_adapters_that_come_later(x):
     adapters.remove()
     for call in (net, both):
         np.testing.assert_array_equal(call(x), y)
+
+
+DIFFERENTIATED = {
+    "vjp": lambda f, x: gf.vjp(f, x),
+    "jvp": lambda f, x: gf.jvp(f, (x,), (x,)),
+    "jacobian": lambda f, x: gf.jacobian(f)(x),
+    "hvp": lambda f, x: gf.hvp(lambda x: gf.sum(f(x)), (x,), (x,)),
+    "nested": lambda f, x: gf.vjp(lambda x: gf.vjp(lambda y: y * 2, f(x))[0], x),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_differentiating_through_a_layer_is_no_zero(x, name):
+    model, differentiated = gf.nn.Linear(4, 2), DIFFERENTIATED[name]
+    for line in (lambda x: gf.tanh(model(x)), lambda x: gf.sum(x) + model(x * 2)):
+        with pytest.raises(gf.GradientError, match="a layer's result is a constant") as caught:
+            differentiated(line, gf.asarray(x))
+        assert "@gf.function" in caught.value.fix
+    differentiated(lambda x: x * gf.sum(model(gf.ones((1, 4)))), gf.asarray(x))
+
+
+def test_a_function_differentiates_through_a_layer(x):
+    model = gf.nn.Linear(4, 2)
+
+    @gf.function
+    def slopes(x):
+        y, pullback = gf.vjp(model, x)
+        return pullback(gf.ones_like(y))[0]
+
+    sums = model.weight.numpy().sum(axis=1)
+    np.testing.assert_allclose(slopes(x), [sums] * len(x), rtol=1e-5)

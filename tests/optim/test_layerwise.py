@@ -150,7 +150,7 @@ def transposed(arrays):
 def test_muon(problem, own, others, dtype, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "bfloat16", lambda x: x.clone())  # it iterates in bfloat16
     starts, data = problem
-    got = ours(lambda: optim.Muon(0.05, **own), starts, data, dtype)
+    got = ours(lambda: optim.Muon(0.05, ns_dtype=dtype, **own), starts, data, dtype)
     expected = theirs(
         lambda p: Both(p, 0.05, 0.05, **others),
         transposed(starts),
@@ -158,6 +158,29 @@ def test_muon(problem, own, others, dtype, monkeypatch):
         dtype,
     )
     same(got, [transposed(arrays) for arrays in expected], dtype)
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24)])
+def test_muon_in_bfloat16_is_as_near_as_pytorch(shape, rng):
+    gradient = rng.standard_normal(shape).astype("float32")
+    steps = {}
+    for dtype in ("float32", "bfloat16"):
+        with gf.Graph() as g:
+            w = gf.Variable(np.zeros(shape, "float32"), name="w")
+            optimiser = optim.Muon(1.0, ns_dtype=dtype)
+            train = optimiser.apply_gradients([(gf.asarray(gradient), w)])
+        with gf.Session(g) as session:
+            session.run(train)
+            steps[dtype] = session[w]
+    p = torch.nn.Parameter(torch.zeros(shape[::-1]))
+    p.grad = torch.from_numpy(gradient.T.copy())
+    torch.optim.Muon([p], 1.0).step()
+    exact = steps["float32"]
+    errors = [
+        np.linalg.norm(step - exact) / np.linalg.norm(exact)
+        for step in (steps["bfloat16"], p.detach().numpy().T)
+    ]
+    assert 1e-3 < errors[0] < min(0.03, 2 * errors[1])
 
 
 def test_muon_makes_singular_values_alike():
@@ -207,6 +230,8 @@ def test_groups_with_optimisers(problem):
         (lambda: optim.Muon(others=3), "Muon: others is an int, no optimiser"),
         (lambda: optim.Muon(momentum=1), "momentum=1 must be at least 0 and below 1"),
         (lambda: optim.Muon(ns_steps=0), "ns_steps=0 must be at least 1"),
+        (lambda: optim.Muon(ns_dtype="int8"), "ns_dtype=int8, and real matrices"),
+        (lambda: optim.Muon(ns_dtype="float8_e5m2"), "ns_dtype=float8_e5m2"),
         (lambda: optim.Muon(eps=0), "eps=0 must be above 0"),
         (lambda: optim.Adafactor(beta2_decay=0.8), "beta2_decay=0.8 must be at most 0"),
         (lambda: optim.Adafactor(eps=(-1, 0)), r"eps=\(-1, 0\) must be two numbers from 0 up"),

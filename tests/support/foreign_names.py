@@ -59,6 +59,9 @@ OTHERS = (
     "jax.lax",
     "jax.nn.initializers",
     "jax.random",
+    "jax.test_util",
+    "jax.tree",
+    "jax.tree_util",
     "numpy.fft",
     "numpy.linalg",
     "optax.GradientTransformation",
@@ -178,6 +181,18 @@ LISTED = {
     """,
     "jax.jit": "clear_cache eval_shape lower trace",
     "jax.core.Jaxpr": "constvars eqns invars outvars",
+    "jax.test_util": "check_grads",
+    "jax.tree": """
+        all broadcast flatten flatten_with_path leaves leaves_with_path map map_with_path reduce
+        reduce_associative static structure transpose unflatten
+    """,
+    "jax.tree_util": """
+        Partial PyTreeDef all_leaves keystr register_dataclass register_pytree_node
+        register_pytree_node_class register_pytree_with_keys register_static tree_all tree_broadcast
+        tree_flatten tree_flatten_with_path tree_leaves tree_leaves_with_path tree_map
+        tree_map_with_path tree_reduce tree_reduce_associative tree_structure tree_transpose
+        tree_unflatten treedef_children treedef_is_leaf treedef_tuple
+    """,
     "torch.onnx": "dynamo_export export",
     "torchvision.transforms": """
         CenterCrop ColorJitter Compose ConvertImageDtype CutMix Grayscale MixUp Normalize

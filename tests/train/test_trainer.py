@@ -1,7 +1,6 @@
 """`gf.train.Trainer`: what a loop over data reports, keeps, goes on from and ends with."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -53,24 +52,6 @@ class TestReports:
             feeds=[model.x, model.y],
         )  # fmt: skip
         assert found == {"error": pytest.approx(exact, rel=1e-5)}
-
-    def test_a_progress_bar(self, capsys):
-        pytest.importorskip("tqdm")
-        Model().trainer(progress=True).fit(data(), every=12)
-        shown = capsys.readouterr().err
-        assert "36/36" in shown
-        assert "step/s" in shown
-        assert re.search(r"loss=[\d.e-]+, .*waiting=\d+%", shown)
-        Model().trainer().fit(data())
-        assert not capsys.readouterr().err
-
-    @pytest.mark.parametrize(("ci", "shown"), [("", True), ("true", False)])
-    def test_a_progress_bar_on_terminals_and_not_in_ci(self, capsys, monkeypatch, ci, shown):
-        pytest.importorskip("tqdm")
-        monkeypatch.setenv("CI", ci)
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        Model().trainer().fit(data())
-        assert ("36/36" in capsys.readouterr().err) == shown
 
     def test_memory_is_what_is_planned_for_the_largest_batch(self, monkeypatch):
         monkeypatch.setenv("GRAPHFW_JIT", "1")  # only compiled plans know their memory

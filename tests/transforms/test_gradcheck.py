@@ -31,7 +31,7 @@ def test_right_gradients_pass(rng: np.random.Generator):
 def test_a_wrong_gradient_is_found(rng: np.random.Generator):
     x = constant(rng.uniform(0.5, 2, size=4))
     cube = rules(lambda x, slope: slope(x) * 1.0001, lambda x: 6 * x)
-    with pytest.raises(AssertionError, match=r"slope .* by gradient"):
+    with pytest.raises(gf.GradientError, match="by differences"):
         check_gradients(cube(x), [x], rng, order=1)
 
 
@@ -39,7 +39,7 @@ def test_a_wrong_second_gradient_is_found(rng: np.random.Generator):
     x = constant(rng.uniform(0.5, 2, size=4))
     cube = rules(lambda x, slope: slope(x), lambda x: 6.001 * x)
     check_gradients(cube(x), [x], rng, order=1)
-    with pytest.raises(AssertionError, match=r"slope .* by gradient"):
+    with pytest.raises(gf.GradientError, match="by differences"):
         check_gradients(cube(x), [x], rng, order=2)
 
 
@@ -47,7 +47,7 @@ def test_a_missing_path_in_the_second_gradient_is_found(rng: np.random.Generator
     x = constant(rng.uniform(0.5, 2, size=4))
     cube = rules(lambda x, slope: gf.stop_gradient(slope(x)), lambda x: x)
     check_gradients(cube(x), [x], rng, order=1)
-    with pytest.raises(AssertionError, match=r"slope .* by gradient"):
+    with pytest.raises(gf.GradientError, match="by differences"):
         check_gradients(cube(x), [x], rng, order=2)
 
 
@@ -57,6 +57,6 @@ def test_a_missing_conjugate_is_found(rng: np.random.Generator):
         return x * x, lambda ct: ct * 2 * x
 
     x = constant(rng.normal(size=3) + 1j * rng.normal(size=3))
-    with pytest.raises(AssertionError, match=r"slope .* by gradient"):
+    with pytest.raises(gf.GradientError, match="by differences"):
         check_gradients(square(x), [x], rng, order=1)
     check_gradients(x * x, [x], rng)
