@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
 import graphfw as gf
 from graphfw.distributed import Mesh, SimulatedMesh
+from graphfw.distributed.single import SingleProcess
 from graphfw.errors import DistributedError
 from tests.distributed.programs import failing
 
@@ -134,3 +137,28 @@ def test_looking_at_a_plan_exchanges_nothing(monkeypatch):
     texts = SimulatedMesh(data=2).run(program)
     assert [value for _, value in texts] == [12.0, 12.0]
     assert "all_reduce" in texts[0][0]
+
+
+@pytest.mark.parametrize(("word", "wanted"), [(b"y", 1.0), (None, 0.0)])
+def test_an_interrupt_in_the_vote_comes_after_the_commit(monkeypatch, word, wanted):
+    """The other processes may have committed; before the vote, nobody has."""
+
+    def interrupted(self: SingleProcess, message: bytes) -> list[bytes]:
+        if is_running and (message == word or (word is None and len(message) == 16)):
+            signal.raise_signal(signal.SIGINT)
+        return [message]
+
+    monkeypatch.setattr(SingleProcess, "share", interrupted)
+    is_running = False
+    with gf.Graph(mesh=Mesh(data=1)) as g:
+        w = gf.Variable([0.0], name="w")
+        step = gf.update(w, w + gf.distributed.all_reduce(gf.ones(1), "data"))
+    with gf.Session(g) as session:
+        session.compile(step)
+        is_running = True
+        with pytest.raises(KeyboardInterrupt):
+            session.run(step)
+        is_running = False
+        assert session["w"].tolist() == [wanted]
+        session.run(step)
+        assert session["w"].tolist() == [wanted + 1]
