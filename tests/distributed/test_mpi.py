@@ -76,3 +76,38 @@ def test_a_process_that_ends_ends_the_others(how: str):
         assert "ValueError: no more data" in done.stderr
     if how == "return":
         assert "DistributedError: process 1 of 2 failed: its program has ended" in done.stderr
+
+
+PROGRAM = """
+import pathlib, sys
+import graphfw as gf
+
+mesh = gf.distributed.Mesh(data=-1)
+flag = pathlib.Path(sys.argv[1])
+is_first = not flag.exists()
+with gf.Graph(mesh=mesh) as g:
+    total = gf.distributed.all_reduce(gf.ones(1), "data")
+with gf.Session(g) as session:
+    session.run(total)
+    if is_first and mesh.rank == 1:
+        flag.write_text("failed once")
+        raise ValueError("the first time")
+    sys.stdout.write(f"total {float(session.run(total)[0])}\\n")
+"""
+
+
+def test_a_program_is_started_again_after_a_failure(tmp_path: Path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "graphfw.distributed", "run", "-n", "2", "--restarts", "1"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "program.py"), str(tmp_path / "flag")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("total 2.0") == 2
+    assert "ValueError: the first time" in done.stderr
+    assert "starting it again" in done.stderr
