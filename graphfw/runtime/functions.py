@@ -30,9 +30,8 @@ from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.modes import modes_key
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
 from graphfw.runtime import feeding
-from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables
+from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables, close_or_release
 from graphfw.runtime.call_keys import call_key
 from graphfw.runtime.captured import Captured
 from graphfw.runtime.executor import Executor
@@ -123,9 +122,12 @@ def function(
         raise ArgumentError(
             f"function: session is {a_type(session)}, no Session", fix="pass gf.Session(graph)"
         )
-    if fn is None:
-        return lambda fn: Function(fn, session, executor, seed)
-    return Function(fn, session, executor, seed)
+
+    def made(fn: Callable[..., Any]) -> Function:
+        chosen = ambient.scoped_executor() if executor is None else executor
+        return Function(fn, session, chosen, seed, ambient.session_options.get())
+
+    return made if fn is None else made(fn)
 
 
 class Function(TypedFunction[P, ResultT_co], Answering):
@@ -143,6 +145,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         session: Session | None,
         executor: str | Executor | None,
         seed: int,
+        options: Mapping[str, Any],
     ) -> None:
         if not callable(fn):
             raise ArgumentError(
@@ -156,6 +159,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         self._session_argument = session
         self._executor = executor
         self._seed = seed
+        self._options = options
         self._graph: ModelGraph | None = None
         self._closing: Callable[[], object] | None = None
         self._captured: Captured | None = None
@@ -188,11 +192,12 @@ class Function(TypedFunction[P, ResultT_co], Answering):
     def _own_graph(self) -> ModelGraph:
         with _building:
             if self._graph is None:
-                own = ModelGraph(self._name, self._executor, self._seed or None)
+                seed = self._seed or None
+                own = ModelGraph(self._name, self._executor, seed, self._options)
                 own.own_seed = 0
                 own.functions.add(self)
                 self._closing = weakref.finalize(
-                    self, _close, weakref.ref(own), self._made.references, self._copied
+                    self, close_or_release, weakref.ref(own), self._made.references, self._copied
                 )  # also at exit
                 self._graph = own
             return self._graph.current
@@ -477,22 +482,3 @@ class Function(TypedFunction[P, ResultT_co], Answering):
                 UserWarning,
                 stacklevel=5,
             )
-
-
-def _close(
-    own: weakref.ref[ModelGraph],
-    made: list[weakref.ref[Variable]],
-    copied: list[weakref.ref[Tensor]],
-) -> None:
-    """Close the session of a graph that only one function has used, or release its variables.
-
-    The collector may call this at any moment, so it waits for nothing.
-    """
-    graph = own()
-    if graph is None:
-        return
-    if graph.is_joined:
-        graph.current.released += made
-        graph.current.released += copied
-    elif graph.has_session():
-        graph.session.close()
