@@ -37,7 +37,13 @@ from graphfw.runtime.captured import Captured
 from graphfw.runtime.executor import Executor
 from graphfw.runtime.fetch_types import ResultT_co
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
-from graphfw.runtime.function_calls import FunctionCall, Ready, TracedFunction, flatten
+from graphfw.runtime.function_calls import (
+    FunctionCall,
+    Ready,
+    TracedFunction,
+    flatten,
+    static_key,
+)
 from graphfw.runtime.function_types import P, TypedFunction
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
@@ -284,13 +290,35 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         >>> double.plan(np.ones((2, 3))).cost((2, 3)).flops
         6
         """
+        return self._built_for("plan", args, kwargs).plan
+
+    def result_types(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the types of the results of a call with these arguments, and run nothing.
+
+        They are in the structure of the result, with None for an update. Dims are symbolic where
+        one build serves all sizes.
+
+        Raises:
+            ArgumentError: There are tensors among the arguments, or a graph is open.
+
+        >>> import graphfw as gf
+        >>> import numpy as np
+        >>> sums = gf.function(lambda x: {"rows": gf.sum(x, axis=1), "all": gf.sum(x)})
+        >>> sums.result_types(np.ones((2, 3)))
+        {'rows': float64[_size_0], 'all': float64[]}
+        """
+        ready = self._built_for("result_types", args, kwargs)
+        return ready.packed([tensor.type for tensor in ready.plan.program.source.outputs])
+
+    def _built_for(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ready:
         call = self._call(args, kwargs)
         if call is None:
             raise ArgumentError(
-                f"{self._name}.plan: with tensors, and inside of a graph, there is nothing to run",
+                f"{self._name}.{method}: with tensors, and inside of a graph, there is nothing to "
+                "run",
                 fix="call it with arrays, outside of `with graph:`",
             )
-        return self._planned(call).plan
+        return self._planned(call)
 
     def __repr__(self) -> str:
         builds = sum(map(len, self._ready.values()))
@@ -321,7 +349,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             array = self._array(name, value)
             sorted_out.append((value, array is not None))
             if array is None:
-                kinds.append(self._static_key(name, value))
+                kinds.append(static_key(f"{self._name}: the argument {name}", value))
             else:
                 kinds.append(as_dtype(array.dtype).name)
                 names.append(name)
@@ -355,20 +383,6 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         except GraphfwError as error:
             error.summary = f"{self._name}: the argument {name}: {error.summary}"
             raise
-
-    def _static_key(self, name: str, value: Any) -> Hashable:
-        """Return a key that is equal for the values that one build serves."""
-        if isinstance(value, (float, complex)):
-            return type(value), repr(value)  # -0.0 is not 0.0, and NaN is NaN
-        try:
-            hash(value)
-        except TypeError:
-            raise ArgumentError(
-                f"{self._name}: the argument {name} is {a_type(value)}, neither an array nor "
-                "hashable",
-                fix="pass an array, or a value that can be the key of a dict",
-            ) from None
-        return type(value), value  # 1 == True, but they are two values
 
     # Building.
 
