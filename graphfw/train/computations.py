@@ -96,7 +96,7 @@ class FunctionMetrics(Computation):
     Args:
         what: What messages call it.
         function: The function.
-        trains: Whether it must update variables.
+        trains: Whether it must update variables; else it must not update trainable ones.
         taken: The names that metrics must not have.
     """
 
@@ -157,7 +157,8 @@ class FunctionMetrics(Computation):
         """Look at what the function returns and updates.
 
         Raises:
-            ArgumentError: It returns no metrics, or updates nothing and should.
+            ArgumentError: It returns no metrics, or updates nothing and should, or trains and
+                should not.
         """
         types = self._function.result_types(**feed)
         by_name = {LOSS: types} if isinstance(types, TensorType) else types
@@ -169,10 +170,17 @@ class FunctionMetrics(Computation):
             )
         _check_metrics(f"{self._what}: {self._name}", by_name, self._taken)
         self.plan = self._function.plan(**feed)
-        if self._trains and not self.plan.program.updated:
+        updated = self.plan.program.updated
+        if self._trains and not updated:
             raise ArgumentError(
                 f"{self._what}: {self._name} updates no variables",
                 fix="call optimizer.minimize(loss) in it",
+            )
+        trained = [variable for variable in updated if variable.trainable]
+        if trained and not self._trains:
+            raise ArgumentError(
+                f'{self._what}: {self._name} evaluates, and updates "{trained[0].name}"',
+                fix="write a function without optimizer.minimize, of model(x, training=False)",
             )
         self.names = list(by_name)
 
@@ -204,7 +212,7 @@ def computation(
         metrics: The tensors in a session.
         feeds: The placeholders.
         step: The update.
-        trains: Whether there must be a step.
+        trains: Whether there must be a step; else there must be none.
         taken: The names that metrics must not have.
 
     Raises:

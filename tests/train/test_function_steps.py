@@ -179,6 +179,19 @@ class TestSteps:
                 gf.train.Trainer(method)
         assert losses[0] == losses[1]
 
+    def test_metrics_over_all_batches(self):
+        """Of an evaluation that keeps counts in variables."""
+        net, mean = Net(), gf.nn.metrics.Mean()
+
+        @gf.function
+        def evaluate(x, y):
+            found = net.layers(x, training=False)
+            mean.update(found)
+            return {"mean": gf.mean(found)}
+
+        exact = gf.train.evaluate(evaluate, data=gf.data.batches(columns(), 8))["mean"]
+        assert float(gf.function(lambda: mean.result())()) == pytest.approx(exact, rel=1e-5)
+
     def test_averages(self):
         net = Net(make=lambda lr: gf.optim.EMA(gf.optim.Adam(lr), decay=0.9))
 
@@ -406,6 +419,12 @@ class TestWhatIsRefused:
             net.trainer(evaluation=vectors).fit(data(), eval_data=held)
         with pytest.raises(gf.ArgumentError, match="a generator can't be read again"):
             net.trainer(evaluation=net.evaluate).fit(data(), eval_data=(b for b in held))
+        before = weights(net.layers.session)
+        with pytest.raises(gf.ArgumentError, match='step evaluates, and updates "sequential'):
+            net.trainer(evaluation=net.step).fit(data(), eval_data=held)
+        with pytest.raises(gf.ArgumentError, match='step evaluates, and updates "sequential'):
+            gf.train.evaluate(net.step, data=held)
+        assert {k: v for k, v in weights(net.layers.session).items() if k in before} == before
         with pytest.raises(gf.ArgumentError, match="both the metrics and the data"):
             net.trainer(evaluation=net.evaluate).fit(data())
 
