@@ -332,21 +332,33 @@ def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
     if len(sessions) == 2:
         ModelGraph.runtime.check_joint(*sessions)
     wanted = [graph.executor for graph in (first, second) if graph.executor is not None]
-    if len(wanted) == 2 and wanted[0] != wanted[1]:
+    if len(wanted) == 2 and not _is_one_executor(*wanted):
         raise GraphError(
             f"one is run by the executor {wanted[0]!r}, the other by {wanted[1]!r}",
-            fix="give both functions the same executor",
+            fix="give both the same executor",
         )
     held = {
         graph._session.executor.name
         for graph in (first, second)
         if graph._session is not None and graph.executor is None
     }
-    if wanted and held and held != {getattr(wanted[0], "name", wanted[0])}:
+    if wanted and held and held != {_executor_name(wanted[0])}:
         raise GraphError(
             f"one is to run on {wanted[0]!r}, and the weights of the other are on {held.pop()!r}",
             fix="leave executor= out, or make both inside of one `with gf.default_executor(…)`",
         )
+
+
+def _is_one_executor(first: Any, second: Any) -> bool:
+    """Return whether two executors, or names of such, are one: an object is that of its name."""
+    if isinstance(first, str) == isinstance(second, str):
+        return bool(first == second)
+    return _executor_name(first) == _executor_name(second)
+
+
+def _executor_name(executor: Any) -> str:
+    name: str = getattr(executor, "name", executor)
+    return name
 
 
 def _check_options(first: ModelGraph, second: ModelGraph) -> None:

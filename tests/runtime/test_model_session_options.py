@@ -168,6 +168,10 @@ def test_the_executor_of_the_block():
     assert gf.nn.Sequential(model, other).session.executor.name == "meta"
     numpy = gf.nn.Linear(1, 1)
     numpy.weight.numpy()
+    with gf.default_executor("numpy"):
+        named = gf.nn.Linear(3, 1)
+    of_object = gf.function(executor=numpy.session.executor)(lambda x: named(x))
+    assert of_object(X).shape == (4, 1)
     with pytest.raises(gf.GraphError, match="is to run on 'meta', and the weights of the other"):
         gf.nn.Sequential(third, numpy)
 
