@@ -156,6 +156,7 @@ from graphfw.runtime.functions import Function, function
 from graphfw.runtime.hosting import to_numpy
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
+from graphfw.runtime.session_options import model_session_options
 from graphfw.runtime.tracing import eval_shape, make_graph
 from graphfw.transforms import *
 
@@ -237,6 +238,7 @@ __all__ = [
     "int64",
     "linalg",
     "make_graph",
+    "model_session_options",
     "models",
     "name_scope",
     "nan",

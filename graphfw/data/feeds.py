@@ -1,4 +1,4 @@
-"""Feeds of a plan from a dataset: checked against the placeholders, and made in advance."""
+"""Feeds of a plan or function from a dataset: checked, and made in advance."""
 
 from __future__ import annotations
 
@@ -8,52 +8,50 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
+from graphfw.data.fitting import Feed, Fitting, FunctionFitting, PlanFitting
 from graphfw.data.readers import Reader, reader_of
 from graphfw.errors import ArgumentError, FeedError, GraphfwError, a_type, counted
 from graphfw.hints.calls import explained
-from graphfw.ir.tensor import Tensor
 from graphfw.loc import capture
-from graphfw.runtime import feeding
 from graphfw.runtime.functions import Function
 from graphfw.runtime.plan import Plan
-
-Feed: TypeAlias = dict[Tensor, Any]
-"""The arrays of the placeholders, in the order of the plan's feeds."""
 
 
 @explained
 def feeds(
     dataset: Any,
-    plan: Plan,
+    plan: Plan | Function,
     *,
     ahead: int = 2,
     workers: int = 0,
     position: Mapping[str, Any] | None = None,
 ) -> Feeds:
-    """Return an iterator over the batches of a dataset, each as the feed of a plan.
+    """Return an iterator over the batches of a dataset, each as the feed of a plan or function.
 
     A thread makes the next batches while a run goes on. The first one is checked before this
-    returns: names, shapes and dtypes.
+    returns: names, shapes and dtypes. A function is built for it, and runs nothing.
 
     Args:
         dataset: Batches: dicts by the names of the placeholders, tuples in the order of the plan's
             feeds, or arrays if there is one feed. `gf.data.batches`, a dataset of grain, a
             `DataLoader` of PyTorch, a list, or any iterable. Names that the plan does not feed are
-            left out.
-        plan: The plan that takes them: of `session.compile(fetches, feeds=[…])`, or of
-            `function.plan(…)` of a `gf.function`.
+            left out. For a function its parameters take the role of placeholders; arrays may be
+            nested in tuples, lists and dicts.
+        plan: The plan that takes them, of `session.compile(fetches, feeds=[…])` or
+            `function.plan(…)`: a feed has its arrays by placeholder. Or a `gf.function`: a feed has
+            its arguments by name, for `function(**feed)`.
         ahead: The number of batches that are made in advance; 0 for no thread.
         workers: The number of processes that make batches, of a dataset by number; needs the
             package grain. The batches and the position are the same with any number.
         position: The `position` of the feeds of an earlier run, to go on from.
 
     Raises:
-        FeedError: The first batch does not fit the placeholders.
-        ArgumentError: The dataset gives no batches, `plan` is no plan, or `position` is of other
-            data.
+        FeedError: The first batch does not fit the placeholders, or the function's parameters.
+        ArgumentError: The dataset gives no batches, `plan` is neither plan nor function, or takes
+            nothing, or `position` is of other data.
 
     >>> import numpy as np
     >>> import graphfw as gf
@@ -66,21 +64,19 @@ def feeds(
     ...     [float(session.run(total, feed)) for feed in found]
     [4.0, 4.0, 2.0]
     """
-    if not isinstance(plan, Plan):
-        fix = "pass plan = session.compile(fetches, feeds=[x, y])"
-        if isinstance(plan, Function):
-            fix = "pass the plan of a call with a batch: function.plan(x, y)"
-        raise ArgumentError(f"feeds: the plan is {a_type(plan)}", fix=fix)
-    if not plan.program.feeds:
+    if not isinstance(plan, Plan | Function):
         raise ArgumentError(
-            "feeds: the plan has no feeds", fix="compile it with feeds=[…], the placeholders"
+            f"feeds: the plan is {a_type(plan)}",
+            fix="pass plan = session.compile(fetches, feeds=[x, y]), or a function with "
+            "@gf.function above it",
         )
+    fitting = PlanFitting(plan) if isinstance(plan, Plan) else FunctionFitting(plan)
     for name, number in (("ahead", ahead), ("workers", workers)):
         if type(number) is not int or number < 0:
             raise ArgumentError(
                 f"feeds: {name}={number!r} is no integer of at least 0", fix=f"write {name}=2"
             )
-    return Feeds(reader_of(dataset, position, workers), plan, ahead)
+    return Feeds(reader_of(dataset, position, workers), fitting, ahead)
 
 
 class _End:
@@ -100,9 +96,9 @@ class _Maker:
     It knows nothing of `Feeds`, whose end stops the thread.
     """
 
-    def __init__(self, reader: Reader, plan: Plan, ahead: int) -> None:
+    def __init__(self, reader: Reader, fitting: Fitting, ahead: int) -> None:
         self._reader = reader
-        self._plan = plan
+        self._fitting = fitting
         self._stopped = threading.Event()
         self._made: queue.Queue[Any] = queue.Queue(max(ahead, 1))
         self._thread: threading.Thread | None = None
@@ -154,43 +150,16 @@ class _Maker:
         """Return a batch as a feed.
 
         Raises:
-            FeedError: It does not fit the placeholders.
+            FeedError: It does not fit.
         """
-        plan = self._plan
         try:
-            return dict(zip(plan.program.feeds, plan.checked(*self._columns(batch)), strict=True))
+            return self._fitting.feed(batch, number)
         except FeedError as error:
-            fix = error.fix
-            if number and "dim" in error.summary:
-                fix = (
-                    f"{fix}; where the last batch is smaller: drop_remainder=True, or a "
-                    'placeholder with a symbolic dim, gf.placeholder(("batch", …))'
-                )
             raise FeedError(
-                f"batch {number} of the data: {error.summary}", operands=error.operands, fix=fix
+                f"batch {number} of the data: {error.summary}",
+                operands=error.operands,
+                fix=error.fix,
             ) from None
-
-    def _columns(self, batch: Any) -> Sequence[Any]:
-        """Return the arrays of a batch in the order of the plan's feeds."""
-        placeholders = self._plan.program.feeds
-        if isinstance(batch, Mapping):
-            named = zip(placeholders, self._plan.feed_names, strict=True)
-            return [_column(batch, placeholder, name) for placeholder, name in named]
-        if not isinstance(batch, tuple | list):
-            if len(placeholders) > 1:
-                raise FeedError(
-                    f"it is {a_type(batch)}, and the plan has {counted(len(placeholders), 'feed')}",
-                    fix="make each batch a dict by the names of the placeholders: "
-                    + ", ".join(map(feeding.label, placeholders)),
-                )
-            return [batch]
-        if len(batch) != len(placeholders):
-            raise FeedError(
-                f"it has {counted(len(batch), 'array')}, and the plan has "
-                f"{counted(len(placeholders), 'feed')}",
-                fix="give, in this order: " + ", ".join(map(feeding.label, placeholders)),
-            )
-        return batch
 
 
 def _located(error: BaseException) -> BaseException:
@@ -202,26 +171,14 @@ def _located(error: BaseException) -> BaseException:
     return error
 
 
-def _column(batch: Mapping[Any, Any], placeholder: Tensor, name: str) -> Any:
-    for key in (placeholder, name):
-        if key in batch:
-            return batch[key]
-    there = ", ".join([repr(key) for key in batch]) or "none"
-    label = f'"{name}"' if name else feeding.label(placeholder)
-    raise FeedError(
-        f"it has nothing for {label}; its names are {there}",
-        fix="rename a column of the data, or the placeholder: gf.placeholder(…, name=…)",
-    )
-
-
 class Feeds(Iterator[Feed]):
-    """The feeds of a plan, one for each batch of a dataset; see `feeds`.
+    """The feeds of a plan or function, one for each batch of a dataset; see `feeds`.
 
     The length is the number of batches that are left, if the dataset has a length. As a context
     manager it ends the thread at the end of the block.
     """
 
-    def __init__(self, reader: Reader, plan: Plan, ahead: int) -> None:
+    def __init__(self, reader: Reader, fitting: Fitting, ahead: int) -> None:
         self._reader = reader
         self._left = reader.left()
         self._position = reader.position()
@@ -229,10 +186,12 @@ class Feeds(Iterator[Feed]):
         self._waited = 0.0
         self._begun: float | None = None
         self._is_over = False
-        self._maker = _Maker(reader, plan, ahead)
+        self._maker = _Maker(reader, fitting, ahead)
         self._first: Any = self._maker.make()
         if isinstance(self._first, _Failure):
             raise _located(self._first.error)
+        if self.first is not None:
+            fitting.begin(self.first)
         if ahead and not isinstance(self._first, _End):
             self._maker.start()
         self._stop = weakref.finalize(self, self._maker.stop)
@@ -258,6 +217,12 @@ class Feeds(Iterator[Feed]):
         feed: Feed
         feed, self._position = made
         return feed
+
+    @property
+    def first(self) -> Feed | None:
+        """The first feed, as long as nobody has taken it; None where there is none."""
+        is_there = self._first is not None and not isinstance(self._first, _End)
+        return self._first[0] if is_there else None
 
     def __len__(self) -> int:
         if self._left is None:

@@ -212,11 +212,11 @@ the session chooses the machine: gf.Session(g, executor=…)
     has_spectral is_vulkan_available compiled_with_cxx11_abi cpp cudnn*
 set the precision of a session: gf.Session(g, precision="mixed-bf16")
     amp *autocast* get_float32_matmul_precision set_float32_matmul_precision
-set it of a session: gf.Session(g, threads=…)
+set it of a session: gf.Session(g, threads=…), or gf.model_session_options(threads=…)
     *_num_threads *_num_interop_threads set_flush_denormal
 runs give equal bits whatever the number of threads: docs/numbers.md
     *deterministic*
-gf.Session(g, check_finite=True) finds the first NaN
+gf.Session(g, check_finite=True), or gf.model_session_options, finds the first NaN
     *anomaly*
 add the gradients of all processes: gf.distributed.all_reduce(gradient, "data"); see distributed.md
     DataParallel DistributedDataParallel FullyShardedDataParallel fully_shard parallel pmap

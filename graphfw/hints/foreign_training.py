@@ -36,7 +36,7 @@ write trainer.fit(batches, resume=True), with gf.train.Trainer(…, checkpoints=
     BackupAndRestore
 write gf.train.Trainer(…, progress=True)
     ProgbarLogger
-a model is a gf.nn.Module, its training step a @gf.function, or a step of gf.train.Trainer
+a model is a gf.nn.Module, its training step a @gf.function, which gf.train.Trainer takes
     LightningModule
 data is any iterable of batches, such as gf.data.batches({"x": x, "y": y}, 32, seed=0)
     LightningDataModule

@@ -8,7 +8,7 @@ threads and tasks, those that run already and those to come. A scope goes before
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphfw.errors import ArgumentError, GraphfwError
@@ -30,6 +30,8 @@ call_watcher: Scoped[Callable[[Any, Any], None] | None] = Scoped("call_watcher",
 """A function that is told each module that is called, with its result; or None."""
 explainer: Scoped[Callable[[GraphfwError], None] | None] = Scoped("explainer", None)
 """A function that adds a layer's fix to an error in the layer's own code."""
+session_options: Scoped[Mapping[str, Any]] = Scoped("session_options", {})
+"""The options of sessions of models and functions that are made outside of graphs."""
 _executor: Scoped[str | None] = Scoped("executor", None)
 _float_dtype: Scoped[DType | None] = Scoped("dtype", None)
 
@@ -185,9 +187,16 @@ def default_executor_with_origin() -> tuple[str, str]:
     return next(((name, origin) for name, origin in choices if name), ("numpy", ""))
 
 
+def scoped_executor() -> str | None:
+    """Return the executor of the innermost `default_executor`, or None."""
+    return _executor.get()
+
+
 @explained
 def default_executor(name: str) -> Scope[str | None]:
     """Choose the executor of sessions made inside a `with` block, by this thread or task.
+
+    Models and functions that are made inside, and outside of graphs, have it when they run later.
 
     Raises:
         ArgumentError: It is not a name.

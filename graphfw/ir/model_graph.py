@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from graphfw.errors import ArgumentError, GraphError
 from graphfw.hints.calls import explained
+from graphfw.ir import ambient
 from graphfw.ir.graph import AMBIENT, Graph, current_graph
 from graphfw.ir.literal import Array
 from graphfw.ir.tensor import Node, Tensor
@@ -106,7 +108,7 @@ class BuiltFunction(Protocol):
 class Runtime(Protocol):
     """The interface of `runtime/model_sessions.py`, through which graphs make and use sessions."""
 
-    def session(self, graph: ModelGraph) -> Any:
+    def session(self, graph: ModelGraph, executor: Any) -> Any:
         """Return a session of a graph."""
 
     def check_joint(self, first: Any, second: Any) -> None:
@@ -135,6 +137,7 @@ class ModelGraph(Graph):
         name: The name in texts.
         executor: The executor of its session; the default executor when there is none.
         seed: The seed of its session; without one each graph has another.
+        options: Further options of its session, as `Session` takes them.
 
     Attributes:
         functions: The functions that have builds in it.
@@ -156,10 +159,17 @@ class ModelGraph(Graph):
         "call it, or function.plan(…) with the same arguments"
     )
 
-    def __init__(self, name: str = "", executor: Any = None, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        executor: Any = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(name)
         self.executor = executor
         self.seed = seed
+        self.options = dict(options or {})
         seeding = _seeding
         self.number = seeding.number()
         self.own_seed = (seeding.seed + self.number * 0x9E3779B97F4A7C15) % 2**63
@@ -194,7 +204,7 @@ class ModelGraph(Graph):
 
     def _own_session(self) -> Any:
         if self._session is None:
-            self._session = self.runtime.session(self)
+            self._session = self.runtime.session(self, self.executor)
         return self._session
 
     def has_session(self) -> bool:
@@ -261,7 +271,9 @@ class ModelGraph(Graph):
 def variable_graph() -> Graph:
     """Return the graph for a variable that is made here: the open one, or a new `ModelGraph`."""
     graph = current_graph().root
-    return ModelGraph() if graph.is_ambient else graph
+    if not graph.is_ambient:
+        return graph
+    return ModelGraph(executor=ambient.scoped_executor(), options=ambient.session_options.get())
 
 
 def joined(first: ModelGraph, second: ModelGraph) -> ModelGraph:
@@ -270,7 +282,7 @@ def joined(first: ModelGraph, second: ModelGraph) -> ModelGraph:
     The functions that have builds in either are built again by their next call.
 
     Raises:
-        GraphError: They are run by different executors.
+        GraphError: They are run by different executors, or with different options.
     """
     while True:
         first, second = sorted((first.current, second.current), key=lambda graph: graph.number)
@@ -285,11 +297,15 @@ def joined(first: ModelGraph, second: ModelGraph) -> ModelGraph:
 
 def _join(first: ModelGraph, second: ModelGraph) -> ModelGraph:
     _check_executors(first, second)
+    _check_options(first, second)
     for graph in (first, second):
         if graph._session is not None:
             graph._session.wait()  # before the move: a run that has returned may still fail
-    # The smaller one moves: a large model that gets layers one by one stays where it is.
+    # To the session that has options; else the smaller one moves: a large model that gets layers
+    # one by one stays where it is.
     into, other = (first, second) if _size(first) >= _size(second) else (second, first)
+    if other._session is not None and into._session is None:  # before the move: it may be refused
+        into._session = into.runtime.session(into, other._session.executor)
     _moves.append((other, into))
     _finish_moves()
     return into
@@ -301,8 +317,9 @@ def _writing(graph: ModelGraph) -> Any:
     return nullcontext() if session is None else graph.runtime.writing(session)
 
 
-def _size(graph: ModelGraph) -> tuple[bool, int, int]:
-    return len(graph.functions) > 0, len(graph.variables), -graph.number
+def _size(graph: ModelGraph) -> tuple[bool, bool, int, int]:
+    size = len(graph.functions) > 0, len(graph.variables), -graph.number
+    return len(graph.options) > 0, *size
 
 
 def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
@@ -315,18 +332,52 @@ def _check_executors(first: ModelGraph, second: ModelGraph) -> None:
     if len(sessions) == 2:
         ModelGraph.runtime.check_joint(*sessions)
     wanted = [graph.executor for graph in (first, second) if graph.executor is not None]
-    if len(wanted) == 2 and wanted[0] != wanted[1]:
+    if len(wanted) == 2 and not _is_one_executor(*wanted):
         raise GraphError(
             f"one is run by the executor {wanted[0]!r}, the other by {wanted[1]!r}",
-            fix="give both functions the same executor",
+            fix="give both the same executor",
         )
-    held = {session.executor.name for session in sessions}
-    if wanted and held and held != {getattr(wanted[0], "name", wanted[0])}:
+    held = {
+        graph._session.executor.name
+        for graph in (first, second)
+        if graph._session is not None and graph.executor is None
+    }
+    if wanted and held and held != {_executor_name(wanted[0])}:
         raise GraphError(
-            f"the function is to run on {wanted[0]!r}, and the model's weights are on "
-            f"{held.pop()!r}",
-            fix="leave executor= out, or make the model inside of `with gf.default_executor(…)`",
+            f"one is to run on {wanted[0]!r}, and the weights of the other are on {held.pop()!r}",
+            fix="leave executor= out, or make both inside of one `with gf.default_executor(…)`",
         )
+
+
+def _is_one_executor(first: Any, second: Any) -> bool:
+    """Return whether two executors, or names of such, are one: an object is that of its name."""
+    if isinstance(first, str) == isinstance(second, str):
+        return bool(first == second)
+    return _executor_name(first) == _executor_name(second)
+
+
+def _executor_name(executor: Any) -> str:
+    name: str = getattr(executor, "name", executor)
+    return name
+
+
+def _check_options(first: ModelGraph, second: ModelGraph) -> None:
+    """Check that one session can have the options of both: those of one, where one has none.
+
+    Raises:
+        GraphError: Both have options, and not the same.
+    """
+    if first.options and second.options and first.options != second.options:
+        raise GraphError(
+            f"one has a session with {_shown(first.options)}, the other one with "
+            f"{_shown(second.options)}",
+            fix="make both inside of the same `with gf.model_session_options(…)`, or one of them "
+            "outside of it",
+        )
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    return ", ".join([f"{name}={value!r}" for name, value in options.items()])
 
 
 def _finish_moves() -> None:
@@ -357,6 +408,7 @@ def _move(source: ModelGraph, into: ModelGraph) -> None:
         joint["_names"] = {**source._names, **into._names}
         joint["functions"] = into.functions | source.functions
         joint["executor"] = into.executor or source.executor
+        joint["options"] = into.options or source.options
         joint["seed"] = source.seed if into.seed is None else into.seed
         first = min(into, source, key=lambda graph: graph.number)
         joint |= {"number": first.number, "own_seed": first.own_seed}
@@ -372,7 +424,7 @@ def _move(source: ModelGraph, into: ModelGraph) -> None:
             into.variables.append(variable)
             into._name_variable(variable)
     if source._session is not None:
-        ModelGraph.runtime.move(source._session, into._own_session(), into.session_seed)
+        ModelGraph.runtime.move(source._session, into._session, into.session_seed)
     for function in [*into.functions]:
         function._forget_builds()
     into.is_joined = source.is_joined = True

@@ -27,6 +27,7 @@ from graphfw.passes.rematerialise_elementwise import RematerialiseElementwise
 from graphfw.passes.rules import RuleSet
 from graphfw.passes.scalarise_stacks import ScalariseStacks
 from graphfw.passes.sink_elementwise import SinkElementwiseBelowViews
+from graphfw.passes.sink_products import SinkProductsBelowSlices
 
 SIMPLIFY = RuleSet("simplify", (*arithmetic.RULES, *movement.RULES))
 
@@ -52,6 +53,7 @@ _PLAIN: tuple[Pass, ...] = (
     FuseAttention(),
     DecomposeAttention(),
     FoldScaleIntoWeights(),
+    SinkProductsBelowSlices(),
     EliminateDeadBodyValues(),
     EliminateDeadCode(),
 )

@@ -34,7 +34,7 @@ _SIZE = 64
 """The size that an unknown dim counts as. What is moved depends on it, no value does."""
 
 
-class _View(NamedTuple):
+class ResultView(NamedTuple):
     """A view of a result that has a shape; operands are broadcast to that."""
 
     op: Op
@@ -49,19 +49,19 @@ class SinkElementwiseBelowViews(Pass):
 
     def run(self, graph: Graph, hits: Counter[str]) -> Graph:
         viewed = {n.inputs[0].node for n in graph.nodes if isinstance(n.op, _VIEWS)}
-        if not any(map(_is_elementwise, viewed)):
+        if not any(map(is_elementwise, viewed)):
             return graph
         nodes = live_nodes(graph)
         fed = _functions_of_feeds(nodes)
         sunk = {} if fed.isdisjoint(viewed) else _sunk(graph, nodes, fed)
         if not sunk:
             return graph
-        views: dict[tuple[Node, _View], tuple[Tensor, ...]] = {}
+        views: dict[tuple[Node, ResultView], tuple[Tensor, ...]] = {}
 
         def rewrite(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-            def operand(number: int, view: _View) -> tuple[Tensor, ...]:
+            def operand(number: int, view: ResultView) -> tuple[Tensor, ...]:
                 found = views.get((node.inputs[number].node, view))
-                return _view_of(view, inputs[number]) if found is None else found
+                return view_of(view, inputs[number]) if found is None else found
 
             for view in sunk.get(node, ()):
                 operands = [operand(number, view) for number in range(len(inputs))]
@@ -70,14 +70,14 @@ class SinkElementwiseBelowViews(Pass):
             if not node.inputs or node.inputs[0].node not in sunk or node in sunk:
                 return None
             hits["sunk"] += 1
-            return views[node.inputs[0].node, _View(node.op, node.inputs[0].shape)]
+            return views[node.inputs[0].node, ResultView(node.op, node.inputs[0].shape)]
 
         return rebuild(rebuild(graph, rewrite))  # twice: the whole results go
 
 
 _VIEWS = (PermuteDims, Slice, Split)
 
-_Sunk: TypeAlias = Mapping[Node, Collection[_View]]
+_Sunk: TypeAlias = Mapping[Node, Collection[ResultView]]
 
 
 def _sunk(graph: Graph, nodes: Sequence[Node], fed: Collection[Node]) -> _Sunk:
@@ -93,7 +93,7 @@ def _sunk(graph: Graph, nodes: Sequence[Node], fed: Collection[Node]) -> _Sunk:
     """
     readers = users(nodes)
     kept = {tensor.node for tensor in graph.outputs}
-    found: dict[Node, Collection[_View]] = {}
+    found: dict[Node, Collection[ResultView]] = {}
     into_kernels: set[Node] = set()  # views that elementwise operations and reductions read
     for node in reversed(nodes):
         if renames(node):
@@ -101,7 +101,7 @@ def _sunk(graph: Graph, nodes: Sequence[Node], fed: Collection[Node]) -> _Sunk:
                 into_kernels.add(node)
         elif node in fed and node not in kept:
             views = _views_of(node, readers[node], found, into_kernels)
-            if views and _elements(views, node.types[0].shape) <= _count(node.types[0].shape):
+            if views and _elements(views, node.types[0].shape) <= usual_size(node.types[0].shape):
                 found[node] = views
     return found
 
@@ -117,7 +117,7 @@ def _functions_of_feeds(nodes: Sequence[Node]) -> set[Node]:
             is_fed = any([there[t.node] for t in node.inputs])
             if renames(node):
                 there[node] = is_fed
-            elif is_fed and _is_elementwise(node):
+            elif is_fed and is_elementwise(node):
                 there[node] = True
                 found.add(node)
     return found
@@ -125,26 +125,27 @@ def _functions_of_feeds(nodes: Sequence[Node]) -> set[Node]:
 
 def _views_of(
     node: Node, readers: Sequence[Node], sunk: _Sunk, into_kernels: Collection[Node]
-) -> Collection[_View]:
+) -> Collection[ResultView]:
     """Return the views that are read of a node's result; none where something else reads it."""
-    views: dict[_View, None] = {}
+    views: dict[ResultView, None] = {}
     for reader in readers:
         if reader in sunk:
             views.update(dict.fromkeys(sunk[reader]))
         elif isinstance(reader.op, _VIEWS) and reader in into_kernels and _is_inside(reader):
-            views[_View(reader.op, node.types[0].shape)] = None
+            views[ResultView(reader.op, node.types[0].shape)] = None
         else:
             return ()
     return tuple(views)
 
 
-def _is_elementwise(node: Node) -> bool:
+def is_elementwise(node: Node) -> bool:
+    """Return whether a node computes elements by a scalar function of its operands' elements."""
     return ELEMENTWISE in node.op.traits and node.op.scalar is not None and len(node.types) == 1
 
 
 def _is_fusible(node: Node) -> bool:
     """Return whether a kernel that computes a node can compute its operands, too."""
-    return _is_elementwise(node) or bool(node.op.combine)
+    return is_elementwise(node) or bool(node.op.combine)
 
 
 def _is_inside(node: Node) -> bool:
@@ -152,21 +153,22 @@ def _is_inside(node: Node) -> bool:
     return all([renamed(t, standard_index(t)[0]) is not None for t in node.outputs])
 
 
-def _elements(views: Iterable[_View], shape: Shape) -> int:
+def _elements(views: Iterable[ResultView], shape: Shape) -> int:
     """Count the elements of an operand that the views read together."""
     total = 0
     for op, full in views:
         lengths = op.lengths if isinstance(op, Slice) else full
         aligned = zip(shape, lengths[len(full) - len(shape) :], strict=True)
-        total += _count([1 if dim == 1 else length for dim, length in aligned])
+        total += usual_size([1 if dim == 1 else length for dim, length in aligned])
     return total
 
 
-def _count(shape: Sequence[DimLike]) -> int:
+def usual_size(shape: Sequence[DimLike]) -> int:
+    """Return the number of elements, where an unknown dim counts as a usual size."""
     return evaluate(size_of(shape), defaultdict(lambda: _SIZE))
 
 
-def _view_of(view: _View, x: Tensor) -> tuple[Tensor, ...]:
+def view_of(view: ResultView, x: Tensor) -> tuple[Tensor, ...]:
     """Return a view of an operand that is broadcast to the view's shape."""
     op, full = view
     shape: Shape = (*(1,) * (len(full) - x.ndim), *x.shape)

@@ -47,6 +47,25 @@ class MadeVariables:
         self._named = {variable.name: twin for variable, twin in self._pairs}
 
 
+def close_or_release(
+    own: weakref.ref[ModelGraph],
+    made: list[weakref.ref[Variable]],
+    copied: list[weakref.ref[Tensor]],
+) -> None:
+    """Close the session of a graph that only one function has used, or release its variables.
+
+    The collector may call this at any moment, so it waits for nothing.
+    """
+    graph = own()
+    if graph is None:
+        return
+    if graph.is_joined:
+        graph.current.released += made
+        graph.current.released += copied
+    elif graph.has_session():
+        graph.session.close()
+
+
 class FunctionGraph(Graph):
     """A build of a function while it is made.
 

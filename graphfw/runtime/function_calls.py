@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from graphfw.errors import ArgumentError, a_type
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.training_modes import TrainingModes
 from graphfw.ir.variable import Update
@@ -119,3 +120,21 @@ def flatten(value: Any, name: str, leaves: list[tuple[str, Any]]) -> Hashable:
         return type(value), *[flatten(v, f"{name}_{i}", leaves) for i, v in enumerate(value)]
     leaves.append((name, value))
     return None
+
+
+def static_key(argument: str, value: Any) -> Hashable:
+    """Return a key of an argument that is no array, equal for the values that one build serves.
+
+    Raises:
+        ArgumentError: The value can't be hashed.
+    """
+    if isinstance(value, (float, complex)):
+        return type(value), repr(value)  # -0.0 is not 0.0, and NaN is NaN
+    try:
+        hash(value)
+    except TypeError:
+        raise ArgumentError(
+            f"{argument} is {a_type(value)}, neither an array nor hashable",
+            fix="pass an array, or a value that can be the key of a dict",
+        ) from None
+    return type(value), value  # 1 == True, but they are two values

@@ -30,15 +30,20 @@ from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.modes import modes_key
 from graphfw.ir.sources import Placeholder
 from graphfw.ir.tensor import Tensor
-from graphfw.ir.variable import Variable
 from graphfw.runtime import feeding
-from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables
+from graphfw.runtime.builds import Copies, FunctionGraph, MadeVariables, close_or_release
 from graphfw.runtime.call_keys import call_key
 from graphfw.runtime.captured import Captured
 from graphfw.runtime.executor import Executor
 from graphfw.runtime.fetch_types import ResultT_co
 from graphfw.runtime.frozen_statistics import warn_of_frozen_statistics
-from graphfw.runtime.function_calls import FunctionCall, Ready, TracedFunction, flatten
+from graphfw.runtime.function_calls import (
+    FunctionCall,
+    Ready,
+    TracedFunction,
+    flatten,
+    static_key,
+)
 from graphfw.runtime.function_types import P, TypedFunction
 from graphfw.runtime.plan import Plan
 from graphfw.runtime.session import Session
@@ -123,9 +128,12 @@ def function(
         raise ArgumentError(
             f"function: session is {a_type(session)}, no Session", fix="pass gf.Session(graph)"
         )
-    if fn is None:
-        return lambda fn: Function(fn, session, executor, seed)
-    return Function(fn, session, executor, seed)
+
+    def made(fn: Callable[..., Any]) -> Function:
+        chosen = ambient.scoped_executor() if executor is None else executor
+        return Function(fn, session, chosen, seed, ambient.session_options.get())
+
+    return made if fn is None else made(fn)
 
 
 class Function(TypedFunction[P, ResultT_co], Answering):
@@ -143,6 +151,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         session: Session | None,
         executor: str | Executor | None,
         seed: int,
+        options: Mapping[str, Any],
     ) -> None:
         if not callable(fn):
             raise ArgumentError(
@@ -156,6 +165,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         self._session_argument = session
         self._executor = executor
         self._seed = seed
+        self._options = options
         self._graph: ModelGraph | None = None
         self._closing: Callable[[], object] | None = None
         self._captured: Captured | None = None
@@ -188,11 +198,12 @@ class Function(TypedFunction[P, ResultT_co], Answering):
     def _own_graph(self) -> ModelGraph:
         with _building:
             if self._graph is None:
-                own = ModelGraph(self._name, self._executor, self._seed or None)
+                seed = self._seed or None
+                own = ModelGraph(self._name, self._executor, seed, self._options)
                 own.own_seed = 0
                 own.functions.add(self)
                 self._closing = weakref.finalize(
-                    self, _close, weakref.ref(own), self._made.references, self._copied
+                    self, close_or_release, weakref.ref(own), self._made.references, self._copied
                 )  # also at exit
                 self._graph = own
             return self._graph.current
@@ -279,13 +290,35 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         >>> double.plan(np.ones((2, 3))).cost((2, 3)).flops
         6
         """
+        return self._built_for("plan", args, kwargs).plan
+
+    def result_types(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the types of the results of a call with these arguments, and run nothing.
+
+        They are in the structure of the result, with None for an update. Dims are symbolic where
+        one build serves all sizes.
+
+        Raises:
+            ArgumentError: There are tensors among the arguments, or a graph is open.
+
+        >>> import graphfw as gf
+        >>> import numpy as np
+        >>> sums = gf.function(lambda x: {"rows": gf.sum(x, axis=1), "all": gf.sum(x)})
+        >>> sums.result_types(np.ones((2, 3)))
+        {'rows': float64[_size_0], 'all': float64[]}
+        """
+        ready = self._built_for("result_types", args, kwargs)
+        return ready.packed([tensor.type for tensor in ready.plan.program.source.outputs])
+
+    def _built_for(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ready:
         call = self._call(args, kwargs)
         if call is None:
             raise ArgumentError(
-                f"{self._name}.plan: with tensors, and inside of a graph, there is nothing to run",
+                f"{self._name}.{method}: with tensors, and inside of a graph, there is nothing to "
+                "run",
                 fix="call it with arrays, outside of `with graph:`",
             )
-        return self._planned(call).plan
+        return self._planned(call)
 
     def __repr__(self) -> str:
         builds = sum(map(len, self._ready.values()))
@@ -316,7 +349,7 @@ class Function(TypedFunction[P, ResultT_co], Answering):
             array = self._array(name, value)
             sorted_out.append((value, array is not None))
             if array is None:
-                kinds.append(self._static_key(name, value))
+                kinds.append(static_key(f"{self._name}: the argument {name}", value))
             else:
                 kinds.append(as_dtype(array.dtype).name)
                 names.append(name)
@@ -350,20 +383,6 @@ class Function(TypedFunction[P, ResultT_co], Answering):
         except GraphfwError as error:
             error.summary = f"{self._name}: the argument {name}: {error.summary}"
             raise
-
-    def _static_key(self, name: str, value: Any) -> Hashable:
-        """Return a key that is equal for the values that one build serves."""
-        if isinstance(value, (float, complex)):
-            return type(value), repr(value)  # -0.0 is not 0.0, and NaN is NaN
-        try:
-            hash(value)
-        except TypeError:
-            raise ArgumentError(
-                f"{self._name}: the argument {name} is {a_type(value)}, neither an array nor "
-                "hashable",
-                fix="pass an array, or a value that can be the key of a dict",
-            ) from None
-        return type(value), value  # 1 == True, but they are two values
 
     # Building.
 
@@ -477,22 +496,3 @@ class Function(TypedFunction[P, ResultT_co], Answering):
                 UserWarning,
                 stacklevel=5,
             )
-
-
-def _close(
-    own: weakref.ref[ModelGraph],
-    made: list[weakref.ref[Variable]],
-    copied: list[weakref.ref[Tensor]],
-) -> None:
-    """Close the session of a graph that only one function has used, or release its variables.
-
-    The collector may call this at any moment, so it waits for nothing.
-    """
-    graph = own()
-    if graph is None:
-        return
-    if graph.is_joined:
-        graph.current.released += made
-        graph.current.released += copied
-    elif graph.has_session():
-        graph.session.close()

@@ -8,16 +8,17 @@ from typing import Any
 from graphfw.errors import GraphError
 from graphfw.ir.model_graph import ModelGraph
 from graphfw.ir.variable import Variable
-from graphfw.runtime.functions import Function, function
+from graphfw.runtime.executor import Executor
+from graphfw.runtime.functions import Function
 from graphfw.runtime.session import Session
 
 
 class ModelSessions:
     """Makes the sessions of these graphs, and joins two: see `ir/model_graph.py`."""
 
-    def session(self, graph: ModelGraph) -> Session:
+    def session(self, graph: ModelGraph, executor: str | Executor | None) -> Session:
         """Return a session of a graph."""
-        return Session(graph, graph.executor, graph.session_seed)
+        return Session(graph, executor, graph.session_seed, **graph.options)
 
     def check_joint(self, first: Session, second: Session) -> None:
         """Check that two sessions can become one.
@@ -29,7 +30,7 @@ class ModelSessions:
         if names[0] != names[1]:
             raise GraphError(
                 f"one model's weights are on {names[0]!r}, the other's on {names[1]!r}",
-                fix="make both under the same gf.default_executor",
+                fix="make both inside of one `with gf.default_executor(…)`",
             )
 
     def move(self, source: Session, target: Session, seed: int) -> None:
@@ -54,8 +55,8 @@ class ModelSessions:
         session._state.discard(variables)
 
     def function(self, fn: Callable[..., Any]) -> Function:
-        """Return a function of arrays."""
-        return function(fn)
+        """Return a function of arrays, with the executor and the options of its layers."""
+        return Function(fn, None, None, 0, {})
 
 
 ModelGraph.runtime = ModelSessions()

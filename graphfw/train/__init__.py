@@ -1,14 +1,19 @@
 """Training loops: steps over data, evaluation, checkpoints to resume from, and loggers.
 
 ```python
-trainer = gf.train.Trainer(
-    session, step, {"loss": loss}, feeds=[x, y], checkpoints=gf.train.Checkpoints("runs/first")
-)
+@gf.function
+def train_step(x, y):
+    loss = gf.nn.cross_entropy(model(x), y)
+    optimizer.minimize(loss)
+    return loss
+
+
+trainer = gf.train.Trainer(train_step, checkpoints=gf.train.Checkpoints("runs/first"))
 result = trainer.fit(gf.data.batches({"x": images, "y": labels}, 32, seed=0, epochs=10))
 ```
 
-`Trainer` is a loop over `gf.data.feeds` that calls a plan. If it does not fit, write your own loop
-with the same functions.
+`Trainer` is a loop over `gf.data.feeds` that calls a function, or a plan of a session. If it does
+not fit, write your own loop with the same functions.
 """
 
 from typing import TYPE_CHECKING

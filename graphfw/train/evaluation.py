@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from graphfw.data.feeds import feeds as feeds_of
 from graphfw.errors import ArgumentError
 from graphfw.hints.calls import explained
 from graphfw.ir.tensor import Tensor
-from graphfw.runtime.plan import Plan
+from graphfw.runtime.functions import Function
 from graphfw.runtime.session import Session
+from graphfw.train.computations import Computation, computation
+from graphfw.utils import nest
 
 
 @explained
 def evaluate(
-    session: Session,
-    metrics: Mapping[str, Tensor],
-    data: Any,
+    session: Session | Function,
+    metrics: Mapping[str, Tensor] | None = None,
+    data: Any = None,
     *,
-    feeds: Sequence[Tensor | str],
+    feeds: Sequence[Tensor | str] | None = None,
     ahead: int = 2,
 ) -> dict[str, float]:
     """Return the means of metrics over a dataset, each batch by its number of rows.
@@ -29,14 +30,14 @@ def evaluate(
     Describe the metrics with the model in evaluation: `model(x, training=False)`.
 
     Args:
-        session: The session.
-        metrics: Tensors without dims, by name: the means over a batch.
+        session: The session; or a `gf.function` that returns a dict of metrics, or one as the loss.
+        metrics: Tensors without dims, by name: the means over a batch. Not with a function.
         data: Batches, as `gf.data.feeds` takes them.
-        feeds: The placeholders, in the order of tuples in the data.
+        feeds: The placeholders, in the order of tuples in the data. Not with a function.
         ahead: As for `gf.data.feeds`.
 
     Raises:
-        FeedError: A batch does not fit the placeholders.
+        FeedError: A batch does not fit the placeholders, or the function's parameters.
         ArgumentError: The data has no batches, or a metric has dims.
 
     >>> import numpy as np
@@ -44,44 +45,26 @@ def evaluate(
     >>> with gf.Graph() as g:
     ...     x = gf.placeholder(("batch",), name="x")
     ...     metrics = {"mean": gf.mean(x)}
+    >>> data = gf.data.batches({"x": np.arange(5, dtype=np.float32)}, 2)
     >>> with gf.Session(g) as session:
-    ...     data = gf.data.batches({"x": np.arange(5, dtype=np.float32)}, 2)
     ...     gf.train.evaluate(session, metrics, data, feeds=[x])
     {'mean': 2.0}
+    >>> gf.train.evaluate(gf.function(lambda x: {"mean": gf.mean(x)}), data=data)
+    {'mean': 2.0}
     """
-    plan = session.compile(check_metrics("evaluate", metrics), feeds)
-    return mean_over(plan, list(metrics), data, ahead)
+    return mean_over(computation("evaluate", session, metrics, feeds), data, ahead)
 
 
-def check_metrics(what: str, metrics: Any) -> list[Tensor]:
-    """Return metrics, which have no dims.
-
-    Raises:
-        ArgumentError: One has, or they have no names.
-    """
-    if not isinstance(metrics, Mapping):
-        raise ArgumentError(
-            f"{what}: the metrics have no names", fix='pass a dict, as {"loss": loss}'
-        )
-    for name, metric in metrics.items():
-        if not isinstance(metric, Tensor) or metric.ndim:
-            shown = metric.type if isinstance(metric, Tensor) else repr(metric)
-            raise ArgumentError(
-                f"{what}: the metric {name!r} is {shown}, not a tensor without dims",
-                fix="take the mean over the batch: gf.mean(…)",
-            )
-    return list(metrics.values())
-
-
-def mean_over(plan: Plan, names: Sequence[str], data: Any, ahead: int) -> dict[str, float]:
-    """Return the means of what a plan returns over a dataset; see `evaluate`."""
+def mean_over(metrics: Computation, data: Any, ahead: int) -> dict[str, float]:
+    """Return the means of metrics over a dataset; see `evaluate`."""
     rows, found = [], []
-    with feeds_of(data, plan, ahead=ahead) as batches:
+    with metrics.feeds(data, ahead=ahead) as batches:
         for feed in batches:
-            arrays = list(feed.values())
-            found.append(plan(*arrays))
-            rows.append(len(arrays[0]) if arrays[0].ndim else 1)
+            found.append(metrics.metrics(feed))
+            first = next(nest.leaves(feed))
+            rows.append(len(first) if first.ndim else 1)
     if not found:
         raise ArgumentError("evaluate: the data has no batches", fix="pass data with examples")
     values = np.array([[float(value) for value in batch] for batch in found])
-    return dict(zip(names, np.average(values, axis=0, weights=rows).tolist(), strict=True))
+    means = np.average(values, axis=0, weights=rows).tolist()
+    return dict(zip(metrics.names, means, strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphfw.data.feeds import Feeds
 from graphfw.data.feeds import feeds as feeds_of
 from graphfw.errors import ArgumentError, a_type
 from graphfw.hints.calls import explained
@@ -17,8 +18,9 @@ from graphfw.ir.sources import Placeholder, VariableOp
 from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update, Variable
 from graphfw.ir.walk import ancestors
+from graphfw.runtime.functions import Function
 from graphfw.runtime.session import Session
-from graphfw.train.evaluation import check_metrics
+from graphfw.train.computations import LOSS, Computation, computation
 from graphfw.utils.records import record
 
 _SKIPPED = 10
@@ -66,12 +68,12 @@ class LearningRates:
 
 @explained
 def find_learning_rate(
-    session: Session,
-    step: Update,
-    loss: Tensor,
-    data: Any,
+    session: Session | Function,
+    step: Update | None = None,
+    loss: Tensor | None = None,
+    data: Any = None,
     *,
-    feeds: Sequence[Tensor | str],
+    feeds: Sequence[Tensor | str] | None = None,
     rate: Variable | Tensor,
     lowest: float = 1e-6,
     highest: float = 1.0,
@@ -92,14 +94,15 @@ def find_learning_rate(
     2017, with a ramp that is exponential.
 
     Args:
-        session: The session.
-        step: The update of a step: `optimizer.minimize(loss)`.
-        loss: A tensor without dims, computed in each step.
+        session: The session; or the training step as a `gf.function`, which returns the loss, or a
+            dict with "loss".
+        step: The update of a step: `optimizer.minimize(loss)`. Not with a function.
+        loss: A tensor without dims, computed in each step. Not with a function.
         data: Batches, as `gf.data.feeds` takes them.
-        feeds: The placeholders of the data, in the order of tuples in it.
-        rate: The learning rate: a variable, or a placeholder, without dims. The optimiser has it as
-            `lr`, or as a factor of a schedule: `lr=lambda count: rate * schedule(count)`; then
-            rates of the result are that factor.
+        feeds: The placeholders of the data, in the order of tuples in it. Not with a function.
+        rate: The learning rate: a variable, or a placeholder of a graph, without dims. The
+            optimiser has it as `lr`, or as a factor of a schedule:
+            `lr=lambda count: rate * schedule(count)`; then rates of the result are that factor.
         lowest: The first rate.
         highest: The last one.
         steps: The number of rates.
@@ -127,22 +130,20 @@ def find_learning_rate(
     >>> found.diverged, 1e-2 < found.suggestion < 10
     (True, True)
     """
-    _check_step(step, rate)
-    check_metrics("find_learning_rate", {"loss": loss})
+    _check_rate(rate)
     tried = _ramp(lowest, highest, steps)
     _check_within("smoothing", smoothing, 0 <= smoothing < 1, "in [0, 1)", 0.8)
     _check_within("divergence", divergence, divergence > 1, "above 1", 4.0)
     is_fed = isinstance(rate.node.op, Placeholder)
-    plan = session.compile([loss, step], [*feeds, rate] if is_fed else feeds)
     losses: list[float] = []
     average, diverged = 0.0, False
-    # The data has no column of rates: its batches are checked by a plan of the placeholders.
-    batches = feeds_of(data, session.compile(list(feeds), feeds))
-    with batches, _kept(session):
+    trials, batches = _trials(session, step, loss, data, feeds, rate)
+    with batches, _kept(trials.session):
+        at = trials.names.index(LOSS)
         for number, (feed, value) in enumerate(zip(batches, tried, strict=False), 1):
             if not is_fed:
-                session[rate] = value  # type: ignore[index]  # a variable
-            found, _ = plan(*feed.values(), *([value] if is_fed else []))
+                trials.session[rate] = value  # type: ignore[index]  # a variable
+            found = trials.metrics({**feed, rate: value} if is_fed else feed)[at]
             average = smoothing * average + (1 - smoothing) * float(found)
             smooth = average / (1 - smoothing**number)
             diverged = not smooth <= _limit(losses, divergence)
@@ -156,6 +157,40 @@ def find_learning_rate(
         )
     rates = tried[: len(losses)]
     return LearningRates(tuple(rates), tuple(losses), _steepest(rates, losses), diverged)
+
+
+def _trials(
+    session: Any,
+    step: Any,
+    loss: Any,
+    data: Any,
+    feeds: Sequence[Tensor | str] | None,
+    rate: Variable | Tensor,
+) -> tuple[Computation, Feeds]:
+    """Return steps that have a loss and depend on a rate, and their batches.
+
+    Raises:
+        ArgumentError: There are none.
+    """
+    what = "find_learning_rate"
+    if isinstance(session, Function):
+        metrics = None if loss is None else {LOSS: loss}
+        called = computation(what, session, metrics, feeds, step, trains=True)
+        batches = called.feeds(data)
+        program = called.plan.program
+        try:
+            _check_loss(called.names)
+            _check_depends(program.source.outputs[program.fetch_count :], rate)
+        except ArgumentError:
+            batches.close()
+            raise
+        return called, batches
+    own = [] if feeds is None else [*feeds]
+    fed = [*own, rate] if isinstance(rate.node.op, Placeholder) else own
+    trials = computation(what, session, {LOSS: loss}, fed, step, trains=True)
+    _check_depends([value for _, value in step.pairs], rate)
+    # The data has no column of rates: its batches are checked by a plan of the placeholders.
+    return trials, feeds_of(data, trials.session.compile(own, own))
 
 
 @contextmanager
@@ -211,17 +246,12 @@ def _check_within(option: str, value: float, fits: bool, wanted: str, default: f
         )
 
 
-def _check_step(step: Any, rate: Any) -> None:
-    """See that a step depends on a rate that can be changed.
+def _check_rate(rate: Any) -> None:
+    """See that a rate can be changed.
 
     Raises:
-        ArgumentError: It does not.
+        ArgumentError: It can't.
     """
-    if not isinstance(step, Update):
-        raise ArgumentError(
-            f"find_learning_rate: the step is {step!r}, not an update",
-            fix="pass what optimizer.minimize(loss) returned",
-        )
     is_input = isinstance(rate, Tensor) and isinstance(rate.node.op, (Placeholder, VariableOp))
     if not is_input or rate.shape != () or not rate.dtype.is_floating:
         shown = rate.type if isinstance(rate, Tensor) else a_type(rate)
@@ -230,9 +260,30 @@ def _check_step(step: Any, rate: Any) -> None:
             "dims, so it can't be changed from step to step",
             fix=_FIX,
         )
-    if rate.node not in ancestors([value for _, value in step.pairs]):
+
+
+def _check_depends(updates: Sequence[Tensor], rate: Tensor) -> None:
+    """See that a step depends on a rate.
+
+    Raises:
+        ArgumentError: It does not.
+    """
+    if rate.node not in ancestors(updates):
         raise ArgumentError(
             f'find_learning_rate: the step does not depend on "{rate.name}": its optimiser has '
             "another rate, which is part of the step",
             fix=_FIX,
+        )
+
+
+def _check_loss(names: Sequence[str]) -> None:
+    """See that a function returns a loss.
+
+    Raises:
+        ArgumentError: It does not.
+    """
+    if LOSS not in names:
+        raise ArgumentError(
+            f"find_learning_rate: the function returns {', '.join(names)}, and no loss",
+            fix='return the loss by that name: return {"loss": loss}',
         )

@@ -16,13 +16,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from graphfw.data.feeds import Feeds
-from graphfw.data.feeds import feeds as feeds_of
 from graphfw.errors import (
     ArgumentError,
     CheckpointError,
     ExecutionError,
     GraphfwError,
-    a_type,
     first_line,
 )
 from graphfw.hints.calls import explained
@@ -31,12 +29,15 @@ from graphfw.ir.tensor import Tensor
 from graphfw.ir.variable import Update
 from graphfw.loc import capture
 from graphfw.runtime.contents import kept_metadata
+from graphfw.runtime.functions import Function
 from graphfw.runtime.session import Session
 from graphfw.train.checkpoints import Checkpoints
-from graphfw.train.evaluation import check_metrics, mean_over
+from graphfw.train.computations import Computation, FunctionMetrics, computation
+from graphfw.train.evaluation import mean_over
 from graphfw.train.loggers import Logger
 from graphfw.train.progress import interrupts, progress_bar
 from graphfw.train.records import run_record
+from graphfw.utils import nest
 
 EVALUATED = "eval/"
 """The prefix of the names of evaluated metrics in a history."""
@@ -75,7 +76,12 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 @explained
 class Trainer:
-    """Makes training steps over data: a loop over `gf.data.feeds` that calls a plan.
+    """Makes training steps over data: a loop over `gf.data.feeds` that calls a plan or function.
+
+    A training step is a `gf.function`, or an update in a session. A function makes the step and
+    returns its metrics: a dict of them by name, or one, which is the loss. Batches are its
+    arguments: dicts by name, tuples in order. It is built for the first batch before the first
+    step, and so is the function for evaluation.
 
     After each `every` steps it reports: it averages the metrics, evaluates, calls the loggers,
     writes a checkpoint and calls the callbacks. Ctrl-C ends the training after the step, with a
@@ -86,12 +92,14 @@ class Trainer:
     no memory.
 
     Args:
-        session: The session; or a graph, of which a session is made.
-        step: The update of each step: `optimizer.minimize(loss)`.
-        metrics: Tensors without dims by name, computed in each step.
-        feeds: The placeholders, in the order of tuples in the data.
+        session: The training step as a function; or the session; or a graph, of which a session is
+            made.
+        step: The update of each step: `optimizer.minimize(loss)`. Not with a function.
+        metrics: Tensors without dims by name, computed in each step. Not with a function.
+        feeds: The placeholders, in the order of tuples in the data. Not with a function.
         evaluation: Tensors without dims by name, which are averaged over the data for evaluation:
-            of the model called with `training=False`.
+            of the model called with `training=False`. With a function, another function that
+            returns them.
         checkpoints: The folder of checkpoints, if any are to be written.
         loggers: Functions that are called with each report: `(step, values)`. See
             `gf.train.Logger`.
@@ -106,9 +114,6 @@ class Trainer:
         progress: Whether a progress bar is shown, by the package rich or else tqdm, with steps a
             second, the latest means and the fraction of the time that steps waited for data; None
             shows it on a terminal, and not in CI.
-
-    Attributes:
-        session: The session.
 
     Raises:
         ArgumentError: An argument makes no sense.
@@ -127,16 +132,28 @@ class Trainer:
     ([50, 100], 'data')
     >>> result.history[0]["loss"] > result.history[1]["loss"]
     True
+
+    The same with a function:
+
+    >>> model, optimizer = gf.nn.Linear(3, 1), gf.optim.Adam(0.1)
+    >>> @gf.function
+    ... def train_step(x):
+    ...     loss = gf.mean((model(x) - gf.sum(x, axis=1, keepdims=True)) ** 2)
+    ...     optimizer.minimize(loss)
+    ...     return loss
+    >>> result = gf.train.Trainer(train_step).fit(gf.data.batches({"x": data}, 16, epochs=25))
+    >>> [report["step"] for report in result.history], result.ended_by
+    ([100], 'data')
     """
 
     def __init__(
         self,
-        session: Session | Graph,
-        step: Update,
-        metrics: Mapping[str, Tensor],
+        session: Session | Graph | Function,
+        step: Update | None = None,
+        metrics: Mapping[str, Tensor] | None = None,
         *,
-        feeds: Sequence[Tensor | str],
-        evaluation: Mapping[str, Tensor] | None = None,
+        feeds: Sequence[Tensor | str] | None = None,
+        evaluation: Mapping[str, Tensor] | Function | None = None,
         checkpoints: Checkpoints | None = None,
         loggers: Sequence[Logger] = (),
         callbacks: Sequence[Callback] = (),
@@ -146,29 +163,6 @@ class Trainer:
         on_nan: Literal["raise", "stop", "ignore"] = "raise",
         progress: bool | None = None,
     ) -> None:
-        if not isinstance(step, Update):
-            raise ArgumentError(
-                f"Trainer: the step is {step!r}, not an update",
-                fix="pass what optimizer.minimize(loss) returned",
-            )
-        if not isinstance(session, (Session, Graph)):
-            raise ArgumentError(
-                f"Trainer: the session is {a_type(session)}",
-                fix="pass gf.Session(graph), or the graph",
-            )
-        values = check_metrics("Trainer", metrics)
-        taken = [name for name in metrics if name in _OWN]
-        if taken:
-            raise ArgumentError(
-                f"Trainer: {taken[0]!r} is what a report has of its own",
-                fix=f"choose another name for the metric than {', '.join(_OWN)}",
-            )
-        evaluated = check_metrics("Trainer", evaluation or {})
-        if monitor not in {*metrics, *(evaluation or {})}:
-            raise ArgumentError(
-                f"Trainer: there is no metric {monitor!r} to monitor",
-                fix=f"choose one: monitor={next(iter(metrics), 'loss')!r}",
-            )
         if patience is not None and (type(patience) is not int or patience < 1):
             raise ArgumentError(
                 f"Trainer: patience={patience!r} is no number of reports", fix="write patience=5"
@@ -177,16 +171,12 @@ class Trainer:
             raise ArgumentError(
                 f"Trainer: on_nan={on_nan!r}", fix='write on_nan="raise", "stop" or "ignore"'
             )
-        self.session = Session(session) if isinstance(session, Graph) else session
-        self._names = list(metrics)
-        self._plan = self.session.compile([step, values], feeds)
-        self._evaluated = list(evaluation or ())
-        self._evaluation = self.session.compile(evaluated, feeds) if evaluated else None
+        self._step = computation("Trainer", session, metrics, feeds, step, trains=True, taken=_OWN)
+        self._evaluation = self._evaluating(evaluation, feeds)
         self._checkpoints = checkpoints
         self._loggers = _functions("loggers", loggers)
         self._callbacks = _functions("callbacks", callbacks)
-        is_evaluated = monitor in self._evaluated
-        self._monitored = f"{EVALUATED}{monitor}" if is_evaluated else monitor
+        self._monitor = monitor
         self._sign = -1 if maximize else 1
         self._patience = patience
         self._on_nan = on_nan
@@ -195,6 +185,55 @@ class Trainer:
         self._record: dict[str, Any] = {}
         self._unsaved: bool | None = None
         """Whether a checkpoint that could not be written was the best one; None where all were."""
+        if not isinstance(session, Function):  # whose metrics are known when it is built
+            self._check_monitor()
+
+    @property
+    def session(self) -> Session:
+        """The session; of a function, `function.session`."""
+        return self._step.session
+
+    def _evaluating(
+        self,
+        evaluation: Mapping[str, Tensor] | Function | None,
+        feeds: Sequence[Tensor | str] | None,
+    ) -> Computation | None:
+        """Return the computation of the evaluation, where there is one.
+
+        Raises:
+            ArgumentError: It is a function and the step is not, or the other way round, or a metric
+                has dims.
+        """
+        if evaluation is None or evaluation == {}:
+            return None
+        if isinstance(evaluation, Function) != isinstance(self._step, FunctionMetrics):
+            raise ArgumentError(
+                "Trainer: one of step and evaluation is a function, and the other is not",
+                fix="write both as functions, with @gf.function above them, or none",
+            )
+        if isinstance(evaluation, Function):
+            return computation("Trainer", evaluation, None, None)
+        return computation("Trainer", self.session, evaluation, feeds)
+
+    def _check_monitor(self) -> None:
+        """See that there is a metric to monitor.
+
+        Raises:
+            ArgumentError: There is none.
+        """
+        names = self._step.names
+        evaluated = [] if self._evaluation is None else self._evaluation.names
+        if self._monitor not in {*names, *evaluated}:
+            raise ArgumentError(
+                f"Trainer: there is no metric {self._monitor!r} to monitor",
+                fix=f"choose one: monitor={next(iter(names), 'loss')!r}",
+            )
+
+    @property
+    def _monitored(self) -> str:
+        """The name in a report of the metric that is monitored."""
+        evaluated = [] if self._evaluation is None else self._evaluation.names
+        return f"{EVALUATED}{self._monitor}" if self._monitor in evaluated else self._monitor
 
     def fit(
         self,
@@ -217,8 +256,9 @@ class Trainer:
             workers: As for `gf.data.feeds`.
 
         Raises:
-            ArgumentError: An argument makes no sense, or the checkpoint is of other data.
-            FeedError: A batch does not fit the placeholders.
+            ArgumentError: An argument makes no sense, or the checkpoint is of other data; or the
+                function returns no metrics, or updates nothing.
+            FeedError: A batch does not fit the placeholders, or the function's parameters.
             ExecutionError: A metric is not finite, and `on_nan` is "raise"; or a step failed.
             CheckpointError: The checkpoint can't be read, or the last one not written.
         """
@@ -233,9 +273,13 @@ class Trainer:
             )
         training, position, path = self._resumed() if resume else (Training(), None, None)
         self._unsaved = None
-        batches = feeds_of(data, self._plan, ahead=ahead, workers=workers, position=position)
+        reading = {"ahead": ahead, "workers": workers, "position": position}
+        batches = self._step.feeds(data, **reading)
         with ExitStack() as stack:
             stack.enter_context(batches)
+            if self._evaluation is not None:
+                self._evaluation.prepare(eval_data)
+            self._check_monitor()
             if path is not None:
                 self.session.restore(path)  # only now: where the data is another, nothing changes
             self._begin(stack)
@@ -253,14 +297,13 @@ class Trainer:
         interrupted: threading.Event,
         bar: Any,
     ) -> None:
-        plan = self._plan
+        step = self._step.metrics
         found: list[Any] = []
         shapes: set[Shapes] = set()
         begun = time.perf_counter()
         for feed in batches:
-            arrays = feed.values()
-            found.append(plan(*arrays)[1])
-            shapes.add(tuple([array.shape for array in arrays]))
+            found.append(step(feed))
+            shapes.add(tuple([array.shape for array in nest.leaves(feed)]))
             training.step += 1
             bar.update()
             if len(found) == every or interrupted.is_set():
@@ -287,18 +330,18 @@ class Trainer:
         bar: Any,
     ) -> None:
         means = np.mean([[float(value) for value in values] for values in found], axis=0)
-        report = dict(zip(self._names, means.tolist(), strict=True))
+        report = dict(zip(self._step.names, means.tolist(), strict=True))
         report["seconds"] = (time.perf_counter() - begun) / len(found)
         report["waiting"] = batches.waiting
         memory = self._peak(max(shapes, key=lambda some: sum(map(math.prod, some))))
         if memory is not None:
             report["memory"] = memory
         if self._evaluation is not None:
-            own = mean_over(self._evaluation, self._evaluated, eval_data, 2)
+            own = mean_over(self._evaluation, eval_data, 2)
             report |= {f"{EVALUATED}{name}": value for name, value in own.items()}
         odd = [name for name, value in report.items() if not math.isfinite(value)]
         training.history.append({"step": training.step, **report})
-        shown = {name: f"{report[name]:.4g}" for name in self._names}
+        shown = {name: f"{report[name]:.4g}" for name in self._step.names}
         bar.set_postfix(shown | {"waiting": f"{batches.waiting:.0%}"})
         self._log(training.step, report)
         if odd and self._on_nan != "ignore":
@@ -326,7 +369,7 @@ class Trainer:
         """Return the memory that is planned for feeds of these shapes, where there is a plan."""
         if shapes not in self._peaks:
             try:
-                self._peaks[shapes] = self._plan.memory(*shapes).peak
+                self._peaks[shapes] = self._step.plan.memory(*shapes).peak
             except GraphfwError:
                 self._peaks[shapes] = None
         return self._peaks[shapes]
@@ -345,7 +388,7 @@ class Trainer:
         """Write the record of the run, and begin with the loggers; the stack's end closes them."""
         begin = [getattr(logger, "begin", None) for logger in self._loggers]
         if self._checkpoints is not None or any(begin):
-            self._record = run_record(self.session, self._plan)
+            self._record = run_record(self.session, self._step.plan)
         if self._checkpoints is not None:
             try:
                 self._checkpoints.add_run(self._record)

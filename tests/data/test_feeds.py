@@ -151,8 +151,8 @@ class TestWhatIsRefused:
     def test_what_is_no_plan(self, plan):
         with pytest.raises(gf.ArgumentError, match=r"pass plan = session.compile"):
             gf.data.feeds([], None)
-        with pytest.raises(gf.ArgumentError, match=r"pass the plan of a call .*\.plan\(x, y\)"):
-            gf.data.feeds([], gf.function(lambda x: x))
+        with pytest.raises(gf.ArgumentError, match="or a function with @gf"):
+            gf.data.feeds([], lambda x: x)
         with gf.Graph() as g:
             y = gf.ones(3)
         with gf.Session(g) as session, pytest.raises(gf.ArgumentError, match="has no feeds"):
@@ -162,6 +162,60 @@ class TestWhatIsRefused:
                 gf.data.feeds([], plan, ahead=bad)
         with pytest.raises(gf.ArgumentError, match="make batches by number"):
             gf.data.feeds(iter([]), plan, workers=2)
+
+
+class TestFunctions:
+    @pytest.fixture
+    def total(self):
+        return gf.function(lambda x, y, scale=1.0: gf.sum(x) * scale + gf.sum(y))
+
+    def test_a_feed_has_its_arguments(self, total, rng):
+        data = columns(rng)
+        batches = gf.data.batches(data | {"weight": np.ones(10)}, 4)
+        found = gf.data.feeds(batches, total)
+        assert found.first.keys() == {"x", "y"}
+        assert "1 build" in repr(total), "it is built for the first batch"
+        results = [float(total(**feed)) for feed in found]
+        np.testing.assert_allclose(sum(results), data["x"].sum() + data["y"].sum(), rtol=1e-5)
+        assert found.first is None
+
+    def test_it_goes_on(self, total, rng):
+        batches = gf.data.batches(columns(rng), 4, seed=1)
+        with gf.data.feeds(batches, total) as found:
+            next(found)
+            position = found.position
+            rest = [feed["x"].tobytes() for feed in found]
+        again = gf.data.feeds(batches, total, position=position)
+        assert [feed["x"].tobytes() for feed in again] == rest
+
+    def test_tuples_fill_parameters_in_order(self, total):
+        (feed,) = gf.data.feeds([(np.ones(3), np.ones(2), np.float32(2))], total)
+        assert list(feed) == ["x", "y", "scale"]
+        assert total(**feed) == 8
+        (feed,) = gf.data.feeds([(np.ones(3), np.ones(2))], total)
+        assert list(feed) == ["x", "y"]
+
+    def test_what_is_refused(self, total):
+        for batch, why in [
+            ({"x": np.ones(3)}, 'it has nothing for "y"'),
+            ([np.ones(3)], "it has 1 array, and <lambda> takes x, y, scale"),
+            ({"x": np.ones(3), "y": None}, "y is a NoneType, no array"),
+        ]:
+            with pytest.raises(gf.FeedError, match=f"batch 0 of the data: {why}"):
+                gf.data.feeds([batch], total)
+        with pytest.raises(gf.ShapeError):
+            gf.data.feeds([np.ones((2, 3))], gf.function(lambda x: x @ x))
+        with pytest.raises(gf.ArgumentError, match="takes x only by position"):
+            gf.data.feeds([np.ones(3)], gf.function(lambda x, /: x))
+        with pytest.raises(gf.ArgumentError, match="takes no arguments"):
+            gf.data.feeds([np.ones(3)], gf.function(lambda: gf.ones(3)))
+
+    def test_names_without_parameters(self):
+        total = gf.function(lambda **columns: sum(gf.sum(x) for x in columns.values()))
+        (feed,) = gf.data.feeds([{"a": np.ones(3), "b": np.ones(2)}], total)
+        assert total(**feed) == 5
+        with pytest.raises(gf.FeedError, match="a dict by the names of the parameters"):
+            gf.data.feeds([np.ones(3)], total)
 
 
 def test_arguments_of_a_function_are_names():

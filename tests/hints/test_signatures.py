@@ -18,6 +18,7 @@ NAMED_VALUES.add("gf.extend.measure")  # the fields of an op
 
 OF_THE_USER = {
     "gf.Function.plan",
+    "gf.Function.result_types",
     "gf.nn.Module.forward",
     "gf.nn.Module.summary",
     "gf.nn.augment.Augment",

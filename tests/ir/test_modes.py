@@ -38,8 +38,8 @@ def noted(function):
 NOT_INTERCEPTED = frozenset(
     # scopes, defaults and graphs
     "current_graph default_dtype default_executor get_default_dtype get_default_executor "
-    "make_graph name_scope no_grad parse reset_default_executor set_default_dtype "
-    "set_default_executor set_seed training verify "
+    "make_graph model_session_options name_scope no_grad parse reset_default_executor "
+    "set_default_dtype set_default_executor set_seed training verify "
     # of functions, whose calls are intercepted
     "custom_gradient eval_shape function hessian hvp jacfwd jacobian jacrev jvp linearize op vjp "
     "vmap "

@@ -24,6 +24,10 @@ SCOPES = {
     "training": (lambda: gf.training(False), ambient.training_flag.get),
     "default_dtype": (lambda: gf.default_dtype(gf.float64), gf.get_default_dtype),
     "default_executor": (lambda: gf.default_executor("meta"), gf.get_default_executor),
+    "model_session_options": (
+        lambda: gf.model_session_options(threads=1),
+        lambda: ambient.session_options.get().get("threads"),
+    ),
 }
 INTERNAL = {
     "override": (

@@ -231,7 +231,7 @@ def test_executors_that_differ(data):
     model = gf.nn.Linear(3, 1)
     model(data[0])
     meta = gf.function(executor="meta")(lambda x: model(x))
-    with pytest.raises(gf.GraphError, match="the model's weights are on 'numpy'"):
+    with pytest.raises(gf.GraphError, match="the weights of the other are on 'numpy'"):
         meta(data[0])
     np.testing.assert_array_equal(model(data[0]).shape, (32, 1))
 
