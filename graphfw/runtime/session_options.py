@@ -43,6 +43,8 @@ def model_session_options(
     A model and the functions that use it have one session: options that only one of them has hold
     for all. A copy of a model has the options of the block in which it is copied.
 
+    All options of `Session` are there but those of several processes, which describe a graph.
+
     A block inside of another one changes the options that it names. The executor is that of
     `default_executor`, and the seed that of `set_seed`.
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import graphfw as gf
+import graphfw.distributed  # its ops are made when it is first used
 from graphfw.ir.build import emit_all
 from graphfw.ir.op import SOURCE, Case
 from graphfw.ops.control.region_op import Region
