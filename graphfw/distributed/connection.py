@@ -14,7 +14,8 @@ for which all come together again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -26,6 +27,7 @@ from graphfw.distributed.processes import Failure, ProcessGroup, Stopped
 from graphfw.errors import DistributedError, ExecutionError, GraphfwError, counted
 from graphfw.ir.literal import Array
 from graphfw.ir.mesh import Reduction
+from graphfw.ir.time_limits import TimeOverError
 from graphfw.ops.collectives.collective import Collective, Connected, Link
 from graphfw.ops.collectives.kinds import (
     AllGather,
@@ -63,15 +65,20 @@ class Connection(Link):
     # Runs.
 
     @contextmanager
-    def run(self, word: bytes, what: str) -> Iterator[None]:
+    def run(self, word: bytes, text: Callable[[], str]) -> Iterator[None]:
         """Hold a run of all processes: a `with` block in which collectives exchange arrays.
 
         Args:
-            word: What is equal if the processes run the same program with the same sizes.
-            what: That in words, for the error where it is not equal.
+            word: A digest of the program and the sizes; see `compare`.
+            text: Returns them in words.
         """
-        with self._grid.running, self._interrupts, self.failing():
-            self.compare(word, what)
+        if self._grid.runner == threading.get_ident():
+            raise ExecutionError(
+                "a run with collectives begins inside of another one",
+                fix="run it before or after that, not in gf.host_call or a signal's handler",
+            )
+        with self._grid.exclusive(), self._interrupts, self.failing():
+            self.compare(word, text)
             self._results = {}
             try:
                 yield
@@ -79,25 +86,28 @@ class Connection(Link):
                 self._results = None
 
     def vote(self) -> None:
-        """Return when all processes have come so far.
+        """Return when all processes have come so far, and will commit.
 
-        From now on an interrupt waits for the end of the run: the others may have committed.
+        They wait for each other twice. The first time takes as long as the slowest process, and an
+        interrupt or a time limit may end it. The second time is short, since all are there, and
+        nothing ends it: others may have committed.
         """
+        self._share(b"r")
         self._interrupts.hold()
-        self._share(b"y")
+        self._share(b"y", is_final=True)
 
-    def compare(self, word: bytes, text: str) -> None:
+    def compare(self, word: bytes, text: Callable[[], str]) -> None:
         """Check that all processes are about to do the same.
 
         Args:
-            word: What is compared, as many bytes in each process.
-            text: That in words, line by line, for the error.
+            word: A digest of that, of as many bytes in each process.
+            text: Returns it in words, line by line, for the error.
 
         Raises:
             DistributedError: They are not.
         """
         if len(set(self._share(word))) > 1:
-            raise _difference(self._shared_texts(text), self._grid.rank)
+            raise _difference(self._shared_texts(text()), self._grid.rank)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
@@ -116,12 +126,12 @@ class Connection(Link):
             self._grid.is_cut = True
             self._grid.processes.stop(_line(error))
 
-    def _share(self, message: bytes) -> list[bytes]:
+    def _share(self, message: bytes, is_final: bool = False) -> list[bytes]:
         try:
             if self._grid.is_cut:
                 self._grid.processes.restore()
                 self._grid.is_cut = False
-            return self._grid.processes.share(message)
+            return self._grid.processes.share(message, is_final)
         except Stopped as stopped:
             raise self._stopped(stopped.failure) from None
 
@@ -208,6 +218,8 @@ def _line(error: BaseException) -> str:
     """Return an error in one line: `FeedError: …, train.py:12`."""
     if isinstance(error, GraphfwError):
         return f"{type(error).__name__}: {error.summary}, {error.at.short()}"
+    if isinstance(error, TimeOverError):
+        return f"RunTimeoutError: its timeout is over{f', in {error.op}' if error.op else ''}"
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

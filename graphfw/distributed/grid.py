@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from graphfw.distributed.processes import Processes
+from graphfw.utils import forks
 
 
 class Grid:
@@ -25,7 +27,7 @@ class Grid:
         size: The number of processes.
         coordinates: The index of this process along each axis.
         groups: By axes, the processes that differ along that axis alone.
-        running: Held by a run: only one at a time exchanges arrays.
+        runner: The thread whose run exchanges arrays, if there is one.
         is_cut: Whether a run has failed, after which the processes have to come together again.
     """
 
@@ -41,5 +43,16 @@ class Grid:
         for axis, name in enumerate(axes):
             along: tuple[Any, ...] = (*position[:axis], slice(None), *position[axis + 1 :])
             self.groups[name] = processes.group([int(rank) for rank in ranks[along]])
-        self.running = threading.Lock()
+        self._running = forks.renewed_lock()
+        self.runner: int | None = None
         self.is_cut = False
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Wait for runs of other threads: only one at a time exchanges arrays."""
+        with self._running:
+            self.runner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self.runner = None

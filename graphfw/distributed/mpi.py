@@ -22,6 +22,7 @@ import numpy as np
 
 from graphfw.distributed.processes import Failure, Processes, ProcessGroup, Stopped
 from graphfw.errors import ExecutorError
+from graphfw.ir import time_limits
 from graphfw.ir.literal import Array
 from graphfw.ops.collectives.kinds import How
 
@@ -97,10 +98,11 @@ class MpiProcesses(Processes):
         self._groups.append(made)
         return made
 
-    def share(self, message: bytes) -> list[bytes]:
+    def share(self, message: bytes, is_final: bool = False) -> list[bytes]:
         size = len(message)
         found = np.empty((self.count, size), np.uint8)
-        self.wait(self._exchanges.Iallgather(np.frombuffer(message, np.uint8), found))
+        request = self._exchanges.Iallgather(np.frombuffer(message, np.uint8), found)
+        self.wait(request, is_final)
         return [row.tobytes() for row in found]
 
     def stop(self, text: str) -> None:
@@ -130,13 +132,22 @@ class MpiProcesses(Processes):
         for group in self._groups:
             group.connect(self._exchanges)
 
-    def wait(self, request: Any) -> None:
+    def wait(self, request: Any, is_final: bool = False) -> None:
         """Return when an exchange is over.
+
+        Args:
+            request: The exchange.
+            is_final: Whether no time limit may end it.
 
         Raises:
             Stopped: Another process has failed.
+            TimeOverError: This thread's time limit is over.
         """
-        _wait(request, self._look)
+        _wait(request, self._look if is_final else self._look_at_all)
+
+    def _look_at_all(self) -> None:
+        time_limits.check()
+        self._look()
 
     def _look(self) -> None:
         """Raise what another process says of its failure, if one does."""

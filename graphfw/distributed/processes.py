@@ -37,8 +37,9 @@ class Stopped(Exception):
 class ProcessGroup(ABC):
     """Some of the processes, which exchange arrays with one another.
 
-    All of them call the same methods in the same order. A call returns when the exchange is over,
-    or raises `Stopped`. Arrays have one axis and are contiguous; those that are returned are new.
+    All of them call the same methods in the same order. A call returns when the exchange is over.
+    It raises `Stopped` if another process has failed, and `TimeOverError` if this thread's time
+    limit is over. Arrays have one axis and are contiguous; those that are returned are new.
 
     Attributes:
         index: The number of this process in the group.
@@ -93,15 +94,17 @@ class Processes(ABC):
         """
 
     @abstractmethod
-    def share(self, message: bytes) -> list[bytes]:
+    def share(self, message: bytes, is_final: bool = False) -> list[bytes]:
         """Return the messages of all processes, by rank.
 
         Args:
             message: As many bytes in each process, and one at least: an exchange of nothing may
                 wait for nobody.
+            is_final: Whether no time limit may end it.
 
         Raises:
             Stopped: Another process has failed.
+            TimeOverError: This thread's time limit is over.
         """
 
     @abstractmethod

@@ -48,10 +48,9 @@ class MeshRuns(Runs):
             # Numbers of 64 bits: seeds may be negative.
             seed, step = self.state.snapshot.seed, self.state.snapshot.step
             head = f"seed {seed}, step {step}, reduction {self._connection.reduction}\n"
-            text = head + graph_text(program.source)
             with self._connection.failing():
                 word = blake2b((head + program.digest).encode(), digest_size=16).digest()
-                self._connection.compare(word, text)
+                self._connection.compare(word, lambda: head + graph_text(program.source))
 
     def failed(self, program: Program | None, error: BaseException) -> None:
         if program is None or program.has_collectives:
@@ -62,7 +61,8 @@ class MeshRuns(Runs):
     ) -> list[Any]:
         if not program.has_collectives:
             return super().execute(program, run, fed, sizes)
-        with self._connection.run(*self._word(program, sizes)):
+        word, text = self._word(program, sizes)
+        with self._connection.run(word, lambda: text):
             found = super().execute(program, run, fed, sizes)
             if not program.updated:
                 self._connection.vote()

@@ -12,6 +12,7 @@ import numpy as np
 from graphfw.distributed.mesh import Mesh, checked_axes
 from graphfw.distributed.processes import Failure, Processes, ProcessGroup, Stopped
 from graphfw.errors import ArgumentError, DistributedError
+from graphfw.ir import time_limits
 from graphfw.ir.literal import Array
 from graphfw.ops.collectives.kinds import How
 
@@ -99,16 +100,25 @@ class _Meeting:
         self._failures: dict[int, Failure] = {}
         self._left: dict[int, Failure] = {}
 
-    def meet(self, key: tuple[Any, ...], rank: int, ranks: Sequence[int], value: Any) -> list[Any]:
+    def meet(
+        self,
+        key: tuple[Any, ...],
+        rank: int,
+        ranks: Sequence[int],
+        value: Any,
+        is_final: bool = False,
+    ) -> list[Any]:
         """Bring a value to a meeting, and return those of all members, in the order of their ranks.
 
         Args:
             key: The age, and what tells the meetings of one age apart.
             rank: Who comes.
             ranks: The members.
-            value: What it brings.
+            value: The value.
+            is_final: Whether no time limit may end it.
 
         Raises:
+            TimeOverError: This thread's time limit is over.
             Stopped: One of the members has failed or ended before it came.
         """
         with self._changed:
@@ -120,7 +130,9 @@ class _Meeting:
                 failure = self._failures.get(key[0]) or next(iter(absent), None)
                 if failure is not None:
                     raise Stopped(failure)
-                self._changed.wait()
+                if not is_final:
+                    time_limits.check()
+                self._changed.wait(None if is_final else time_limits.seconds_left())
             self._brought.pop(key, None)  # the others hold it, too
             return [brought[r] for r in ranks]
 
@@ -153,16 +165,17 @@ class _Thread(Processes):
         self._age = 0
         self._serials: dict[tuple[int, ...], int] = {}
 
-    def meet(self, ranks: tuple[int, ...], value: Any) -> list[Any]:
+    def meet(self, ranks: tuple[int, ...], value: Any, is_final: bool = False) -> list[Any]:
         """Exchange a value with the processes of these ranks."""
         serial = self._serials[ranks] = self._serials.get(ranks, 0) + 1
-        return self._meeting.meet((self._age, ranks, serial), self.rank, ranks, value)
+        key = self._age, ranks, serial
+        return self._meeting.meet(key, self.rank, ranks, value, is_final)
 
     def group(self, ranks: Sequence[int]) -> ProcessGroup:
         return _ThreadGroup(self, tuple(ranks))
 
-    def share(self, message: bytes) -> list[bytes]:
-        return self.meet(tuple(range(self.count)), message)
+    def share(self, message: bytes, is_final: bool = False) -> list[bytes]:
+        return self.meet(tuple(range(self.count)), message, is_final)
 
     def stop(self, text: str) -> None:
         self._meeting.stop(self._age, Failure(self.rank, text))

@@ -18,7 +18,7 @@ class SingleProcess(Processes):
     def group(self, ranks: Sequence[int]) -> ProcessGroup:
         return _Single()
 
-    def share(self, message: bytes) -> list[bytes]:
+    def share(self, message: bytes, is_final: bool = False) -> list[bytes]:
         return [message]
 
     def stop(self, text: str) -> None:

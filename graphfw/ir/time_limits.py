@@ -148,7 +148,7 @@ def check(node: Node | None = None) -> None:
     if seconds_left() == 0:
         error = TimeOverError()
         if node is not None:
-            error.op, error.at = node.op.name, node.loc
+            error.op, error.at = node.op.title, node.loc
         raise error
 
 

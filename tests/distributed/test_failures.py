@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -139,11 +140,11 @@ def test_looking_at_a_plan_exchanges_nothing(monkeypatch):
     assert "all_reduce" in texts[0][0]
 
 
-@pytest.mark.parametrize(("word", "wanted"), [(b"y", 1.0), (None, 0.0)])
+@pytest.mark.parametrize(("word", "wanted"), [(b"y", 1.0), (b"r", 0.0), (None, 0.0)])
 def test_an_interrupt_in_the_vote_comes_after_the_commit(monkeypatch, word, wanted):
     """The other processes may have committed; before the vote, nobody has."""
 
-    def interrupted(self: SingleProcess, message: bytes) -> list[bytes]:
+    def interrupted(self: SingleProcess, message: bytes, is_final: bool = False) -> list[bytes]:
         if is_running and (message == word or (word is None and len(message) == 16)):
             signal.raise_signal(signal.SIGINT)
         return [message]
@@ -162,3 +163,55 @@ def test_an_interrupt_in_the_vote_comes_after_the_commit(monkeypatch, word, want
         assert session["w"].tolist() == [wanted]
         session.run(step)
         assert session["w"].tolist() == [wanted + 1]
+
+
+@pytest.mark.parametrize("where", ["between runs", "in a run"])
+def test_a_process_that_hangs_ends_the_others_by_their_time_limit(where: str):
+    """The error says in which collective they waited; the process that hangs learns of it."""
+    over = threading.Event()
+
+    def slow(x: np.ndarray, hangs: bool = True) -> np.ndarray:
+        if hangs and not over.wait(60):
+            raise TimeoutError
+        return x
+
+    def program(mesh: Mesh) -> list[str]:
+        with gf.Graph(mesh=mesh) as g:
+            hangs = gf.placeholder((), gf.bool, name="hangs")
+            x = gf.host_call(slow, ((1,), gf.float32), gf.ones(1), hangs)
+            w = gf.Variable([0.0], name="w")
+            step = gf.update(w, w + gf.distributed.all_reduce(x, "data"))
+        said = []
+        with gf.Session(g, threads=1) as session:
+            for number in range(3):
+                is_slow = number == 1 and mesh.rank == 1
+                if is_slow and where == "between runs":
+                    slow(np.ones(1))
+                try:
+                    feeds = {hangs: is_slow and where == "in a run"}
+                    session.run(step, feeds, timeout=0.3 if mesh.rank == 0 and number == 1 else 60)
+                    said.append("ok")
+                except gf.GraphfwError as error:
+                    said.append(f"{type(error).__name__}: {error.summary}")
+                    over.set()
+            assert session["w"].tolist() == [4.0]
+        return said
+
+    first, second = SimulatedMesh(data=2).run(program)
+    assert [first[0], first[2], second[0], second[2]] == ["ok"] * 4
+    assert first[1].startswith("RunTimeoutError: the run has taken more than its timeout of 0.3 s")
+    assert ("all_reduce" in first[1]) == (where == "in a run")
+    assert second[1].startswith("DistributedError: process 0 of 2 failed: RunTimeoutError")
+
+
+def test_a_run_inside_of_another_one():
+    def program(mesh: Mesh) -> None:
+        with gf.Graph(mesh=mesh) as g:
+            x = gf.placeholder((), name="x")
+            total = gf.distributed.all_reduce(x, "data")
+            again = gf.host_call(lambda x: session.run(total, {"x": x}), x.type, total)
+        with gf.Session(g) as session:
+            session.run(again, {x: 1})
+
+    with pytest.raises(gf.ExecutionError, match="begins inside of another one"):
+        SimulatedMesh(data=2).run(program)

@@ -151,7 +151,7 @@ class Execution:
                 ready = run.outside[node] = self._ready(node)
             results = ready.compute(arrays, rng)
         except time_limits.TimeOverError as error:
-            error.op, error.at = node.op.name, node.loc
+            error.op, error.at = node.op.title, node.loc
             raise
         except Exception as error:
             raise concrete.failed(node, arrays, error) from error
