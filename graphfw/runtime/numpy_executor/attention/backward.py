@@ -23,6 +23,7 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     fill,
     multiply,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
@@ -235,7 +236,7 @@ class _Backward(ScoresKernel):
 
 
 @record
-class SumCode:
+class SumCode(RecordCode):
     """The kernel that adds and scales the partial sums of d_q.
 
     A work item is some rows of one head.
@@ -259,10 +260,6 @@ class SumCode:
         """The arguments; `chunks` is the number of partial sums."""
         sizes = ("queries", "width", "chunk", "chunks", "heads", "rows", "groups")
         return AttentionParams(sizes, self.lead, ("d_q",))
-
-    @property
-    def key(self) -> str:
-        return f"attention_grad sum {self}"
 
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()

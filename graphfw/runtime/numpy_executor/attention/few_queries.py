@@ -25,6 +25,7 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     greater,
     sums,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
@@ -232,7 +233,7 @@ def _define_blend(module: LlvmModule, t: AttentionTile, dtype: DType) -> str:
 
 
 @record
-class MergeCode:
+class MergeCode(RecordCode):
     """The kernel that joins chunks. A work item is a number of heads.
 
     Operands: the partial results, out, lse, rest.
@@ -250,10 +251,6 @@ class MergeCode:
         """The arguments; a work item has `group` of all `heads`."""
         sizes = ("queries", "value_width", "chunks", "heads", "group")
         return AttentionParams(sizes, self.lead, ("out",))
-
-    @property
-    def key(self) -> str:
-        return f"attention {self}"
 
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()

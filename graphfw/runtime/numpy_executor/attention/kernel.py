@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from graphfw.ir.dtype import DType
 from graphfw.runtime.numpy_executor.attention.layout import AttentionParams, operands
@@ -16,6 +16,7 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     folded,
     greater,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.registers import memory
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
@@ -23,7 +24,7 @@ from graphfw.utils.records import record
 
 
 @record
-class ScoresCode(ABC):
+class ScoresCode(RecordCode):
     """A kernel that computes scores.
 
     Attributes:
@@ -53,10 +54,6 @@ class ScoresCode(ABC):
     def masks(self) -> tuple[str, ...]:
         """The name of the mask, if there is one."""
         return () if self.mask is None else ("mask",)
-
-    @property
-    def key(self) -> str:
-        return f"attention {self}"
 
     @abstractmethod
     def llvm(self, symbol: str) -> str:

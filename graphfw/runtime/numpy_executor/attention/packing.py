@@ -8,6 +8,7 @@ from graphfw.runtime.numpy_executor.attention.tile import (
     define_panels,
     define_stage,
 )
+from graphfw.runtime.numpy_executor.codegen import RecordCode
 from graphfw.runtime.numpy_executor.codegen.llvm_module import LlvmFunction, LlvmModule
 from graphfw.runtime.numpy_executor.codegen.writer import HEAD
 from graphfw.utils.records import record
@@ -17,7 +18,7 @@ KEYS = 256
 
 
 @record
-class PackKeysCode:
+class PackKeysCode(RecordCode):
     """The kernel that packs keys into panels, and values where they are not dense.
 
     A work item packs a block of keys of one head. Operands: k, v, packed keys, packed values.
@@ -35,10 +36,6 @@ class PackKeysCode:
         """The arguments; `blocks` is the number of a head's work items."""
         sizes = ("keys", "width", "value_width", "blocks")
         return AttentionParams(sizes, self.lead, ("k", "v"))
-
-    @property
-    def key(self) -> str:
-        return f"attention pack {self}"
 
     def llvm(self, symbol: str) -> str:
         t, module = self.tile, LlvmModule()

@@ -74,11 +74,6 @@ class AmxConvCode(WithWindows, SharedFunction):
     ahead: ClassVar[Ahead] = ""
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"convolution by tiles {self.shape.key} {self.rank} {self.step} {self.tiles}"
-
-    @property
     def weight_rows(self) -> RowsCode:
         """The function that writes weights as rows, for vectors."""
         return RowsCode(self.shape, self.rank)
@@ -89,7 +84,6 @@ class AmxConvCode(WithWindows, SharedFunction):
         return self.windows, self.weight_rows
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         kernel, known = micro_kernel_of(self.tiles)
         known |= declarations(self.shape)
         for callee in self.callees:

@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import iota
@@ -202,7 +202,7 @@ class AmxImageLayout:
 
 
 @record
-class ImageComponentsCode:
+class ImageComponentsCode(RecordCode):
     """A work item: a few pairs of channels of a group of an image.
 
     Operands: x, the words, for each work item a flag of whether all numbers could be split.
@@ -219,14 +219,7 @@ class ImageComponentsCode:
     tiles: Tiles
     step: DenseStride
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        kind = f"{self.shape.stored} {self.rank} {self.tiles.components} {self.step}"
-        return f"components of images {kind}"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         known = declarations(self.shape) | components.splitting(self.shape)
         known |= declared(f"void @llvm.masked.store.v32i32.p0({_WORDS}, ptr, i32, {_MASK})")
         return module([FunctionText(_Image(self).text(symbol), known, ())])

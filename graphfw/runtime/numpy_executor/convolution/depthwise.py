@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.window_bounds import (
     DenseStride,
@@ -34,7 +34,7 @@ class DepthwiseParams(ParamBlock):
 
 
 @record
-class DepthwiseCode:
+class DepthwiseCode(RecordCode):
     """A work item: the gradient of one output's weights, a sum over all positions of all images.
 
     Operands: x, y, the gradient. In y a plane is contiguous.
@@ -51,14 +51,7 @@ class DepthwiseCode:
     window: tuple[int, ...]
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.step} {self.window} for {self.target.name}"
-        return f"depthwise gradient {self.shape.stored} {what}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Depthwise(self).text(symbol), declarations(self.shape), ())])
 
 

@@ -93,18 +93,11 @@ class DirectWindowCode(SharedFunction):
     ahead: ClassVar[Ahead] = ""
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.kind} {self.width}"
-        return f"sliding {self.shape.stored} {self.shape.lanes} {what}"
-
-    @property
     def inputs(self) -> int:
         """The number of operands before the result."""
         return 2 if self.kind == "products" else 1
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module(
             [FunctionText(_DirectWindow(self).text(symbol), declarations(self.shape), ())]
         )

@@ -9,7 +9,7 @@ from graphfw.ir.shape import size_of
 from graphfw.ir.tensor import Node
 from graphfw.ops.nn.convolution_ops import ConvWeight
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Processor, host
+from graphfw.runtime.numpy_executor.codegen import Processor, RecordCode, host
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import memory
@@ -75,7 +75,7 @@ class PackParams(ParamBlock):
 
 
 @record
-class CotangentPanelsCode:
+class CotangentPanelsCode(RecordCode):
     """A work item: a panel of outputs of a group, at all positions of some images.
 
     Operands: y, the panels: [groups, panels, images, positions, outputs of a panel].
@@ -91,11 +91,6 @@ class CotangentPanelsCode:
     target: Processor
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"results {self.pack.key} for {self.target.name}\n"
-
-    @property
     def pack(self) -> Piece:
         """The function that lays out panels."""
         return Piece("pack", self.shape, (self.layout,))
@@ -106,7 +101,6 @@ class CotangentPanelsCode:
         return (self.pack,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape, item = FunctionBody(), self.shape, self.shape.stored.itemsize
         outputs, images, positions, groups = (body.array("%params", i) for i in range(PackParams.Y))
         start, batch, output, position = (
@@ -138,7 +132,7 @@ class CotangentPanelsCode:
 
 
 @record
-class GradientCode:
+class GradientCode(RecordCode):
     """A work item: for some outputs of a group a panel of channels, with all taps.
 
     If there are few channels, it has a panel of all elements that a window sees. Windows are laid
@@ -163,12 +157,6 @@ class GradientCode:
         return self.windows.shape
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.results.columns} {self.is_whole} for {self.target.name}"
-        return f"gradient of {self.windows.key} {what}\n"
-
-    @property
     def callees(self) -> tuple[Piece | WindowsCode, ...]:
         """The functions that it calls."""
         return (self.windows, self.transpose, *panel_tiles(self.shape, self.results.columns))
@@ -190,7 +178,6 @@ class GradientCode:
         return (depth(self.shape) + self.shape.columns) * self.line
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, width = FunctionBody(), self.shape.columns
         m, n, k, groups = (
             body.array("%params", i)

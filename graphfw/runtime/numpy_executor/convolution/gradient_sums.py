@@ -19,7 +19,7 @@ from graphfw.ir.dim import DimLike, dim_max, dim_min
 from graphfw.ir.dtype import float32
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage, Temp, View
-from graphfw.runtime.numpy_executor.codegen import Processor, host
+from graphfw.runtime.numpy_executor.codegen import Processor, RecordCode, host
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -67,7 +67,7 @@ class SumParams(ParamBlock):
 
 
 @record
-class WeightSumsCode:
+class WeightSumsCode(RecordCode):
     """A work item: some outputs, a panel of channels, and some tiles.
 
     Operands: the transformed tiles of the positions, and of the image; the gradient, or one for
@@ -80,11 +80,6 @@ class WeightSumsCode:
 
     shape: TileShape
     target: Processor
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"weight sums {self.shape.stored} for {self.target.name}\n"
 
     @property
     def callees(self) -> tuple[Piece, ...]:
@@ -102,7 +97,6 @@ class WeightSumsCode:
         return F4.products * self.plane * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(_Sums(self).text(symbol), self.shape, self.callees)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from graphfw.ir.dim import DimLike
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import F4, Matrix
@@ -48,7 +48,7 @@ class TransformParams(ParamBlock):
 
 
 @record
-class TilesCode:
+class TilesCode(RecordCode):
     """A work item: some rows of tiles of a panel of channels, transformed.
 
     Operands: an image, the result: for each element of a transformed tile and each panel of
@@ -65,11 +65,6 @@ class TilesCode:
     target: Processor
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"tiles {self.side} {self.shape.stored} for {self.target.name}\n"
-
-    @property
     def matrix(self) -> Matrix:
         """The matrix for columns, and for rows."""
         return F4.of_image if self.side == "image" else matrix_transpose(F4.of_result)
@@ -81,7 +76,6 @@ class TilesCode:
         return columns * (seen + F4.size) * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         text = _Tiles(self).text(symbol)
         return module([FunctionText(text, declarations(self.shape), ())])
 

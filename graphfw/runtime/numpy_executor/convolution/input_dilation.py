@@ -178,12 +178,10 @@ class PhasesCode:
 
     @property
     def key(self) -> str:
-        """All that the code depends on."""
         what = f"{self.input_dilations} {self.is_there} for {self.target.name}"
         return f"phases of {self.dtype.itemsize} bytes {what}\n"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, item = FunctionBody(), self.dtype.itemsize
         kind, rank = f"i{8 * item}", len(self.input_dilations)
         planes, together = body.array("%params", 0), body.array("%params", 1)

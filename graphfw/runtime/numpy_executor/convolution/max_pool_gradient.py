@@ -17,7 +17,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import Padded, WindowArgmax, WindowPut
 from graphfw.passes.fuse_views import contiguous
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, host, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody, declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import splat
@@ -62,7 +62,7 @@ class PoolGradParams(ParamBlock):
 
 
 @record
-class MaxPoolGradientCode:
+class MaxPoolGradientCode(RecordCode):
     """A work item: some planes. Operands: the cotangent of each position, the image, the result.
 
     Attributes:
@@ -75,14 +75,7 @@ class MaxPoolGradientCode:
     rows: int
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.shape.stored} {self.shape.lanes} {self.rows}"
-        return f"routing {what} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         whole = declarations(self.shape) | declared("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         return module([FunctionText(_MaxPoolGradient(self).text(symbol), whole, ())])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphfw.ir.dim import DimLike
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Storage
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
 from graphfw.runtime.numpy_executor.matmul.pieces import Piece
@@ -35,7 +35,7 @@ def panel_tiles(shape: TileShape, rows: int) -> tuple[Piece, ...]:
 
 
 @record
-class PartialSumsCode:
+class PartialSumsCode(RecordCode):
     """A work item: some elements of the sum of partial sums.
 
     Operands: arrays of partial sums, one after the other; the result. Integers: how many each array
@@ -52,13 +52,7 @@ class PartialSumsCode:
     arrays: int
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"sum of partials {self.shape.stored} {self.arrays} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         computed, stored = (Elements(body, shape, dtype) for dtype in (shape.dtype, shape.stored))
         partials, size = (body.array("%params", i) for i in range(2))

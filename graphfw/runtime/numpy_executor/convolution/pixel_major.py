@@ -66,17 +66,10 @@ class TransposeCode(SharedFunction):
     shape: TileShape
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"turn {self.shape.stored} {self.shape.lanes}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         computed = Elements(body, shape, shape.dtype)
         stored = Elements(body, shape, shape.stored)
@@ -118,11 +111,6 @@ class PixelMajorCode(SharedFunction):
     ahead: ClassVar[Ahead] = "list"
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"pixel-major convolution {self.shape.stored} {self.shape.lanes} {self.rank}"
-
-    @property
     def inputs(self) -> int:
         """The number of operands before the result."""
         return 2
@@ -138,7 +126,6 @@ class PixelMajorCode(SharedFunction):
         return (self.turn,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(PixelMajorWriter(self).text(symbol), self.shape, self.callees)
 
 

@@ -46,16 +46,10 @@ class PixelMajorPoolCode(PixelMajorCode):
     is_sum: bool
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"{super().key}, {'sums' if self.is_sum else 'maxima'} of {self.window}"
-
-    @property
     def inputs(self) -> int:
         return 3 if self.is_sum else 2
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         code = _PixelMajorPool(self, self.window, self.is_sum)
         return calling(code.text(symbol), self.shape, self.callees)
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Literal, NamedTuple, TypeAlias
 
 from graphfw.ir.dim import DimLike, dim_max, dim_min
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
 from graphfw.runtime.numpy_executor.convolution.dims import SpatialDim
@@ -97,7 +97,7 @@ class PoolParams(ParamBlock):
 
 
 @record
-class PoolCode:
+class PoolCode(RecordCode):
     """A work item: some segments of rows of the result, counted over all planes.
 
     Operands: x, the result.
@@ -127,15 +127,7 @@ class PoolCode:
     is_long: bool
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        how = f"{self.rank} {self.stride} {self.dense} {self.rows} {self.segment}"
-        what = f"{self.shape.stored} {self.shape.lanes} {self.kind} {self.width} {self.is_long}"
-        return f"pooling {how} {what} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Pool(self).text(symbol), declarations(self.shape), ())])
 
 

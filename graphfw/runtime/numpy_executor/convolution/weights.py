@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.matmul.elements import Elements, declarations
@@ -26,7 +26,7 @@ class WeightParams(ParamBlock):
 
 
 @record
-class WeightsCode:
+class WeightsCode(RecordCode):
     """A work item: the weights of one tile of outputs, `[k][outputs]`, where k is [*K, C].
 
     They have the order in which `ConvItemCode` reads them: block by block of outputs, piece by
@@ -44,13 +44,7 @@ class WeightsCode:
     rank: int
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"weights {self.shape.stored} {self.rank} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape = FunctionBody(), self.shape
         item = shape.stored.itemsize
         stored = Elements(body, shape, shape.stored)

@@ -22,7 +22,7 @@ from graphfw.ir.tensor import Node
 from graphfw.ops.nn.pooling_ops import WindowArgmax, WindowPut, WindowTake
 from graphfw.ops.nn.unfold import FoldWindows, Windowed
 from graphfw.runtime.kernels.steps import Step, View
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, host, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, host, module
 from graphfw.runtime.numpy_executor.codegen.function_body import declared
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.codegen.registers import literal, splat
@@ -58,7 +58,7 @@ class ArgmaxParams(ParamBlock):
 
 
 @record
-class WindowArgmaxCode:
+class WindowArgmaxCode(RecordCode):
     """A work item: some planes of the result. Operands: those of the op, the result.
 
     Attributes:
@@ -82,15 +82,7 @@ class WindowArgmaxCode:
     is_long: bool
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.width} {self.is_dense} {self.is_long}"
-        stored = f"{self.shape.stored} {self.shape.lanes}"
-        return f"{self.op.name} {stored} {what} for {self.target.name}\n"
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         lanes = self.shape.lanes
         mask = f"<{lanes} x i1>"
         whole = declarations(self.shape) | declared(

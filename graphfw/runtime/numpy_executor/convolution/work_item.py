@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.convolution.window_bounds import DenseStride, Spatial
 from graphfw.runtime.numpy_executor.convolution.windows import ConvParams, windows
@@ -42,17 +42,10 @@ class WindowsCode(SharedFunction):
     step: DenseStride
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"windows {self.shape.stored} {self.shape.lanes} {self.rank} {self.step}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64, i64, ptr"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         text = windows(symbol, self.shape, self.rank, self.step)
         return module([FunctionText(text, declarations(self.shape), ())])
 
@@ -82,16 +75,11 @@ class WithWindows:
 
 
 @record
-class PanelsCode(WithWindows):
+class PanelsCode(WithWindows, RecordCode):
     """A work item: some positions of k of a panel, of one group of one image.
 
     Operands: x, the panels [images, groups, panels, k, columns]. Integers: see `ConvParams`.
     """
-
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"panels {self.windows.key}"
 
     @property
     def callees(self) -> tuple[WindowsCode]:
@@ -99,7 +87,6 @@ class PanelsCode(WithWindows):
         return (self.windows,)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, width = FunctionBody(), self.shape.columns
         n, k, groups = (
             body.array("%params", i) for i in (ConvParams.N, ConvParams.K, ConvParams.GROUPS)
@@ -148,12 +135,6 @@ class ConvItemCode(WithWindows, SharedFunction):
     ahead: ClassVar[Ahead] = "a"
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        what = f"{self.rank} {self.step} {self.is_ahead} {self.is_joined}"
-        return f"convolution {self.shape.key} {what}"
-
-    @property
     def rounds(self) -> bool:
         """Whether the result has another dtype than the computation."""
         return self.shape.converts
@@ -175,7 +156,6 @@ class ConvItemCode(WithWindows, SharedFunction):
         return 0 if self.is_ahead else self.shape.columns * self.shape.size * depth(self.shape)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(_ConvItem(self).text(symbol), self.shape, self.callees)
 
 

@@ -86,12 +86,10 @@ class TransformCode:
 
     @cached_property
     def key(self) -> str:
-        """All that the code depends on."""
         called = [callee.key for callee in self.callees]
         return f"transform {self.operands} {self.counts}\n{''.join(called)}"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body = FunctionBody()
         groups, per_item, turn = [body.array("%params", n) for n in range(len(_HEAD))]
         begin = body.mul("%work_item", per_item)

@@ -53,16 +53,13 @@ class EpilogueFunction(SharedFunction):
 
     @cached_property
     def key(self) -> str:
-        """All that the code depends on."""
         return f"follow for {self.target.name} {self.region.key(self.target)}"
 
     @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, ptr, i64, i64, i64, i64, ptr"
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         epilogue = region(self.region.kernel, "epilogue", self.target)
         return module([epilogue, FunctionText(self._follow(symbol), {}, ())])
 

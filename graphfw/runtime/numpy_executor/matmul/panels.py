@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphfw.ir.tensor import Node
 from graphfw.runtime.kernels.steps import Step, Temp, View
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.matmul.elements import declarations
 from graphfw.runtime.numpy_executor.matmul.packing import Layout
@@ -17,7 +17,7 @@ _PACK_COLUMNS = 4
 
 
 @record
-class PackPanelsCode:
+class PackPanelsCode(RecordCode):
     """A work item: some panels of a prepacked `b`, over all of k.
 
     Operands: b, the panels. Integers: k, n, offset of b, its strides along k and along the columns,
@@ -29,17 +29,11 @@ class PackPanelsCode:
     layout: Layout
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"pack {self.shape.key} {self.layout} for {self.target.name}\n"
-
-    @property
     def callees(self) -> tuple[Piece, ...]:
         """The functions that it calls."""
         return (packs(self.shape, self.layout),)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, size = FunctionBody(), self.shape.stored.itemsize
         (pack,) = self.callees
         k, n, offset, k_stride, n_stride, per_item = (body.array("%params", i) for i in range(6))

@@ -35,14 +35,12 @@ class SplitKReduceCode:
 
     @property
     def key(self) -> str:
-        """All that the code depends on."""
         text = (
             f"combine {self.shape.dtype} {self.shape.stored} {self.kept} for {self.target.name}\n"
         )
         return text if self.region is None else text + self.region.key(self.target)
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         functions = [FunctionText(self._work_item(symbol), declarations(self.shape), ())]
         if self.region is not None:
             functions.append(region(self.region.kernel, "epilogue", self.target))

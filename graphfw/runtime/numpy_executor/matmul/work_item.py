@@ -44,7 +44,6 @@ class MatMulItemCode(MatMulItem):
     """The function of a work item."""
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         texts, declared = [], declarations(self.shape)
         if self.few != "always" and self.tiles is not None:
             kernel, its = micro_kernel(self.tiles)

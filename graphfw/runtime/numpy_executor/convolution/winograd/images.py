@@ -32,13 +32,7 @@ class ImagesCode(SharedFunction):
     algorithm: Algorithm
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"winograd images {self.shape.stored} {self.shape.lanes} {self.algorithm.positions}"
-
-    @property
     def types(self) -> str:
-        """The types of its arguments."""
         return "ptr, ptr, i64, i64, i64, i64, i64, i64, ptr, ptr, i64, i64"
 
     def scratch(self, rows: int, columns: int) -> int:
@@ -48,7 +42,6 @@ class ImagesCode(SharedFunction):
         return (rows * here.positions + 2 + here.size) * width * lanes * self.shape.size
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return module([FunctionText(_Images(self).text(symbol), declarations(self.shape), ())])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, module
+from graphfw.runtime.numpy_executor.codegen import FunctionText, Processor, RecordCode, module
 from graphfw.runtime.numpy_executor.codegen.function_body import FunctionBody
 from graphfw.runtime.numpy_executor.codegen.param_block import ParamBlock
 from graphfw.runtime.numpy_executor.convolution.winograd.algorithm import TAPS, Algorithm
@@ -28,7 +28,7 @@ class WinogradWeightParams(ParamBlock):
 
 
 @record
-class WinogradWeightsCode:
+class WinogradWeightsCode(RecordCode):
     """A work item: one panel of outputs, for all products.
 
     Panels have the order in which work items read them: chunk by chunk of panels, product by
@@ -41,16 +41,7 @@ class WinogradWeightsCode:
     algorithm: Algorithm
     target: Processor
 
-    @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return (
-            f"winograd weights {self.shape.stored} {self.algorithm.positions} for "
-            f"{self.target.name}\n"
-        )
-
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         body, shape, algorithm = FunctionBody(), self.shape, self.algorithm
         size, lanes, width = shape.size, shape.lanes, shape.columns
         elements = Elements(body, shape, shape.dtype)

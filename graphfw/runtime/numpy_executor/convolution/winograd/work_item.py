@@ -68,11 +68,6 @@ class WinogradItemCode(SharedFunction):
     ahead: ClassVar[Ahead] = "b"
 
     @property
-    def key(self) -> str:
-        """All that the code depends on."""
-        return f"winograd {self.shape.key} {self.algorithm.positions}"
-
-    @property
     def images(self) -> ImagesCode:
         """The function that transforms tiles of images."""
         return ImagesCode(self.shape, self.algorithm)
@@ -88,7 +83,6 @@ class WinogradItemCode(SharedFunction):
         return self.images, self.results
 
     def llvm(self, symbol: str) -> str:
-        """Return the LLVM module."""
         return calling(_WinogradItem(self).text(symbol), self.shape, self.callees)
 
 
